@@ -33,7 +33,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before anything is imported or started that would inherit it."""
     for name in [name for name in os.environ if name.startswith("TUIMON") and not name.startswith("TUIMON_TEST")]:
         del os.environ[name]
-    os.environ["TUIMON_HISTORY"] = "0"  # a program that is tried again and again has no earlier runs
     for name in _LEFT_BEHIND:
         os.environ.pop(name, None)
     # ``pytest &`` of a script ignores SIGINT, nohup SIGHUP, and children inherit that

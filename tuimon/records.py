@@ -1038,29 +1038,6 @@ class Exit(Record, frozen=True, kw_only=True, tag="exit"):
         return bool(self.exit_code or self.signal or self.file)
 
 
-class EarlierRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An earlier run of the same command here, and what its steps took: medians over the run, without warm-up.
-
-    ``[began_unix_s, steps, step_ms, phases_ms, cpu_count, gpus, ranks, batch_size]``; ``phases_ms``: of the first five
-    of PHASES. ``step_ms`` is without waits for a core. ``gpus``: the names of those that it used.
-    """
-
-    began_unix_s: Moment
-    steps: Count
-    step_ms: Amount
-    phases_ms: Annotated[list[Amount], _LISTED]
-    cpu_count: Count | None = None
-    gpus: Annotated[list[str], _LISTED] = msgspec.field(default_factory=list)
-    ranks: Count = 1
-    batch_size: Count | None = None
-
-
-class EarlierRuns(Record, frozen=True, kw_only=True, tag="earlier_runs"):
-    """The latest earlier runs of the same command in the same folder of this machine, oldest first."""
-
-    runs: Annotated[list[EarlierRun], _LISTED]
-
-
 class Node(Record, frozen=True, kw_only=True, tag="node"):
     """A node of a run over several, as the reader of their logs sees it; ``t`` of its latest record.
 
@@ -1098,7 +1075,6 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Notice,
     Cost,
     Printed,
-    EarlierRuns,
     Uncaught,
     Exit,
 ]

@@ -24,8 +24,6 @@ _COMING_S = 3.0
 _LIMIT_S = 300.0
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 
-os.environ["TUIMON_HISTORY"] = "0"  # a program that is tried again and again has no earlier runs
-
 
 class Failed(Exception):
     """A program, or tuimon, did not end well; the text is its output."""

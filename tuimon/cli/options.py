@@ -217,7 +217,6 @@ def options_of(parsed: argparse.Namespace) -> Options:
         gpu=not parsed.no_gpu,
         markers=not parsed.no_markers,
         memory=parsed.memory,
-        history=not getattr(parsed, "no_history", True),
         observers=(*_reactions(parsed), *metrics_of(parsed)),
     )
 

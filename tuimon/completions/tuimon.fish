@@ -23,7 +23,6 @@ complete -c tuimon -n '__fish_seen_subcommand_from run' -l force -d 'let --log r
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l on-hang -x -d 'run this command, without a shell, once when the training hangs; the finding, with the stacks of all ranks, is JSON on its stdin'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l on-finding -x -d 'run such a command once for each finding of a rule (input_bound), cause (no_workers) or severity (critical, warning); may be given several times'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l prometheus -x -d 'serve metrics for Prometheus; without ADDR only on 127.0.0.1'
-complete -c tuimon -n '__fish_seen_subcommand_from run' -l no-history -d 'do not compare with earlier runs of the same command, nor keep figures of this one (TUIMON_HISTORY=0)'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -F
 complete -c tuimon -n __fish_use_subcommand -a attach -d 'watch a training that is already running'
 complete -c tuimon -n '__fish_seen_subcommand_from attach' -s h -l help -d 'show this help message and exit'

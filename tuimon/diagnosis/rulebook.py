@@ -58,7 +58,6 @@ RULES: tuple[Rule, ...] = (
     pace.COMPUTE_BOUND,
     cpu.COMPUTE_BOUND_CPU,
     after.NOT_ENDED,
-    course.SLOWER_RUN,
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 

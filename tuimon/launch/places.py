@@ -19,19 +19,9 @@ KEEP_S = 14 * 86400
 def _folders() -> list[str]:
     """The folders for outputs: below ``$XDG_STATE_HOME`` or ``~/.local/state``, else in the temporary folder."""
     temporary = os.path.join(tempfile.gettempdir(), f"tuimon-{os.getuid()}")
-    folders = [os.path.join(_state(), "runs"), os.path.join(temporary, "runs")]
-    return [folder for folder in folders if os.path.isabs(folder)]
-
-
-def _state() -> str:
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "tuimon")
-
-
-def lasting_folder() -> str | None:
-    """The folder for what later runs read, made for this user alone; None where none can be used."""
-    folder = _state()
-    return folder if os.path.isabs(folder) and _trouble(folder) is None else None
+    folders = [os.path.join(base, "tuimon", "runs"), os.path.join(temporary, "runs")]
+    return [folder for folder in folders if os.path.isabs(folder)]
 
 
 def _make(folder: str) -> None:

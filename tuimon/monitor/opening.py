@@ -13,7 +13,6 @@ from tuimon.launch.child import Launched, new_run_id
 from tuimon.launch.job import Job, job_of
 from tuimon.launch.places import output_path
 from tuimon.masking import masked
-from tuimon.monitor.history import History, history_of
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.options import Options
@@ -43,14 +42,13 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
         raise
     table = ProcessTable(launched.pid, run_id)
     header = header_of("run", launched.pid, command, options, job)
-    history = history_of(header, options)
     return Monitor(
-        sources_of(table, options, output, history),
+        sources_of(table, options, output),
         header=header,
         log=log,
         process=launched,
         output=OutputTail(output) if output else None,
-        observers=options.observers if history is None else (*options.observers, history),
+        observers=options.observers,
     )
 
 
@@ -99,9 +97,7 @@ def log_of(options: Options, job: Job) -> LogWriter | None:
     return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
 
 
-def sources_of(
-    table: ProcessTable, options: Options, output: str | None = None, history: History | None = None
-) -> Iterator[Source]:
+def sources_of(table: ProcessTable, options: Options, output: str | None = None) -> Iterator[Source]:
     """The sources of a live run; what is switched off is reported. ``output``: the file that holds what it prints.
 
     Each is loaded and made when it is taken: the monitor takes them when it begins to read.
@@ -140,9 +136,8 @@ def sources_of(
         yield from gpu_sources(table, options.window_s)
     else:
         switched_off.append(_off("gpu"))
-    earlier = history.earlier() if history is not None else []
-    if switched_off or earlier:
-        yield NoticeSource([*switched_off, *earlier])
+    if switched_off:
+        yield NoticeSource(switched_off)
 
 
 _OPTIONAL = {"markers": "markers", "stacks": "stack samples", "gpu": "GPU counters"}

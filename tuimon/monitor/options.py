@@ -22,7 +22,6 @@ class Options(Struct, frozen=True):
     gpu: bool = True
     markers: bool = True
     memory: bool = False  # watch for errors for want of memory, and record the allocator's history once
-    history: bool = True  # compare with earlier runs of the same command, and keep this one's figures for later ones
     observers: tuple[Observer, ...] = ()  # views beside the screen or the lines
 
     @property

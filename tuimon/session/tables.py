@@ -12,7 +12,6 @@ from tuimon.records import (
     Compiler,
     Cost,
     DiskReads,
-    EarlierRuns,
     Exit,
     Frames,
     Gil,
@@ -69,7 +68,6 @@ class Tables:
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.printed: Printed | None = None
-        self.earlier: EarlierRuns | None = None
         self.uncaught: dict[int, Uncaught] = {}  # the exceptions that ended processes, by process
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
@@ -121,7 +119,6 @@ class Tables:
             Cost: partial(setattr, self, "cost"),
             Printed: partial(setattr, self, "printed"),
             Uncaught: lambda record: self.uncaught.update({record.pid: record}),
-            EarlierRuns: partial(setattr, self, "earlier"),
             Exit: partial(setattr, self, "exit"),
         }
 

@@ -29,13 +29,13 @@ class Problem(NamedTuple):
 
 
 class NoticeSource(Source):
-    """A source of a few notices, or other records, that are known from the start."""
+    """A source of a few notices that are known from the start."""
 
     name = "options"
     period_s = 0.2
 
-    def __init__(self, notices: Iterable[Record]) -> None:
-        self._notices = list(notices)
+    def __init__(self, notices: Iterable[Notice]) -> None:
+        self._notices: list[Record] = list(notices)
 
     def read(self) -> list[Record]:
         """All of them, once. Raises Done after that."""

@@ -38,11 +38,6 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the target's exit code, 0 when it was left running."""
     parser = parser_of("run", _DOC, "tuimon run [options] [--] COMMAND [ARGS...]")
     add_watching(parser)
-    parser.add_argument(
-        "--no-history",
-        action="store_true",
-        help="do not compare with earlier runs of the same command, nor keep figures of this one (TUIMON_HISTORY=0)",
-    )
     own, words = split_command(argv)
     parsed, unknown = parser.parse_known_args(own)
     if unknown:

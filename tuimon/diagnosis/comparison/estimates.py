@@ -52,10 +52,6 @@ class Interval(NamedTuple):
         """True if the value may be this."""
         return self.low <= value <= self.high
 
-    def hull(self, other: Interval) -> Interval:
-        """The smallest interval that holds both."""
-        return Interval(min(self.low, other.low), max(self.high, other.high))
-
 
 class Estimate(NamedTuple):
     """A value, the variance of its error, and how many degrees of freedom that variance has."""

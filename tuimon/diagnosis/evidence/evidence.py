@@ -30,7 +30,7 @@ from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
-from tuimon.diagnosis.evidence.level import Hours, Level, Setting, level_of, slower_hours
+from tuimon.diagnosis.evidence.level import Hours, slower_hours
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import ReadAgain, evaluation_loader, read_again, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
@@ -56,9 +56,8 @@ from tuimon.diagnosis.evidence.steps import (
     phase_row,
     step_evidence,
 )
-from tuimon.diagnosis.threshold import SMALL
 from tuimon.node_ids import node_of
-from tuimon.records import CompilerEvents, CompilerWork, EarlierRun, Place, Process, Threads, TraceTaken
+from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
@@ -211,34 +210,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return tuple(row for row in stats.course.stretches() if row.steps) if stats is not None else ()
 
     @cached_property
-    def level(self) -> Level | None:
-        """The level of its steps over the whole run; None if that is too short, or others use its GPUs as well."""
-        if any((process.sm_ratio or 0.0) >= SMALL for row in self.gpus for process in row.others):
-            return None
-        return level_of(self.stretches, self._view.between_parts(self.pid))
-
-    @cached_property
     def slower_hours(self) -> Hours | None:
         """Its fastest hour and its last one, if that is slower."""
         return slower_hours(self.stretches, self._view.between_parts(self.pid))
-
-    @cached_property
-    def setting(self) -> Setting:
-        """The setting that another run must share for its steps to be compared with these."""
-        gpus = sorted(row.latest.name for row in self.run.gpus if row.used_by_run)
-        ranks = self.process.world_size if self.process is not None else None
-        batch_size = self.loader.facts.batch_size if self.loader is not None else None
-        return Setting(self.run.here.cores, tuple(gpus), ranks or 1, batch_size)
-
-    @cached_property
-    def earlier_runs(self) -> list[EarlierRun]:
-        """The earlier runs of the same command in this setting, oldest first."""
-        earlier = self._view.session.earlier
-        return [
-            run
-            for run in (earlier.runs if earlier is not None else ())
-            if Setting(run.cpu_count, tuple(run.gpus), run.ranks, run.batch_size) == self.setting
-        ]
 
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:

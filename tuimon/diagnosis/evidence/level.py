@@ -1,4 +1,4 @@
-"""The level of a run or of a part of it: what its steps take; and the setting in which runs can be compared."""
+"""The level of a part of a run: what its steps take; and the hours of a run compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.course import (
-    COMPARABLE_WINDOWS,
     DRIFT_RATIO,
     WARMUP_WINDOWS,
     GrownPhase,
@@ -15,7 +14,6 @@ from tuimon.diagnosis.evidence.course import (
     grow_together,
     grown_between,
 )
-from tuimon.diagnosis.threshold import SMALL
 from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.history import STACKED
 
@@ -24,19 +22,9 @@ HOUR_S = 3600.0
 _LEAST = 8
 
 
-class Setting(NamedTuple):
-    """Facts that must be equal in two runs for their steps to be compared; None where unknown."""
-
-    cpu_count: int | None
-    gpus: tuple[str, ...]  # names of those that it uses
-    ranks: int
-    batch_size: int | None  # of one rank's DataLoader
-
-
 class Level(NamedTuple):
     """Medians over stretches of a run, in ms."""
 
-    steps: int
     step_ms: float  # without waits for a core
     phases_ms: tuple[float, ...]  # of ``history.STACKED``
 
@@ -51,19 +39,10 @@ class Level(NamedTuple):
         return grow_together(parts["forward"], parts["backward"], parts["optimizer"], step)
 
 
-def level_of(stretches: Sequence[StepStretch], between_parts: Sequence[float]) -> Level | None:
-    """The level of a run without its warm-up; None of one too short, or held up by others, as these fill its caches."""
-    rows = stretches[WARMUP_WINDOWS:]
-    if len(stretches) < COMPARABLE_WINDOWS or sum(r.waited_ns for r in rows) >= SMALL * sum(r.total_ns for r in rows):
-        return None
-    return level_over(rows, between_parts)
-
-
 def level_over(rows: Sequence[StepStretch], between_parts: Sequence[float]) -> Level:
     """The level of stretches with steps; ``between_parts``: how the time that markers cannot split is divided."""
-    steps = sum(row.steps for row in rows)
     phases = zip(*(_phases_ms(row, between_parts) for row in rows), strict=True)
-    return Level(int(steps), median(map(work_ms, rows)), tuple(median(each) for each in phases))
+    return Level(median(map(work_ms, rows)), tuple(median(each) for each in phases))
 
 
 def work_ms(row: StepStretch) -> float:
