@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.cli.commands.run import options_again
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.errors import NotComparable, UsageError
@@ -191,17 +190,6 @@ def test_commands_that_cannot_be(words: list[str], told: str, capsys: pytest.Cap
     assert told in capsys.readouterr().err
     with pytest.raises(UsageError, match="markers"):
         parsed("--on-hang", "true", "--no-markers")
-
-
-def test_a_further_run_has_a_log_of_its_own(tmp_path: Path) -> None:
-    """That of the run before is not replaced, whatever was asked for the first time."""
-    log = str(tmp_path / "run.jsonl.zst")
-    options = Options(log=log, force=True)
-    assert options_again(options) == Options(log=str(tmp_path / "run-2.jsonl.zst"), force=False)
-    (tmp_path / "run-2.jsonl.zst").touch()
-    assert options_again(options).log == str(tmp_path / "run-3.jsonl.zst")
-    assert options_again(Options(log=str(tmp_path), force=True)).log == str(tmp_path)
-    assert options_again(Options()).log is None
 
 
 @pytest.mark.parametrize(

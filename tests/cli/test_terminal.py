@@ -16,7 +16,6 @@ from tests.session import records
 from tests.sources.log.literal_log import write
 from tests.waiting import alive, until
 from tuimon.records import Exit
-from tuimon.sources.log.reader import read_log
 
 #: What a full-screen program sends at its start, to have a screen of its own.
 _FULL_SCREEN = b"\x1b[?1049h"
@@ -47,29 +46,6 @@ def test_kill_9_of_the_full_screen_leaves_the_target_running(tmp_path: Path) -> 
     os.kill(pid, signal.SIGTERM)
     until(lambda: not alive(pid))
     assert heard(tmp_path)[1:] == ["SIGTERM"]
-
-
-def test_capital_r_ends_its_child_and_starts_the_command_again(tmp_path: Path) -> None:
-    path = script(
-        tmp_path, "import os, time\nopen('heard', 'a').write(f'{os.getpid()}\\n')\nwhile True: time.sleep(0.1)"
-    )
-    words = ("run", *LEAN, "--log", "run.jsonl", "--", sys.executable, path)
-    with on_terminal(*words, cwd=tmp_path) as (process, terminal):
-        shows = Shown(terminal).has
-        until(lambda: shows(_FULL_SCREEN) and heard(tmp_path))
-        os.write(terminal, b"R")
-        until(lambda: shows(b"end it and start"))
-        os.write(terminal, b"e")
-        until(lambda: shows(_FULL_SCREEN, 2) and heard(tmp_path)[1:])
-        first, second = map(int, heard(tmp_path))
-        assert not alive(first)
-        assert alive(second)
-        os.write(terminal, b"q")
-        until(lambda: shows(b"leave it running"))
-        os.write(terminal, b"e")
-        assert ended(process, terminal) == 130
-    assert not alive(second)
-    assert [Exit in map(type, read_log(str(tmp_path / name))) for name in ("run.jsonl", "run-2.jsonl")] == [True, True]
 
 
 def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ DIFFS = ("text", "json")
 EXPORTS = ("perfetto", "speedscope", "collapsed")
 _KEYS = (
     *("v", "enter", "escape", "escape", "question_mark", "escape", "h", "c", "i", "enter", "escape", "2", "s"),
-    *("r", "s", "enter", "escape", "S", "escape", "m", "escape", "b", "B"),
+    *("r", "s", "enter", "escape", "S", "escape", "m", "escape"),
 )
 
 

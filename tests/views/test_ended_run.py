@@ -6,7 +6,6 @@ from tests.session.records import header, process, session_of, steps
 from tuimon.records import Exit, Gpu
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import SessionView
-from tuimon.views.tui.baseline import take_baseline
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane
 from tuimon.views.tui.panes.phases_pane import PhasesPane
@@ -68,14 +67,6 @@ def test_the_phases():
     state = pane.collect(ended(), ())
     assert text_of(pane.heading(state)) == "1 Step · mean 125 ms · whole run, 1m40s"
     assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(125.0)
-
-
-def test_beside_a_baseline_the_phases_stay_those_of_the_last_30_s():
-    pane = PhasesPane()
-    pane.baseline = take_baseline(run(), ())
-    state = pane.collect(ended(), ())
-    assert text_of(pane.heading(state)).startswith("1 Step · ") and " · last " in text_of(pane.heading(state))
-    assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(200.0)
 
 
 def test_a_rate_that_is_only_estimated_is_kept(monkeypatch):

@@ -23,7 +23,6 @@ from tuimon.stand_ins import without_ssl
 
 if TYPE_CHECKING:
     from tuimon.views.headless import HeadlessView
-    from tuimon.views.tui.baseline import Baseline
     from tuimon.views.tui.leaving import Leave
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.
@@ -59,23 +58,20 @@ class EndSleep:
             self._handle = -1
 
 
-def watch_full_screen(
-    monitor: Monitor, options: Options, signals: LeaveSignals, baseline: Baseline | None = None
-) -> Leave:
+def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
     """Watch in the full screen until it is left; returns how, with tuimon's exit code.
 
     When it loses its terminal, a session with a log is recorded on to the end of the run.
     """
     try:
-        leave = _on_screen(monitor, options, signals, baseline)
+        leave = _on_screen(monitor, options, signals)
         if leave.terminal_lost or not takes_output():
             let_go_of_terminal()
         if leave.terminal_lost and not monitor.ended and (monitor.log is not None or monitor.ending is not None):
             _watch_unseen(monitor, options, signals)
     finally:
         monitor.stop()
-    if not leave.again:
-        _print_verdict(monitor)
+    _print_verdict(monitor)
     if leave.message:
         print(leave.message)
     if leave.terminal_lost and monitor.launched is not None and monitor.exit_code is not None:
@@ -94,7 +90,7 @@ def _print_verdict(monitor: Monitor) -> None:
             print(part)
 
 
-def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseline: Baseline | None) -> Leave:
+def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
     """Run the app; the rules and the sources are loaded, and begin, once its first frame is drawn."""
     with contextlib.ExitStack() as loading:
         loading.enter_context(without_collections())
@@ -106,7 +102,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseli
             monitor.start()
             loading.close()
 
-        return run_app(monitor, options.refresh_s, signals, baseline, begin)
+        return run_app(monitor, options.refresh_s, signals, begin)
 
 
 def watch_headless(

@@ -12,8 +12,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu_time import GpuShares
-from tuimon.session.processes.core_use import CoresTaken, CoreUse
-from tuimon.session.processes.core_waits import Waits
+from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.nodes import MachineTable
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.ranks.shared_steps import SharedStep
@@ -398,25 +397,13 @@ class SessionView:
 
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:
         """Cores of a node (None: the one in focus) that the run could not have: lately, or since the first step."""
-        use, known = self._core_use(node)
-        return (use.mean if self.is_whole else use.latest)(*known)
-
-    def cores_taken_since(self, since_s: float) -> CoresTaken | None:
-        """The same on the node in focus over the last 30 s, or less since a moment; None where no window is."""
-        use, known = self._core_use(None)
-        return use.since(since_s, *known)
-
-    def waits_since(self, since_s: float) -> Waits | None:
-        """The waits of the run's threads there for a core over the same time; None without a whole second."""
-        return self.session.nodes.tables_of(self.session.focus_node).recent_waits.since(since_s)
+        number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
+        use = nodes.tables_of(number).core_use
+        cores, monitor = nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0
+        return use.mean(cores, monitor) if self.is_whole else use.latest(cores, monitor)
 
     def _node(self, node: int | None) -> int:
         return self.session.focus_node if node is None else node
-
-    def _core_use(self, node: int | None) -> tuple[CoreUse, tuple[int | None, float]]:
-        """Use of a node's cores, their number, and those that tuimon uses: of several, the one that reported last."""
-        number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
-        return nodes.tables_of(number).core_use, (nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0)
 
     # -- DataLoaders
 

@@ -287,7 +287,6 @@ class Tables:
         if record.written_bytes is not None and made:
             self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to)
         of_node.core_use.add_threads(record)
-        of_node.recent_waits.add_threads(record)
 
     def _fold_machine_memory(self, record: MachineMemory) -> None:
         of_node = self.nodes.tables_of(node_of(record.pid))

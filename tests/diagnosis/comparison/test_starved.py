@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-from msgspec import structs
 from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, Starved, figures_of, recent_figures
+from tuimon.diagnosis.comparison.figures import RunFigures, Starved, figures_of
 from tuimon.records import GpuProcess, MachineMemory
-from tuimon.session.processes.core_waits import RecentWaits
 from tuimon.session.session import Session
 
 _PHASES = {"data": 30.0, "forward": 30.0, "backward": 40.0}
@@ -32,14 +28,6 @@ def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_
         found.add(MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores))
         found.add(steps(float(t), _PHASES, first_index=10 * (t - 1)))
     return found
-
-
-def add_seconds(found: Session, first: int, last: int, main: tuple[float, float], busy_cores: float) -> None:
-    """More of a run without workers."""
-    for t in range(first, last + 1):
-        found.add(threads(t, (100, "python", main[0], "running", main[1]), cpu_ratio=main[0]))
-        found.add(MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores))
-        found.add(steps(float(t), _PHASES, first_index=10 * (t - 1)))
 
 
 def starved(*of: object) -> Starved:
@@ -66,21 +54,6 @@ def test_of_a_log_without_the_cores_of_others_the_runs_own_threads_decide() -> N
     assert starved((0.7, 0.3), [], None) == Starved(pytest.approx(0.3))
 
 
-def recent(found: Session, since_s: float = -math.inf) -> RunFigures:
-    figures = recent_figures(found, (), since_s)
-    assert figures is not None
-    return figures
-
-
-def test_the_last_seconds_know_their_waits_as_a_whole_run_does() -> None:
-    found = session((0.6, 0.3), [], 1.6)
-    whole, last = figures_of(found, (), "run"), recent(found)
-    assert whole.starved == last.starved._replace(ratio=whole.starved.ratio) == Starved(pytest.approx(0.3))
-    assert last.starved.ratio == pytest.approx(whole.starved.ratio)  # sums are rounded otherwise from Python 3.12 on
-    assert [row.waited_ns for row in last.stretches] == [row.waited_ns for row in whole.stretches]
-    assert last.stretches[-1].waited_ns == pytest.approx(0.3 * last.stretches[-1].total_ns)
-
-
 def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
     """Its step takes 100 ms of which it waits for 30; beside nobody it takes 70: the row says who is slower."""
     busy = session((0.7, 0.3), [], 1.9)
@@ -92,29 +65,6 @@ def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
     cpu = rows["CPU time"]
     assert (cpu.before, cpu.after, cpu.significant) == (pytest.approx(70), pytest.approx(70), False)
     assert rows["step time"].after - rows["step time"].before == pytest.approx(30)
-
-
-def test_a_quiet_last_second_does_not_hide_who_was_beside_the_seconds_before() -> None:
-    found = session((0.6, 0.3), [], 1.6)
-    add_seconds(found, 21, 22, (0.9, 0.0), 0.9)
-    assert recent(found).starved.ratio == pytest.approx(0.3 * 20 / 21, abs=0.01)
-
-
-def test_of_who_left_before_a_moment_nothing_counts_since_then() -> None:
-    found = session((0.6, 0.3), [], 1.6)
-    add_seconds(found, 21, 40, (0.9, 0.0), 0.9)
-    assert recent(found, 20.0).starved.ratio == 0.0
-    assert sum(row.waited_ns for row in recent(found, 20.0).stretches) == 0.0
-    assert recent(found).starved.ratio > 0.05
-
-
-def test_windows_of_ten_seconds_are_no_longer_waits() -> None:
-    """As a log has them that was written for hours."""
-    cores = RecentWaits()
-    for t in (10.0, 20.0, 30.0, 40.0):
-        record = threads(t, (100, "python", 0.6, "running", 0.3))
-        cores.add_threads(structs.replace(record, window_s=10.0))
-    assert cores.since(-math.inf) == pytest.approx((0.6, 0.3, 0.3))
 
 
 @pytest.mark.parametrize(("own", "taken"), [([100], 0.4), ([100, 9], 0.0)])
@@ -161,14 +111,3 @@ def test_several_busy_threads_wait_for_one_another_too() -> None:
     one = replace(beside(2, 0.1, slower=1.4), starved=Starved(0.1, in_parallel=True))
     alone, parallel = (compare([beside(1, 0.0)], [each]).speedup for each in (beside(2, 0.1, slower=1.4), one))
     assert parallel.high == pytest.approx(alone.high / 0.9)
-
-
-def test_since_a_moment_samples_are_of_the_same_seconds_as_the_steps() -> None:
-    lines = frames(("train.py", 10, "main", "x = get_batch()", True), ("train.py", 11, "main", "loss = model(x)", True))
-    found = session_of(header(), process(), lines)
-    for t in range(1, 31):
-        found.add(steps(float(t), {"between": 60, "backward": 40}, first_index=10 * (t - 1)))
-        found.add(stacks(float(t), ([0] if t <= 20 else [1], 20)))
-    whole, since = (recent(found, since_s).split for since_s in (-math.inf, 20.0))
-    assert whole is not None and since is not None
-    assert (whole.samples, since.samples) == (600, 200)

@@ -15,7 +15,7 @@ from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.leaving import Leave
-from tuimon.views.tui.sheets.quit_dialog import QuitDialog, RestartDialog, quit_lines
+from tuimon.views.tui.sheets.quit_dialog import QuitDialog, quit_lines
 
 
 @pytest.mark.parametrize("keys", [("q", "l"), ("ctrl+c", "l"), ("ctrl+c", "ctrl+c")])
@@ -80,13 +80,11 @@ async def test_a_run_that_ends_while_the_question_is_open_withdraws_it():
 
 
 @pytest.mark.parametrize("first", ["key", "tick"])
-@pytest.mark.parametrize(
-    ("dialog", "key"), [("q", "end"), ("q", "choose('leave')"), ("q", "choose('cancel')"), ("R", "end")]
-)
-async def test_a_key_in_the_tick_in_which_the_run_ends_closes_the_dialog_once(dialog, key, first):
+@pytest.mark.parametrize("key", ["end", "choose('leave')", "choose('cancel')"])
+async def test_a_key_in_the_tick_in_which_the_run_ends_closes_the_dialog_once(key, first):
     monitor = streams.input_bound(5)
     async with running(monitor) as (app, pilot):
-        await pilot.press(dialog)
+        await pilot.press("q")
         opened = app.screen
         monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=0))
         if first == "tick":
@@ -143,43 +141,6 @@ async def left(app, pilot):
         if app.terminal_lost or app.return_value is not None:
             return
     raise AssertionError("it did not leave")
-
-
-async def test_capital_r_asks_ends_and_starts_again_beside_the_baseline():
-    monitor = streams.input_bound(40)
-    async with running(monitor) as (app, pilot):
-        await pilot.press("R")
-        assert isinstance(app.screen, RestartDialog) and not monitor.end_requested
-        await pilot.press("e")
-        assert monitor.end_requested
-        assert "then it starts again" in "\n".join(text_of(row) for row in app.screen.body.lines)
-        monitor.session.add(Exit(t=41.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
-        app.tick()
-        await pilot.pause()
-    assert app.return_value.again and app.return_value.exit_code == 0
-    assert app.return_value.baseline.step_ms == pytest.approx(66, rel=0.1)
-
-
-async def test_the_baseline_that_was_taken_is_kept_over_a_restart():
-    async with running(streams.ended()) as (app, pilot):
-        await pilot.press("b")
-        taken = app.board.baseline.taken
-        await pilot.press("R")
-        await pilot.pause()
-    assert app.return_value.baseline is taken
-    again = TuimonApp(streams.before_first_step(), refresh_s=3600, baseline=taken)
-    async with again.run_test(size=(120, 40)) as pilot:
-        again.tick()
-        await pilot.pause()
-        assert "too early to say" in text(again, "baseline")
-
-
-async def test_what_was_attached_to_is_not_started_again():
-    async with running(streams.inferred()) as (app, pilot):
-        await pilot.press("R")
-        await pilot.pause()
-        assert app.is_running and not isinstance(app.screen, RestartDialog)
-        assert any("that tuimon has started" in note.message for note in app._notifications)
 
 
 async def test_an_upgrade_under_the_screen_ends_it_with_a_plain_message(tmp_path, monkeypatch, capfd):

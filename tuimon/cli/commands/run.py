@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
+from collections.abc import Collection, Sequence
 
 from tuimon.cli.options import VALUE_OPTIONS, add_watching, options_of, parser_of, split_command
 from tuimon.cli.streams import write_message
@@ -18,10 +14,6 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_run
 from tuimon.monitor.options import Options
 from tuimon.text import plain
-
-if TYPE_CHECKING:
-    from tuimon.views.tui.baseline import Baseline
-    from tuimon.views.tui.leaving import Leave
 
 _DOC = """\
 Start a training, unchanged, and watch it. COMMAND is SCRIPT.py, -m MODULE, or any program (torchrun, bash, uv ...);
@@ -56,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         write_message(f"tuimon: {misplaced}")
     if options.headless:
         return _headless(command, options)
-    return _full_screen(command, options, lambda: options_of(parser.parse_args(own)))
+    return _full_screen(command, options)
 
 
 def misplaced_option(words: Sequence[str], ours: Collection[str]) -> str | None:
@@ -89,33 +81,17 @@ def _knows(path: str, option: str) -> bool:
         return False
 
 
-def _full_screen(command: Sequence[str], options: Options, fresh: Callable[[], Options]) -> int:
-    """Watch it until it is left; where that is wanted, start the same command again, with ``fresh`` options."""
-    with LeaveSignals() as signals:
-        leave = _watch_one(command, options, signals, None)
-        while leave.again:
-            leave = _watch_one(command, options_again(fresh()), signals, leave.baseline)
-    return leave.exit_code
-
-
-def _watch_one(command: Sequence[str], options: Options, signals: LeaveSignals, baseline: Baseline | None) -> Leave:
+def _full_screen(command: Sequence[str], options: Options) -> int:
+    """Watch it until it is left."""
     from tuimon.cli.watching import watch_full_screen
 
-    monitor = open_run(command, options)
-    try:
-        return watch_full_screen(monitor, options, signals, baseline)
-    finally:
-        if monitor.output is not None:
-            print(f"Its output: {monitor.output.path}", flush=True)
-
-
-def options_again(options: Options) -> Options:
-    """Options for a further run of the same command: it has a log of its own, and the earlier log stays."""
-    if options.log is None or os.path.isdir(options.log):
-        return options
-    from tuimon.sources.log.names import next_free
-
-    return replace(options, log=next_free(options.log), force=False)
+    with LeaveSignals() as signals:
+        monitor = open_run(command, options)
+        try:
+            return watch_full_screen(monitor, options, signals).exit_code
+        finally:
+            if monitor.output is not None:
+                print(f"Its output: {monitor.output.path}", flush=True)
 
 
 def _headless(command: Sequence[str], options: Options) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.cores import Demand, core_demand, waits_from_outside
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.finding import Finding
-from tuimon.node_ids import own_id
 from tuimon.records import LoaderFacts
 from tuimon.session.loop_tree.hot_lines import by_line
 from tuimon.session.processes.core_use import CoresTaken
@@ -21,7 +19,7 @@ from tuimon.session.rows import HotLine
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.split_shares import SplitShares
-from tuimon.session.windows import WINDOW_S, Span, mean_of_known
+from tuimon.session.windows import mean_of_known
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,28 +91,6 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
     )
 
 
-def recent_figures(session: Session, findings: Sequence[Finding], since_s: float = -math.inf) -> RunFigures | None:
-    """Figures of the process in focus over the last 30 s, or less since a moment; None before a step has ended."""
-    pid = session.trainer()
-    stats = session.step_stats.get(pid) if pid is not None else None
-    stretches = stats.recent_stretches(since_s) if stats is not None else []
-    if pid is None or not stretches:
-        return None
-    now = session.over("recent")
-    samples = now.process_samples(pid)
-    if samples is not None and since_s > session.now_s - WINDOW_S:
-        samples = samples.over(Span(since_s))
-    return RunFigures(
-        f"pid {own_id(pid)}",
-        facts_of(now),
-        tuple(stretches),
-        split=samples.between_shares() if samples is not None else None,
-        findings=tuple(findings),
-        starved=lately_starved(now, since_s),
-        gpu_taken=gpu_taken(now, findings),
-    )
-
-
 def _resident_bytes(run: SessionView, pid: int) -> int | None:
     pids = [pid, *(worker.pid for worker in run.workers(pid))]
     known = [threads.rss_bytes for each in pids if (threads := run.process_threads(each)) is not None]
@@ -174,15 +150,6 @@ def starved_of(run: SessionView) -> Starved:
     threads = run.live_threads()
     waits = (row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None)
     return _starved(core_demand(threads, run.session.cpu_count), max(waits, default=0.0), run.cores_taken())
-
-
-def lately_starved(now: SessionView, since_s: float) -> Starved:
-    """The same over the last 30 s, or less since a moment; how many threads want to run is that of the moment."""
-    demand, waits = core_demand(now.live_threads(), now.session.cpu_count), now.waits_since(since_s)
-    if demand is None or waits is None:
-        return NOT_STARVED
-    demand = demand._replace(cpu=waits.cpu, delay=waits.delay)
-    return _starved(demand, waits.longest, now.cores_taken_since(since_s))
 
 
 def _starved(demand: Demand | None, longest: float, taken: CoresTaken | None) -> Starved:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from operator import add
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
 from tuimon.records import MachineMemory, Threads
-from tuimon.session.windows import WINDOW_S
 
 #: Seconds for which the run's own use is held: more than two windows of the machine. Of a long log, whose windows are
 #: merged, twice the longest, and no more than so many.
 _SECONDS = 32
 _MOST_SECONDS = 1024
-#: Windows of the machine that are held: 30 s of the shortest.
-_RECENT = 30
 #: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
 _STARTING_CORES = 1.0
 
@@ -62,7 +59,6 @@ class CoreUse:
         self._begin_s = math.inf
         self._latest: MachineMemory | None = None
         self._sum = _Sum()
-        self._recent: deque[tuple[MachineMemory, float]] = deque(maxlen=_RECENT)  # before the latest, with own use
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of a process of the run."""
@@ -90,8 +86,6 @@ class CoreUse:
         if before is None:
             return
         own = self._own_in(before)
-        if own is not None:
-            self._recent.append((before, own))
         if own is not None and before.t - before.window_s >= self._begin_s:
             self._sum = self._sum.plus(before, own)
         for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
@@ -108,16 +102,6 @@ class CoreUse:
     def mean(self, cores: int | None, monitor: float) -> CoresTaken | None:
         """Since the first step; None before a window since then was measured."""
         return self._taken(self._with_latest(self._sum, self._begin_s), cores, monitor)
-
-    def since(self, since_s: float, cores: int | None, monitor: float) -> CoresTaken | None:
-        """Cores taken in windows that ended in the last 30 s and began since a moment; None without any."""
-        found, latest = _Sum(), self._latest
-        if latest is None or self._own_in(latest) is None:
-            return None
-        for window, own in self._recent:
-            if window.t - window.window_s >= since_s and window.t > latest.t - WINDOW_S:
-                found = found.plus(window, own)
-        return self._taken(self._with_latest(found, since_s), cores, monitor)
 
     def _with_latest(self, found: _Sum, since_s: float) -> _Sum:
         """With the latest window, if that was measured and began since a moment."""

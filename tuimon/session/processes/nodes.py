@@ -12,7 +12,6 @@ from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu_devices import DeviceTable
 from tuimon.session.memory_readings import Growth, MemoryReadings
 from tuimon.session.processes.core_use import CoreUse
-from tuimon.session.processes.core_waits import RecentWaits
 
 #: Most nodes whose records are folded.
 NODES = 4096
@@ -26,7 +25,6 @@ class NodeTables:
     def __init__(self) -> None:
         self.machine = MachineTable()
         self.core_use = CoreUse()
-        self.recent_waits = RecentWaits()
         self.devices = DeviceTable()
 
 

@@ -89,9 +89,9 @@ _PHASES = {
 }
 
 
-def stretch_of(record: Steps | HeldSteps, waited_ratio: float = 0.0, cpu_ratio: float = 0.0) -> StepStretch:
-    """A window as a stretch."""
-    return StepStretch._make(_row_of(record, waited_ratio, cpu_ratio))
+def stretch_of(record: HeldSteps) -> StepStretch:
+    """A window as a stretch, without what its threads waited and used."""
+    return StepStretch._make(_row_of(record, 0.0, 0.0))
 
 
 def _row_of(record: Steps | HeldSteps, waited_ratio: float, cpu_ratio: float) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tuimon.records import Steps
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.rows import StepSummary
-from tuimon.session.steps.course import StepCourse, StepStretch, stretch_of, without_end
+from tuimon.session.steps.course import StepCourse, stretch_of, without_end
 from tuimon.session.steps.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.steps.history import StepHistory
 from tuimon.session.steps.step_windows import (
@@ -95,7 +95,7 @@ class StepStats:
         on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
         is_late = record.last_step_s is not None and self._first is not None
         for part in (until_last_step(record), without_steps(record)) if is_late else (record,):
-            self._latest_windows.append(part, *on_cores)
+            self._latest_windows.append(part)
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
@@ -224,11 +224,6 @@ class StepStats:
                 since_step.add_window(record)
         totals.add_totals(since_step.without_collections())  # of the step under way, if one is
         return totals
-
-    def recent_stretches(self, since_s: float) -> list[StepStretch]:
-        """The windows of the last 30 s that began since a moment."""
-        windows = self._latest_windows.windows()
-        return without_end([stretch_of(*row) for row in windows if row.record.t - row.record.window_s >= since_s])
 
     def spans(self, *, whole: bool) -> list[SteppingSpan]:
         """The stretches that ``whole_run`` covers, or ``recent``."""

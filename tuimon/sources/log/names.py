@@ -47,15 +47,6 @@ def log_of_part(name: str) -> str | None:
     return bare + ending if bare != stem else None
 
 
-def next_free(path: str) -> str:
-    """``run-2.jsonl`` for ``run.jsonl``, or the first number that no file has."""
-    stem, ending = _split(path)
-    number = 2
-    while os.path.lexists(f"{stem}-{number}{ending}"):
-        number += 1
-    return f"{stem}-{number}{ending}"
-
-
 def _split(path: str) -> tuple[str, str]:
     """Stem and ending: ``("run", ".jsonl.zst")``."""
     bare = path.removesuffix(COMPRESSED)

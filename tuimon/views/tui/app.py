@@ -12,15 +12,13 @@ from textual.binding import Binding, BindingType
 
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.trainings import which_training
-from tuimon.views.tui.baseline import Baseline, shortness, take_baseline
 from tuimon.views.tui.board import PANES, Board, Pacing
-from tuimon.views.tui.leaving import LeavableApp, Leave
+from tuimon.views.tui.leaving import LeavableApp
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
-from tuimon.views.tui.sheets.quit_dialog import Choice, RestartDialog
 from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -45,9 +43,6 @@ class TuimonApp(LeavableApp):
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
         Binding("r", "ranks", show=False),
-        Binding("b", "baseline", show=False),
-        Binding("R", "restart", show=False),
-        Binding("B", "no_baseline", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
         Binding("I", "inject", show=False),
@@ -61,14 +56,12 @@ class TuimonApp(LeavableApp):
         refresh_s: float = 0.5,
         capabilities: Capabilities | None = None,
         signals: LeaveSignals | None = None,
-        baseline: Baseline | None = None,
         begin: Callable[[], None] = lambda: None,
     ) -> None:
         """``begin`` is called once the first frame is drawn."""
         super().__init__(monitor, capabilities, signals)
         self._begin = begin
         self.board = Board()
-        self.board.compare_with(baseline)
         self.board.output.tail = monitor.output
         self._refresh_s = refresh_s
         self._pointed_s: float | None = None  # when the stacks were taken that a notice has pointed to
@@ -229,42 +222,6 @@ class TuimonApp(LeavableApp):
         self.monitor.session.focus_on(message.pid)
         self.action_step_back()
         self._show()
-
-    def action_baseline(self) -> None:
-        """Take what is on the screen as the baseline."""
-        if self.monitor.session.exit is not None and self.monitor.launched is None:
-            text = "The run has ended, so no baseline can be compared. To compare two logs: tuimon diff A B"
-            self.notify(text, severity="warning", markup=False)
-            return
-        taken = take_baseline(self.monitor.session, self.monitor.findings)
-        if taken is None:
-            self.notify("no step has been measured yet: there is nothing to compare with", markup=False)
-            return
-        self.board.compare_with(taken)
-        self._show()
-        if short := shortness(taken):
-            self.notify(short, severity="warning", markup=False)
-
-    def action_no_baseline(self) -> None:
-        """Drop the baseline."""
-        self.board.compare_with(None)
-        self._show()
-
-    def action_restart(self) -> None:
-        """Start the launched command again, beside the baseline; one that still runs is ended, if that is wanted."""
-        monitor = self.monitor
-        if monitor.launched is None:
-            self.notify("only a training that tuimon has started can be started again", markup=False)
-        elif monitor.ended:
-            self._restart("ended")
-        else:
-            self.push_screen(RestartDialog(monitor), self._restart)
-
-    def _restart(self, choice: Choice | None) -> None:
-        if choice == "ended":
-            monitor = self.monitor
-            baseline = self.board.baseline.taken or take_baseline(monitor.session, monitor.findings)
-            self.exit(Leave(0, again=True, baseline=baseline))
 
     def action_pause(self) -> None:
         """Freeze the screen, or let it go on."""

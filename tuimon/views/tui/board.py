@@ -11,7 +11,6 @@ from textual.widget import Widget
 
 from tuimon.session.session import Session
 from tuimon.views.format import plain
-from tuimon.views.tui.baseline import Baseline, BaselineLine
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.drawing.pane import Pane
@@ -79,7 +78,6 @@ class Board(Widget):
         super().__init__(id="board")
         self.title_line = TitleLine(id="title")
         self.verdict = VerdictPane(id="verdict")
-        self.baseline = BaselineLine(id="baseline")  # shown once there is one, by b
         self.phases = PhasesPane(id="phases")
         self.gpu = GpuPane(id="gpu")
         self.output = OutputPane(id="output")
@@ -91,7 +89,7 @@ class Board(Widget):
         self._announced: dict[str, str] = {}  # message, by source
         # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
-            self.title_line, self.verdict, self.baseline, self.phases, self.gpu, self.output, self.loaders,
+            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders,
             self.threads, self.profile, self.ranks,
         )  # fmt: skip
         self.zoomed: str | None = None
@@ -162,12 +160,6 @@ class Board(Widget):
         """The place of a pane; None while it is hidden."""
         return self._boxes.get(name)
 
-    def compare_with(self, baseline: Baseline | None) -> None:
-        """Show everything beside a baseline from now on; None: beside none."""
-        self.baseline.take(baseline)
-        self.phases.baseline = baseline
-        self.place_panes()
-
     def toggle(self, name: str) -> None:
         """Hide a pane, or show it again."""
         if name == "loaders":
@@ -189,13 +181,12 @@ class Board(Widget):
 
     def _visible(self, size: Size) -> set[str]:
         """The panes that have not been hidden; the loaders only where they have workers and there is room for them."""
-        always = {"baseline"} if self.baseline.taken is not None else set()
         chosen = self._loaders_chosen
         if chosen is None:
             width, height = size
             least_width, least_height = _ROOM_FOR_LOADERS
             chosen = self.loaders.has_workers() and width >= least_width and height >= least_height
-        return always | (self._shown | {"loaders"} if chosen else self._shown - {"loaders"})
+        return self._shown | {"loaders"} if chosen else self._shown - {"loaders"}
 
     async def open_filter(self) -> None:
         """Open the filter's input over the keys."""

@@ -37,7 +37,7 @@ class WantedRows(NamedTuple):
 def lay_out(
     width: int, height: int, shown: AbstractSet[str], wanted: WantedRows, zoomed: str | None = None
 ) -> dict[str, Box]:
-    """Boxes of all that is visible: ``title``, ``verdict``, ``baseline`` (one line), ``keys`` and the panes."""
+    """Boxes of all that is visible: ``title``, ``verdict``, ``keys`` and the panes."""
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return {"small": Box(0, 0, width, height)}
     boxes = {"title": Box(0, 0, width, 1)}
@@ -45,15 +45,12 @@ def lay_out(
     if "verdict" in shown:
         boxes["verdict"] = Box(0, top, width, wanted.verdict)
         top += wanted.verdict
-    if "baseline" in shown:
-        boxes["baseline"] = Box(0, top, width, 1)
-        top += 1
     bottom = height
     if height >= 14:
         bottom -= 1
         boxes["keys"] = Box(0, bottom, width, 1)
     body = Box(0, top, width, bottom - top)
-    panes = shown - {"verdict", "baseline"}
+    panes = shown - {"verdict"}
     if zoomed:
         boxes[zoomed] = body
     elif width < NARROW_BELOW:

@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from tuimon.launch.signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.state_text import how_ended
-from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
@@ -25,8 +24,6 @@ class Leave(NamedTuple):
     exit_code: int
     message: str | None = None
     terminal_lost: bool = False
-    again: bool = False  # the same command is to be started again,
-    baseline: Baseline | None = None  # and shown beside this
 
 
 class LeavableApp(TerminalApp[Leave]):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tuimon.launch.signals import LeaveSignals
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.baseline import Baseline
 from tuimon.views.tui.leaving import Leave, what_goes_on
 from tuimon.views.tui.terminal_driver import reset_job_control
 
@@ -22,11 +21,10 @@ def run_app(
     monitor: Monitor,
     refresh_s: float = 0.5,
     signals: LeaveSignals | None = None,
-    baseline: Baseline | None = None,
     begin: Callable[[], None] = lambda: None,
 ) -> Leave:
     """Run the app until it is left; ``begin`` is called once the first frame is drawn."""
-    app = TuimonApp(monitor, refresh_s, signals=signals, baseline=baseline, begin=begin)
+    app = TuimonApp(monitor, refresh_s, signals=signals, begin=begin)
     try:
         leave = app.run()
     except (OSError, termios.error):

@@ -21,7 +21,6 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("h", "hot lines", "profile('lines')"),
     ("c", "calls", "profile('tree')"),
     ("K", "trace", "trace"),
-    ("b", "baseline", "baseline"),
     ("1-6", "panes", ""),
     ("Tab", "focus", ""),
     ("d", "light/dark", "theme"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
 from tuimon.views.format import ABSENT, ms, percent, plain
 from tuimon.views.gpu_idle import idle_text
-from tuimon.views.tui.baseline import change_text
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line
 
@@ -17,25 +16,10 @@ _MS, _SHARE, _ERROR = 10, 7, 7
 _GPU, _IDLE = 11, 15
 #: Cells of a bar that the columns beside ms and share leave: those of the GPU, and an estimate's error.
 _LEAST_BAR = 14
-#: The change against the baseline, and the columns from which it is shown.
-_CHANGE, _CHANGE_FROM = 9, 44
 
 
-def phase_rows(
-    table: PhaseTable,
-    ranges: Sequence[RangeRow],
-    width: int,
-    before_ms: Mapping[str, float] | None = None,
-    *,
-    with_gpu: bool = True,
-) -> list[Line]:
-    """Each phase followed by the ranges whose outermost range lies mostly in it; ``before_ms``: of the baseline.
-
-    The GPU's columns have a row of heads above them.
-    """
-    changes = before_ms is not None and width >= _CHANGE_FROM
-    if changes:
-        width -= _CHANGE
+def phase_rows(table: PhaseTable, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
+    """Each phase followed by the ranges whose outermost range lies mostly in it; heads above the GPU's columns."""
     home = _homes(table, ranges)
     gpu = with_gpu and any(phase.gpu_ms_per_step is not None for phase in table.rows)
     error = any(_error(phase) for phase in table.rows)
@@ -43,8 +27,7 @@ def phase_rows(
     rows: list[Line] = [head_line(columns)] if columns.gpu else []
     most = max((phase.share or 0.0 for phase in table.rows if phase.name != "eval"), default=0.0) or 1.0
     for phase in table.rows:
-        row = phase_line(phase, columns, most)
-        rows.append((*row, _change(phase, before_ms)) if changes and before_ms is not None else row)
+        rows.append(phase_line(phase, columns, most))
         rows += [range_line(row, columns) for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
     return rows
 
@@ -129,12 +112,6 @@ def _bar(phase: PhaseRow, width: int, most: float) -> Span:
         return Span(bar(phase.share / most, width), phase.name)
     texts = ("beside the steps; share of the loop's time", "share of the loop's time", "")
     return Span(column(next(text for text in texts if len(text) <= width), width), "dim")
-
-
-def _change(phase: PhaseRow, before_ms: Mapping[str, float]) -> Span:
-    """The change of its time against the baseline: ``-97 %``; ``new`` if it took none."""
-    text, role = change_text(before_ms.get(phase.name), phase.ms_per_step)
-    return Span(column(text, _CHANGE, ">"), role)
 
 
 def _error(phase: PhaseRow) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
@@ -13,7 +13,6 @@ from tuimon.session.trainings import which_training
 from tuimon.session.windows import HISTORY_LIMIT
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.tui.baseline import Baseline, is_past
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -49,22 +48,15 @@ class PhasesState(NamedTuple):
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
     whose: str = ""  # "rank 3 of 8"; "" for the only process
-    before: Baseline | None = None  # the baseline that all figures stand beside
     ended: bool = False
-    is_past: bool = True  # the baseline: all that is shown came after it
 
 
 class PhasesPane(Pane[PhasesState]):
     """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
 
-    baseline: Baseline | None = None
-
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
-        """The focused trainer's table, of the last 30 s or at the end of the whole run, and its history.
-
-        Beside a baseline it stays that of the last 30 s, as the baseline is.
-        """
-        pid, run = session.trainer(), session.over("recent") if self.baseline is not None else session.shown()
+        """The focused trainer's table, of the last 30 s or at the end of the whole run, and its history."""
+        pid, run = session.trainer(), session.shown()
         if pid is None:
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
@@ -78,9 +70,7 @@ class PhasesPane(Pane[PhasesState]):
             _notes(session, steps),
             gpu,
             _whose(session, pid),
-            self.baseline,
             session.exit is not None,
-            self.baseline is None or is_past(self.baseline, session),
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -97,12 +87,10 @@ class PhasesPane(Pane[PhasesState]):
         known_ms = [part for part in parts_ms if part is not None]
         if known_ms and len(known_ms) == len(parts_ms):
             spans += [Span(" · mean ", "dim"), Span(ms(sum(known_ms)), "strong")]
-        span = "whole run," if state.ended and state.before is None else "last"
+        span = "whole run," if state.ended else "last"
         about = f"{span} {duration(table.window_s)}" if table.window_s else ""
         if state.whose:
             about += f" · {state.whose}, pid {own_id(table.pid)}"
-        if state.before is not None and state.is_past:
-            about += " · beside the baseline"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size
@@ -131,17 +119,13 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     gpu = _gpu(state, width, height)
     ranges = ranges_that_fit(table, height, len(notes) + len(gpu))
     roomy = room > len(table.rows) + len(ranges) + len(gpu)
-    phases = phase_rows(table, ranges, width, _before_ms(state), with_gpu=roomy)
+    phases = phase_rows(table, ranges, width, with_gpu=roomy)
     rows = [*phases, *gpu][:room]
     left = room - len(rows)
     hot = _hot(state.hot, width, left - _CALM_CHART)
     rows += history_lines(state, width, left - len(hot))
     rows += hot
     return [*rows, *[()] * (room - len(rows)), *notes]
-
-
-def _before_ms(state: PhasesState) -> Mapping[str, float] | None:
-    return state.before.phases_ms if state.before is not None and state.is_past else None
 
 
 def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:

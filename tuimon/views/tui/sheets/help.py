@@ -29,8 +29,6 @@ The verdict
   S    | after a hang: where all ranks stood
 
 Did it help
-  b  B | compare all that comes with what is on the screen now; drop that baseline
-  R    | start the same command again beside the baseline; asks before it ends one that runs
   e    | export a report (JSON, text) and a screenshot (SVG) into the current folder
 
 The screen

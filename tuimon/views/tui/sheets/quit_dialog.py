@@ -1,4 +1,4 @@
-"""The questions while a launched run goes on: at quitting leave it, end it, or stay; before it is started again."""
+"""The question at quitting while a launched run goes on: leave it, end it, or stay."""
 
 from __future__ import annotations
 
@@ -93,60 +93,26 @@ class QuitDialog(Dialog[Choice]):
         self.dismiss(choice)
 
 
-class RestartDialog(QuitDialog, inherit_bindings=False):
-    """Dismissed with ``ended`` once the run has ended, with ``cancel`` where it is to go on."""
-
-    HEADING = "Start again"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("e", "end", show=False),
-        Binding("c,escape,q", "choose('cancel')", show=False),
-        Binding("ctrl+c", "choose('cancel')", show=False, priority=True),
-    ]
-
-    def lines(self, width: int) -> list[Line]:
-        """The text, before and while the run is being ended."""
-        return restart_lines(self._pid, self._monitor.ending, width)
-
-
 def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
     """The lines at quitting."""
     if ending is not None:
         return [
-            *_ending(f"Ending the training (pid {pid}) …", ending, width),
+            *paragraph(f"Ending the training (pid {pid}) …", width, "strong"),
+            (),
+            *paragraph(ending, width, "warning"),
+            (),
             key_line("l", "leave now and let it finish ending", "text"),
             key_line("c", "back to the screen", "text"),
         ]
     return [
-        *_running(pid, width),
+        *paragraph(f"The training (pid {pid}) is still running.", width, "strong"),
+        (),
         key_line("l", "leave it running", "benign"),
         *paragraph(f"come back with: tuimon attach {pid}", width, "dim", indent=5),
         key_line("e", "end it", "critical"),
         *paragraph("SIGINT, then SIGTERM, then SIGKILL", width, "dim", indent=5),
         key_line("c", "cancel", "text"),
     ]
-
-
-def restart_lines(pid: int, ending: str | None, width: int) -> list[Line]:
-    """The lines before a training that still runs is started again."""
-    if ending is not None:
-        return [
-            *_ending(f"Ending the training (pid {pid}); then it starts again …", ending, width),
-            key_line("c", "back to the screen: it ends, and does not start again", "text"),
-        ]
-    return [
-        *_running(pid, width),
-        key_line("e", "end it and start the same command again", "critical"),
-        line("     ", Span("SIGINT, then SIGTERM, then SIGKILL", "dim")),
-        key_line("c", "cancel", "text"),
-    ]
-
-
-def _running(pid: int, width: int) -> list[Line]:
-    return [*paragraph(f"The training (pid {pid}) is still running.", width, "strong"), ()]
-
-
-def _ending(text: str, how: str, width: int) -> list[Line]:
-    return [*paragraph(text, width, "strong"), (), *paragraph(how, width, "warning"), ()]
 
 
 def key_line(key: str, text: str, role: str) -> Line:
