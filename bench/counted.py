@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from steps import LOOPS, Loop
 
-from tuimon.agent import hooks, install, runtime
+from tuimon.agent import install, runtime
+from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.pace import LOOK_STEPS, pace
 
 #: Steps of each kind that are measured, and which of them is printed: the least were not interrupted.

@@ -10,9 +10,8 @@ import re
 
 from tuimon.code_origin import is_agent_file, is_generated, is_import_system
 
-#: Our hooks around the loading of one batch, in a DataLoader worker or in the trainer itself, and around its collating.
-LOAD_HOOK = "tuimon_load"
-COLLATE_HOOK = "tuimon_collate"
+#: Hooks around the making of a batch, and around its collating, in logs that were written before those went.
+_FETCHER_HOOKS = frozenset({"tuimon_load", "tuimon_collate"})
 
 # ---- boundaries of the training loop, in torch or in our hooks
 
@@ -178,7 +177,12 @@ def is_loader_idle_loop(file: str, function: str) -> bool:
 
 def loads_data(file: str, function: str) -> bool:
     """True if a frame is of torch's data loading, or our hook in it: what it calls makes the batch."""
-    return "torch/utils/data/" in file or (function in (LOAD_HOOK, COLLATE_HOOK) and is_agent_file(file))
+    return "torch/utils/data/" in file or (function in _FETCHER_HOOKS and is_agent_file(file))
+
+
+def makes_batch(file: str, function: str) -> bool:
+    """True if what a frame calls makes a batch, in a worker or in the trainer itself: ``fetch.py``, ``fetch``."""
+    return is_fetcher(file) or (function in _FETCHER_HOOKS and is_agent_file(file))
 
 
 def is_loader_code(file: str) -> bool:

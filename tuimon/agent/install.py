@@ -2,8 +2,9 @@
 
 from typing import Any, Callable
 
-from . import api, hooks, runtime
+from . import api, runtime
 from .control.orders import end_tasks
+from .importlib_bootstrap import hooks
 from .loading import loader_facts, worker
 from .outside import undisturbed
 from .pace import pace

@@ -62,22 +62,12 @@ class ImportWatch:
         if original is None or isinstance(loader, type):
             return
 
-        def exec_module(module: "Any") -> None:
-            if module.__name__ != name:  # one loader may serve a whole archive
-                original(module)
-                return
-            loader.__dict__.pop("exec_module", None)
-            try:
-                original(module)
-            except BaseException as error:
-                traceback = error.__traceback__
-                if sys.version_info >= (3, 11) and traceback is not None:
-                    error.__traceback__ = traceback.tb_next  # without this frame, as plain Python shows it
-                raise
-            self._imported(name, module)
+        from functools import partial
+
+        from .importlib_bootstrap.modules import watched_exec
 
         try:
-            loader.exec_module = exec_module
+            loader.exec_module = watched_exec(loader, name, original, partial(self._imported, name))
         except raised_by_us(Exception):
             return
 

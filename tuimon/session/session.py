@@ -36,7 +36,7 @@ from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.totals import Totals
 from tuimon.session.tables import Tables
 from tuimon.session.windows import WINDOW_S, Span
-from tuimon.torch_code import LOAD_HOOK
+from tuimon.torch_code import makes_batch
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
 #: its first step, or the end of its warm-up, to its last step.
@@ -416,7 +416,7 @@ class SessionView:
             if sampled is None:
                 return None
             own = worker == pid
-            lines = sampled.hot_lines_under(lambda f: f.function == LOAD_HOOK) if own else sampled.hot_lines()
+            lines = sampled.hot_lines_under(lambda f: makes_batch(f.file, f.function)) if own else sampled.hot_lines()
             return next(iter(lines), None)
 
         return self._loader_rows(pid, hottest)

@@ -7,10 +7,11 @@ import pytest
 from tests.agent.gpu_clock.fake_gpu import FakeGpu
 from tests.agent.programs import environment, printed_json
 from tests.warm_torch import warm_python
-from tuimon.agent import hooks, install
+from tuimon.agent import install
 from tuimon.agent.gpu_clock import budget, clock, points
 from tuimon.agent.gpu_clock import cuda as cuda_events
 from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,

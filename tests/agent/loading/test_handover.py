@@ -5,14 +5,10 @@ import pytest
 from tests.agent.loading.measured import loaders, ring_after, truths
 from tests.agent.programs import is_ours
 from tuimon.agent.loading.handover import HandOver
-from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 from tuimon.records import LoaderWorker
 
 pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(not HIDES_FRAMES, reason="workers are not measured before Python 3.11"),
-]
+pytestmark = pytest.mark.torch
 
 #: A batch whose pickling takes a while, as that of many small objects does.
 SLOW_TO_PICKLE = """

@@ -3,13 +3,9 @@
 import pytest
 
 from tests.agent.loading.measured import loaders, ring_after, truths
-from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 
 pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(not HIDES_FRAMES, reason="workers are not measured before Python 3.11"),
-]
+pytestmark = pytest.mark.torch
 
 
 def check_workers(records, truth):

@@ -3,7 +3,7 @@
 from time import monotonic_ns
 from typing import Optional
 
-from ..ring.loading_slots import UNMEASURED, WAITING, LoadingSlot
+from ..ring.loading_slots import COLLATE, ITEMS, UNMEASURED, WAITING, LoadingSlot
 from .handover import HandOver
 
 #: Index of the time for handing batches over, beside the states: the part of waiting in which one was still sent.
@@ -70,7 +70,17 @@ class BatchTimer:
         spent_ns, self._checked_ns = items_ns + collate_ns - self._checked_ns, items_ns + collate_ns
         return spent_ns < _QUICK_BATCHES * _QUICK_NS
 
+    def begin_collate(self) -> None:
+        """The items are there, if they were being made."""
+        if self.state == ITEMS:
+            self.enter(COLLATE)
+
+    def end_batch(self) -> None:
+        """What was being made is done, or has failed."""
+        if self.state:
+            self.enter(WAITING, int(self.state == COLLATE))
+
     def _before_put(self) -> None:
-        """Close the waiting before something is put that is no batch, between epochs: it was not for a hand-over."""
-        if monotonic_ns() - self._since_ns > _LONG_NS:
-            self.enter(self.state)
+        """End a batch; or the waiting before something is put that is none, between epochs: it was for no hand-over."""
+        if self.state or monotonic_ns() - self._since_ns > _LONG_NS:
+            self.enter(WAITING, int(self.state == COLLATE))

@@ -86,7 +86,7 @@ def _register(iterator: Any) -> Optional[int]:
             writer.emit(WORKER, process.pid, loader)
     except raised_by_us(Exception):
         loader = 0
-    worker.time_in_process(fetcher, loader, dataset)
+    worker.time_in_process(iterator, fetcher, loader, dataset)
     return loader
 
 

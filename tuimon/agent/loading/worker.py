@@ -1,22 +1,23 @@
 """Times the making of batches, in DataLoader workers and in trainers without workers: items, collate, waiting.
 
-One wrapper around a fetcher's ``fetch``, once a batch, and one around its ``collate_fn``; each process writes running
-totals into a slot of the trainer's ring (``ring/loading_slots.py``). Forked workers inherit the wrapper, spawned ones
-get it when they import torch. Nothing that is pickled or copied is changed, the fetchers' own attributes neither, and
-no frame of ours stands in a traceback.
+No function of torch's or of the program's is wrapped, so that no frame of ours stands between them. We provide
+attributes that torch looks up once a batch: of its fetcher ``fetch``, with which items begin, and ``collate_fn``, with
+which collate begins. It ends when a worker puts the batch into its queue, or a trainer's iterator looks up
+``_pin_memory``. Each process writes running totals into a slot of the trainer's ring (``ring/loading_slots.py``).
+Forked workers inherit the hooks, spawned ones get them when they import torch. Nothing that is pickled or copied is
+changed.
 """
 
 import os
 import sys
 import weakref
 import zlib
-from functools import partial, wraps
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
 from ..outside import raised_by_us, shielded_at_fork
-from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, claim
+from ..ring.loading_slots import IN_PROCESS, ITEMS, claim
 from ..torch_compat import dynamo, rebinding
-from ..torch_compat.tracebacks import HIDES_FRAMES, hide_frame
 from . import handover
 from .batch_timer import BatchTimer
 from .dataset import dataset_name
@@ -27,73 +28,87 @@ _ATTEMPTS = 20
 _own: Optional[BatchTimer] = None  # of this worker process
 _hand_over: Optional[handover.HandOver] = None  # of its queue
 _in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
+#: Those that are being timed; where there are none, the hooks are off.
+in_process: List[BatchTimer] = []
 _attempts = 0
 _fork_hooked = False
-#: Fetchers by their id, until they are gone: None, where they are not timed.
+#: Of fetchers and of a trainer's iterators by their id, until they are gone: None, where they are not timed.
 _timers: Dict[int, Optional[BatchTimer]] = {}
-_fetchers: Dict[int, List[Any]] = {}  # weak references that clear both
+_timed: Dict[int, List[Any]] = {}  # weak references that clear both
 #: The hooks of this module, off in a trainer with nothing to time: in a step of 0.3 ms two plain calls cost 0.5 %.
 _hooks: List[rebinding.Rebound] = []
 
 
-def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``fetch`` of a fetcher class, timed."""
+class _Fetch:
+    """A fetcher's ``fetch``: torch's own function; who looks it up begins a batch."""
 
-    @wraps(original)
-    def tuimon_load(self: Any, possibly_batched_index: Any) -> Any:
-        try:
-            timer = _timers[id(self)]
-        except raised_by_us(KeyError):
-            timer = timer_of_worker(self)
-        if timer is not None:
-            timer.enter(ITEMS)
-        try:
-            batch = original(self, possibly_batched_index)
-        except BaseException as error:
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
+
+    def __get__(self, fetcher: Any, owner: Any = None) -> Any:
+        if fetcher is not None:
+            try:
+                timer = _timers[id(fetcher)]
+            except raised_by_us(KeyError):
+                timer = timer_of_worker(fetcher)
             if timer is not None:
-                timer.enter(WAITING)
-            hide_frame(error)
-            raise
-        if timer is None:
-            return batch
-        timer.enter(WAITING, 1)
-        if timer is not _own and timer.is_quick():
-            _stop_timing(self, timer)
-        return batch
+                timer.enter(ITEMS)
+        return self._plain.__get__(fetcher, owner)
 
-    dynamo.skip(tuimon_load)
-    return tuimon_load
+
+class _Attribute:
+    """An attribute of an instance; who looks it up while a batch is made is at this moment of it."""
+
+    def __init__(self, name: str, moment: Callable[[BatchTimer], None]) -> None:
+        self._name, self._moment = name, moment
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        plain = getattr(instance, "__dict__", {})
+        if self._name not in plain:
+            raise AttributeError(self._name)
+        timer = _timers.get(id(instance))
+        if timer is not None:
+            self._moment(timer)
+        return plain[self._name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self._name] = value
+
+    def __delete__(self, instance: Any) -> None:
+        del instance.__dict__[self._name]
 
 
 def hook_fetchers(fetch: Any) -> None:
-    """Time the fetchers of the module ``torch.utils.data._utils.fetch``.
-
-    Not before Python 3.11: there our frames would stand in the message of an exception that a worker hands over.
-    """
+    """Time the fetchers of the module ``torch.utils.data._utils.fetch``."""
     global _fork_hooked
-    if not HIDES_FRAMES:
-        return
     if not _fork_hooked:
         _fork_hooked = True
         os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         fetcher_class = getattr(fetch, name)
-        fetch_hook = wrapped_fetch(fetcher_class.__dict__["fetch"])
-        _hooks.append(rebinding.rebind(fetcher_class, "fetch", fetch_hook))
-        if "collate_fn" not in fetcher_class.__dict__:
-            _hooks.append(rebinding.rebind(fetcher_class, "collate_fn", _Collate()))
+        _hooks.append(rebinding.rebind(fetcher_class, "fetch", _Fetch(fetcher_class.__dict__["fetch"])))
+        collate = _Attribute("collate_fn", BatchTimer.begin_collate)
+        _hooks.append(rebinding.rebind(fetcher_class, "collate_fn", collate))
     rebinding.on_undo(_hooks.clear)
-    dynamo.skip_with_callees(_Collate.__get__)
+    dynamo.skip_with_callees(_Fetch.__get__, _Attribute.__get__)
     rebinding.on_undo(_forget_timers)
+
+
+def hook_iterator(dataloader: Any) -> None:
+    """Have a batch of a trainer without workers end where torch asks whether to pin it."""
+    iterator_class = dataloader._SingleProcessDataLoaderIter
+    pin = _Attribute("_pin_memory", BatchTimer.end_batch)
+    _hooks.append(rebinding.rebind(iterator_class, "_pin_memory", pin))
 
 
 def _forget_timers() -> None:
     """Leave the slots: the next ring has others."""
     _timers.clear()
-    _fetchers.clear()
+    _timed.clear()
     for timer in filter(None, _in_process.values()):
         timer.slot.free()
     _in_process.clear()
+    in_process.clear()
 
 
 def leave_untimed(fetcher: Any) -> None:
@@ -102,9 +117,9 @@ def leave_untimed(fetcher: Any) -> None:
         _attach(fetcher, None)
 
 
-def time_in_process(fetcher: Any, loader: int, dataset: str) -> None:
+def time_in_process(iterator: Any, fetcher: Any, loader: int, dataset: str) -> None:
     """Time the fetcher of a loader without workers. Never raises."""
-    if fetcher is None or not HIDES_FRAMES:
+    if fetcher is None:
         return
     timer = None
     try:
@@ -113,10 +128,21 @@ def time_in_process(fetcher: Any, loader: int, dataset: str) -> None:
             slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
             if slot is not None:
                 timer = _in_process[loader] = BatchTimer(slot)
+                in_process.append(timer)
                 _switch_hooks(on=True)
     except raised_by_us(Exception):
         timer = None
     _attach(fetcher, timer)
+    _attach(iterator, timer)
+
+
+def end_fetch(iterator: Any) -> None:
+    """A fetch from this iterator is over, or has failed. Never raises."""
+    timer = _timers.get(id(iterator))
+    if timer is not None:
+        timer.end_batch()
+        if timer.is_quick():
+            _stop_timing(timer)
 
 
 def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
@@ -126,7 +152,7 @@ def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
         info = sys.modules["torch.utils.data._utils.worker"]._worker_info
         if info is not None and _hand_over is None:
             _hand_over = handover.watch_own_queue()
-        if info is not None and getattr(info, "worker_method", None) != "thread":
+        if _hand_over is not None and getattr(info, "worker_method", None) != "thread":
             _own = _own or _claim_as_worker(info)
     except raised_by_us(OSError, ValueError):  # another process is claiming; or the trainer has no ring (yet)
         _attempts += 1
@@ -145,11 +171,11 @@ def _claim_as_worker(info: Any) -> Optional[BatchTimer]:
     return None if slot is None else BatchTimer(slot, _hand_over)
 
 
-def _attach(fetcher: Any, timer: Optional[BatchTimer]) -> None:
-    key = id(fetcher)
+def _attach(timed: Any, timer: Optional[BatchTimer]) -> None:
+    key = id(timed)
     try:
         # no Python code runs at its end: a signal handler could raise in that to nobody
-        _fetchers[key] = [weakref.ref(fetcher, partial(table.pop, key)) for table in (_timers, _fetchers)]
+        _timed[key] = [weakref.ref(timed, partial(table.pop, key)) for table in (_timers, _timed)]
         _timers[key] = timer
     except raised_by_us(Exception):  # cannot be referenced weakly
         return
@@ -160,49 +186,18 @@ def _switch_hooks(*, on: bool) -> None:
         hook.on() if on else hook.off()
 
 
-def _stop_timing(fetcher: Any, timer: BatchTimer) -> None:
+def _stop_timing(timer: BatchTimer) -> None:
     """Stop for a loader without workers whose batches are quick: in a step of 0.4 ms the timing costs 1 %."""
     try:
-        _timers[id(fetcher)] = None
-        for loader, attached in _in_process.items():
-            if attached is timer:
-                _in_process[loader] = None
+        for table in (_timers, _in_process):
+            for key in [key for key, attached in list(table.items()) if attached is timer]:
+                table[key] = None
+        in_process.remove(timer)
         timer.slot.free()
-        if not any(_in_process.values()):
+        if not in_process:
             _switch_hooks(on=False)
     except raised_by_us(Exception):
         return
-
-
-class _Collate:
-    """A fetcher's ``collate_fn``: the plain attribute, but timed where the fetch under way reads it."""
-
-    def __get__(self, fetcher: Any, owner: Any = None) -> Any:
-        plain = getattr(fetcher, "__dict__", {})
-        if "collate_fn" not in plain:
-            raise AttributeError("collate_fn")
-        timer = _timers.get(id(fetcher))
-        collate = plain["collate_fn"]
-        return collate if timer is None or timer.state != ITEMS else _timed_collate(collate, timer)
-
-    def __set__(self, fetcher: Any, collate: Any) -> None:
-        fetcher.__dict__["collate_fn"] = collate
-
-    def __delete__(self, fetcher: Any) -> None:
-        del fetcher.__dict__["collate_fn"]
-
-
-def _timed_collate(collate: Callable[[Any], Any], timer: BatchTimer) -> Callable[[Any], Any]:
-    def tuimon_collate(samples: Any) -> Any:
-        timer.enter(COLLATE)
-        try:
-            return collate(samples)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-
-    dynamo.skip(tuimon_collate)
-    return tuimon_collate
 
 
 def _after_fork() -> None:
@@ -213,6 +208,7 @@ def _after_fork() -> None:
     if _own is not None:
         _own.slot.detach()
     _in_process.clear()
+    in_process.clear()
     _switch_hooks(on=True)
     _own = None
     _hand_over = None

@@ -8,10 +8,10 @@ from functools import wraps
 from typing import Any, Callable
 
 from .. import runtime
+from ..loading import loader_facts
 from ..ring.layout import ITER_BEGIN, ITER_END
 from ..torch_compat import dynamo, rebinding
 from ..torch_compat.tracebacks import hide_frame
-from . import loader_facts
 
 
 def hook_iterators(dataloader: Any) -> None:

@@ -8,18 +8,17 @@ from _thread import get_ident
 from functools import wraps
 from typing import Any
 
-from . import runtime
-from .control.orders import attend, orders
-from .gpu_clock.clock import GpuClock
-from .gpu_clock.cuda import WaitingClock
-from .gpu_clock.points import GradientPoints
-from .loading import batches, epochs, loader_facts, worker
-from .loading.batch_timer import BatchTimer
-from .loading.batches import due
-from .outside import raised_by_us
-from .pace import CHECK_UPDATES, LOOK_STEPS, Pace, backward_hooks, pace
-from .process import loop_stacks, precision
-from .ring.layout import (
+from .. import runtime
+from ..control.orders import attend, orders
+from ..gpu_clock.clock import GpuClock
+from ..gpu_clock.cuda import WaitingClock
+from ..gpu_clock.points import GradientPoints
+from ..loading import batches, loader_facts, worker
+from ..loading.batches import due
+from ..outside import raised_by_us
+from ..pace import CHECK_UPDATES, LOOK_STEPS, Pace, backward_hooks, pace
+from ..process import loop_stacks, precision
+from ..ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
     EXHAUSTED,
@@ -30,8 +29,9 @@ from .ring.layout import (
     OPTIMIZER_END,
     RETURNED,
 )
-from .torch_compat import captures, compilations, dynamo, rebinding, step_hooks
-from .torch_compat.tracebacks import hide_frame
+from ..torch_compat import captures, compilations, dynamo, rebinding, step_hooks
+from ..torch_compat.tracebacks import hide_frame
+from . import epochs
 
 
 def hide_from_dynamo() -> None:
@@ -42,7 +42,7 @@ def hide_from_dynamo() -> None:
         loader_facts.ready_batches,
         hide_frame,
         worker.timer_of_worker,
-        BatchTimer.enter,
+        worker.end_fetch,
         runtime.publish_facts,
         runtime.consider_optimizer,
         runtime.emit_timed,
@@ -78,7 +78,7 @@ def hook_fetch(dataloader: Any) -> None:
     """Put markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
     iterator_class = dataloader._BaseDataLoaderIter
     original = iterator_class.__next__
-    state = pace  # one cell is closer than a global name
+    state, timed = pace, worker.in_process  # one cell is closer than a global name
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
@@ -94,20 +94,27 @@ def hook_fetch(dataloader: Any) -> None:
             is_counted = state.thread == get_ident() and state.begin_fetch(number)
         if is_counted:
             try:
-                return original(self)
+                batch = original(self)
             except BaseException as error:
                 pace.end_failed_fetch(number)
                 runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
+                worker.end_fetch(self)
                 hide_frame(error)
                 raise
+            if timed:
+                worker.end_fetch(self)
+            return batch
         ready = loader_facts.ready_batches(self)
         runtime.emit(FETCH_BEGIN, number, ready)
         try:
             batch = original(self)
         except BaseException as error:
             runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
+            worker.end_fetch(self)
             hide_frame(error)
             raise
+        if timed:
+            worker.end_fetch(self)
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
         compilations.report(runtime)
         due.fetches -= 1
@@ -118,6 +125,7 @@ def hook_fetch(dataloader: Any) -> None:
     dynamo.skip(tuimon_fetch)
     rebinding.rebind(iterator_class, "__next__", tuimon_fetch)
     epochs.hook_iterators(dataloader)
+    worker.hook_iterator(dataloader)
 
 
 def hook_backward(autograd: Any) -> None:
