@@ -159,7 +159,8 @@ def _again(forward: float, part: float, backward: float) -> float:
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     """The model computes on the CPU, and that is what takes the time: nothing is wrong with the loop.
 
-    But for Python code that the model runs, which no device makes faster.
+    But for Python code that the model runs, which no device makes faster. A wait is no computation: the training thread
+    has to run, or to wait for a core.
     """
     table = evidence.phases
     if table is None or evidence.uses_gpu is not False:
@@ -169,7 +170,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
     share = sum(compute.values())
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
-    if not is_sure(evidence, share, MOST, unsure, early=False):
+    if not is_sure(evidence, min(share, _runs(evidence)), MOST, unsure, early=False):
         return None
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.here.cores
     heaviest = max(compute, key=compute.__getitem__)
@@ -187,6 +188,18 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
             **{f"{name}_share": s for name, s in compute.items()},
         },
     )
+
+
+def _runs(evidence: Evidence) -> float:
+    """Share of time that the training thread runs or waits for a core.
+
+    Where the kernel does not report that wait, the cores that the process uses; 1 if nothing is known.
+    """
+    cpu, delay = evidence.training_thread
+    if cpu is not None and delay is not None:
+        return cpu + delay
+    used = evidence.threads.cpu_ratio if evidence.threads is not None else None
+    return used if used is not None else 1.0
 
 
 def _faster(evidence: Evidence) -> str:
@@ -210,7 +223,8 @@ COMPUTE_BOUND_CPU = Rule(
     judge=compute_bound_cpu,
     explanation=(
         "The model computes on the CPU, and that takes most of the step: the loop is in order. It rests on the shares"
-        " of forward, backward and optimizer while no GPU is used, and abstains if that is unknown. If samples find one"
+        " of forward, backward and optimizer while no GPU is used, and abstains if that is unknown, or if the training"
+        " thread mostly waits for something other than a core. If samples find one"
         " function of the user's in much of forward and backward, and it holds the GIL meanwhile, that is Python, which"
         " no GPU makes faster: it is named, with its cost."
     ),
