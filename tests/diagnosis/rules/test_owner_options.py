@@ -28,6 +28,8 @@ def lines(library, own, function):
     ("library", "own", "function", "option"),
     [
         (TRAINER, "transformers/modeling_utils.py", "save_pretrained", "save_steps"),
+        (TRAINER, "accelerate/accelerator.py", "_clip_grad_norm_dtensor_aware", "max_grad_norm"),
+        (LIGHTNING, "lightning/pytorch/core/module.py", "clip_gradients", "gradient_clip_val"),
         (LIGHTNING, "lightning/pytorch/trainer/call.py", "_call_lightning_module_hook", "override fewer hooks"),
         (LIGHTNING, "lightning/fabric/plugins/io/torch_io.py", "save_checkpoint", "every_n_train_steps"),
         (KERAS, "keras/src/callbacks/progbar.py", "update", "have keras call update() progbar.py:9 less often"),

@@ -7,7 +7,7 @@ import re
 from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.launching import Owner
-from tuimon.diagnosis.words import at
+from tuimon.diagnosis.words import CHANGES_TRAINING, at
 from tuimon.records import Place
 
 ANOMALY = (
@@ -36,14 +36,17 @@ ACCUMULATE: dict[Owner | None, str] = {
     "lightning": "raise accumulate_grad_batches of the Trainer",
 }
 _SAVES, _LOGS, _ANY = re.compile(r"save|checkpoint"), re.compile(r"log|metric|result"), re.compile("")
+_CLIPS = re.compile(r"clip_grad|gradient_clip")
 #: The option for work beside the training, by the function that does it; the first that matches.
 _LESS_OFTEN: dict[Owner, tuple[tuple[re.Pattern[str], str], ...]] = {
     "transformers": (
+        (_CLIPS, f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})"),
         (_SAVES, "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'"),
         (_LOGS, "log less often: raise logging_steps in TrainingArguments"),
         (_ANY, "pass the Trainer fewer callbacks, or raise logging_steps and save_steps in TrainingArguments"),
     ),
     "lightning": (
+        (_CLIPS, f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})"),
         (_SAVES, "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch"),
         (_LOGS, "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps"),
         (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
