@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
+from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.standing.helpers import outer_call_names
 from tuimon.text import code_place, plain
 
 #: A fix by larger batches changes more than the time of a step.
@@ -21,6 +25,18 @@ def at(place: Place) -> str:
 def at_hot(hot: HotFunction) -> str:
     """``step() optim.py:9, called by fit() train.py:31``; without a library that owns the loop, the user's line."""
     return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.maker or hot.place)}"
+
+
+def work_at(hot: HotFunction, path: Collection[Function]) -> str:
+    """The work that a user can leave out: ``plot() train.py:31``.
+
+    A function on the ``path`` of training cannot be left out, so it is the call on its line, or only the line.
+    """
+    place = hot.place
+    if hot.library is not None or (place.file, place.function) not in path:
+        return at_hot(hot)
+    calls = [] if place.source.startswith("for ") else outer_call_names(place.source)
+    return at(Place(place.file, place.line, calls[0] if calls else "<line>"))
 
 
 def in_library(hot: HotFunction | None) -> str:

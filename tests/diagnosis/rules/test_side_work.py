@@ -625,5 +625,5 @@ def test_checkpoints_too_close_to_be_told_apart_have_a_rate():
 
 def test_half_as_many_checkpoints_gain_less():
     less, half = saved(0, 0, 500, 0, 0, 500, 0, 0).fixes
-    assert half.action == "save half as often at main() train.py:20"
+    assert half.action == "save half as often at torch.save() train.py:20"
     assert 1.0 < half.estimated_speedup < less.estimated_speedup

@@ -14,7 +14,7 @@ from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
-from tuimon.text import ms_text
+from tuimon.text import code_place, ms_text
 
 
 def gc_pauses(evidence: Evidence) -> Finding | None:
@@ -73,6 +73,8 @@ def _finding(
 def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: float) -> Fix:
     if call is not None:
         action = f"call {at_hot(call)} less often, or not at all"
+        if call.library is None:
+            action = f"remove gc.collect() ({code_place(call.place.file, call.place.line)}), or call it once per epoch"
     else:
         action = (
             "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data"

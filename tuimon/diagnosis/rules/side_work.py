@@ -16,6 +16,7 @@ from tuimon.diagnosis.evidence.places.side_work import (
     kind_of_work,
     model_share,
     side_function,
+    update_path,
     update_share,
 )
 from tuimon.diagnosis.evidence.samples import ThreadSamples
@@ -27,7 +28,7 @@ from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
-from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent
+from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
 from tuimon.session.standing.helpers import outer_calls
@@ -267,7 +268,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
 def _half(evidence: Evidence, work: _SideWork) -> Iterator[Fix]:
     """The gain of saving half as often: nobody does without checkpoints."""
     if work.kind == "checkpoint" and work.hot is not None and work.hot.library is None:
-        yield _without(evidence, work, f"save half as often at {at_hot(work.hot)}", 0.5)
+        yield _without(evidence, work, f"save half as often at {_at_work(evidence, work.hot)}", 0.5)
 
 
 def _kind(work: _SideWork) -> str:
@@ -308,14 +309,19 @@ def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
     if hot is None:
         return "look for logging, metrics or checkpoints in the loop"
     if is_output:
-        return f"make {at_hot(hot)} cheaper, or do it in another process while the model runs"
+        return f"make {_at_work(evidence, hot)} cheaper, or do it in another process while the model runs"
     if hot.library is not None and not work.runs_model:
         return less_by_option(evidence.launching.owner, hot.library)
     if work.kind is not None:
-        return _KINDS[work.kind].fix.format(at_hot(hot))
+        return _KINDS[work.kind].fix.format(_at_work(evidence, hot))
     if "sleep" in outer_calls(hot.place.source):
         return f"leave out the sleep at {at_hot(hot)}, or shorten it: the training waits for it"
-    return f"run {at_hot(hot)} less often, {'or on a part of the data' if work.runs_model else _ELSEWHERE}"
+    less = "or on a part of the data" if work.runs_model else _ELSEWHERE
+    return f"run {_at_work(evidence, hot)} less often, {less}"
+
+
+def _at_work(evidence: Evidence, hot: HotFunction) -> str:
+    return work_at(hot, update_path(evidence.stacks.main))
 
 
 def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:

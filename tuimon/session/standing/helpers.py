@@ -72,10 +72,15 @@ _DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
 
 
 def outer_calls(source: str) -> list[str]:
-    """The bare names of the calls that no other encloses: ``["open"]`` of ``with open(join(a, b)) as f:``.
+    """The bare names of the calls that no other encloses: ``["open"]`` of ``with io.open(join(a, b)) as f:``.
 
     Python code that the line calls has a frame of its own: where the line is innermost, only calls into C are left.
     """
+    return [name.rpartition(".")[2] for name in outer_call_names(source)]
+
+
+def outer_call_names(source: str) -> list[str]:
+    """The same as they are written: ``["io.open"]``."""
     if _DEFINES.match(source):
         return []
     depth, outer, until = 0, [], 0
@@ -83,5 +88,5 @@ def outer_calls(source: str) -> list[str]:
         depth += source.count("(", until, found.start()) - source.count(")", until, found.start())
         until = found.start()
         if depth <= 0:
-            outer.append(found[1].rpartition(".")[2])
+            outer.append(found[1])
     return outer

@@ -61,6 +61,18 @@ def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
     assert [(place.function, place.line) for place in first.where] == [("__getitem__", 640), ("<module>", 6)]
 
 
+def test_the_loops_own_line_only_takes_the_items():
+    """Nobody can vectorise ``main()``, which trains: a package makes the items that its line fetches."""
+    more = frames(
+        ("/v/site-packages/nice/data.py", 41, "read"),
+        ("train.py", 46, "main", "loss.backward()", True),
+        ("/lib/site-packages/torch/_tensor.py", 600, "backward"),
+        first=30,
+    )
+    first, *_ = run({"data": 80, "forward": 20}, more, stacks(12, ([3, 4, 30], 60), ([31, 32], 15)))
+    assert [fix.action for fix in first.fixes][1:] == ["make items cheaper"]
+
+
 @pytest.mark.parametrize(
     ("facts", "how"),
     [({}, "vectorise or cache it"), ({"gpu_uuids": ["GPU-0"]}, "vectorise, cache, or move it to the GPU")],

@@ -82,7 +82,7 @@ def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
 
 def _model_functions(samples: ThreadSamples) -> set[Function]:
     """The user's functions that only the forward pass of training goes through."""
-    return set().union(*(each.functions for each in samples.in_phase("forward").stacks)) - _training_path(samples)
+    return set().union(*(each.functions for each in samples.in_phase("forward").stacks)) - update_path(samples)
 
 
 def _in_modules(sample: StackSample) -> Stack:
@@ -101,12 +101,12 @@ def _in_metric(sample: StackSample, model: Container[Function]) -> Stack:
 
 def _off_training(samples: ThreadSamples) -> list[StackSample]:
     """Samples whose innermost function of the user's before torch training never passes through."""
-    path, known = _training_path(samples), without_imports(samples.stacks)
+    path, known = update_path(samples), without_imports(samples.stacks)
     apart = (sample for sample in known if sample.phase not in _TRAINING and sample.user_path)
     return [sample for sample in apart if sample.user_path[-1].code not in path]
 
 
-def _training_path(samples: ThreadSamples) -> set[Function]:
+def update_path(samples: ThreadSamples) -> set[Function]:
     """The user's functions that lead to backward and to the update.
 
     An evaluation that takes gradients, before anything trains, looks like training: a function that leads to

@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
 from tuimon.diagnosis.evidence.loading.batches import is_loaders_own
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
+from tuimon.diagnosis.evidence.places.side_work import update_path
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.input.cause import (
     draws_in_few,
@@ -23,7 +24,7 @@ from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MOST, SMALL
-from tuimon.diagnosis.words import CHANGES_TRAINING, at_hot, percent
+from tuimon.diagnosis.words import CHANGES_TRAINING, percent, work_at
 from tuimon.text import ms_text
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
@@ -64,7 +65,9 @@ def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, wa
     if cause not in ("hand_over", "starting"):
         kept = _kept_workers(evidence, model)
         ways += [*kept, *(_starting_none(evidence) if kept else [])]
-    return [model.fix(*way) for way in sorted(ways, key=lambda way: -model.surely(way.change, way.part))]
+    if cause != "idle_workers":  # whose fault is mended before anything else is made cheaper
+        ways.sort(key=lambda way: -model.surely(way.change, way.part))
+    return [model.fix(*way) for way in ways]
 
 
 def _made_beside(model: StepModel, undisturbed: float) -> StepModel:
@@ -176,13 +179,12 @@ def _in_any_order(evidence: Evidence) -> list[Way]:
 
 
 def _a_part_for_each(evidence: Evidence) -> Way:
-    """Data in as many parts as there are workers: all of them make batches then."""
+    """Data divided among the workers: all of them make batches then."""
     workers = evidence.workers
     number, option = workers.number + workers.idle, _option(evidence)
+    share = f"give each of the {number} workers its share of the data (get_worker_info(), {number} shards or more)"
     fewer = f"or set {option}={workers.number} (now {number}), which is as fast"
-    return Way(
-        f"split the data set into {number} shards or more, one for each worker; {fewer}", Change("workers", number)
-    )
+    return Way(f"{share}; {fewer}", Change("workers", number))
 
 
 def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
@@ -233,7 +235,12 @@ def _cheaper(
     """A line as if it cost nothing."""
     if how is None:
         how = "vectorise or cache it" if evidence.uses_gpu is False else "vectorise, cache, or move it to the GPU"
-    place = at_hot(hot) if hot else "items"
+    path = update_path(evidence.stacks.main)
+    fetched_at = {sample.place for sample in evidence.stacks.data_phase.stacks if "fetch" in sample.kinds}
+    own = hot.place if hot is not None and hot.library is None else None
+    if own is not None and own in fetched_at and (own.file, own.function) in path:
+        hot = None  # the loop's own line, which only takes the items
+    place = work_at(hot, path) if hot else "items"
     return [Way(f"make {place} cheaper{f' ({how})' if hot else ''}", Change(what, 0.0), part)]
 
 

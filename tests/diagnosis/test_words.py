@@ -1,0 +1,29 @@
+"""How findings write a line of code."""
+
+import pytest
+
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.words import work_at
+from tuimon.records import Place
+
+LOOP = {("train.py", "main"), ("train.py", "<module>")}
+
+
+@pytest.mark.parametrize(
+    ("function", "source", "work"),
+    [
+        ("plot", "figure.savefig(path)", "plot() train.py:31"),
+        ("main", "torch.save(state_of(model), path)", "torch.save() train.py:31"),
+        ("<module>", "report(sum(losses) / len(losses))", "report() train.py:31"),
+        ("main", "total = [2 * x for x in rows]", "train.py:31"),
+        ("main", "for x, y in zip(xs, ys):", "train.py:31"),
+    ],
+)
+def test_nobody_can_leave_out_a_function_that_trains_but_what_its_line_calls(function, source, work):
+    assert work_at(HotFunction(Place("train.py", 31, function, source), 0.5, 50), LOOP) == work
+
+
+def test_of_a_librarys_loop_it_is_the_librarys_function():
+    library = Place("loop.py", 70, "after_batch")
+    hot = HotFunction(Place("train.py", 31, "main", "trainer.fit(model)"), 0.5, 50, library)
+    assert work_at(hot, LOOP) == "after_batch() loop.py:70, called by main() train.py:31"
