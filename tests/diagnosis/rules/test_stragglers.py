@@ -17,13 +17,13 @@ LINES = frames(
 )
 
 
-def ranks(late_phases, other_phases):
-    session = session_of(header(), LINES)
+def ranks(late_phases, other_phases, stack=(3, 4)):
+    session = session_of(header(), LINES, OWN_WORK)
     for pid, rank, phases in ((100, 0, other_phases), (101, 1, late_phases)):
         session.add(process(pid, rank=rank, world_size=2))
         for t in range(1, 9):
             session.add(steps(t, phases, pid=pid, first_index=10 * t))
-    session.add(stacks(8, ([1, 2], 20), ([3, 4], 60), pid=101))
+    session.add(stacks(8, ([1, 2], 20), (list(stack), 60), pid=101))
     return {finding.rule: finding for finding in diagnose(session)}
 
 
@@ -54,10 +54,33 @@ def test_what_one_pause_costs_is_not_said_of_every_step():
     assert (finding.evidence["late_in_steps"], finding.evidence["of_steps"]) == (1, 41)
 
 
-@pytest.mark.parametrize(("phase", "what"), [("data", "its data"), ("other", "its side work, its data")])
-def test_what_to_look_at_is_named_once(phase, what):
-    found = ranks({phase: 60, "backward": 40}, {phase: 20, "backward": 80})["straggler_rank"]
-    assert found.action.endswith(f"check {what} and its machine")
+OWN_WORK = frames(
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
+    ("data.py", 24, "__getitem__", "with open(self.paths[index]) as file:", True),
+    ("data.py", 31, "blur", "return kernel @ image", True),
+    ("train.py", 34, "write", "imageio.imwrite(path, x)", True),
+    first=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("phase", "stack", "place", "mend"),
+    [
+        ("data", [0, 20, 21], "__getitem__() data.py:24", "make its reads as fast as the others'"),
+        ("data", [0, 20, 22], "blur() data.py:31", "make its batches as cheap as the others'"),
+        ("other", [23], "write() train.py:34", "do this side work less often, or beside the training"),
+        ("forward", [3, 4], "model() train.py:11", "compare its batches and its machine with the others'"),
+    ],
+)
+def test_the_fix_names_what_the_rank_is_late_in(phase, stack, place, mend):
+    found = ranks({phase: 60, "backward": 40}, {phase: 20, "backward": 80}, stack)["straggler_rank"]
+    assert found.action == f"rank 1 is 40.0 ms late in {place}: {mend}"
+
+
+def test_only_passes_that_are_longer_alike_show_that_a_rank_has_more_work():
+    even, late = {"forward": 10, "backward": 86, "optimizer": 4}, {"forward": 24, "backward": 72, "optimizer": 4}
+    found = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
+    assert found.action == "give rank 2 as much work as the others: its forward and its backward are longer alike"
 
 
 def test_a_short_backward_without_anything_longer_is_no_straggler():

@@ -8,6 +8,7 @@ from statistics import median
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
 from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.side_work import update_path
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding, Fix
@@ -17,7 +18,7 @@ from tuimon.diagnosis.rules.comm import Communication, communication
 from tuimon.diagnosis.rules.owner_options import even_work
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL
-from tuimon.diagnosis.words import in_library, percent
+from tuimon.diagnosis.words import in_library, percent, work_at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
 from tuimon.session.loop_tree.activity import innermost_wait
@@ -30,6 +31,16 @@ _NAMED = 4
 #: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
+#: What a thread does in a read; a file system that is slow looks like either.
+_READING = ("io", "sleep")
+#: What a rank that is late in a phase should do.
+_MEND = {
+    "data": "make its batches as cheap as the others'",
+    "forward": "compare its batches and its machine with the others'",
+    "backward": "compare its batches and its machine with the others'",
+    "optimizer": "compare its machine with the others'",
+    "other": "do this side work less often, or beside the training",
+}
 _WHY: dict[Why, str] = {
     "stopped": "which is stopped {percent} of the time",
     "no core": "whose training thread waits {percent} of the time for a core",
@@ -115,7 +126,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     few = own.longest_steps(late.waited_ms) if own is not None and late.waited_ms is not None else None
     return Finding(
         headline=_headline(late, few) + in_library(hot),
-        fixes=(Fix(_action(late), gain, low, high),),
+        fixes=(Fix(_action(late, own, hot, few), gain, low, high),),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -236,7 +247,8 @@ def _on_host(late: LateRank) -> str:
     return f" on {host}" if host is not None and any(other.host != host for other in late.others) else ""
 
 
-def _action(late: LateRank) -> str:
+def _action(late: LateRank, own: Evidence | None, hot: HotFunction | None, few: LongestSteps | None) -> str:
+    """The fix names what the rank is late in; only longer passes in step show that it has more work."""
     rank = late.row.rank
     match late.why:
         case "stopped":
@@ -245,8 +257,16 @@ def _action(late: LateRank) -> str:
             return f"give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit"
         case "collections":
             return f"collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
-    own = {"data": "", "other": "its side work, "}.get(late.phase, f"its {late.phase}, ")
-    return f"give rank {rank} as much work as the others: check {own}its data and its machine"
+    if late.longer_in != late.phase:
+        return f"give rank {rank} as much work as the others: its forward and its backward are longer alike"
+    mend, place = _MEND[late.phase], late.phase
+    if own is not None and hot is not None:
+        samples = own.stacks.main
+        place = work_at(hot, update_path(samples))
+        if late.phase == "data" and samples.in_phase("data").part_where(lambda each: each.activity in _READING) >= MOST:
+            mend = "make its reads as fast as the others'"
+    by = f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else ""
+    return f"rank {rank} is {by}late in {place}: {mend}"
 
 
 STRAGGLER_RANK = Rule(
