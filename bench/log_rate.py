@@ -137,7 +137,7 @@ def grown(lines: Sequence[bytes], settle_s: float = 0.0) -> Grown | None:
 
 def compressed(lines: Sequence[bytes]) -> float:
     """How many times smaller these lines are in a compressed log, flushed every second."""
-    from tuimon.sources.log.parts import Compressed
+    from tuimon.sources.log.compression import Compressed
 
     encoder, size, second, batch = Compressed(), 0, 0, b""
     for line in lines:

@@ -58,8 +58,6 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     interval_s: Window
     cpu_count: Cores
     versions: dict[str, str]  # "tuimon", "python", "py-spy", ...
-    part: Count = 0  # number of this file among those of a run whose log is limited in size (--log-max)
-    repeated: Count = 0  # how many records follow that earlier files hold as well
     run: str | None = None  # name of the run, the same on all its nodes: --run NAME, the scheduler's or launcher's id
     node: Index | None = None  # number of this node among those of the run, as the scheduler or launcher counts
 

@@ -20,7 +20,6 @@ from tuimon.monitor.reactions import Reactions
         (["train.py", "--headless", "--log", "x"], [], ["train.py", "--headless", "--log", "x"]),
         (["--headless", "train.py", "--headless"], ["--headless"], ["train.py", "--headless"]),
         (["--log", "a.jsonl", "train.py"], ["--log", "a.jsonl"], ["train.py"]),
-        (["--log", "a", "--log-max", "2GB", "train.py"], ["--log", "a", "--log-max", "2GB"], ["train.py"]),
         (["--on-hang", "a b", "--on-finding", "x=y", "t.py"], ["--on-hang", "a b", "--on-finding", "x=y"], ["t.py"]),
         (["--log=a.jsonl", "train.py", "-m"], ["--log=a.jsonl"], ["train.py", "-m"]),
         (["-m", "pkg.mod", "--x"], [], ["-m", "pkg.mod", "--x"]),
@@ -56,12 +55,7 @@ def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]
         (["run", "--head", "train.py"], "--head"),
         (["run", "--interval", "0", "train.py"], "--interval goes from 0.1"),
         (["run", "--interval", "soon", "train.py"], "'soon' is not a number"),
-        (["run", "--log", "x", "--log-max", "much", "train.py"], "is not a size such as 50MB"),
-        (["run", "--log", "x", "--log-max", "100KB", "train.py"], "--log-max goes from 1MB"),
-        (["run", "--log-max", "50MB", "train.py"], "--log-max limits a log, and there is none"),
-        (["run", "--log", "x", "--log-max", "50", "train.py"], "Did you mean 50MB?"),
         (["run", "--headles", "train.py"], "Did you mean --headless?"),
-        (["run", "--log-mx=1GB", "train.py"], "Did you mean --log-max?"),
         (["run", "--headless", "--lr", "0.1", "train.py"], "follow its name: tuimon run --headless train.py --lr 0.1"),
         (["run", "-o", "run.jsonl", "train.py"], "--log FILE records the run"),
         (["report", "--formt", "json", "x"], "Did you mean --format?"),
@@ -142,24 +136,6 @@ def test_the_torch_of_the_users_python(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert run_command_line(["--version"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == last.format(python)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1000000", 1_000_000),
-        ("50MB", 50_000_000),
-        ("50 mb", 50_000_000),
-        ("50M", 50_000_000),
-        ("1.5GiB", 3 << 29),
-        ("2000kib", 2000 << 10),
-        ("1Ti", 1 << 40),
-    ],
-)
-def test_sizes(text: str, size: int) -> None:
-    parser = parser_of("run", "")
-    add_watching(parser)
-    assert options_of(parser.parse_args(["--log", "x", "--log-max", text])).log_max_bytes == size
 
 
 def parsed(*words: str) -> Options:

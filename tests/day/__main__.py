@@ -22,7 +22,7 @@ from bench import processes
 from bench.terminal import Terminal
 from tests.day.counted import Follower, logged, made
 from tests.day.faults import Faults, lively_gpu
-from tests.day.rates import INTERVAL_S, LOG_MAX_BYTES, RANKS, Hourly, simulated_hours
+from tests.day.rates import INTERVAL_S, RANKS, Hourly, simulated_hours
 from tests.day.readings import Reading, read
 from tests.day.table import Day, promises, table
 from tests.fake_nvml import Scenario
@@ -64,7 +64,7 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     lively_gpu(scenario)
     log, end_unix_s = folder / "day.jsonl", time.time() + minutes * 60
     command = [sys.executable, "-m", "tuimon", "run", *([] if full_screen else ["--headless"])]
-    command += ["--interval", str(INTERVAL_S), "--log", str(log), "--log-max", str(LOG_MAX_BYTES), "--"]
+    command += ["--interval", str(INTERVAL_S), "--log", str(log), "--"]
     command += [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s)]
     environment = {**scenario.environment, "TUIMON_RING_DIR": str(folder / "rings"), "CUDA_VISIBLE_DEVICES": "0"}
     environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0"}
@@ -87,8 +87,6 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
         events=events + faults.counts,
         logged=follower.sums,
         kept=logged(read_log(str(log))),
-        files=follower.files,
-        most_log_mb=follower.most_mb,
         left_behind=sorted(path.name for path in (folder / "rings").iterdir()),
         exit_code=exit_code,
     )

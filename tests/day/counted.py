@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.day.readings import size_mb
+from tests.day.readings import MB
 from tuimon.errors import NotALog
 from tuimon.records import Exit, Frames, Header, Mark, Notice, Process, Record, Stacks, Steps
 from tuimon.sources.base import Done
@@ -92,15 +92,13 @@ def logged(records: Iterable[Record]) -> Logged:
 
 
 class Follower:
-    """Reads a log while it is written, as ``tuimon view`` does, through all the files that it is split into."""
+    """Reads a log while it is written, as ``tuimon view`` does."""
 
     def __init__(self, path: Path) -> None:
         self.sums = Logged()
-        self.files = 0
-        self.now_mb = self.most_mb = 0.0  # of all files together
+        self.now_mb = 0.0
         self._path = path
         self._source: LogSource | None = None
-        self._newest = 0
         self._ended = False
 
     def step(self) -> bool:
@@ -125,15 +123,8 @@ class Follower:
             time.sleep(0.05)
 
     def _look(self) -> None:
-        """Count the files that have had the log's name; another has another inode."""
-        try:
-            newest = self._path.stat().st_ino
-            self.now_mb = size_mb(self._path)
-        except OSError:  # one went just now
-            return
-        self.most_mb = max(self.most_mb, self.now_mb)
-        self.files += newest != self._newest
-        self._newest = newest
+        with contextlib.suppress(OSError):
+            self.now_mb = self._path.stat().st_size / MB
 
 
 def _without_figures(message: str) -> str:

@@ -10,9 +10,6 @@ SPEED = 48
 #: not 48 times. What costs by window is therefore judged by hours of 3,600 windows, what costs by event by SPEED.
 INTERVAL_S = 0.1
 
-#: The log is split into files of a quarter: one an hour, at the 1.2 MB a minute that was measured here.
-LOG_MAX_BYTES = 6_400_000
-
 RANKS = 2
 WORKERS = 4
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ class Reading(NamedTuple):
     monitor_mb: float
     training_mb: float | None  # rank 0's; None before it has begun
     monitor_cpu_s: float  # own and its ended py-spy children's
-    log_mb: float  # of all its files
+    log_mb: float
     monitor_files: int  # open handles
     monitor_threads: int
     training_files: int | None
@@ -42,11 +41,6 @@ def read(at_s: float, monitor: int, trainer: int | None, log_mb: float) -> Readi
         ours.num_threads(),
         theirs[1],
     )
-
-
-def size_mb(log: Path) -> float:
-    """Of the log and the older files that it is split into. Raises OSError when one goes meanwhile."""
-    return sum(part.stat().st_size for part in log.parent.glob(f"{log.stem}*")) / MB
 
 
 def _numbers(pid: int | None) -> tuple[float, int] | tuple[None, None]:

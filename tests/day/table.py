@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.day.counted import Logged, Rank
 from tests.day.promises import HANDLES_LIMIT, LEAST_HOURS, LOG_LIMIT_MB, Promise, growth, number
-from tests.day.rates import INTERVAL_S, LOG_MAX_BYTES, RANKS, SPEED, simulated_hours, window_hours
+from tests.day.rates import INTERVAL_S, RANKS, SPEED, simulated_hours, window_hours
 from tests.day.readings import MB, Reading, second_half, slope
 
 #: Lines of the course of memory.
@@ -24,9 +24,7 @@ class Day:
     made: dict[int, Rank]
     events: Counter[str]
     logged: Logged  # read while it was written
-    kept: Logged  # what is left of it at the end
-    files: int  # that the log was split into
-    most_log_mb: float
+    kept: Logged  # read once it was over
     left_behind: Sequence[str]  # rings
     exit_code: int | None  # None: it did not end
 
@@ -44,7 +42,7 @@ def promises(day: Day) -> list[Promise]:
         logged = day.logged.steps[own.pid]
         out.append(Promise(f"steps of rank {rank}", logged, own.steps, exact=True))
         out.append(Promise("number of its last step", day.logged.last_index.get(own.pid), own.steps, exact=True))
-        out.append(Promise("  in what is kept of the log", day.kept.last_index.get(own.pid), own.steps, exact=True))
+        out.append(Promise("  in the log at the end", day.kept.last_index.get(own.pid), own.steps, exact=True))
         out.append(Promise("its updates", day.logged.updates[own.pid], own.steps, exact=True))
     out.append(Promise("ranks that noted what they did", len(day.made), RANKS, exact=True))
     out.append(Promise("markers lost", day.logged.lost_markers, 0))
@@ -84,7 +82,6 @@ def _log(day: Day) -> list[Promise]:
         Promise("log, per rank and hour", by_window + by_event, LOG_LIMIT_MB, "MB"),
         Promise("  of it by events", by_event, unit="MB"),
         Promise("log written in all", sum(day.logged.by_type.values()) / MB, unit="MB"),
-        Promise("log at its largest, with --log-max", day.most_log_mb, LOG_MAX_BYTES / MB, "MB"),
     ]
 
 
@@ -101,7 +98,7 @@ def table(day: Day) -> str:
     hours = simulated_hours(day.minutes * 60)
     lines = [f"{day.minutes:g} minutes for {hours:.1f} hours: events {SPEED} times as fast, windows of {INTERVAL_S} s."]
     steps = {f"steps of rank {rank}": own.steps for rank, own in day.made.items()}
-    happened = sorted({**day.events, **steps, "log files": day.files}.items())
+    happened = sorted({**day.events, **steps}.items())
     lines += ["", "events", *(f"  {name:22} {count:>10,}" for name, count in happened)]
     lines += ["", "  min   hour   monitor MB   training MB   log MB   monitor's files, threads   training's files"]
     every = max(1, len(day.readings) // _COURSE)

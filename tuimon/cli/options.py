@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
 VALUE_OPTIONS = (
     "--log",
-    "--log-max",
     "--run",
     "--interval",
     "--rate",
@@ -32,14 +30,6 @@ VALUE_OPTIONS = (
     "--on-finding",
     "--prometheus",
 )
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kmgt]i?b?|b)", re.IGNORECASE)
-_UNITS = {"": 1, "b": 1} | {
-    letter + ending: base**power
-    for power, letter in enumerate("kmgt", 1)
-    for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
-}
-_GREATEST_SIZE = 1 << 50
 
 
 class _Paragraphs(argparse.HelpFormatter):
@@ -163,12 +153,6 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
         help="record the session to this file (.zst: compressed), or to a new and compressed one in this folder",
     )
     group.add_argument(
-        "--log-max",
-        type=_size,
-        metavar="SIZE",
-        help="keep the log within this size, such as 50MB or 1GiB: it is split into files, and the oldest are removed",
-    )
-    group.add_argument(
         "--run",
         metavar="NAME",
         help="name that the logs of one run on many nodes share (default: its job id or rendezvous id)",
@@ -208,7 +192,6 @@ def options_of(parsed: argparse.Namespace) -> Options:
         headless=parsed.headless or not terminal_can_draw(),
         log=parsed.log,
         force=parsed.force,
-        log_max_bytes=parsed.log_max,
         run=parsed.run,
         interval_s=parsed.interval,
         rate_hz=parsed.rate,
@@ -223,8 +206,6 @@ def options_of(parsed: argparse.Namespace) -> Options:
 
 def _check_together(parsed: argparse.Namespace) -> None:
     """Raise UsageError for options of which one has no effect beside, or without, the other."""
-    if parsed.log_max is not None and not parsed.log:
-        raise UsageError("--log-max limits a log, and there is none", "Add --log FILE")
     if parsed.force and not parsed.log:
         raise UsageError("--force lets --log replace a log, and there is none", "Add --log FILE")
     for without, options, reason in (
@@ -263,21 +244,6 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
             break
         at += 2 if word in VALUE_OPTIONS else 1
     return list(words[:at]), list(words[at:])
-
-
-def _size(text: str) -> int:
-    """Bytes: a number, with or without a unit; KB, MB and GB are decimal, KiB, MiB and GiB binary."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 50MB, 1GiB or 50000000")
-    size = int(float(match[1]) * _UNITS[match[2].lower()])
-    from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
-
-    if not match[2] and size < LEAST_LIMIT_BYTES:
-        raise argparse.ArgumentTypeError(f"{text} is a number of bytes. Did you mean {text.strip()}MB?")
-    if not LEAST_LIMIT_BYTES <= size <= _GREATEST_SIZE:
-        raise argparse.ArgumentTypeError("--log-max goes from 1MB, some minutes of a log, to 1PiB")
-    return size
 
 
 def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:

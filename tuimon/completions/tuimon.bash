@@ -12,8 +12,8 @@ _tuimon() {
     done
   fi
   case "${COMP_WORDS[1]} $before" in
-    "run --interval" | "run --rate" | "run --max-cpu" | "run --log" | "run --log-max" | "run --run" | "run --on-hang" | "run --on-finding" | "run --prometheus") return ;;
-    "attach --interval" | "attach --rate" | "attach --max-cpu" | "attach --log" | "attach --log-max" | "attach --run" | "attach --on-hang" | "attach --on-finding" | "attach --prometheus" | "attach --duration") return ;;
+    "run --interval" | "run --rate" | "run --max-cpu" | "run --log" | "run --run" | "run --on-hang" | "run --on-finding" | "run --prometheus") return ;;
+    "attach --interval" | "attach --rate" | "attach --max-cpu" | "attach --log" | "attach --run" | "attach --on-hang" | "attach --on-finding" | "attach --prometheus" | "attach --duration") return ;;
     "view --speed" | "view --run" | "view --prometheus") return ;;
     "report --format")
       COMPREPLY=($(compgen -W "text json html" -- "$word"))
@@ -40,8 +40,8 @@ _tuimon() {
   esac
   case "${COMP_WORDS[1]}" in
     demo) options="-h --help --list" words="starved sync launch-bound late-rank healthy" ;;
-    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus" ;;
-    attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --log-max --run --force --on-hang --on-finding --prometheus --duration --inject --keep-hooks" ;;
+    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus" ;;
+    attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus --duration --inject --keep-hooks" ;;
     view) options="-h --help --speed --headless --run --prometheus" ;;
     report) options="-h --help --run --format --full -o --output --force --fail-on" ;;
     explain) options="-h --help --all --full --format" ;;

@@ -94,7 +94,7 @@ def log_of(options: Options, job: Job) -> LogWriter | None:
         return None
     from tuimon.sources.log.writer import LogWriter
 
-    return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
+    return LogWriter(options.log, force=options.force, run=job.name)
 
 
 def sources_of(table: ProcessTable, options: Options, output: str | None = None) -> Iterator[Source]:

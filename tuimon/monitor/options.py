@@ -13,7 +13,6 @@ class Options(Struct, frozen=True):
     headless: bool = False
     log: str | None = None
     force: bool = False  # replace an earlier log
-    log_max_bytes: int | None = None  # of all its files
     run: str | None = None  # name that the logs of one run on all its nodes have
     interval_s: float | None = None  # window of the records, and between two refreshes of the view
     rate_hz: float | None = None  # highest rate of stack samples

@@ -12,8 +12,8 @@ from msgspec import structs
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import NotALog
 from tuimon.records import Exit, GpuTime, Lead, Notice
-from tuimon.sources.log.parts import line_of
 from tuimon.sources.log.reader import LogSource, read_log
+from tuimon.sources.log.writer import line_of
 
 
 @pytest.fixture

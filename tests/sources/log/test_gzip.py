@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.log.split_log import begun, record_run
+from tests.sources.log.long_log import begun, record_run
 from tuimon.records import Notice
 from tuimon.sources.log.reader import read_log
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    log = begun(tmp_path / "run.jsonl", limit=None)
+    log = begun(tmp_path / "run.jsonl")
     record_run(log, 200)
     log.close()
     return Path(log.path)

@@ -19,7 +19,6 @@ from tuimon.node_ids import node_of
 from tuimon.records import Notice, Record, Steps
 from tuimon.sources.log.joined import notices
 from tuimon.sources.log.joined.opening import choose, choose_all, open_logs, read_logs
-from tuimon.sources.log.names import part_path
 from tuimon.sources.log.reader import LogSource, find_log, read_log
 
 
@@ -59,15 +58,6 @@ def test_a_log_that_is_followed_says_so_as_often_as_it_is_read(tmp_path: Path, m
         with pytest.raises(UnreadableLog, match="Input/output error"):
             list(source.read())
     source.close()
-
-
-def test_a_file_of_a_log_that_cannot_be_read_is_named_where_the_log_has_its_gap(tmp_path: Path) -> None:
-    later = [structs.replace(STEPS, t=float(t)) for t in range(900, 905)]
-    log = write(tmp_path / "a.jsonl", structs.replace(HEADER, part=1), *later)
-    Path(part_path(str(log), 1)).symlink_to(UNREADABLE)
-    (told,) = notices_of(list(read_log(str(log))), "log")
-    assert told.startswith("the log lacks 0:00:00 to 0:14:5")
-    assert told.endswith(f"the log {tmp_path}/a.1.jsonl cannot be read: Input/output error")
 
 
 class TestFolder:

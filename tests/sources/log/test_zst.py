@@ -15,12 +15,12 @@ import pytest
 import zstandard
 
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
-from tests.sources.log.split_log import begun, record_run
+from tests.sources.log.long_log import begun, record_run
 from tests.sources.log.test_full_disk import FullDisk
 from tuimon.errors import LogError, NotALog
 from tuimon.records import Mark, Notice, Record, Steps
-from tuimon.sources.log import parts
-from tuimon.sources.log.decompress import ZST_MAGIC
+from tuimon.sources.log import writer
+from tuimon.sources.log.compression import ZST_MAGIC
 from tuimon.sources.log.reader import LogSource, read_log
 from tuimon.sources.log.writer import LogWriter
 
@@ -48,8 +48,8 @@ KILLED = """
 import os, signal, sys
 from collections.abc import Callable
 from pathlib import Path
-from tests.sources.log.split_log import begun, record_run
-log = begun(Path(sys.argv[1]), limit=None)
+from tests.sources.log.long_log import begun, record_run
+log = begun(Path(sys.argv[1]))
 record_run(log, 50)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -63,7 +63,7 @@ def test_a_killed_run_loses_no_flushed_window(tmp_path: Path) -> None:
 
 
 def test_a_torn_end_costs_only_what_is_torn(tmp_path: Path) -> None:
-    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    log = begun(tmp_path / "run.jsonl.zst")
     sizes = []
     for number in range(1, 30):
         record_run(log, 1, number)
@@ -78,7 +78,7 @@ def test_a_torn_end_costs_only_what_is_torn(tmp_path: Path) -> None:
 
 
 def test_a_follower_sees_every_window_once(tmp_path: Path) -> None:
-    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    log = begun(tmp_path / "run.jsonl.zst")
     record_run(log, 1)
     source = LogSource(log.path, follow=True)
     found = list(source.read())
@@ -94,7 +94,7 @@ def test_a_follower_sees_every_window_once(tmp_path: Path) -> None:
 
 def test_after_a_failed_write_the_log_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FullDisk(monkeypatch, 10**9)
-    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    log = begun(tmp_path / "run.jsonl.zst")
     record_run(log, 20)
     disk.room = os.stat(log.path).st_size + 100
     later: list[Record] = [Mark(t=30.0 + n, pid=7, name=os.urandom(40).hex()) for n in range(20)]
@@ -116,14 +116,14 @@ def test_a_write_that_cannot_be_taken_back_ends_the_log_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch, 10**9)
-    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    log = begun(tmp_path / "run.jsonl.zst")
     record_run(log, 20)
     disk.room = os.stat(log.path).st_size + 20
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(parts.os, "ftruncate", refuse)
+    monkeypatch.setattr(writer.os, "ftruncate", refuse)
     log.add_record(Mark(t=30.0, pid=7, name=os.urandom(400).hex()))
     assert log.flush(30.0) is not None
     disk.room = 10**9
@@ -133,7 +133,7 @@ def test_a_write_that_cannot_be_taken_back_ends_the_log_where_it_was(
 
 
 def test_damage_within_is_said(tmp_path: Path) -> None:
-    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    log = begun(tmp_path / "run.jsonl.zst")
     record_run(log, 200)
     log.close()
     data = bytearray(Path(log.path).read_bytes())

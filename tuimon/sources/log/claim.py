@@ -15,8 +15,7 @@ import msgspec
 
 from tuimon.errors import LogError
 from tuimon.new_files import PRIVATE_MODE, folder_hint
-from tuimon.sources.log.decompress import Decompressed, looks_compressed
-from tuimon.sources.log.names import COMPRESSED, SUFFIX
+from tuimon.sources.log.compression import COMPRESSED, SUFFIX, Decompressed, looks_compressed
 from tuimon.text import plain
 
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).

@@ -1,12 +1,9 @@
-"""Facts that a log records once: kept, so that each of its files can be read alone."""
+"""Facts that a log records once: kept, and written again where what had them could not be written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
 from typing import TypeVar
 
-import msgspec
 from msgspec import structs
 
 from tuimon.records import (
@@ -14,11 +11,9 @@ from tuimon.records import (
     Frame,
     Frames,
     Gpu,
-    Header,
     Loader,
     LoaderFacts,
     LoopStack,
-    Notice,
     Process,
     RangePlace,
     Record,
@@ -37,7 +32,7 @@ _ROWS = 1000
 
 
 class _Written:
-    """The facts that the file being written has so far."""
+    """The facts that the file has so far."""
 
     def __init__(self) -> None:
         self.frames: set[int] = set()
@@ -57,12 +52,10 @@ class _Written:
 
 
 class Facts:
-    """The latest facts of a run, and which of them the file that is being written has."""
+    """The latest facts of a run, and which of them the file has."""
 
     def __init__(self) -> None:
-        self._header: Header | None = None
-        self._processes: dict[int, Process] = {}
-        self._notices: dict[str, Notice] = {}
+        self._ended: dict[int, None] = {}  # processes, the latest last
         self._frames: dict[int, Frame] = {}
         self._places: dict[int, dict[RangePlace, None]] = {}
         self._names: dict[int, dict[int, str]] = {}
@@ -74,10 +67,8 @@ class Facts:
     def keep(self, record: Record) -> None:
         """Take up the facts of a record, whether or not it is ever written."""
         match record:
-            case Header():
-                self._header = record
             case Process():
-                self._keep_process(record)
+                self._note_end(record)
             case Frames():
                 for number, frame in enumerate(record.frames, record.first):
                     if len(self._frames) < _FRAMES:
@@ -90,10 +81,6 @@ class Facts:
                 self._loaders[record.pid, record.number] = record.facts
             case Gpu() if record.compute_capability is not None:  # sent only now and then
                 self._capabilities[record.uuid] = record.compute_capability
-            case Notice():
-                self._notices.pop(record.source, None)
-                if record.level != "ok":
-                    self._notices[record.source] = record
             case _:
                 pass
 
@@ -115,29 +102,17 @@ class Facts:
                 pass
         return [record]
 
-    def begin_file(self, part: int, most_bytes: int) -> Sequence[Record]:
-        """The beginning of the next file: the header, then facts of at most so many bytes, processes that ended first.
-
-        If there is no room for all, processes that have ended are left out before others, and the oldest first.
-        """
-        self.forget_written()
-        if self._header is None:
-            return []
-        processes = sorted(self._processes.values(), key=lambda process: not process.ended)
-        newest_first = [*processes, *self._notices.values()][::-1]
-        sizes = accumulate(len(msgspec.json.encode(record)) + 1 for record in newest_first)
-        written = newest_first[: sum(size <= most_bytes for size in sizes)][::-1]
-        return [structs.replace(self._header, part=part, repeated=len(written)), *written]
-
     def forget_written(self) -> None:
         """Write all facts again when they are next needed: the latest may not be in the file."""
         self._written = _Written()
 
-    def _keep_process(self, record: Process) -> None:
-        self._processes.pop(record.pid, None)
-        self._processes[record.pid] = record
-        for pid in [pid for pid, process in self._processes.items() if process.ended][:-_ENDED]:
-            del self._processes[pid]
+    def _note_end(self, record: Process) -> None:
+        """Drop the facts of processes that ended long ago."""
+        self._ended.pop(record.pid, None)
+        if record.ended:
+            self._ended[record.pid] = None
+        for pid in list(self._ended)[:-_ENDED]:
+            del self._ended[pid]
             self._places.pop(pid, None)
             self._names.pop(pid, None)
             self._loops.pop(pid, None)

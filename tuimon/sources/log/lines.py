@@ -13,8 +13,8 @@ from typing import BinaryIO
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Record
 from tuimon.sources.base import Backlog
+from tuimon.sources.log.compression import MAGIC_LENGTH, Decompressed, looks_compressed
 from tuimon.sources.log.decode import RECORD_ONE, decode_lines
-from tuimon.sources.log.decompress import MAGIC_LENGTH, Decompressed, looks_compressed
 from tuimon.text import plain, whole_number
 
 #: A longer line is no record: the longest are command lines, of 2 MB at most.
@@ -45,20 +45,15 @@ class Lines:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode):
                 raise NotALog(f"{plain(path)} is not a tuimon log: it is not a regular file", RECORD_ONE)
-            self.identity = (info.st_dev, info.st_ino)
             self._handle = handle
             self._file = _opened(handle)
             undo.pop_all()
         self._rest = b""
         self._too_long = False  # the line whose beginning was dropped
-        self._pending: list[Record] = []
         self.skipped = 0  # whole lines that hold no record, or none that is known here
 
     def read_records(self) -> list[Record]:
         """The records of the next whole lines, some of them at once; none at the end for now. Raises UnreadableLog."""
-        if self._pending:
-            pending, self._pending = self._pending, []
-            return pending
         while chunk := self._read(_BLOCK_BYTES):
             records, skipped = decode_lines(self._whole_lines(chunk))
             self.skipped += skipped
@@ -71,14 +66,6 @@ class Lines:
             raise UnreadableLog(self._failure.message, self._failure.hint)
         with self._reported():
             return self._file.read(count)
-
-    def take(self, count: int) -> list[Record]:
-        """The next records, at most so many. Raises UnreadableLog."""
-        records: list[Record] = []
-        while len(records) < count and (more := self.read_records()):
-            records += more
-        self._pending = records[count:]
-        return records[:count]
 
     def _whole_lines(self, chunk: bytes) -> bytes:
         """The lines that end in a chunk; what follows them is kept for the next."""

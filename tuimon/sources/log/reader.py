@@ -6,15 +6,15 @@ import math
 import os
 import stat
 from collections.abc import Iterator
+from itertools import chain
 
 from tuimon.errors import NotALog, UnreadableLog
-from tuimon.records import Notice, Record
-from tuimon.sources.base import Done, Source
-from tuimon.sources.log.decode import RECORD_ONE
-from tuimon.sources.log.lines import unreadable
-from tuimon.sources.log.names import is_log_name, log_of_part
+from tuimon.records import Header, Notice, Record
+from tuimon.sources.base import Backlog, Done, Source
+from tuimon.sources.log.compression import is_log_name
+from tuimon.sources.log.decode import RECORD_ONE, check_header, decode
+from tuimon.sources.log.lines import Lines, unreadable
 from tuimon.sources.log.pace import Pace
-from tuimon.sources.log.stream import LogStream
 from tuimon.text import plain
 
 
@@ -29,12 +29,12 @@ def find_log(path: str) -> str:
 
 
 def log_paths(folder: str) -> list[str]:
-    """The files of a folder that have a log's name, parts of a log left out. Raises UnreadableLog."""
+    """The files of a folder that have a log's name. Raises UnreadableLog."""
     try:
-        names = set(os.listdir(folder))
+        names = os.listdir(folder)
     except OSError as error:
         raise unreadable(f"the folder {plain(folder)}", error) from error
-    return sorted(os.path.join(folder, name) for name in names if is_log_name(name) and log_of_part(name) not in names)
+    return sorted(os.path.join(folder, name) for name in names if is_log_name(name))
 
 
 def _changed_unix_s(path: str) -> float:
@@ -44,6 +44,53 @@ def _changed_unix_s(path: str) -> float:
     except OSError:
         return -math.inf
     return info.st_mtime if stat.S_ISREG(info.st_mode) else -math.inf
+
+
+class LogStream:
+    """Reads a log. ``records`` is read to its end, then called again for what has been appended."""
+
+    def __init__(self, path: str) -> None:
+        """Open it and read its header. Raises NotALog."""
+        self._lines = Lines(path)
+        try:
+            first = self._lines.first()
+            if not first:
+                raise NotALog(f"{plain(path)} is empty", "The run that was to write it may not have started yet.")
+            self.header = check_header(first, path)
+        except NotALog:
+            self._lines.close()
+            raise
+        self._header_due = True
+
+    def records(self) -> Iterator[Record]:
+        """The records up to the end for now, the header first."""
+        return chain.from_iterable(self.blocks())
+
+    def blocks(self) -> Iterator[list[Record]]:
+        """The same, some of them at once."""
+        if self._header_due:
+            self._header_due = False
+            yield [self.header]
+        while read := self._lines.read_records():
+            yield [record for record in read if type(record) is not Header]
+
+    def last_records(self) -> Iterator[Record]:
+        """The record of a last line that lacks its end, once there will be no more."""
+        last = decode(self._lines.torn())
+        if last is not None and not isinstance(last, Header):
+            yield last
+
+    def count_skipped(self) -> int:
+        """How many whole lines so far hold no record, or none that is known here."""
+        return self._lines.skipped + self._lines.damaged
+
+    def backlog(self) -> Backlog:
+        """How far it has been read."""
+        return self._lines.backlog()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
 
 
 def read_log(path: str) -> Iterator[Record]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable
 
-from tuimon.errors import LogError, NotALog
+import msgspec
+
+from tuimon.errors import LogError
 from tuimon.new_files import PRIVATE_MODE
 from tuimon.records import Notice, Record
 from tuimon.sources.log.claim import cannot_write, claim, create, try_write
-from tuimon.sources.log.parts import Parts
-from tuimon.sources.log.stream import older_parts
+from tuimon.sources.log.compression import Compressed, Plain, is_compressed
+from tuimon.sources.log.facts import Facts
 from tuimon.text import plain
 
 #: Time between a failed write and the next attempt.
@@ -23,6 +26,62 @@ _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 PENDING_LIMIT = 2000
 #: Records of one batch: it is written whole or not at all.
 _BATCH = 50
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def line_of(record: Record) -> bytes:
+    """A record as its line in the log."""
+    return _ENCODER.encode(record) + b"\n"
+
+
+class LogFile:
+    """An open file that only grows. ``handle`` must be opened with O_APPEND; closed by ``close``."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.size = 0  # bytes of whole batches
+        self.torn = False  # whether the file ends in a part of a batch that could not be taken back
+
+    def append(self, data: bytes) -> None:
+        """Append a batch, or nothing of it. Raises OSError."""
+        written = 0
+        try:
+            while written < len(data):
+                written += write_some(self.handle, data[written:])
+        except OSError:
+            self.torn = written > 0 and not self._take_back()
+            raise
+        self.size += len(data)
+        self.torn = False
+
+    def empty(self) -> None:
+        """Drop what was in the file before. Raises OSError."""
+        os.ftruncate(self.handle, 0)
+        self.size = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self.handle)
+            self.handle = -1
+
+    def _take_back(self) -> bool:
+        try:
+            os.ftruncate(self.handle, self.size)
+        except OSError:
+            return False
+        return True
+
+
+def write_some(handle: int, data: bytes) -> int:
+    """Write some of ``data``; returns how many bytes, at least one."""
+    count = os.write(handle, data)
+    if count == 0:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return count
 
 
 class LogWriter:
@@ -36,14 +95,13 @@ class LogWriter:
         path: str,
         *,
         force: bool = False,
-        limit_bytes: int | None = None,
         run: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Create the file for its owner alone, or one with a name of its own where ``path`` is a folder.
 
         ``run``: the run's, in that name. ``force``: an earlier log of that name is replaced once the first records are
-        written. ``limit_bytes``: of all its files together; the oldest records go first. Raises LogError when the file
+        written. Raises LogError when the file
         cannot be written, is locked, is an earlier log, or is no log at all.
         """
         self.lost = 0  # records dropped
@@ -53,7 +111,9 @@ class LogWriter:
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
         self.path, handle, self._created = create(path, run)
-        self._parts = Parts(self.path, handle, limit_bytes)
+        self._file = LogFile(handle)
+        self._facts = Facts()
+        self._encoder = Compressed() if is_compressed(self.path) else Plain()
         try:
             self._earlier_bytes = claim(handle, self.path, force)
             try_write(handle, self._earlier_bytes)
@@ -66,7 +126,7 @@ class LogWriter:
 
     def add_record(self, record: Record) -> None:
         """Keep a record for the next ``flush``."""
-        self._parts.facts.keep(record)
+        self._facts.keep(record)
         if len(self._pending) >= PENDING_LIMIT:
             del self._pending[0 if self._begun else 1]  # never the header: without it the rest cannot be read
             self.lost += 1
@@ -89,7 +149,7 @@ class LogWriter:
 
     def close(self) -> None:
         """Write what is left, as far as there is room, and close the file."""
-        if self._parts.file.handle < 0:
+        if self._file.handle < 0:
             return
         for attempt in range(_LAST_TRIES):
             if attempt:
@@ -98,11 +158,13 @@ class LogWriter:
                 self._write_pending()
                 break
         self.lost += len(self._pending)
-        self._parts.close()
+        with contextlib.suppress(OSError):
+            self._file.append(self._encoder.end())
+        self._file.close()
 
     def discard(self) -> None:
         """Close the file and, if it is ours and nothing was recorded, remove it."""
-        self._parts.close()
+        self._file.close()
         if self._created and not self._begun:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -120,20 +182,27 @@ class LogWriter:
                 self._append(1)
 
     def _append(self, count: int) -> None:
-        """Write the oldest records kept. Raises OSError."""
-        self._parts.append(self._pending[:count])
+        """Write the oldest records kept, or none of them. Raises OSError."""
+        if self._file.torn and is_compressed(self.path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        # in a plain file readers skip a partial line and lose nothing else
+        whole = (each for record in self._pending[:count] for each in self._facts.complete(record))
+        lines = b"\n" * self._file.torn + b"".join(map(line_of, whole))
+        try:
+            self._file.append(self._encoder.encode(lines))
+        except OSError:
+            self._encoder.abandon()
+            self._facts.forget_written()
+            raise
+        self._encoder.keep()
         del self._pending[:count]
         self._begun = True
 
     def _drop_earlier(self) -> None:
-        with contextlib.suppress(NotALog):
-            for path in older_parts(self.path):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
-        self._parts.file.empty()
+        self._file.empty()
         self._earlier_bytes = 0
         with contextlib.suppress(OSError):
-            os.fchmod(self._parts.file.handle, PRIVATE_MODE)
+            os.fchmod(self._file.handle, PRIVATE_MODE)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:

@@ -12,7 +12,7 @@ from tuimon.records import Cost
 from tuimon.sources.log.joined.identity import FrameIds
 from tuimon.sources.log.joined.node_log import NodeLog
 from tuimon.sources.log.joined.source import Merge
-from tuimon.sources.log.parts import line_of
+from tuimon.sources.log.writer import line_of
 
 
 def append(path: Path, *moments: float) -> None:

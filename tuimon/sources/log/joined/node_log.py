@@ -9,7 +9,7 @@ from tuimon.errors import UnreadableLog
 from tuimon.records import Exit, Header, Node, Record
 from tuimon.sources.base import Backlog
 from tuimon.sources.log.joined.identity import FrameIds, Identity
-from tuimon.sources.log.stream import LogStream
+from tuimon.sources.log.reader import LogStream
 
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
 #: steady run are 10 s long and are written some seconds later.
@@ -76,7 +76,7 @@ class NodeLog:
         return self._stream.last_records()
 
     def backlog(self) -> Backlog:
-        """How far its files have been read."""
+        """How far it has been read."""
         return self._stream.backlog()
 
     def count_skipped(self) -> int:

@@ -1,4 +1,4 @@
-"""A log long enough to go on in a second file, and third, written a second at a time."""
+"""A log written a second at a time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ from tuimon.records import (
     Stacks,
     Steps,
 )
-from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 from tuimon.sources.log.writer import LogWriter
 
 PID = 7
-LIMIT = LEAST_LIMIT_BYTES
 FRAMES = [Frame("train.py", line, f"f{line}", "x" * 50, True) for line in range(20)]
 FACTS = LoaderFacts(dataset="Photos", kind="map", workers=2)
 LOOP = [LoopStack("backward", [19])]
@@ -66,7 +64,7 @@ def steps_at(second: int) -> Steps:
 
 
 def second_of(number: int) -> list[Record]:
-    """About 1.3 KB, or 0.3 KB compressed."""
+    """About 1.3 KB."""
     rng = random.Random(number)
     names = [rng.randbytes(25) for _ in range(10)]
     stack = StackCount(PID, "MainThread", list(range(20)), 9)
@@ -85,12 +83,8 @@ def record_run(log: LogWriter, seconds: int, first: int = 1) -> None:
         assert log.flush(float(number)) is None
 
 
-def begun(path: Path, *, limit: int | None = LIMIT, force: bool = False) -> LogWriter:
-    log = LogWriter(str(path), force=force, limit_bytes=limit)
+def begun(path: Path) -> LogWriter:
+    log = LogWriter(str(path))
     for record in beginning():
         log.add_record(record)
     return log
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
