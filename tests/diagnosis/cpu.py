@@ -6,7 +6,9 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.step_model.model import warmed_ms
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.finding import Change
+from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.records import Notice
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
@@ -26,21 +28,27 @@ AUGMENT = frames(
 )
 
 
-def run(phases, *more, cpu_count=2, windows=12, **of_steps):
-    """The findings in windows of these phases (ms per step), with more records; ``of_steps``: facts of each window."""
+def run(phases, *more, **facts):
+    """The findings in windows of these phases (ms per step), with more records; ``facts``: see ``training``."""
+    return diagnose(training(phases, *more, **facts))
+
+
+def gain_without_batches(phases, *more):
+    """What batches that cost nothing would gain in all: what they take from the rest of the step goes as well."""
+    session = training(phases, *more)
+    model = measured_model(evidence_of(session.over("recent"), 100), phases["data"] / sum(phases.values()))
+    return model.fix("", Change("items", 0.0)).estimated_speedup
+
+
+def training(phases, *more, cpu_count=2, windows=12, **of_steps):
+    """A session of windows of these phases (ms per step), with more records; ``of_steps``: facts of each window."""
     session = session_of(header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT)
     for t in range(1, windows + 1):
         window = steps(t, phases, first_index=10 * (t - 1))
         session.add(structs.replace(window, **of_steps))
     for record in more:
         session.add(record)
-    return diagnose(session)
-
-
-def warm(gained, step_ms=100.0, staying_ms=0.0):
-    """Such a gain of work that goes, with what the caches it left cold gain the rest of the step."""
-    left_ms = step_ms / gained
-    return step_ms / (left_ms - warmed_ms(left_ms, step_ms - left_ms, staying_ms))
+    return session
 
 
 def workers(number, cpu_ratio, *counted, state="running", role="worker"):

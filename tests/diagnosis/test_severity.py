@@ -1,9 +1,11 @@
 """Severity follows from the gain."""
 
+import math
+
 import pytest
 
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.severity import graded
+from tuimon.diagnosis.severity import graded, within_share
 
 
 def severity(proposed="warning", gain=None, low=None, share=None):
@@ -34,9 +36,45 @@ def test_without_an_estimate_the_share_bounds_it(proposed, share, expected):
     assert severity(proposed, share=share) == expected
 
 
-@pytest.mark.parametrize("proposed", ["info", "benign"])
-def test_what_is_no_fault_stays_none(proposed):
-    assert severity(proposed, gain=3.0, low=3.0) == proposed
+@pytest.mark.parametrize(
+    ("proposed", "low", "expected"), [("benign", 3.0, "benign"), ("info", None, "info"), ("info", 1.078, "warning")]
+)
+def test_what_is_no_fault_stays_none_unless_its_fix_surely_gains(proposed, low, expected):
+    assert severity(proposed, gain=low, low=low, share=0.9) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "gain", "told"),
+    [
+        (0.825, (6.4, 4.5, 9.0), (1 / 0.175, 4.5, 1 / 0.175)),
+        (0.1, (2.0, 1.5, 3.0), (1 / 0.9,) * 3),
+        (0.8, (6.0, 3.8, math.inf), (5.0, 3.8, math.inf)),  # less work as well: no upper end is told
+        (0.5, (None, None, 3.0), (None, None, 2.0)),
+        (None, (6.0, 3.8, 9.0), (6.0, 3.8, 9.0)),
+    ],
+)
+def test_no_fix_gains_more_than_its_share_is_worth(share, gain, told):
+    finding = Finding(rule="side_work", headline="", fixes=(Fix("do less", *gain),), share_of_step=share)
+    assert within_share(finding).best[1:4] == pytest.approx(told)
+
+
+LARGER = Fix("a larger batch", 2.0, 2.0, 2.0, changes_training=True)
+
+
+@pytest.mark.parametrize(
+    ("others", "place"),
+    [
+        ([Fix("compile", 1.8, 1.5, 2.5)], 1),
+        ([Fix("compile", 1.8, 1.5, 1.9)], 0),
+        ([Fix("little", 1.2, 1.1, 1.3), Fix("compile", 2.1, 1.5, 2.5), Fix("unknown")], 2),
+        ([Fix("unknown"), Fix("unknown too")], 0),
+        ([], 0),
+    ],
+)
+def test_what_changes_the_training_is_behind_what_does_not_and_may_gain_as_much(others, place):
+    fixes = graded(Finding(rule="launch_bound", headline="", fixes=(LARGER, *others))).fixes
+    assert fixes.index(LARGER) == place
+    assert [fix for fix in fixes if fix is not LARGER] == others
 
 
 def test_further_fixes_are_listed_where_they_may_be_worth_a_change():

@@ -10,7 +10,6 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
 from tuimon.session.session import Session
 from tuimon.views.finding_text import (
-    beyond_share,
     finding_gain,
     fix_text,
     headline_text,
@@ -71,13 +70,6 @@ def test_a_speedup_is_the_range_that_reports_name():
     assert shown(2.13, 2.13, math.inf) == "≥2.1x"
     assert shown(1.05, 1.05, 1.05) == "up to 1.05x"
     assert shown() == shown(None, 1.0) == ""
-
-
-def test_a_gain_beyond_that_of_the_share_has_a_reason():
-    fix = {"action": "a", "estimated_speedup": 4.3, "low": 2.1, "high": 4.3}
-    assert beyond_share(0.61, [fix]).startswith("More than the 2.6x of this share alone: ")
-    assert beyond_share(0.61, [fix | {"estimated_speedup": 2.5}]) == ""
-    assert beyond_share(None, [fix]) == beyond_share(0.61, []) == beyond_share(1.0, [fix]) == ""
 
 
 # -- a fix in each view

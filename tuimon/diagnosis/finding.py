@@ -37,7 +37,8 @@ class Fix(NamedTuple):
     """An action and its gain: step time now / then, as estimated, at least and at most.
 
     Each is None if it is unknown; ``high`` is infinite where a fix may gain more than any evidence shows. If nothing
-    is gained, ``low`` alone is known: 1.
+    is gained, ``low`` alone is known: 1. A fix changes the training if its results may differ, so that it wants tuning
+    anew: a larger batch, gradients accumulated, a lower precision.
     """
 
     action: str
@@ -45,6 +46,7 @@ class Fix(NamedTuple):
     low: float | None = None
     high: float | None = None
     change: Change | None = None  # None: no parameter of the step
+    changes_training: bool = False
 
     @classmethod
     def by(cls, action: str, gain: float | None) -> Fix:

@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
-from tuimon.diagnosis.rulebook import SEVERITY
+from tuimon.diagnosis.rulebook import BY_NAME, SEVERITY
+from tuimon.diagnosis.severity import graded
 
 #: Seconds that a new primary finding must hold: our choice, three windows; a shorter one would follow single windows.
 HOLD_S = 3.0
@@ -160,7 +161,9 @@ class SettledGains:
         return [self._settled(finding, before, now_s) for finding in findings]
 
     def _settled(self, finding: Finding, before: dict[_Key, _Gain], now_s: float) -> Finding:
-        return replace(finding, fixes=tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes))
+        fixes = tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes)
+        settled = replace(finding, fixes=fixes)
+        return settled if BY_NAME[finding.rule].is_harm else graded(settled)
 
     def _settled_fix(self, finding: Finding, fix: Fix, before: dict[_Key, _Gain], now_s: float) -> Fix:
         """The gain that is shown; an unknown end stays unknown."""

@@ -14,7 +14,7 @@ from tuimon.diagnosis.ledger.attribute import attributed
 from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.start import WARMUP
-from tuimon.diagnosis.severity import graded
+from tuimon.diagnosis.severity import graded, within_share
 from tuimon.session.session import Session
 
 
@@ -55,13 +55,17 @@ def judge(evidence: Evidence) -> list[Finding]:
 
 
 def _ranked(findings: Iterable[Finding]) -> list[Finding]:
-    return ranked(attributed(findings, BY_NAME))
+    return ranked([_graded(finding) for finding in attributed(findings, BY_NAME)])  # fixes of others may have come
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
     judged = ((rule, rule.judge(evidence)) for rule in rules)
-    found = ((rule, replace(finding, rule=rule.name)) for rule, finding in judged if finding is not None)
-    return [finding if rule.is_harm else graded(finding) for rule, finding in found]
+    found = (replace(finding, rule=rule.name) for rule, finding in judged if finding is not None)
+    return [_graded(within_share(finding)) for finding in found]
+
+
+def _graded(finding: Finding) -> Finding:
+    return finding if BY_NAME[finding.rule].is_harm else graded(finding)
 
 
 class Unjudged(NamedTuple):

@@ -1,10 +1,13 @@
-"""How grave a finding is, and which comes first: both follow from what its fix gains."""
+"""What the fixes of a finding gain, and in which order they stand: from that follows how grave it is."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding, Fix, Severity
 from tuimon.diagnosis.threshold import Threshold
 
 WARNING_GAIN = Threshold(
@@ -28,15 +31,51 @@ def graded(finding: Finding) -> Finding:
     above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule sets. A finding that does
     harm, or has neither gain nor share, stays as it is. Further fixes that gain less than a warning's are left out.
     """
-    others = (fix for fix in finding.fixes[1:] if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)
-    finding = replace(finding, fixes=(*finding.fixes[:1], *others))
-    if finding.severity in ("info", "benign"):
+    fixes = _in_order(finding.fixes)
+    others = (fix for fix in fixes[1:] if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)
+    finding = replace(finding, fixes=(*fixes[:1], *others))
+    if finding.severity == "benign":
         return finding
     if finding.best.low is not None:
         return replace(finding, severity=_of_gain(finding.best.low))
-    if finding.share_of_step is None:
+    if finding.severity == "info" or finding.share_of_step is None:
         return finding
     return replace(finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=_ORDER.index))
+
+
+def within_share(finding: Finding) -> Finding:
+    """The finding with no fix that gains more than its share of the step is worth: 1 / (1 - share), Amdahl's law."""
+    if finding.share_of_step is None:
+        return finding
+    return replace(finding, fixes=tuple(_within(fix, _bound(finding.share_of_step)) for fix in finding.fixes))
+
+
+def _within(fix: Fix, most: float) -> Fix:
+    """The fix with no greater gain than this; one that has no upper end keeps none."""
+    ends = (fix.estimated_speedup, fix.low, fix.high)
+    gained, low, high = (end if end is None or math.isinf(end) else min(end, most) for end in ends)
+    return fix._replace(estimated_speedup=gained, low=low, high=high)
+
+
+def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
+    """As the rule has ordered them, but none that changes the training before one that does not and may gain as much.
+
+    A batch twice as large gains 2x, torch.compile 1.5x to 2.5x: the second comes first.
+    """
+
+    def place(fix: Fix, at: int) -> tuple[int, bool]:
+        if not fix.changes_training:
+            return at, False
+        gained = fix.estimated_speedup or 1.0
+        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and _most(each) >= gained]
+        return max([at, *as_good]), True
+
+    return [fixes[at] for at in sorted(range(len(fixes)), key=lambda at: place(fixes[at], at))]
+
+
+def _most(fix: Fix) -> float:
+    """What a fix may gain; nothing where that is not known."""
+    return fix.high or fix.estimated_speedup or 1.0
 
 
 def likely_gain(finding: Finding) -> float:

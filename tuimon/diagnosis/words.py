@@ -13,7 +13,7 @@ from tuimon.session.standing.helpers import outer_call_names
 from tuimon.text import code_place, plain
 
 #: A fix by larger batches changes more than the time of a step.
-CHANGES_TRAINING = "this changes the training: try the learning rate anew"
+CHANGES_TRAINING = "this changes the training: retune the learning rate"
 
 
 def at(place: Place) -> str:

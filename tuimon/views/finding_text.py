@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: Fixes of a finding that lines of text show; all of them are behind ``v``, in JSON and on the page.
 MOST_FIXES = 3
-#: A gain this many times as large as what the share alone would give needs a reason.
-_BEYOND = 1.05
 #: Gains below this factor are shown with one more digit.
 _SMALL = 1.2
 
@@ -33,17 +31,6 @@ def verdict_name(name: str | None) -> str:
         return "nothing found"
     rule, _, cause = name.partition("/")
     return rule_title(rule) + (f" ({plain(cause).replace('_', ' ')})" if cause else "")
-
-
-def beyond_share(
-    share: float | None, fixes: Sequence[Mapping[str, Any]]
-) -> str:  # Any: the report's JSON, or a Fix as a dict
-    """Why the best fix gains more than the share of the step by itself would; empty if it does not."""
-    gained = fixes[0]["estimated_speedup"] if fixes else None
-    if not share or share >= 1.0 or not gained or gained <= _BEYOND / (1.0 - share):
-        return ""
-    alone = f"{1.0 / (1.0 - share):.1f}x"
-    return f"More than the {alone} of this share alone: the rest of each step is estimated to get faster as well."
 
 
 def headline_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON
@@ -65,7 +52,7 @@ def place_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str
 
 def speedup(finding: Finding) -> str:
     """``1.6–1.8x``, ``≥3.8x`` or ``up to 4.5x``: what the best fix gains; empty if it is unknown."""
-    _, estimated, least, most, _ = finding.best
+    estimated, least, most = finding.best.estimated_speedup, finding.best.low, finding.best.high
     if estimated is None:
         return ""
     least = least or estimated

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.diagnosis.cpu import warm
 from tests.session.records import frames, header, process, stacks, steps
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
@@ -85,7 +84,7 @@ def test_other_side_work_is_reported_beside_collections_with_its_own_share():
     side = by_rule["side_work"]
     assert side.where[0].line == 52
     assert side.share_of_step == pytest.approx(0.125)
-    assert side.estimated_speedup == pytest.approx(warm(1 / (1 - 0.125)))
+    assert side.estimated_speedup == pytest.approx(1 / (1 - 0.125))
 
 
 def without_markers(collecting):

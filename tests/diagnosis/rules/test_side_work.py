@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis import gpu
-from tests.diagnosis.cpu import NO_GPU, SIDE, run, warm
+from tests.diagnosis.cpu import NO_GPU, SIDE, run
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
@@ -79,7 +79,7 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
     finding = found(session_of(averaging, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
     assert finding.headline == f"25 % of each step is side work {said}"
     assert (finding.where[0].function, finding.where[0].line) == ("average", 20)
-    assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.25 * 12 / (12 + building))), rel=0.01)
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 12 / (12 + building)), rel=0.01)
 
 
 def test_a_sleep_is_to_be_left_out():
@@ -382,7 +382,7 @@ def test_clipping_gradients_is_part_of_every_update_and_no_side_work(call):
     assert "side_work" not in rules(clipping=25, saving=5)
     found = rules(clipping=10, saving=20)["side_work"]
     assert found.where[0].line == 50
-    assert found.estimated_speedup == pytest.approx(warm(1 / (1 - 0.25 * 2 / 3)), rel=0.01)
+    assert found.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
 
 
 def test_a_line_that_fetches_frees_the_batch_before_and_that_is_no_side_work():

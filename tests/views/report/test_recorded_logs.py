@@ -46,7 +46,7 @@ def test_headline_share_and_evidence_are_those_of_the_phases_below(report: dict[
             continue
         names = ("eval",) if finding["cause"] == "evaluation" else PHASES[finding["rule"]]
         named = sum(shares[name] for name in names)
-        if "gpu_idle_at_most" in finding["evidence"]:  # of that phase, what the GPU idles
+        if "gpu_waits_at_most" in finding["evidence"]:  # of that phase, what the GPU idles
             assert finding["share_of_step"] <= named + 1e-9
         elif all(phase["gpu_ms_per_step"] is None for phase in report["phases"]):
             assert finding["share_of_step"] == pytest.approx(named)
@@ -65,6 +65,13 @@ def test_severity_follows_the_gain_and_the_first_finding_gains_most(report: dict
     assert all(each == sorted(each, reverse=True) for each in gains.values())
     if any(finding["severity"] in gains for finding in report["findings"]):
         assert report["findings"][0]["severity"] in gains
+
+
+def test_the_best_fix_gains_no_more_than_the_share_of_the_step_is_worth(report: dict[str, Any]) -> None:
+    for finding in report["findings"]:
+        share = finding["share_of_step"]
+        for gain in (finding["fixes"][0][end] for end in ("low", "estimated_speedup", "high") if share is not None):
+            assert gain is None or gain * (1.0 - share) <= 1.0 + 1e-9
 
 
 def test_fixes_are_ranges_whose_best_is_that_of_the_finding(report: dict[str, Any]) -> None:

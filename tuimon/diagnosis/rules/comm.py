@@ -83,14 +83,16 @@ def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fi
         return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
         share = least.share if whole else 0.0
-        return (without(evidence, "communication", _exchange_less(evidence, _CHEAPER), share),)
+        fix = without(evidence, "communication", _exchange_less(evidence, _CHEAPER), share)
+        return (fix._replace(changes_training=True),)
     if exchange.is_uneven:
         return (Fix(even_work(evidence), high=most),)
     if exchange.rests_on != "no_sync":
-        return (Fix(_exchange_less(evidence, _CHEAPER), high=most),)
+        return (Fix(_exchange_less(evidence, _CHEAPER), high=most, changes_training=True),)
     low = speedup_without(evidence, exchange.at_least) if whole else None
     gain = likely(low, speedup_without(evidence, exchange.at_most))
-    return (Fix(_exchange_less(evidence, _CHEAPER_ON_GPUS), gain, low, max(most or 0.0, gain or 0.0) or None),)
+    high = max(most or 0.0, gain or 0.0) or None
+    return (Fix(_exchange_less(evidence, _CHEAPER_ON_GPUS), gain, low, high, changes_training=True),)
 
 
 def _exchange_less(evidence: Evidence, cheaper: str) -> str:

@@ -234,13 +234,13 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     fix = _less(evidence, work, is_output=not table.updates)
     saved = evidence.checkpoints if work.kind == "checkpoint" else None
     most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
+    to_find = hot is None and work.is_sampled  # samples show nothing to act on
     fix = fix._replace(
-        low=fix.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        low=1.0 if to_find else fix.low or 1.0,  # the data may come no sooner, or the GPU not idle meanwhile
         high=max(most, fix.estimated_speedup or 0.0) if most is not None else fix.high,
     )
     return Finding(
         cause=work.kind,
-        severity="warning" if hot or not work.is_sampled else "info",  # samples show nothing to act on
         headline=(
             (
                 f"{percent(share)} of each step is "

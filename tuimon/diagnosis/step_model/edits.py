@@ -65,13 +65,13 @@ class Way(NamedTuple):
     action: str
     change: Change | None = None
     part: Part = WHOLE
+    changes_training: bool = False
 
 
 class Edit(NamedTuple):
     """A kind of change; ``of`` takes a step and the part (0..1) of what it changes that is left, or its number."""
 
     of: Callable[[Step, float], Step]
-    cools: bool = False  # work or a wait beside the model's own operations, which find cold caches then
     whole: bool = False  # made or not: there is no half of it
 
 
@@ -119,21 +119,21 @@ def _thread(step: Step, left: float) -> Step:
 
 
 EDITS: dict[What, Edit] = {
-    "items": Edit(_items, cools=True),
-    "fetch": Edit(_fetch, cools=True),
+    "items": Edit(_items),
+    "fetch": Edit(_fetch),
     "hand_over": Edit(_hand_over),
     "workers": Edit(_workers, whole=True),
     "persistent": Edit(lambda step, _: replace(step, starts_ms=0.0), whole=True),
     "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), whole=True),
-    "side_work": Edit(_side_work, cools=True),
+    "side_work": Edit(_side_work),
     "sync": Edit(lambda step, _: replace(step, waits="no"), whole=True),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
     "optimizer": Edit(_own),
     "collections": Edit(_thread),
-    "gil": Edit(_thread, cools=True, whole=True),  # work that moves to a process is gone
+    "gil": Edit(_thread, whole=True),  # work that moves to a process is gone
     "communication": Edit(_own),
-    "model": Edit(_own, cools=True),
-    "compiling": Edit(_own, cools=True),
+    "model": Edit(_own),
+    "compiling": Edit(_own),
 }
 
 

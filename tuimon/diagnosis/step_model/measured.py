@@ -116,8 +116,7 @@ def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: f
     """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
-    in_ms = evidence.gpu_steps is None and bool(evidence.step_ms)
-    return StepModel(likely, certain, mean_ms, in_ms, own_ms)
+    return StepModel(likely, certain, mean_ms, own_ms)
 
 
 def _evaluation_ratio(evidence: Evidence) -> float:

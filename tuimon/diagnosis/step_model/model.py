@@ -1,8 +1,4 @@
-"""The step as it was measured, and what each change of it gains.
-
-Other work of its thread leaves a step cold caches. Without that work its code and data are where it left them: work
-that goes takes more with it than its own time. Only steps of some milliseconds notice.
-"""
+"""The step as it was measured, and what each change of it gains."""
 
 from __future__ import annotations
 
@@ -14,25 +10,11 @@ from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix, What
 from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.step_model.edits import EDITS, HALF, WHOLE, Part, Step, changed
 from tuimon.diagnosis.step_model.simulation import step_ms
-from tuimon.diagnosis.threshold import Threshold
 
 #: From the lower end of the widest range to its middle, by ratio.
 _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
 _NOTHING = 1.005
-COLD_MS = Threshold(
-    1.15,
-    "ms that a step takes more after a long stretch of other work or waiting than right after the step before",
-    "bench/cold.py: 0.7 to 1.6 ms after 100 ms, in five models of 0.6 to 5.4 ms a step, whatever the work was; measured"
-    " on two virtual cores, and on no other machine",
-)
-COOLING_MS = Threshold(
-    12.0,
-    "ms of other work after which a step is 63 % as cold as after a long stretch of it",
-    "bench/cold.py: 0.0 to 0.5 ms more after 1 ms, 0.1 to 0.7 after 3, 0.4 to 1.0 after 10, 0.7 to 1.5 after 30",
-)
-#: Part of a step that is always left: our choice; the smallest model measured was 0.4 of its cold step.
-_ALWAYS_LEFT = 0.5
 
 
 class StepModel(NamedTuple):
@@ -41,10 +23,9 @@ class StepModel(NamedTuple):
     likely: Step
     certain: Step
     step_ms: float  # as measured, without evaluation
-    in_ms: bool = False  # whether that is known, and the training thread's time is the step's, as without a GPU
     own_ms: float = 0.0  # of ``step_ms``, the training thread's own work with its waits for a core
 
-    def fix(self, action: str, change: Change | None, part: Part = WHOLE) -> Fix:
+    def fix(self, action: str, change: Change | None, part: Part = WHOLE, changes_training: bool = False) -> Fix:
         """A fix with its gain; without one where nothing is gained, or nothing is known of it.
 
         Work that is to go is all of it at best, and half of it at least, as it seldom costs nothing. If that range
@@ -52,34 +33,22 @@ class StepModel(NamedTuple):
         10 is the most, removing 97 % +- 1 % 24 to 47 times. No estimate is further above what is certain than the
         middle of such a range above its lower end.
         """
+        fix = Fix(action, change=change, changes_training=changes_training)
         if change is None or part.share <= 0.0:
-            return Fix(action, change=change)
-        gained = self._likely_gain(change, part.share)
+            return fix
+        gained = gain(self.likely, change, part.share)
         if math.isinf(gained):
-            return Fix(action, change=change)
+            return fix
         if gained < _NOTHING:
-            return Fix(action, low=1.0, change=change)
+            return fix._replace(low=1.0)
         certain = gain(self.certain, change, max(0.0, part.share - part.error))
         low = max(1.0, self.surely(change, part))
         gained = min(gained, max(_TO_MIDDLE * certain, WIDEST_RANGE * low))
-        most = max(gained, self._likely_gain(change, min(1.0, part.share + part.error)))
+        most = max(gained, gain(self.likely, change, min(1.0, part.share + part.error)))
         if gained > WIDEST_RANGE * low:
             low = min(most, _TO_MIDDLE * gained) / WIDEST_RANGE
         low = min(gained, low)
-        return Fix(action, gained, low, min(most, WIDEST_RANGE * low), change)
-
-    def _likely_gain(self, change: Change, part: float) -> float:
-        """The gain of a change, with the rest of the step's gain from warm caches."""
-        gained = gain(self.likely, change, part)
-        if not self.in_ms or not EDITS[change.what].cools or change.to:
-            return gained
-        now_ms, left = step_ms(self.likely), changed(self.likely, change, part)
-        left_ms = now_ms / gained
-        fetch_ms = left.drawing_ms + (left.hand_over_ms if left.workers else left.batch_ms)
-        staying_ms = left.fetches * fetch_ms if change.what in ("items", "fetch") else 0.0
-        every = self.likely.burst_every if change.what == "side_work" else 1
-        warm_ms = left_ms - warmed_ms(left.own_ms, now_ms - left_ms, staying_ms, every)
-        return now_ms / warm_ms if warm_ms > 0 else gained
+        return fix._replace(estimated_speedup=gained, low=low, high=min(most, WIDEST_RANGE * low))
 
     def surely(self, change: Change | None, part: Part = WHOLE) -> float:
         """The least gain of a change, which orders fixes and decides the severity of a finding.
@@ -122,18 +91,3 @@ def gain(step: Step, change: Change, part: float = 1.0) -> float:
     """Times as fast with a change, evaluation included; ``part``: of what it changes, the share that it concerns."""
     changed_ms = step_ms(changed(step, change, part))
     return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
-
-
-def warmed_ms(left_ms: float, removed_ms: float, staying_ms: float = 0.0, every: int = 1) -> float:
-    """How much of ``left_ms`` of a step goes as well when ``removed_ms`` of other work goes, and ``staying_ms`` do not.
-
-    The work is that of a step on average; it comes once in ``every`` steps.
-
-    Worked example: 17 ms of parsing before each 2 ms of training. The training takes 0.87 ms less without it.
-    """
-    warmer_ms = _cold_ms((removed_ms + staying_ms) * every) - _cold_ms(staying_ms * every)
-    return min(warmer_ms, (1.0 - _ALWAYS_LEFT) * left_ms) / every
-
-
-def _cold_ms(other_ms: float) -> float:
-    return COLD_MS * (1.0 - math.exp(-max(0.0, other_ms) / COOLING_MS))

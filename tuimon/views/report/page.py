@@ -16,7 +16,6 @@ from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
-    beyond_share,
     finding_gain,
     fix_text,
     headline_text,
@@ -136,7 +135,6 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     return {
         **finding,
         "gain": finding_gain(finding["fixes"]),
-        "beyond": beyond_share(finding["share_of_step"], finding["fixes"]),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": evidence_rows(finding["evidence"]),
         "page": page_html(str(finding["rule"]), finding["cause"]),

@@ -9,7 +9,6 @@ from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     MOST_FIXES,
     NO_FINDING,
-    beyond_share,
     finding_gain,
     fix_text,
     none_found,
@@ -234,8 +233,7 @@ def _first_lines(finding: dict[str, Any]) -> list[str]:
 
 def _more_lines(finding: dict[str, Any]) -> list[str]:
     """Its further places, other fixes and evidence."""
-    more = beyond_share(finding["share_of_step"], finding["fixes"])
-    lines = [*(_wrap(more, "  ") if more else []), *_places(finding["where"][1:5])]
+    lines = _places(finding["where"][1:5])
     for fix in finding["fixes"][1:MOST_FIXES]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):

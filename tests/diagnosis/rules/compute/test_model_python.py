@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import HEALTHY, SIDE, run, warm
+from tests.diagnosis.cpu import HEALTHY, SIDE, run
 from tests.session.records import frames, stacks
 from tuimon.records import Gil, GilCount, GilFunction
 
@@ -40,7 +40,7 @@ def test_a_function_that_holds_the_gil_is_named_with_its_gain():
     finding = findings["compute_bound_cpu"]
     assert (finding.cause, finding.severity, finding.where[0].line) == ("python", "warning", 30)
     assert finding.share_of_step == pytest.approx(0.85 * 30 / 85)
-    assert finding.estimated_speedup == pytest.approx(warm(1 / 0.7))
+    assert finding.estimated_speedup == pytest.approx(1 / 0.7)
     assert len(finding.fixes) == 1
     assert (finding.where[0].function, finding.where[0].line) == ("match", 30)
 
@@ -106,7 +106,7 @@ def test_a_loop_over_small_operations_costs_its_backward_too(no_grad, backward):
     assert (finding.where[0].function, finding.where[0].line) == ("normaliser", 29)
     assert ("into their backward" in finding.headline) == (backward > 0)
     assert finding.best.low == pytest.approx(1 / 0.8 if backward else 1 / 0.9)
-    assert finding.estimated_speedup == pytest.approx(warm(1 / (1 - 0.2 - backward)), rel=0.05)
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.2 - backward), rel=0.05)
 
 
 @pytest.mark.parametrize(("checks", "first"), [(50, "slow_setting"), (20, "compute_bound_cpu")])
@@ -119,7 +119,7 @@ def test_checks_in_a_loop_over_small_operations_go_with_their_setting(checks, fi
     fix = next(fix for fix in findings[first].fixes if "vectorise" in fix.action)
     if first == "slow_setting":
         assert list(findings) == ["slow_setting"] and "validate_args" in findings[first].action
-    assert fix.high == pytest.approx(warm(1 / (1 - 0.4 * (200 - checks) / 225)), rel=0.1)
+    assert fix.high == pytest.approx(1 / (1 - 0.4 * (200 - checks) / 225), rel=0.1)
 
 
 @pytest.mark.parametrize("backward", [28, 35], ids=["less", "too little is left to be told"])
@@ -127,7 +127,7 @@ def test_backward_of_the_rest_of_the_model_takes_at_least_as_long_as_its_forward
     leaf = (*LOOPING, "", "", None, None, (), True)
     phases = {"data": 1, "forward": 60, "backward": backward, "optimizer": 38 - backward, "other": 1}
     finding = found(*BY_TAG, leaf=leaf, held=[("normaliser", 6)], looks=40, phases=phases)["compute_bound_cpu"]
-    assert finding.estimated_speedup == pytest.approx(warm(1 / 0.7), rel=0.05)
+    assert finding.estimated_speedup == pytest.approx(1 / 0.7, rel=0.05)
     assert "into their backward" not in finding.headline
 
 

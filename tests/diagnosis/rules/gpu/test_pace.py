@@ -30,7 +30,7 @@ def test_small_kernels_are_launch_bound_at_the_models_line():
     assert (first.rule, first.severity) == ("launch_bound", "critical")
     assert first.where[0].line == 42
     assert first.evidence["lead_us"] < 100
-    assert first.share_of_step == pytest.approx(0.50, abs=0.03)  # what NVML leaves, not whole phases: 89 %
+    assert first.share_of_step == pytest.approx(0.53, abs=0.03)  # what NVML leaves, not whole phases: 89 %
     assert first.evidence["gpu_idle_at_least"] > 0.4
     assert not {"compute_bound", "small_batch", "spin_wait", "input_bound"} & found.keys()
 

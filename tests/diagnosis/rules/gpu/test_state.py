@@ -146,7 +146,7 @@ def test_a_larger_batch_has_to_fit_beside_others(others, times):
     for finding in found:
         action = finding.fixes[0].action
         assert "use a batch 2x as large" in action
-        assert "torch holds 30 GiB, then up to 60 of 80" in action
+        assert "torch holds 30 GiB, then up to 60 GiB of 80 GiB" in action
         per_s = 32 * steps.per_second
         assert f"({number_text(per_s)} -> {number_text(2 * per_s)} a second)" in action
 

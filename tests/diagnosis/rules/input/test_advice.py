@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.cpu import AUGMENT, STARVED, run, warm, workers
+from tests.diagnosis.cpu import AUGMENT, STARVED, run, workers
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.rules.input.advice import fixes_for
@@ -16,7 +16,7 @@ def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
     assert loader.action.startswith("set num_workers=2 (now 0)")
     assert loader[1:4] == pytest.approx((2, 2, 2), rel=0.05)  # on two cores
     assert free.action.startswith("make augment() data.py:31 cheaper")
-    gained = warm(5)  # and not below half of it
+    gained = 5  # and not below half of it
     assert free[1:4] == pytest.approx((gained, gained / 2, gained))
     assert (first.action, first.estimated_speedup) == loader[:2]
 
@@ -38,7 +38,7 @@ def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
     loader, at_once = first.fixes
     assert loader.action.startswith("set num_workers=2 (now 0)")
     assert at_once.action == "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
-    gained = warm(1 / 0.4, staying_ms=20)  # three quarters of 80 %
+    gained = 1 / 0.4  # three quarters of 80 %
     assert at_once[1:4] == pytest.approx((gained, 1 / 0.7, gained))
 
 
@@ -90,7 +90,7 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     assert more.action == "set num_workers=8 (now 2) on this 2-core machine: each computes only 3 % of its time"
     assert more[1:4] == pytest.approx((4, 4, 4), rel=0.02)
     assert free.action == "make download() data.py:95 cheaper (cache, or read ahead)"
-    gained = warm(100 / 6, staying_ms=2)  # a batch has to be taken over
+    gained = 100 / 6  # a batch has to be taken over
     assert free[1:4] == pytest.approx((gained, gained / 2, gained), rel=0.02)
 
 

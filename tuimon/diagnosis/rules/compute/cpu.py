@@ -77,7 +77,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         cause="python",
         headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
         fixes=(fix,),
-        share_of_step=work.share,
+        share_of_step=work.share + told,
         where=(hot.place,),
         evidence={
             "step_ms": evidence.step_ms,

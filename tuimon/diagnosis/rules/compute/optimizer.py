@@ -173,7 +173,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         f"{'' if part or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
         gained,
-    )
+    )._replace(changes_training=True)
     model, unfused = host_model(evidence), gained * part
     together = _one_group(facts, model.own_part(gained, gained * TAKES_ERROR / (1.0 - FUSED_TAKES)), model)
     if together is not None:

@@ -127,7 +127,7 @@ def _float64(evidence: Evidence) -> _Slow | None:
         "float64",
         f"the parameters are float64: computing with them takes {percent(share)} of each step",
         share,
-        _of_model(evidence, action, share, float(FLOAT64_TAKES), TAKES_ERROR),
+        _of_model(evidence, action, share, float(FLOAT64_TAKES), TAKES_ERROR)._replace(changes_training=True),
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.copies import PINNED_RATIO as LINK_RATIO
 from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step, pcie_bytes_per_s
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.finding import Finding, Fix
@@ -15,7 +16,7 @@ from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import at, idle_part
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,
@@ -54,12 +55,12 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
         return None
     error = sampling_error(waits.transfer, waits.samples)
     copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
-    place = waits.hot_transfer.place
+    place, between = waits.hot_transfer.place, idle_part(IdleBounds(share, copied.at_most))
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
-        headline=f"{percent(share)} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
+        headline=f"{between} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
         fixes=_fixes(evidence, copied, at(place)),
-        share_of_step=share,
+        share_of_step=copied.at_most,
         where=(place,),
         evidence={
             "waiting_share": waits.transfer,

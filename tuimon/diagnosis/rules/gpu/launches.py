@@ -27,7 +27,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Thre
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Gpu, Place, Process
 from tuimon.session.rows import LoaderRow, TorchMemoryRow
-from tuimon.text import number_text
+from tuimon.text import number_text, size_text
 
 #: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
@@ -38,9 +38,8 @@ AUTOCAST_TAKES = Threshold(
     "measured in bench/launches.py: 0.14 to 0.25 on a CPU, where a cast is no launch; 0.39 on an H100, of 24 linear"
     " layers with norms",
 )
-#: Most times as large that a batch is advised to be: our choice; learning rates that fit are not known beyond.
-_MOST_TIMES = 8
-_GIB = 1 << 30
+#: Times as large that a batch is advised to be, step by step: our choice; learning rates that fit are not known beyond.
+_TIMES = 2
 
 #: How the owner of the loop names what it can change.
 _COMPILE = {
@@ -151,33 +150,30 @@ def _of_compiled(evidence: Evidence) -> Iterator[Fix]:
 
 
 def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
-    """A batch so many times as large that the GPU is full: steps take as long as now, each with more samples.
+    """A batch twice as large: steps take as long as now, each with more samples.
 
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
-    if idle.at_least < TRACE or evidence.share_of("data") >= REPORTED:
+    if idle.at_least < TRACE or _TIMES * (1.0 - idle.likely) > 1.0 or evidence.share_of("data") >= REPORTED:
         return None
-    busy = max(1.0 - idle.likely, 1.0 / _MOST_TIMES)
-    times = 2 ** math.floor(math.log2(1.0 / busy)) if busy < 1.0 else 1
     holds, room = _memory(evidence)
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen
-    while holds is not None and room is not None and holds * times > (1.0 - LARGE) * room:
-        times //= 2
-    if times < 2:
+    if holds is not None and room is not None and holds * _TIMES > (1.0 - LARGE) * room:
         return None
     size, per_s = _batch_size(evidence.loader), evidence.samples_per_s
-    sizes = f" ({size} -> {times * size})" if size else ""
-    rates = f" ({number_text(per_s)} -> {number_text(times * per_s)} a second)" if per_s else ""
+    sizes = f" ({size} -> {_TIMES * size})" if size else ""
+    rates = f" ({number_text(per_s)} -> {number_text(_TIMES * per_s)} a second)" if per_s else ""
     memory = (
-        f"torch holds {holds / _GIB:.2g} GiB, then up to {times * holds / _GIB:.2g} of {room / _GIB:.3g}"
+        f"torch holds {size_text(holds)}, then up to {size_text(_TIMES * holds)} of {size_text(room)}"
         if holds and room
         else "its memory use is unknown"
     )
     action = (
-        f"{_BATCH[evidence.launching.owner]} {times}x as large{sizes}: a step takes as long on this GPU, with {times}x"
-        f" the samples{rates}; {memory}; {CHANGES_TRAINING}"
+        f"{_BATCH[evidence.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a step"
+        f" takes as long on this GPU, with {_TIMES}x the samples{rates}; {memory}; {CHANGES_TRAINING}"
     )
-    return Fix.by(action, float(times))
+    surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.at_least))
+    return Fix(action, float(_TIMES), surely, float(_TIMES), changes_training=True)
 
 
 def _batch_size(loader: LoaderRow | None) -> int | None:
@@ -234,7 +230,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         cause=None if allocator is None else "allocator",
         headline=f"GPU idle {part} of each step: {why}{in_library(hot)}",
         fixes=tuple(fixes),
-        share_of_step=idle.likely,
+        share_of_step=idle.at_most,
         where=(hot.place,) if hot else (),
         evidence=_launch_figures(evidence, gpu, idle, allocator),
     )

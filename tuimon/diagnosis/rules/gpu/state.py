@@ -125,7 +125,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
             f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
             f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
         ),
-        fixes=(Fix(_lower(capability, tf32)),),
+        fixes=(Fix(_lower(capability, tf32), changes_training=True),),
         evidence={
             "tensor_ratio": tensor_ratio,
             "compute_capability": capability,
@@ -163,7 +163,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
             f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"
             " memory: room for a larger batch"
         ),
-        fixes=(larger,),
+        fixes=(larger._replace(low=1.0),),  # why the GPU idles is not known
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,

@@ -60,11 +60,10 @@ def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
 def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: IdleBounds) -> Finding:
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
     at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
-    is_busy = gpu.idle < REPORTED and gpu.contradiction is None
+    is_busy = gpu.idle < SMALL and gpu.contradiction is None
     calls = _calls(wait.hot)
     best = _without(evidence, _advice(wait, calls), at_least, at_most)
     return Finding(
-        severity="info" if is_busy else "warning",
         headline=_headline(wait, calls, gpu, is_busy=is_busy),
         fixes=(best,),
         share_of_step=at_most,

@@ -292,7 +292,7 @@ def _more_at_once(evidence: Evidence) -> Way:
         f" serves as many more states ({CHANGES_TRAINING})"
     )
     part = Part(calls, sampling_error(calls, evidence.stacks.data_phase.total))
-    return Way(action, Change("items", 1.0 / _MORE_ENVIRONMENTS), part)
+    return Way(action, Change("items", 1.0 / _MORE_ENVIRONMENTS), part, changes_training=True)
 
 
 def _side_by_side(evidence: Evidence) -> list[Way]:
@@ -338,7 +338,7 @@ def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
     return [
         _without_workers(evidence, "handing it over"),
         *_kept_workers(evidence, model),
-        Way(f"use larger batches: {_HANDED_OVER_ALIKE}", Change("fetch", 0.0), handing),
+        Way(f"use larger batches: {_HANDED_OVER_ALIKE}", Change("fetch", 0.0), handing, changes_training=True),
     ]
 
 
@@ -365,7 +365,7 @@ def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
         return [keeping]
     return [
         keeping,
-        Way(f"{action}; and use larger batches: {_HANDED_OVER_ALIKE}", Change("hand_over", 0.0)),
+        Way(f"{action}; and use larger batches: {_HANDED_OVER_ALIKE}", Change("hand_over", 0.0), changes_training=True),
     ]
 
 

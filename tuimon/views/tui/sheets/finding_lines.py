@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Place
 from tuimon.views.evidence_text import evidence_rows
-from tuimon.views.finding_text import beyond_share, rule_title, rules_by_reason, sentence, times_text, verdict_name
+from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text, verdict_name
 from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.tui.drawing.lines import Line, cells, column, hanging, justified, line, paragraph, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
@@ -45,8 +45,6 @@ def findings_lines(
         for where in finding.where:
             rows += _where(where, code_of(where) if where is finding.where[0] else (), width)
         rows += _fixes(finding, width)
-        more = beyond_share(finding.share_of_step, [fix._asdict() for fix in finding.fixes])
-        rows += paragraph(more, width, "dim", indent=1) if more else []
         rows += _why(finding, width) if explained else []
         figures = evidence_rows(finding.evidence)
         rows += [(), line((" Figures", "dim"))] if figures else []
