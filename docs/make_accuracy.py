@@ -69,6 +69,8 @@ _GROUPS: dict[str, Callable[[], Iterator[Judgement]]] = {"scripts": _scripts, "s
 
 def accuracy(group: str) -> str:
     """A table of a group's programs, each with its label and its verdict, the sums, and what is wrong, as Markdown."""
+    if group == "gains":
+        return _gains()
     if group == "causes":
         return _causes()
     if group == "leaks":
@@ -79,6 +81,21 @@ def accuracy(group: str) -> str:
     table = [_HEADS, ["---"] * len(_HEADS), *cells]
     lines = [f"**{_sums(rows)}**", "", *(f"| {' | '.join(row[n] for n in shown)} |" for row in table)]
     return "\n".join([*lines, *_remarks(group, rows)]) + "\n"
+
+
+def _gains() -> str:
+    """How often the measured gain lay within the predicted range, and on which side the others lie, in a sentence."""
+    cpu, gpu = ([gain for row in _GROUPS[group]() if (gain := row.promised_against_measured)] for group in _MEASURED)
+    held, low, high = ([gains.count(side) for gains in (cpu, gpu)] for side in ("within", "too low", "too high"))
+    return (
+        f"The measured gain lay within the predicted range for {held[0]} of {len(cpu)} fixes on a CPU (`make accuracy`)"
+        f" and for {held[1]} of {len(gpu)} on\nan H100 (`make gpu-check`). Of the others, {sum(low)} gained more, and"
+        f" {sum(high) or 'none'} less.\n"
+    )
+
+
+#: The groups whose fixes were run, on a CPU and on a GPU.
+_MEASURED = ("scripts", "h100")
 
 
 def _causes() -> str:

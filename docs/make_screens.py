@@ -1,4 +1,4 @@
-"""Make screenshots of recorded runs, as `tuimon view` shows them: python -m docs.make_screens
+"""Make screenshots of recorded runs, as they were while they trained: python -m docs.make_screens
 
 Without LOG: the picture in README.md (docs/tuimon.svg) and all of docs/screens.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tests.recorded_logs import ROOT, log_path
-from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening import open_log
+from tests.views.playback import Playback
+from tuimon.diagnosis import diagnose
+from tuimon.records import Record, Steps
+from tuimon.sources.log.reader import read_log
 from tuimon.views.report.write import standalone_svg
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Capabilities
@@ -36,7 +37,7 @@ SCREENS = {
     "findings": Screen("h100_seed_dummy_loader_pyspy", ("v",)),
     "hot-lines": Screen("h100_masked_loss_pyspy", ("h",)),
     "ranks": Screen("slow_rank", ("r",)),
-    "healthy": Screen("demo_mnist_like"),
+    "healthy": Screen("healthy_trainer"),
 }
 SIZES = ((80, 24), (120, 40), (200, 60))
 
@@ -46,20 +47,21 @@ def make(screen: Screen, output: Path, size: tuple[int, int] = (120, 40), theme:
     log = Path(screen.log)
     if not log.exists():
         log = log_path(screen.log)
-    monitor = open_log(str(log))
-    monitor.start()
-    try:
-        while not monitor.ended:
-            monitor.tick()
-            time.sleep(0.01)
-        screenshot(monitor, str(output), size=size, theme=theme, title="tuimon", keys=screen.keys)
-    finally:
-        monitor.stop()
+    monitor = Playback(_while_it_trains(list(read_log(str(log)))))
+    monitor.findings = diagnose(monitor.session)
+    monitor.is_live = False  # no verdict has to hold first
+    screenshot(monitor, str(output), size=size, theme=theme, title="tuimon", keys=screen.keys)
     print(f"{output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output}")
 
 
+def _while_it_trains(records: Sequence[Record]) -> list[Record]:
+    """The records of a run before its last two windows with steps, in which it may have come to its end."""
+    windows = sorted({record.t for record in records if isinstance(record, Steps) and record.count})
+    return [record for record in records if record.t <= windows[-3]]
+
+
 def screenshot(
-    monitor: Monitor,
+    monitor: Playback,
     path: str,
     *,
     size: tuple[int, int] = (120, 40),
@@ -73,7 +75,7 @@ def screenshot(
         file.write(svg)
 
 
-async def _export(monitor: Monitor, size: tuple[int, int], theme: Theme, title: str, keys: Sequence[str]) -> str:
+async def _export(monitor: Playback, size: tuple[int, int], theme: Theme, title: str, keys: Sequence[str]) -> str:
     app = TuimonApp(monitor, refresh_s=3600, capabilities=Capabilities())
     async with app.run_test(size=size) as pilot:
         if theme == "light":

@@ -93,11 +93,11 @@ def test_a_verdict_that_its_log_does_not_have_is_an_error() -> None:
         with_figures("<!-- verdict queue_full hang -->\n<!-- end -->\n")
 
 
-def test_the_readme_begins_with_the_commands_of_a_clone() -> None:
-    beginning = "".join((ROOT / "README.md").read_text().splitlines(keepends=True)[:30])
-    assert "\nmake demo " in beginning
-    assert "\nmake test " in beginning
-    assert "make demo TORCH=./torch-" in beginning
+def test_the_readme_begins_with_the_installation_and_a_look_then_what_a_clone_can() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = ("\nuv tool install ", "\ntuimon demo ", "\nmake demo ", "\nmake test ", "make demo TORCH=./torch-")
+    places = [readme.find(command) for command in commands]
+    assert places == sorted(places) and min(places) > 0
 
 
 @cache
