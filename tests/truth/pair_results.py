@@ -192,7 +192,7 @@ for _ in range(3):
     "small_batch_0": Given(
         _PHOTOS,
         "result = list(loader)",
-        "a batch 16x as large is another training: the learning rate has to be tried anew",
+        "a batch 16x as large is another training: the learning rate has to be retuned",
         "photos = photos[:16]",
     ),
     "low_precision_unused_0": Given(

@@ -9,7 +9,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, hottest_place
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.session.loop_tree.activity import Activity
 from tuimon.session.loop_tree.frame_table import Function
 from tuimon.session.loop_tree.stacks import StackSample
@@ -82,6 +82,11 @@ class ThreadSamples(Struct, frozen=True, dict=True):
         for stack in self.stacks:
             counts.update(dict.fromkeys(stack.functions, stack.count))
         return counts
+
+    @property
+    def mostly_read(self) -> bool:
+        """True if most samples wait for a file or the network, or sleep, as a slow read may look: none computes."""
+        return self.part_where(lambda stack: stack.activity in ("io", "sleep")) >= MOST
 
     @property
     def hottest(self) -> HotFunction | None:

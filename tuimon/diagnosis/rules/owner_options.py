@@ -31,7 +31,7 @@ _ADVICE = {
 }
 #: How to update once for several batches; a trainer turns the exchange of gradients off in between by itself.
 ACCUMULATE: dict[Owner | None, str] = {
-    None: "accumulate gradients under no_sync()",
+    None: "accumulate gradients of n batches under no_sync(), each loss divided by n",
     "transformers": "raise gradient_accumulation_steps in TrainingArguments",
     "lightning": "raise accumulate_grad_batches of the Trainer",
 }

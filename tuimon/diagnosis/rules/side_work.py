@@ -321,7 +321,8 @@ def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
 
 
 def _at_work(evidence: Evidence, hot: HotFunction) -> str:
-    return work_at(hot, update_path(evidence.stacks.main))
+    main = evidence.stacks.main
+    return work_at(hot, update_path(main) or main.training_path)  # which nothing may train
 
 
 def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:

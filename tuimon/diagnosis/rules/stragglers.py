@@ -31,8 +31,6 @@ _NAMED = 4
 #: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
-#: What a thread does in a read; a file system that is slow looks like either.
-_READING = ("io", "sleep")
 #: What a rank that is late in a phase should do.
 _MEND = {
     "data": "make its batches as cheap as the others'",
@@ -263,7 +261,7 @@ def _action(late: LateRank, own: Evidence | None, hot: HotFunction | None, few: 
     if own is not None and hot is not None:
         samples = own.stacks.main
         place = work_at(hot, update_path(samples))
-        if late.phase == "data" and samples.in_phase("data").part_where(lambda each: each.activity in _READING) >= MOST:
+        if late.phase == "data" and samples.in_phase("data").mostly_read:
             mend = "make its reads as fast as the others'"
     by = f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else ""
     return f"rank {rank} is {by}late in {place}: {mend}"

@@ -74,11 +74,16 @@ def test_the_loops_own_line_only_takes_the_items():
 
 
 @pytest.mark.parametrize(
-    ("facts", "how"),
-    [({}, "vectorise or cache it"), ({"gpu_uuids": ["GPU-0"]}, "vectorise, cache, or move it to the GPU")],
+    ("leaf", "facts", "how"),
+    [
+        (1, {}, "(vectorise or cache it)"),
+        (1, {"gpu_uuids": ["GPU-0"]}, "(vectorise, cache, or move it to the GPU)"),
+        (30, {"gpu_uuids": ["GPU-0"]}, "(cache, or read ahead)"),
+    ],
 )
-def test_work_moves_to_the_gpu_only_if_there_is_one(facts, how):
-    findings = run({"data": 80, "forward": 20}, process(**facts), stacks(12, ([3, 4, 1], 60)))
+def test_work_moves_to_the_gpu_only_if_there_is_one_and_it_is_no_wait(leaf, facts, how):
+    reads = frames(("data.py", 35, "__getitem__", "with open(path) as file:", True), first=30)
+    findings = run({"data": 80, "forward": 20}, process(**facts), reads, stacks(12, ([3, 4, leaf], 60)))
     assert any(how in fix.action for fix in findings[0].fixes)
 
 

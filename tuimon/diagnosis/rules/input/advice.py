@@ -165,7 +165,7 @@ def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepMode
     if not workers.waiting:
         return [*_more_workers(company, evidence, model), *_cheaper(evidence, hot, "items", _part(hot, evidence))]
     company += f": each computes only {percent(workers.ran_ratio or 0.0)} of its time"
-    making = _cheaper(evidence, hot, "items", _part(hot, evidence), how="cache, or read ahead")
+    making = _cheaper(evidence, hot, "items", _part(hot, evidence))
     if evidence.read_again is not None:
         making = [way._replace(action=f"{evidence.read_again.remedy}, or {way.action}") for way in making]
     return [*_more_workers(company, evidence, model), *making]
@@ -229,19 +229,18 @@ def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
     return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), hot.error)
 
 
-def _cheaper(
-    evidence: Evidence, hot: HotFunction | None, what: Literal["items", "fetch"], part: Part, how: str | None = None
-) -> list[Way]:
-    """A line as if it cost nothing."""
-    if how is None:
+def _cheaper(evidence: Evidence, hot: HotFunction | None, what: Literal["items", "fetch"], part: Part) -> list[Way]:
+    """A line as if it cost nothing; nothing is named of the loop's own line, which only takes the items."""
+    path, free = update_path(evidence.stacks.main), Change(what, 0.0)
+    at_line = evidence.stacks.data_phase.where(lambda sample: hot is not None and sample.place == hot.place)
+    takes = any("fetch" in sample.kinds for sample in at_line.stacks)
+    if hot is None or (takes and hot.library is None and (hot.place.file, hot.place.function) in path):
+        return [Way("make items cheaper", free, part)]
+    if at_line.mostly_read if at_line.total else evidence.workers.waiting:
+        how = "cache, or read ahead"  # there is nothing to compute
+    else:
         how = "vectorise or cache it" if evidence.uses_gpu is False else "vectorise, cache, or move it to the GPU"
-    path = update_path(evidence.stacks.main)
-    fetched_at = {sample.place for sample in evidence.stacks.data_phase.stacks if "fetch" in sample.kinds}
-    own = hot.place if hot is not None and hot.library is None else None
-    if own is not None and own in fetched_at and (own.file, own.function) in path:
-        hot = None  # the loop's own line, which only takes the items
-    place = work_at(hot, path) if hot else "items"
-    return [Way(f"make {place} cheaper{f' ({how})' if hot else ''}", Change(what, 0.0), part)]
+    return [Way(f"make {work_at(hot, path)} cheaper ({how})", free, part)]
 
 
 def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way]:
