@@ -250,3 +250,10 @@ def test_a_run_without_its_environment_gets_the_tip(
     assert [row for row in shown if "TIP" in row] == (
         [f" ┃ TIP  {tip} tuimon run ENV/bin/python train.py"] if tip else []
     )
+
+
+def test_a_training_without_hooks_that_fails_was_in_its_environment() -> None:
+    sampled = records.process(torch=None, markers=False, markers_reason="started with -I or -E")
+    made = records.steps(1.0, {"forward": 50})
+    whole = session_of(records.header(), sampled, made, Exit(t=2.0, pid=100, exit_code=1))
+    assert not any(line.startswith("tip:") for line in summary_lines(whole, []))

@@ -80,12 +80,15 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
 
 
 def _print_verdict(monitor: Monitor) -> None:
-    """Print the verdict that the screen has shown, with its place and fix, on the terminal that it gives back."""
+    """Print the verdict that the screen has shown, with its place and fix, on the terminal that it gives back.
+
+    Without one, print where a training is that goes on.
+    """
     from tuimon.views.format import wrap
-    from tuimon.views.headless import first_finding
+    from tuimon.views.headless import first_finding, progress
 
     columns = shutil.get_terminal_size().columns
-    for text in first_finding(monitor.findings):
+    for text in first_finding(monitor.findings) or ([] if monitor.ended else [progress(monitor.session)]):
         for part in wrap(text, columns, later=" " * (len(text) - len(text.lstrip()) + 2)):
             print(part)
 

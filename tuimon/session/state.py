@@ -121,9 +121,11 @@ def _never_had_torch(session: Session) -> bool:
     return reasons == {NO_TORCH_YET}
 
 
-def saw_torch(session: Session) -> bool:
-    """True if a process of the run is known to have imported torch."""
-    return any(process.torch is not None for process in session.processes())
+def ended_before_torch(session: Session) -> bool:
+    """True if the run has ended, and neither a step was seen in it nor a process that has imported torch."""
+    if session.exit is None or any(process.torch is not None for process in session.processes()):
+        return False
+    return run_state(session).name == "ended"
 
 
 def _without_python(session: Session, for_s: float | None) -> str | None:

@@ -11,7 +11,7 @@ from tuimon.records import Exit
 from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rows import PhaseTable
-from tuimon.session.state import run_state, saw_torch, stands_still, unseen_trainings
+from tuimon.session.state import ended_before_torch, run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import (
     MOST_FIXES,
     finding_gain,
@@ -236,7 +236,10 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(f"goodput: {goodput_text(divided)}")
     if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step
         lines.append(state_text(state))
-    if session.exit is not None and (tip := end_tip(session.exit, saw_torch=saw_torch(session))) is not None:
+    if (
+        session.exit is not None
+        and (tip := end_tip(session.exit, before_torch=ended_before_torch(session))) is not None
+    ):
         lines.append(f"tip: {tip}")
     return lines + first_finding(findings)
 

@@ -84,7 +84,7 @@ def how_ended(end: Exit) -> str:
 _NAME_ITS_PYTHON = "is it in the script's environment? tuimon run ENV/bin/python train.py"
 
 
-def end_tip(end: Exit, *, saw_torch: bool) -> str | None:
+def end_tip(end: Exit, *, before_torch: bool) -> str | None:
     """What helps after such an end; None where nothing is known to.
 
     Headless the output is not read: an exception that came before torch, and with it our hooks, is shown by its exit
@@ -92,7 +92,7 @@ def end_tip(end: Exit, *, saw_torch: bool) -> str | None:
     """
     if end.last_line:
         return _NAME_ITS_PYTHON if end.last_line.startswith("ModuleNotFoundError: ") else None
-    return f"if a module is missing, {_NAME_ITS_PYTHON}" if end.exit_code == 1 and not saw_torch else None
+    return f"if a module is missing, {_NAME_ITS_PYTHON}" if end.exit_code == 1 and before_torch else None
 
 
 def unseen_text(unseen: Unseen) -> str:

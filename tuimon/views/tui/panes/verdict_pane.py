@@ -12,7 +12,7 @@ from textual.message import Message
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Place
-from tuimon.session.state import RunState, Unseen, run_state, saw_torch, unseen_trainings
+from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
 from tuimon.views.state_text import end_tip, state_details, state_name, unseen_reason, unseen_text
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     measuring_s: int | None = None  # no verdict has held yet
     sampled: bool = True  # stack samples show what the training thread does
     trains: bool = True  # its steps have phases of a training
-    saw_torch: bool = True  # a process of the run has imported it
+    before_torch: bool = False  # it ended before any process had imported torch
 
 
 class _Block(NamedTuple):
@@ -83,7 +83,7 @@ class VerdictPane(Pane[Verdict]):
             unseen=tuple(unseen_trainings(session)),
             sampled=pid is not None and session.samples.get(pid) is not None,
             trains=table is None or table.trains,
-            saw_torch=saw_torch(session),
+            before_torch=ended_before_torch(session),
             measuring_s=self._first.measuring_s(session, findings)
             if self.is_live and state.name == "training"
             else None,
@@ -141,7 +141,7 @@ def _block(verdict: Verdict, width: int) -> _Block:
     if verdict.findings:
         return _of_findings(verdict.findings, width)
     if verdict.exit is not None:
-        return _of_end(verdict.exit, width, saw_torch=verdict.saw_torch)
+        return _of_end(verdict.exit, width, before_torch=verdict.before_torch)
     if verdict.state.name != "training":
         texts = [unseen_text(each) for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # it has both rows
@@ -258,11 +258,11 @@ def _how(end: Exit) -> str:
     return "by an error" if end.has_failed else "the process has ended"
 
 
-def _of_end(end: Exit, width: int, *, saw_torch: bool) -> _Block:
+def _of_end(end: Exit, width: int, *, before_torch: bool) -> _Block:
     """How a run ended in which no rule has found anything."""
     word = "failed" if end.has_failed else ""
     reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")  # pickle's has other words
-    tip = _NO_INPUT if reads_input else end_tip(end, saw_torch=saw_torch)
+    tip = _NO_INPUT if reads_input else end_tip(end, before_torch=before_torch)
     advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
     return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
