@@ -9,8 +9,10 @@ import contextlib
 import gc
 import multiprocessing
 import shlex
+import tempfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -20,7 +22,10 @@ from tests.truth.pairs import Side
 
 
 class Given(NamedTuple):
-    """What a pair's code is run with: ``before`` it, and ``then``, which sets ``result``; ``when`` names the side."""
+    """What a pair's code is run with: ``before`` it, and ``then``, which sets ``result``.
+
+    All of it may use ``when``, which names the side, and ``folder``, an empty one.
+    """
 
     before: str
     then: str
@@ -29,9 +34,8 @@ class Given(NamedTuple):
 
 
 _IMPORTS = """
-import collections, contextlib, gc, itertools, multiprocessing, random, tempfile, threading, time
+import collections, contextlib, gc, itertools, multiprocessing, random, threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from queue import Queue
 import numpy as np, torch
 from torch import nn
@@ -113,12 +117,12 @@ envs = Pendulums(states.clone())
     "input_bound_9": Given(
         """
 Worker = collections.namedtuple("Worker", "id num_workers")
-data = Path(tempfile.mkdtemp())
-for n in range(4): (data / f"{n}.tar").touch()
-def read_rows(shard): return [10 * n + row for n in range(4) for row in range(10) if shard in (data, data / f"{n}.tar")]
+for n in range(4): (folder / f"{n}.tar").touch()
+def read_rows(shard):
+    return [10 * n + row for n in range(4) for row in range(10) if shard in (folder, folder / f"{n}.tar")]
 def get_worker_info(): return worker
 """,
-        "result = []\nfor worker in (Worker(0, 2), Worker(1, 2)): result += Stream(data)\nresult.sort()",
+        "result = []\nfor worker in (Worker(0, 2), Worker(1, 2)): result += Stream(folder)\nresult.sort()",
     ),
     "launch_bound_0": Given(_MODEL, _WEIGHTS),
     "sync_point_0": Given(f"{_MODEL}\ntotal = 0.0", f"{_WEIGHTS} + [torch.as_tensor(total).float()]"),
@@ -180,7 +184,7 @@ for _ in range(3):
         "if when == 'before': loader = [tuple(map(torch.cat, zip(*loader[n : n + 8]))) for n in range(0, 24, 8)]",
     ),
     "gil_contention_0": Given(
-        "found = Path(tempfile.mkdtemp(), 'found')\ndef statistics(): found.write_text('12')",
+        "found = folder / 'found'\ndef statistics(): found.write_text('12')",
         "helper.join(); result = found.read_text()",
     ),
     "cpu_oversubscribed_0": Given("x = torch.randn(512, 512)", "result = x @ x"),
@@ -212,11 +216,12 @@ def result_of(side: Side, *, alike: bool = False) -> object:
     """What a side computes, ``"cuda"`` being the CPU; of a command its words but those that set variables."""
     if side.code.language != "python":
         return [word for word in shlex.split(side.text) if "=" not in word]
-    given, names = GIVEN[side.pair], {"when": side.when}
-    with _settings_kept():
+    given = GIVEN[side.pair]
+    with _settings_kept(), tempfile.TemporaryDirectory() as folder:
+        names = {"when": side.when, "folder": Path(folder)}
         for text in (_IMPORTS, given.before, given.alike if alike else "", side.text, given.then):
             exec(text.replace('"cuda"', '"cpu"'), names)
-    return names["result"]
+        return names["result"]
 
 
 def result_fault(side: Side) -> str | None:
@@ -248,7 +253,8 @@ def _settings_kept() -> Iterator[None]:
     threads, context = torch.get_num_threads(), multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("fork", force=True)  # classes of pages are in no module
     try:
-        with warnings.catch_warnings(action="ignore"), patch.object(torch, "compile", lambda model, **_: model):
+        with warnings.catch_warnings(), patch.object(torch, "compile", lambda model, **_: model):
+            warnings.simplefilter("ignore")
             yield
     finally:
         multiprocessing.set_start_method(context, force=True)
