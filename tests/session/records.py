@@ -15,6 +15,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.session import Session
+from tuimon.session.steps.steps import StepStats
 
 MS = 1_000_000
 
@@ -75,6 +76,14 @@ def threads(t, *rows, pid=100, cpu_ratio=1.0):
     return Threads(
         t=t, pid=pid, window_s=1.0, cpu_ratio=cpu_ratio, rss_bytes=1 << 28, threads=[ThreadCpu(*row) for row in rows]
     )
+
+
+def totals_of(*windows):
+    """What windows of steps come to."""
+    stats = StepStats(100)
+    for window in windows:
+        stats.add_window(window)
+    return stats.since_start()
 
 
 def session_of(*records):

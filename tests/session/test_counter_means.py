@@ -6,8 +6,7 @@ from msgspec import structs
 from tests.session.records import header, process, session_of, steps
 from tuimon.records import Gpu
 from tuimon.session.counter_means import CounterHistory, SteppingSpan
-from tuimon.session.steps.course import StepStretch
-from tuimon.session.steps.step_windows import stepping_spans
+from tuimon.session.steps.stretch import StepStretch, stepping_spans
 
 S = 1e9
 

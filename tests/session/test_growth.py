@@ -41,7 +41,8 @@ def holds_still(session, fill, plateau, rounds):
     for n in range(plateau, rounds):
         fill(n)
     after = size_of(session)
-    assert after <= before * 1.02 + 10_000, "\n".join(map(str, largest(session)))
+    # windows of steps are joined as they age: their number grows with the logarithm of time
+    assert after <= before * 1.05 + 10_000, "\n".join(map(str, largest(session)))
 
 
 def train(session, t, pid=100, count=10, **more):
@@ -76,7 +77,7 @@ def test_workers_that_come_and_go_leave_nothing():
 
     holds_still(session, epoch, plateau=100 + 1800, rounds=200 + 1800)
     assert session.step_stats.get(100).total == 10 * 2000
-    assert session.step_stats.get(100).run.phases["data"] == (2000 - 1) * 10 * 5 * MS
+    assert session.step_stats.get(100).whole_run().phases["data"] == 2000 * 10 * 5 * MS
     assert session.run_processes.had_workers(100)
     (loader,) = session.over("recent").loaders(100)
     assert len(loader.worker_rows) == 4
@@ -150,10 +151,9 @@ def test_names_of_ranges_without_end_are_summed_up():
         ranges = [RangeTime(f"batch {50 * n + i}", 1, MS, "forward") for i in range(50)]
         train(session, float(n + 1), ranges=ranges)
 
-    # the steps' own histories are full after half an hour
     holds_still(session, window, plateau=1850, rounds=2050)
-    totals = session.step_stats.get(100).run.ranges
-    assert sum(count for count, _, _ in totals.values()) == 2049 * 50
+    totals = session.step_stats.get(100).since_start().ranges
+    assert sum(count for count, _, _ in totals.values()) == 2050 * 50
     assert len(totals) <= 257
 
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.session.records import steps
+from tests.session.records import steps, totals_of
 from tuimon.session.steps.phase_table import phase_table
 from tuimon.session.steps.split_shares import Moved, SplitShares
-from tuimon.session.steps.totals import Totals
 
 
 @pytest.mark.parametrize(
@@ -17,8 +16,7 @@ from tuimon.session.steps.totals import Totals
     ],
 )
 def test_more_than_a_phase_has_is_not_moved_out_of_it(share, data):
-    totals = Totals()
-    totals.add_window(steps(1, {"data": 1, "forward": 40, "backward": 9, "other": 50}))
+    totals = totals_of(steps(1, {"data": 1, "forward": 40, "backward": 9, "other": 50}))
     split = SplitShares({"forward": 1.0}, 0, moved=(Moved("forward", "data", share, 1000),))
     table = phase_table(100, totals, split)
     assert table is not None

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.session.rows import EpochRow, HotLine, LoaderRow, LoaderWorkerRow
-from tuimon.session.steps.course import Course
-from tuimon.session.windows import WINDOW_S, Span, Window, new_history, weighted_median
+from tuimon.session.series import Series
+from tuimon.session.windows import WINDOW_S, Span, new_history, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
 _LOADERS = 64
@@ -19,18 +19,17 @@ _LOADERS = 64
 _WORKERS = 256
 #: Most reports of one worker that are kept.
 _REPORTS = 64
-#: Stretches that a whole run is kept as: of its beginning, half a percent to three percent may be left out.
-_STRETCHES = 64
+#: Windows of each length that a series holds: those of the last 30 s as they were recorded.
+_ROWS = 32
 #: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
 _WORKER_SILENT_S = 90.0
 
 
 class _Stretch(NamedTuple):
-    """Windows that follow one another, as one row of a ``Course``: a run is kept whole, within bounds."""
+    """Windows that follow one another; a row of a ``Series``."""
 
     begin_s: float
-    t: float  # its end
-    first: float  # unused
+    end_s: float
     used_s: float  # windows in which the loader was used
     fetches: float  # that were timed
     counted: float  # beside these
@@ -46,7 +45,7 @@ class _Stretch(NamedTuple):
     @property
     def window_s(self) -> float:
         """Seconds from its beginning to its end."""
-        return self.t - self.begin_s
+        return self.end_s - self.begin_s
 
 
 def _stretch_of(record: Loader) -> _Stretch:
@@ -54,7 +53,6 @@ def _stretch_of(record: Loader) -> _Stretch:
     return _Stretch(
         record.t - record.window_s,
         record.t,
-        0.0,
         record.window_s,
         record.fetches,
         record.counted,
@@ -134,8 +132,7 @@ class LoaderStats:
         self._batches: MeasuredBatches | None = None  # of the whole run
         self._epoch = EpochRow(0, None, None)
         self._fetches = 0
-        self._window: Window[_Stretch] = Window()
-        self._run = Course(len(_Stretch._fields) - 3, _STRETCHES)
+        self._series = Series(_Stretch, _ROWS)
         # of the whole run: an epoch may take hours
         self._first_end_s: float | None = None
         self._starts = self._start_ns = self._first_ns = self._ends = self._end_ns = self._data_ns = 0
@@ -149,9 +146,7 @@ class LoaderStats:
         if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
             self._history.append(None)  # it was not used for a while
         self.latest = record
-        window = _stretch_of(record)
-        self._window.append(window)
-        self._run.add_row(window)
+        self._series.append(_stretch_of(record))
         self.facts = record.facts or self.facts
         if record.batches is not None:
             self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
@@ -192,8 +187,7 @@ class LoaderStats:
         latest, facts = self.latest, self.facts
         if latest is None or facts is None:
             return None
-        whole = () if span is None else map(_Stretch._make, self._run.rows())
-        records = self._window.records if span is None else [each for each in whole if span.holds(each)]
+        records = self._series.rows(span or Span(latest.t - WINDOW_S))
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.used_s for record in records)

@@ -265,13 +265,16 @@ class SessionView:
         stats = self.session.step_stats.get(pid)
         return stats.summary(self.step_totals(pid)) if stats else self._estimated_steps(pid)
 
-    def phase_history(self, pid: int, last: int) -> list[tuple[float, ...] | None]:
-        """The ``last`` windows' mean steps in ms, split into the parts of ``history.STACKED``; None without a step."""
-        stats = self.session.step_stats.get(pid)
-        return stats.history.stacked_ms(self.between_parts(pid), last) if stats is not None else []
+    def phase_history(self, pid: int, last: int | None = None) -> list[tuple[float, ...] | None]:
+        """Mean steps in ms, split into the parts of ``STACKED``, None without a step: of the ``last`` windows.
+
+        Over the whole run: of as many stretches of equal length as there are.
+        """
+        stats, parts = self.session.step_stats.get(pid), self.between_parts(pid)
+        return [row.stacked_ms(parts) for row in stats.windows(last)] if stats is not None else []
 
     def between_parts(self, pid: int) -> tuple[float, ...]:
-        """How the time that markers cannot split is divided into the parts of ``history.STACKED``."""
+        """How the time that markers cannot split is divided into the parts of ``STACKED``."""
         split = self._between_shares(pid)
         return between_parts(split.with_optimizer(self.step_totals(pid)) if split is not None else None)
 

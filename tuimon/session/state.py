@@ -110,7 +110,7 @@ def stands_still(session: Session) -> bool:
         return (state.for_s or 0.0) >= STILL_S
     if not stats.total:
         return False
-    longest_s = (stats.run.quantile_ms(1.0) or 0.0) / 1e3
+    longest_s = (stats.whole_run().quantile_ms(1.0) or 0.0) / 1e3
     return (state.doing_for_s or 0.0) >= max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
 
 

@@ -50,6 +50,7 @@ from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.step_sizes import StepSizes
 from tuimon.session.steps.steps import StepStats
+from tuimon.session.steps.stretch import OnCores
 from tuimon.session.windows import Span
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
@@ -243,7 +244,8 @@ class Tables:
         begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
         on_cores = self.threads.on_cores(record.pid, record.t - record.window_s, record.t)
         stats.share_room(1 if record.pid == self.trainer() else len(self.step_stats))
-        stats.add_window(record, on_cores.waited, self.threads.workers_waited_ratio(record.pid), on_cores.cpu)
+        workers_waited = self.threads.workers_waited_ratio(record.pid)
+        stats.add_window(record, OnCores(on_cores.waited or 0.0, on_cores.cpu or 0.0, workers_waited))
         if stats.trains:
             self.ranks.add_steps(record)
         if (stats.trains, stats.has_loop) != before:

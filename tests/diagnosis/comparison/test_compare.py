@@ -17,7 +17,7 @@ from tuimon.errors import NotComparable
 from tuimon.records import Place
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import HotLine
-from tuimon.session.steps.course import StepStretch
+from tuimon.session.steps.stretch import StepStretch
 
 STARVED = Finding(
     rule="input_bound",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.session.records import totals_of
 from tuimon.diagnosis.evidence.steps import bursts
 from tuimon.records import PhaseTime, SlowStep, Steps, length_bucket
-from tuimon.session.steps.totals import Totals
 
 MS = 1_000_000
 
@@ -34,29 +34,22 @@ def window(steps: int, longer: dict[float, int], *, own: float = 10.0, other: fl
     )
 
 
-def totals(*windows: Steps) -> Totals:
-    out = Totals()
-    for record in windows:
-        out.add_window(record)
-    return out
-
-
 def test_work_every_twenty_steps() -> None:
-    found = bursts(totals(*[window(20, {200.0: 1})] * 5, window(20, {})))
+    found = bursts(totals_of(*[window(20, {200.0: 1})] * 5, window(20, {})))
     assert found is not None
     assert (found.ms, found.every) == (pytest.approx(200.5), pytest.approx(120 / 5))
 
 
 def test_work_in_each_step_comes_in_no_bursts() -> None:
-    assert bursts(totals(window(100, {}, other=5.0))) is None
-    assert bursts(totals(window(100, {2.0: 10}, other=5.0))) is None
+    assert bursts(totals_of(window(100, {}, other=5.0))) is None
+    assert bursts(totals_of(window(100, {2.0: 10}, other=5.0))) is None
 
 
 def test_one_long_checkpoint_does_not_hide_the_bursts_of_most_of_the_work() -> None:
-    found = bursts(totals(*[window(100, {100.0: 10})] * 9, window(100, {100.0: 9, 900.0: 1})))
+    found = bursts(totals_of(*[window(100, {100.0: 10})] * 9, window(100, {100.0: 9, 900.0: 1})))
     assert found is not None
     assert found.every == pytest.approx(10)
 
 
 def test_steps_that_are_slow_for_something_else_are_no_bursts_of_side_work() -> None:
-    assert bursts(totals(*[window(20, {200.0: 1}, phase="forward")] * 5)) is None
+    assert bursts(totals_of(*[window(20, {200.0: 1}, phase="forward")] * 5)) is None

@@ -7,8 +7,8 @@ import random
 import msgspec
 import pytest
 
+from tests.session.records import totals_of
 from tuimon.records import Steps, bucket_length_ns, length_bucket
-from tuimon.session.steps.totals import Totals
 from tuimon.sources.markers.steps_record import BUCKETS, histogram, quantile
 
 MS = 1_000_000
@@ -18,8 +18,7 @@ def quantiles(lengths_ns: list[int]) -> tuple[list[float], list[float]]:
     """p50, p95 and p99 in ms: of the histogram as a session reads it, and of the lengths themselves."""
     record = Steps(t=1.0, pid=1, window_s=1.0, count=len(lengths_ns), first_index=0, total_ns=sum(lengths_ns),
                    histogram=histogram(lengths_ns), phases=[])  # fmt: skip
-    totals = Totals()
-    totals.add_window(record)
+    totals = totals_of(record)
     ordered = sorted(lengths_ns)
     wanted = (0.5, 0.95, 0.99)
     found = [totals.quantile_ms(q) or 0.0 for q in wanted]

@@ -18,7 +18,7 @@ def chart(*records, pid=100):
 
 def rows(*records, between=NOTHING):
     session = session_of(header(), process(), *records)
-    return rows_of(session.step_stats[100].course.stretches(), 0.0, between)
+    return rows_of(session.step_stats[100].stretches(), 0.0, between)
 
 
 def test_a_day_has_no_more_rows_and_the_same_steps():

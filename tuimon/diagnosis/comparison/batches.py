@@ -11,12 +11,10 @@ from typing import NamedTuple
 from tuimon.diagnosis.comparison.estimates import independent_values
 from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.threshold import SAME_WITHIN, Threshold
-from tuimon.session.steps.course import StepStretch
+from tuimon.session.steps.stretch import StepStretch, joined
 
 #: Batches at most: so many show how steps depend on each other over a minute and more.
 MOST_BATCHES = 240
-#: Columns of a stretch that are no sums: its beginning, its end, its first step.
-_NO_SUMS = 3
 
 
 class Batches(NamedTuple):
@@ -57,22 +55,16 @@ def batches(stretches: Sequence[StepStretch]) -> Batches:
     for row in stretches:
         is_full = found and _is_timed(found[-1]) and found[-1].span_s >= 0.95 * long_s  # windows vary by some ms
         if found and not is_full:
-            found[-1] = added(found[-1], row)
+            found[-1] = joined((found[-1], row))
         else:
             found.append(row)
     if len(found) > 1 and (found[-1].span_s < 0.5 * long_s or not _is_timed(found[-1])):
-        found[-2:] = [added(found[-2], found[-1])]
+        found[-2:] = [joined(found[-2:])]
     return Batches(tuple(row for row in found if _is_timed(row)))
 
 
 def _is_timed(row: StepStretch) -> bool:
     return row.steps > 0 and row.total_ns > 0
-
-
-def added(one: StepStretch, later: StepStretch) -> StepStretch:
-    """Two neighbours as one stretch."""
-    sums = (a + b for a, b in zip(one[_NO_SUMS:], later[_NO_SUMS:], strict=True))
-    return StepStretch(one.begin_s, later.end_s, one.first_step, *sums)
 
 
 # -- the warm-up

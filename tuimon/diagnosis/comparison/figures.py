@@ -17,8 +17,8 @@ from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import HotLine
 from tuimon.session.session import Session, SessionView
-from tuimon.session.steps.course import StepStretch
 from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.windows import mean_of_known
 
 
@@ -78,7 +78,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
     return RunFigures(
         name,
         facts_of(run),
-        tuple(stats.course.stretches()),
+        tuple(stats.stretches()),
         samples.between_shares() if samples is not None else None,
         tuple(by_line(samples.hot_lines())) if samples is not None else (),
         tuple(findings),

@@ -16,7 +16,7 @@ from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate, step
 from tuimon.diagnosis.comparison.speed import disturbance
 from tuimon.records import BETWEEN
 from tuimon.session.processes.writes import Checkpoints
-from tuimon.session.steps.course import StepStretch
+from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.steps.totals import Totals
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
 
 from msgspec import Struct
@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from tuimon.diagnosis.comparison.batches import (
     Batches,
     Shift,
-    added,
     batches,
     has_trend,
     line_through,
@@ -27,7 +26,7 @@ from tuimon.diagnosis.comparison.batches import (
 from tuimon.diagnosis.comparison.estimates import LASTING_FREEDOM, Estimate, lasting_variance, mean_of
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.steps.course import StepStretch
+from tuimon.session.steps.stretch import StepStretch, joined
 
 RUN_DEVIATION = Threshold(
     0.005,
@@ -73,14 +72,14 @@ class JudgedRun(Struct, frozen=True, dict=True):
     @cached_property
     def level(self) -> StepStretch:
         """All of it as one stretch."""
-        return _summed(self.steady.rows)
+        return joined(self.steady.rows)
 
     @cached_property
     def blocks(self) -> list[StepStretch]:
         """Stretches of about equal length, without the trend."""
         rows = self._level_rows()
         ends = [len(rows) * at // _BLOCKS for at in range(_BLOCKS + 1)]
-        return [_summed(rows[begin:end]) for begin, end in pairwise(ends)]
+        return [joined(rows[begin:end]) for begin, end in pairwise(ends)]
 
     @property
     def assumed_variance(self) -> float:
@@ -151,10 +150,6 @@ def _estimate(runs: Runs, figure: Figure, scale: Callable[[float], float]) -> Es
 def _line(steady: Batches) -> tuple[float, ...] | None:
     line = line_through(steady.step_ms())
     return tuple(line) if min(line) > 0 else None
-
-
-def _summed(rows: Sequence[StepStretch]) -> StepStretch:
-    return reduce(added, rows)
 
 
 def _scaled(row: StepStretch, factor: float) -> StepStretch:

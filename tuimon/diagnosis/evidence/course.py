@@ -17,7 +17,7 @@ from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
-from tuimon.session.steps.history import STACKED
+from tuimon.session.steps.stretch import STACKED, StepStretch
 from tuimon.session.windows import Span
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
@@ -119,7 +119,7 @@ class Passes(NamedTuple):
 def passes(marked: Sequence[tuple[float, ...] | None], worked: Sequence[tuple[float, ...] | None]) -> Passes | None:
     """How a step's passes have grown; None in too short a run.
 
-    ``marked``, ``worked``: of ``StepHistory``, with and without waits for a core. Longer sequences, larger batches and
+    ``marked``, ``worked``: of ``StepStretch``, with and without waits for a core. Longer sequences, larger batches and
     more steps of an environment make both longer. A kept graph lengthens backward alone, and a list that is summed up
     anew what comes before it. An update may be too short to wait as often as the rest of the step does: it has grown
     by what is left either way.
@@ -207,20 +207,19 @@ def jump_of(
     session: Session,
     pid: int,
     windows: tuple[list[int], list[int]],
-    steps_ms: Sequence[float | None],
+    steps: Sequence[StepStretch],
     parts: Sequence[tuple[float, ...] | None],
 ) -> Jump | None:
-    """The phase and place that grew most between two windows; ``steps_ms``, ``parts``: step time and phases of all."""
-    stats = session.step_stats.get(pid)
-    begun = stats.history.begin_of(windows[1][0]) if stats is not None else None
-    if begun is None or session.start_s is None:
+    """The phase and place that grew most between two windows; ``steps``, ``parts``: all windows, and their phases."""
+    if session.start_s is None:
         return None
-    before_ms, now_ms = (median(ms for n in some if (ms := steps_ms[n]) is not None) for some in windows)
+    begun = steps[windows[1][0]]
+    before_ms, now_ms = (median(ms for n in some if (ms := steps[n].mean_ms) is not None) for some in windows)
     phase = grown_between(*([row for n in some if (row := parts[n]) is not None] for some in windows))
     steady, sampled = session.steady_span(pid), session.samples.get(pid)
     ends = steady._replace(end_s=begun.begin_s), steady._replace(begin_s=begun.begin_s)
     place = _grown_line(sampled, ends, phase)
-    return Jump(begun.begin_s - session.start_s, begun.step, before_ms, now_ms, phase, place)
+    return Jump(begun.begin_s - session.start_s, int(begun.first_step), before_ms, now_ms, phase, place)
 
 
 class _Rank(Struct, frozen=True, gc=False):

@@ -65,7 +65,7 @@ from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
-from tuimon.session.steps.course import StepStretch
+from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.windows import WINDOW_S, Span
 
 
@@ -140,19 +140,22 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def step_history(self) -> tuple[float | None, ...]:
         """Mean step time in ms, one value a window, oldest first; None where no step ended."""
+        return tuple(row.mean_ms for row in self._windows)
+
+    @cached_property
+    def _windows(self) -> list[StepStretch]:
         stats = self._view.session.step_stats.get(self.pid)
-        return tuple(stats.history.means_ms()) if stats is not None else ()
+        return stats.windows() if stats is not None else []
 
     @cached_property
     def work_history(self) -> tuple[float | None, ...]:
         """``step_history`` less what its threads waited for a core."""
-        stats = self._view.session.step_stats.get(self.pid)
-        return tuple(stats.history.work_ms()) if stats is not None else ()
+        return tuple(row.work_ms for row in self._windows)
 
     @cached_property
     def phase_history(self) -> tuple[tuple[float, ...] | None, ...]:
         """``step_history`` split into the parts of ``history.STACKED``."""
-        return tuple(self._view.phase_history(self.pid, len(self.step_history)))
+        return tuple(self._view.phase_history(self.pid))
 
     @cached_property
     def grown(self) -> tuple[GrownPhase, Place | None] | None:
@@ -165,8 +168,8 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def _passes(self) -> Passes | None:
-        stats = self._view.session.step_stats.get(self.pid)
-        return passes(stats.history.marked_ms(), stats.history.worked_ms()) if stats is not None else None
+        windows = self._windows
+        return passes([row.marked_ms for row in windows], [row.worked_ms for row in windows])
 
     @property
     def more_work_ms(self) -> float:
@@ -201,13 +204,13 @@ class Evidence(Struct, frozen=True, dict=True):
         windows = jump_at(self.work_history)
         if windows is None:
             return None
-        return jump_of(self._view.session, self.pid, windows, self.step_history, self.phase_history)
+        return jump_of(self._view.session, self.pid, windows, self._windows, self.phase_history)
 
     @cached_property
     def stretches(self) -> tuple[StepStretch, ...]:
         """The course of its steps over the whole run."""
         stats = self._view.session.step_stats.get(self.pid)
-        return tuple(row for row in stats.course.stretches() if row.steps) if stats is not None else ()
+        return tuple(row for row in stats.stretches() if row.steps) if stats is not None else ()
 
     @cached_property
     def slower_hours(self) -> Hours | None:

@@ -14,8 +14,7 @@ from tuimon.diagnosis.evidence.course import (
     grow_together,
     grown_between,
 )
-from tuimon.session.steps.course import StepStretch
-from tuimon.session.steps.history import STACKED
+from tuimon.session.steps.stretch import STACKED, StepStretch
 
 HOUR_S = 3600.0
 #: Stretches of an hour that show its quartiles.
@@ -26,7 +25,7 @@ class Level(NamedTuple):
     """Medians over stretches of a run, in ms."""
 
     step_ms: float  # without waits for a core
-    phases_ms: tuple[float, ...]  # of ``history.STACKED``
+    phases_ms: tuple[float, ...]  # of ``STACKED``
 
     def grown_since(self, before: Level) -> GrownPhase:
         """The phase that has grown most."""
@@ -41,18 +40,13 @@ class Level(NamedTuple):
 
 def level_over(rows: Sequence[StepStretch], between_parts: Sequence[float]) -> Level:
     """The level of stretches with steps; ``between_parts``: how the time that markers cannot split is divided."""
-    phases = zip(*(_phases_ms(row, between_parts) for row in rows), strict=True)
+    phases = zip(*(ms for row in rows if (ms := row.stacked_ms(between_parts)) is not None), strict=True)
     return Level(median(map(work_ms, rows)), tuple(median(each) for each in phases))
 
 
 def work_ms(row: StepStretch) -> float:
     """The mean step of a stretch, without waits for a core."""
     return (row.total_ns - row.waited_ns) / row.steps / 1e6
-
-
-def _phases_ms(row: StepStretch, between_parts: Sequence[float]) -> list[float]:
-    marked = (row.data_ns, row.forward_ns, row.backward_ns, row.optimizer_ns, row.other_ns)
-    return [(ns + row.between_ns * part) / row.steps / 1e6 for ns, part in zip(marked, between_parts, strict=False)]
 
 
 class Hours(NamedTuple):

@@ -142,7 +142,7 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         first=first_of(evidence, tid, begun_s, taken, session) if stats is None or not stats.total else None,
         forked=forked_in_vain(evidence, tid, begun_s, taken, session),
         median_ms=stats.whole_run().quantile_ms(0.5) if stats is not None else None,
-        longest_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
+        longest_ms=stats.whole_run().quantile_ms(1.0) if stats is not None else None,
         cpu_ratio=_cpu_ratio(threads, tid, stack_of(pid, tid, begun_s, taken, session))
         if threads is not None
         else None,

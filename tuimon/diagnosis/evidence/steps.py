@@ -90,7 +90,7 @@ def bursts(totals: Totals) -> Burst | None:
     Worked example: of 100 steps of 10 ms five take 210 ms, and the slowest of each second show 200 ms of side work.
     So many steps are longer than 110 ms: five. They hold all of the 1,000 ms of side work, and come every 20 steps.
     """
-    steps = totals.histogram.total()
+    steps = sum(totals.histogram.values())
     usual_ms = totals.quantile_ms(0.5)
     if not steps or usual_ms is None or not totals.count:
         return None
@@ -122,7 +122,7 @@ def longest_steps(totals: Totals, ms_per_step: float) -> LongestSteps | None:
     Worked example: of 40 steps one takes 4,100 ms, the others 100. A mean wait of 100 ms lies in that one: it is
     4,000 ms longer than usual. A wait of 50 ms in each of 40 equal steps lies in no longer one.
     """
-    usual_ms, of = totals.quantile_ms(0.5), totals.histogram.total()
+    usual_ms, of = totals.quantile_ms(0.5), sum(totals.histogram.values())
     if usual_ms is None or ms_per_step <= 0:
         return None
     left_ms, steps = MOST * ms_per_step * of, 0

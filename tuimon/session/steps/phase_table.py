@@ -10,8 +10,8 @@ from msgspec import Struct
 from tuimon.records import BETWEEN, PHASES
 from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
-from tuimon.session.steps.history import STACKED
 from tuimon.session.steps.split_shares import MOST_FOUND, Moved, SplitShares
+from tuimon.session.steps.stretch import STACKED
 from tuimon.session.steps.totals import Totals
 
 #: Among which samples divide what markers leave open.
@@ -163,7 +163,7 @@ def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRo
 
 
 def between_parts(split: SplitShares | None) -> tuple[float, ...]:
-    """How the time between divides into the parts of ``history.STACKED``; all of it is forward without samples."""
+    """How the time between divides into the parts of ``STACKED``; all of it is forward without samples."""
     shares = {"forward": 1.0} if split is None else split.shares
     if "eval" in shares:  # a step's bar is all of it
         shares = {**shares, "other": shares.get("other", 0.0) + shares["eval"]}

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Iterator
 
-from tuimon.records import Steps
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tuimon.records import Steps, bucket_length_ns
 from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.rows import StepSummary
-from tuimon.session.steps.course import StepCourse, stretch_of, without_end
-from tuimon.session.steps.held_steps import HeldSteps, packed, unpacked
-from tuimon.session.steps.history import StepHistory
-from tuimon.session.steps.step_windows import (
-    RecentSteps,
-    stepping_spans,
-    until_last_step,
-    without_set_up,
-    without_steps,
-)
-from tuimon.session.steps.totals import Totals
-from tuimon.session.windows import Span
+from tuimon.session.series import ROWS
+from tuimon.session.steps.stretch import OnCores, StepStretch, step_series, stepping_spans, stretch_of, without_end
+from tuimon.session.steps.totals import StepCounts, Totals
+from tuimon.session.windows import WINDOW_S, Span
 
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
 _WARMUP_RATIO = 1.5
 #: The slowest of this many first steps is reported as the first slow one.
 _FIRST_STEPS = 5
+#: The least number of windows with a step that the recent figures cover if steps are longer than 30 s.
+_LEAST_WINDOWS = 3
+#: The slowest step of each of so many windows is known, the latest ones.
+_SLOWEST = 60
+#: Rows of each length that a process among many holds at least: ranks out of focus have windows of 4 s.
+_LEAST_ROWS = 24
 
 
 class LatestWindow(Struct, frozen=True, gc=False):
@@ -41,7 +42,8 @@ class StepStats:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.history = StepHistory()
+        self._series = step_series()
+        self._counts = StepCounts()
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -54,37 +56,23 @@ class StepStats:
         self.outside_s = self.outside_since_step_s = 0.0  # between steps outside the loop, and after the latest step
         self.evaluated_s = self.evaluated_since_step_s = 0.0  # by markers, the same
         self._last_step_s = 0.0
+        self._loop_end_s = 0.0  # of the latest window with a step or an evaluation
         self._first_backward_s: float | None = None
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
         self.open_backwards = 0  # since then
-        self.run = Totals()
-        self.course = StepCourse()  # from its first whole step on
-        self._since_step: Totals | None = None  # windows after the last one with a step, to one with a backward
-        self._since_backward: Totals | None = None  # and those that follow
-        self._first: HeldSteps | None = None  # first window with steps: perhaps warm-up
-        self._latest_windows = RecentSteps()
-        self._recent: Totals | None = None  # as of the latest record, once queried
-        self._whole_run: Totals | None = None
+        self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
+        self._first_count = 0  # steps in it
+        self._held: dict[Span, Totals] = {}  # as of the latest record, once queried
 
     def share_room(self, processes: int) -> None:
-        """So many processes share the room for histories."""
-        self.history.share_room(processes)
-        self.course.share_room(processes)
+        """So many processes share the room for windows."""
+        self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
 
-    def add_window(
-        self,
-        record: Steps,
-        waited_ratio: float | None = None,
-        workers_waited_ratio: float = 0.0,
-        cpu_ratio: float | None = None,
-    ) -> None:
-        """Fold a window; in these shares (0..1) of it its own threads, and its workers, waited for a core.
-
-        ``cpu_ratio``: cores that its own threads used.
-        """
-        self._recent = self._whole_run = None
+    def add_window(self, record: Steps, on_cores: OnCores = OnCores()) -> None:  # noqa: B008  (immutable)
+        """Fold a window."""
+        self._held.clear()
         if self._first is None:
-            record = without_set_up(record, self._note_begin(record))
+            record = _without_set_up(record, self._note_begin(record))
         self.latest = LatestWindow(
             record.t,
             record.open_phase,
@@ -92,55 +80,25 @@ class StepStats:
             record.tid,
             is_outside=bool(record.outside_s) and record.open_for_s is None,
         )
-        on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
-        is_late = record.last_step_s is not None and self._first is not None
-        for part in (until_last_step(record), without_steps(record)) if is_late else (record,):
-            self._latest_windows.append(part)
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
         self._note_goodput(record)
-        self.history.add_window(record, waited_ratio or 0.0, workers_waited_ratio)
+        for part in _parts(record) if self._first is not None else (record,):
+            self._series.append(stretch_of(part, _timed_ns(part), on_cores), self._counts.of(part))
         if record.count:
             self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
-        if self._first is not None or record.count:
-            self.course.add_window(without_steps(record) if is_late else record, *on_cores)
+        if record.count or record.eval_count:
+            self._loop_end_s = max(self._loop_end_s, self._last_step_s if record.count else record.t)
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:
-            self._first = unpacked(packed(record))
+            self._first, self._first_count = stretch_of(record, _timed_ns(record)), record.count
             self.first_step_s = record.t
-        elif self._first is not None:
-            self._fold_into_run(record, is_late=is_late)
-
-    def _fold_into_run(self, record: Steps, *, is_late: bool) -> None:
-        """Add a window to the run: the time from a step to the next belongs to it; how the loop winds down does not.
-
-        ``is_late``: the last step of a loop without a DataLoader is only known to have ended when the process has; the
-        windows since then have no part in it.
-        """
-        if is_late:
-            self._join_since_step(None)
-            self._since_backward = _joined(self._since_backward, _totals_of(without_steps(record)))
-            self.run.add_window(until_last_step(record))
-        elif record.count or record.eval_count:
-            self._join_since_step(self._since_backward)
-            self._since_backward = None
-            self.run.add_window(record)
-        elif record.backwards or record.updates:
-            self._since_step = _joined(self._since_step, self._since_backward, _totals_of(record))
-            self._since_backward = None
-        else:
-            self._since_backward = self._since_backward or Totals()
-            self._since_backward.add_window(record)
-
-    def _join_since_step(self, later: Totals | None) -> None:
-        for totals in (self._since_step, later):
-            if totals is not None:
-                self.run.add_totals(totals)
-        self._since_step = None
+            self._series.keep_apart(self._first.begin_s)
+            self._series.keep_apart(self._first.end_s)
 
     def _note_goodput(self, record: Steps) -> None:
         """Note the first batch, evaluation and the time outside the loop; a later step shows that this is not over."""
@@ -198,80 +156,90 @@ class StepStats:
         return not self.trains and 0 == record.first_index < self.total
 
     def recent(self) -> Totals:
-        """Sums over the last 30 s, or over the last few steps where those are longer.
+        """Sums over the last 30 s, or over the last few steps where those are longer, without the warm-up.
 
-        Without the warm-up, and what is evaluated before the first step: it begins with imports and compilers too.
+        A collection in the step under way is counted once that has ended.
         """
-        if self._recent is None:
-            self._recent = self._recent_totals()
-        return self._recent
+        rows = self._recent_rows()
+        begin_s = next((row.begin_s for row in rows if row.steps or row.eval_count), None)
+        if begin_s is None:
+            return Totals()
+        totals = self._totals(Span(begin_s, self._loop_end_s))
+        since_s = sum(row.span_s for row in rows if row.begin_s >= self._loop_end_s)
+        return replace(totals, window_s=totals.window_s + since_s)
 
-    def _recent_totals(self) -> Totals:
-        totals, since_step = Totals(), Totals()
-        begun = False
-        first, was_warmup = self._first, self._first_was_warmup()
-        for record in self._latest_windows.records():
-            if first is not None and (record.t < first.t or (was_warmup and record.t == first.t)):
-                continue
-            if record.count and not record.window_s:  # known late: the windows since it ended belong to no step
-                totals.add_window(record)
-            elif record.count > 0 or record.eval_count > 0:
-                begun = True
-                totals.add_totals(since_step)
-                since_step = Totals()
-                totals.add_window(record)
-            elif begun:
-                since_step.add_window(record)
-        totals.add_totals(since_step.without_collections())  # of the step under way, if one is
-        return totals
+    def _recent_rows(self) -> list[StepStretch]:
+        """The windows of the last 30 s, or since the last but two with a step."""
+        if self.latest is None:
+            return []
+        steady_s = self._run_begin_s()
+        rows = self._series.rows(Span(max(steady_s, self.latest.t - WINDOW_S)))
+        if sum(row.steps > 0 for row in rows) < _LEAST_WINDOWS:
+            rows = self._series.rows(Span(steady_s))
+            with_steps = [at for at, row in enumerate(rows) if row.steps]
+            older = with_steps[-_LEAST_WINDOWS:]
+            rows = rows[older[0] :] if older else rows
+        return rows
+
+    def windows(self, last: int | None = None) -> list[StepStretch]:
+        """Stretches of equal length, also those without a step; the ``last`` ones as they were recorded."""
+        rows = self._series.even_rows() if last is None else self._series.rows(last=last)
+        return [row for row in rows if row.end_s > row.begin_s]  # a step that is known late has no window of its own
+
+    def stretches(self) -> list[StepStretch]:
+        """The course of the run: stretches of equal length from the first to the last one with a step."""
+        return without_end(self._series.even_rows(Span(self._first.begin_s))) if self._first is not None else []
 
     def spans(self, *, whole: bool) -> list[SteppingSpan]:
         """The stretches that ``whole_run`` covers, or ``recent``."""
-        recent = () if whole else self._latest_windows.records()
-        stretches = self.course.stretches() if whole else without_end([stretch_of(record) for record in recent])
+        stretches = self.stretches() if whole else without_end(self._recent_rows())
         return stepping_spans(stretches, self.steady_span().begin_s)
 
     def whole_run(self) -> Totals:
-        """Sums over the run; the first window with steps is left out where it was warm-up."""
-        if self._whole_run is None:
-            self._whole_run = Totals()
-            if self._first is not None and not self._first_was_warmup():
-                self._whole_run.add_window(self._first)
-            self._whole_run.add_totals(self.run)
-        return self._whole_run
+        """Sums over the run, to its last step or evaluation; the first window is left out where it was warm-up."""
+        return self._totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
 
     def since_start(self) -> Totals:
         """Sums over every step since the marker stream began, warm-up and winding down too: they never fall."""
-        totals = Totals()
-        if self._first is not None:
-            totals.add_window(self._first)
-        totals.add_totals(self.run)
-        return _joined(totals, self._since_step, self._since_backward)
+        return self._totals(Span(self._first.begin_s)) if self._first is not None else Totals()
+
+    def _totals(self, span: Span) -> Totals:
+        totals = self._held.get(span)
+        if totals is None:
+            latest = self._series.rows(span, _SLOWEST)
+            totals = self._counts.totals(self._series.over(span), self._series.counts(span), latest)
+            self._held[span] = totals
+        return totals
 
     @property
     def last_step_s(self) -> float | None:
         """``t`` of the latest window in which a step ended."""
         return self._last_step_s if self._first is not None else None
 
+    def _run_begin_s(self) -> float:
+        """When the windows begin that ``whole_run`` covers."""
+        if self._first is None:
+            return Span().begin_s
+        return self._first.end_s if self._first_was_warmup() else self._first.begin_s
+
     def steady_span(self) -> Span:
         """The span of ``whole_run``: from the first step on, or from the end of the warm-up, to the last step."""
         if self._first is None or self.begin_s is None:
             return Span()
-        return Span(self._first.t if self._first_was_warmup() else self.begin_s, self._last_step_s)
+        return Span(self._first.end_s if self._first_was_warmup() else self.begin_s, self._last_step_s)
 
     @property
     def steady_index(self) -> int:
         """The number of the first step that ``whole_run`` covers."""
         first = self._first
-        return 0 if first is None else first.first_index + (first.count if self._first_was_warmup() else 0)
+        return 0 if first is None else int(first.first_step) + (self._first_count if self._first_was_warmup() else 0)
 
     def _first_was_warmup(self) -> bool:
         first = self._first
-        if first is None or self.run.count < first.usual:
+        later = self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
+        if first is None or later is None or later.steps < max(1, first.steps):
             return False
-        if not first.usual or not self.run.count:
-            return False
-        return first.total_ns / first.usual > _WARMUP_RATIO * self.run.total_ns / self.run.count
+        return first.total_ns / first.steps > _WARMUP_RATIO * later.total_ns / later.steps
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""
@@ -288,15 +256,36 @@ class StepStats:
         )
 
 
-def _totals_of(record: Steps) -> Totals:
-    totals = Totals()
-    totals.add_window(record)
-    return totals
+def _timed_ns(record: Steps) -> float:
+    """The length of a window's timed steps: by their histogram where others were only counted."""
+    if record.timed is None or record.timed >= record.usual:
+        return record.total_ns
+    return round(sum(bucket_length_ns(bucket) * steps for bucket, steps in record.histogram))
 
 
-def _joined(*parts: Totals | None) -> Totals:
-    totals = Totals()
-    for part in parts:
-        if part is not None:
-            totals.add_totals(part)
-    return totals
+def _parts(record: Steps) -> Iterator[Steps]:
+    """A window; that of a step which is known late as the time until its end, and the time after it.
+
+    The last step of a loop without a DataLoader is only known to have ended when the process has.
+    """
+    if record.last_step_s is None:
+        yield record
+        return
+    until_s = max(0.0, record.window_s - max(0.0, record.t - record.last_step_s))
+    collected = {"gc_ns": record.gc_ns and 0, "gc_count": 0, "gc_longest_ns": 0}
+    yield replace(record, t=record.last_step_s, window_s=until_s, **({} if until_s else collected))
+    yield replace(
+        record,
+        **{"window_s": record.window_s - until_s, "count": 0, "slowed": 0, "slowed_ns": 0, "total_ns": 0},
+        **{"histogram": [], "phases": [], "ranges": [], "slowest": None, "eval_count": 0},
+        **(collected if until_s else {}),
+    )
+
+
+def _without_set_up(record: Steps, begin_s: float) -> Steps:
+    """The first window with steps, without what was before them: time, and collections of imports and set-up."""
+    if record.gc_count:
+        record = replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
+    if record.first_step_s is not None and record.t - record.window_s < begin_s < record.t:
+        record = replace(record, window_s=record.t - begin_s)
+    return record

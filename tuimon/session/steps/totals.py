@@ -1,53 +1,20 @@
-"""Sums over any number of Steps records of one process."""
+"""What the steps of a span come to, by the names that rules and views use."""
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
-from tuimon.records import MORE_RANGES, Steps, bucket_length_ns
-from tuimon.session.steps.held_steps import HeldSteps, side_work_ns
+from tuimon.records import MORE_RANGES, RangeTime, Steps, bucket_length_ns
+from tuimon.session.steps.stretch import PHASE_COLUMNS, StepStretch
 
-#: Most names of phases, and most paths of user ranges, that are summed up by themselves.
-_PHASES = 32
+#: Most paths of user ranges that are summed up by themselves.
 _PATHS = 256
-#: The slowest step of each of so many windows is kept, the latest ones.
-_SLOWEST = 60
-
-
-class SlowSteps:
-    """The slowest step of each of the latest windows: its length and its side work, in ns, packed."""
-
-    __slots__ = ("_pairs",)
-
-    def __init__(self) -> None:
-        self._pairs = array("d")
-
-    def __iter__(self) -> Iterator[tuple[float, float]]:
-        return zip(self._pairs[::2], self._pairs[1::2], strict=True)
-
-    def add_window(self, record: Steps | HeldSteps) -> None:
-        """Add that of a window, if it has one."""
-        slowest = record.slowest
-        if slowest is not None:
-            self._extend((slowest.total_ns, side_work_ns(slowest)))
-
-    def add_all(self, later: SlowSteps) -> None:
-        """Add those of later windows."""
-        self._extend(later._pairs)
-
-    def _extend(self, pairs: Iterable[float]) -> None:
-        self._pairs.extend(pairs)
-        if len(self._pairs) > 2 * _SLOWEST:
-            del self._pairs[: -2 * _SLOWEST]
 
 
 class Totals(Struct):
-    """Sums over any number of Steps records."""
+    """Sums over any number of windows of steps."""
 
     window_s: float = 0.0
     count: int = 0  # steps that the times are of (``Steps.usual``)
@@ -58,66 +25,10 @@ class Totals(Struct):
     gc_ns: int | None = None  # None: not measured
     gc_count: int = 0
     gc_longest_ns: int = 0
-    histogram: Counter[int] = field(default_factory=Counter)
-    phases: Counter[str] = field(default_factory=Counter)
-    ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
-    slowest: SlowSteps = field(default_factory=SlowSteps)
-
-    def add_window(self, record: Steps | HeldSteps) -> None:
-        """Add one window."""
-        usual, total_ns = record.usual, record.total_ns
-        self.window_s += max(0.0, record.window_s - record.slowed_ns / 1e9)
-        self.count += usual
-        timed = usual if record.timed is None else min(record.timed, usual)
-        self.timed += timed
-        lengths_ns = () if timed == usual else (bucket_length_ns(bucket) * steps for bucket, steps in record.histogram)
-        self.timed_ns += total_ns if timed == usual else round(sum(lengths_ns))
-        self.total_ns += total_ns
-        self.eval_count += record.eval_count
-        if record.gc_ns is not None:
-            self.gc_ns = _sum(self.gc_ns, record.gc_ns)
-        if record.gc_count or record.gc_longest_ns:
-            self.gc_count += record.gc_count
-            self.gc_longest_ns = max(self.gc_longest_ns, record.gc_longest_ns)
-        histogram, phases = self.histogram, self.phases
-        for bucket, steps in record.histogram:  # get and in: three times as fast as a Counter's default
-            histogram[bucket] = histogram[bucket] + steps if bucket in histogram else steps
-        for phase in record.phases:
-            name = phase.name
-            if name in phases:
-                phases[name] += phase.total_ns
-            elif len(phases) < _PHASES:
-                phases[name] = phase.total_ns
-        self.slowest.add_window(record)
-        for r in record.ranges:
-            self._add_range(r.path, r.count, r.total_ns, r.phase)
-
-    def add_totals(self, other: Totals) -> None:
-        """Add other sums."""
-        self.window_s += other.window_s
-        self.count += other.count
-        self.timed += other.timed
-        self.total_ns += other.total_ns
-        self.timed_ns += other.timed_ns
-        self.eval_count += other.eval_count
-        self.gc_ns = _sum(self.gc_ns, other.gc_ns)
-        self.gc_count += other.gc_count
-        self.gc_longest_ns = max(self.gc_longest_ns, other.gc_longest_ns)
-        self.histogram += other.histogram
-        self.phases += other.phases
-        self.slowest.add_all(other.slowest)
-        for path, (count, total_ns, phase) in other.ranges.items():
-            self._add_range(path, count, total_ns, phase)
-
-    def _add_range(self, path: str, count: int, total_ns: int, phase: str) -> None:
-        if path not in self.ranges and len(self.ranges) >= _PATHS:
-            path = MORE_RANGES
-        before = self.ranges.get(path, (0, 0, ""))
-        self.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
-
-    def without_collections(self) -> Totals:
-        """The same, without the garbage collector's pauses."""
-        return replace(self, gc_ns=self.gc_ns and 0, gc_count=0, gc_longest_ns=0)
+    histogram: Mapping[int, int] = field(default_factory=dict)
+    phases: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
+    slowest: Sequence[tuple[float, float]] = ()  # of each of the latest windows: length and side work, in ns
 
     def per_second(self) -> float | None:
         """Steps a second of wall time; None without steps. A step may have begun long before its window."""
@@ -126,7 +37,7 @@ class Totals(Struct):
 
     def quantile_ms(self, q: float) -> float | None:
         """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
-        total, seen = self.histogram.total(), 0
+        total, seen = sum(self.histogram.values()), 0
         for bucket, steps in sorted(self.histogram.items()):
             seen += steps
             if seen > q * total or seen == total:
@@ -134,5 +45,52 @@ class Totals(Struct):
         return None
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+class StepCounts:
+    """The lengths and the user ranges of steps as counts by key, as a ``Series`` holds them.
+
+    A key from 0 on is a bucket of the histogram; -1 and -2 are how often the first path of a range was seen and for how
+    many ns, -3 and -4 the same of the second.
+    """
+
+    def __init__(self) -> None:
+        self._paths: dict[str, tuple[int, str]] = {}  # key and phase of each
+
+    def of(self, record: Steps) -> dict[int, int]:
+        """Those of a window."""
+        counts: dict[int, int] = dict(record.histogram)
+        for each in record.ranges:
+            key = self._key_of(each)
+            counts[key] = counts.get(key, 0) + each.count
+            counts[key - 1] = counts.get(key - 1, 0) + each.total_ns
+        return counts
+
+    def _key_of(self, found: RangeTime) -> int:
+        path = found.path if found.path in self._paths or len(self._paths) < _PATHS else MORE_RANGES
+        key, _ = self._paths.get(path, (-2 * len(self._paths) - 1, ""))
+        self._paths[path] = key, found.phase
+        return key
+
+    def totals(self, sums: StepStretch | None, counts: Mapping[int, int], latest: Sequence[StepStretch]) -> Totals:
+        """The sums of a span under their names; ``latest``: its last windows."""
+        if sums is None:
+            return Totals()
+        phases = {name: int(getattr(sums, column)) for name, column in PHASE_COLUMNS.items()}
+        return Totals(
+            window_s=sums.span_s,
+            count=int(sums.steps),
+            timed=int(sums.timed),
+            total_ns=int(sums.total_ns),
+            timed_ns=int(sums.timed_ns),
+            eval_count=int(sums.eval_count),
+            gc_ns=int(sums.gc_ns) if sums.gc_windows else None,
+            gc_count=int(sums.gc_count),
+            gc_longest_ns=int(sums.gc_longest_ns),
+            histogram={bucket: steps for bucket, steps in counts.items() if bucket >= 0},
+            phases={name: ns for name, ns in phases.items() if ns},
+            ranges={
+                path: (counts[key], counts[key - 1], phase)
+                for path, (key, phase) in self._paths.items()
+                if key in counts
+            },
+            slowest=[(row.slowest_ns, row.side_work_ns) for row in latest if row.slowest_ns],
+        )

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from tuimon.session.loop_tree.tree import CallTree, Node, call_tree
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import SessionView
-from tuimon.session.steps.course import LIMIT, StepStretch
-from tuimon.session.steps.history import STACKED
+from tuimon.session.steps.stretch import STACKED, StepStretch
 from tuimon.views.format import count, percent, place
 
-#: Values of the chart at most: as many stretches as the Session keeps of a run.
-MOST = LIMIT
+#: Values of the chart at most.
+MOST = 480
 WIDTH, HEIGHT = 1000, 100
 #: Values drawn at most, so that the page of a long run stays small.
 POINTS = 240
@@ -28,7 +27,7 @@ Row = tuple[float, ...]
 def chart_of(run: SessionView, pid: int) -> dict[str, Any] | None:
     """The chart that the template draws; None before a step."""
     stats, start_s = run.session.step_stats.get(pid), run.session.start_s
-    stretches = stats.course.stretches() if stats is not None else []
+    stretches = stats.stretches() if stats is not None else []
     if not stretches or start_s is None:
         return None
     span_s = stretches[-1].end_s - start_s
@@ -54,12 +53,7 @@ def rows_of(stretches: Sequence[StepStretch], start_s: float, between: Sequence[
     number = max(1, min(MOST, round(span_s / max(shortest_s, span_s / MOST))))
     middles_s = (start_s + (at + 0.5) * span_s / number for at in range(number))
     found = [(t, stretches[bisect_right(ends_s, t)]) for t in middles_s]
-    return [_mean_ms(each, between) if each.steps and each.begin_s <= t else None for t, each in found]
-
-
-def _mean_ms(of: StepStretch, between: Sequence[float]) -> Row:
-    parts_ns = of.data_ns, of.forward_ns, of.backward_ns, of.optimizer_ns, of.other_ns
-    return tuple((ns + of.between_ns * share) / of.steps / 1e6 for ns, share in zip(parts_ns, between, strict=True))
+    return [each.stacked_ms(between) if each.begin_s <= t else None for t, each in found]
 
 
 def decimated(values: Sequence[Row | None], most: int = POINTS) -> list[Row | None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.session.loop_tree.hot_lines import by_line
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
-from tuimon.session.steps.history import STACKED
+from tuimon.session.steps.stretch import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.session.windows import HISTORY_LIMIT
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
@@ -64,7 +64,7 @@ class PhasesPane(Pane[PhasesState]):
         return PhasesState(
             table,
             steps,
-            tuple(run.phase_history(pid, WIDEST_CHART if session.exit is None else HISTORY_LIMIT)),
+            tuple(run.phase_history(pid, WIDEST_CHART if session.exit is None else None)),
             session.header.interval_s if session.header else 1.0,
             tuple(by_line(run.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),

@@ -1,0 +1,190 @@
+"""A run as windows of time, in bounded memory: the one way to a figure over a span of it.
+
+A row is one window: its beginning and end in seconds of the records' clock, then columns of numbers. Beside the columns
+a row may have counts by key (a histogram, user ranges). Of rows of one length a series holds so many; the oldest two of
+them are then joined. So a day takes little more room than an hour, the latest minutes stay as they were recorded, and
+what is long ago is coarse. No sum changes by that.
+
+>>> class Fetches(NamedTuple):
+...     begin_s: float
+...     end_s: float
+...     batches: float
+...     longest_ms: float
+>>> series = Series(Fetches, limit=2, how={"longest_ms": max})
+>>> for second in range(7):
+...     series.append(Fetches(second, second + 1, 10, 5 * second), {second % 2: 1})
+>>> [(row.begin_s, row.end_s) for row in series.rows()]
+[(0.0, 4.0), (4.0, 6.0), (6.0, 7.0)]
+>>> series.over(Span(4.0, 7.0))
+Fetches(begin_s=4.0, end_s=7.0, batches=30.0, longest_ms=30.0)
+>>> series.counts(Span(4.0, 7.0))
+{0: 2, 1: 1}
+>>> [(row.begin_s, row.end_s) for row in series.even_rows()]
+[(0.0, 4.0), (4.0, 7.0)]
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tuimon.session.windows import Span
+
+R = TypeVar("R", bound=tuple[float, ...])
+Joins = Callable[[Sequence[float]], float]
+EVER = Span()
+#: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
+#: makes eight lengths, some 4,000 rows.
+ROWS = 512
+#: Sums that are held, each from one row on, to go on from when rows have come.
+_HELD = 4
+
+
+def first(values: Sequence[float]) -> float:
+    """The first of the values of a column, for columns that are numbers of something."""
+    return values[0]
+
+
+class _Sums(NamedTuple):
+    """The sums of some rows."""
+
+    until: int  # the row after the last of them
+    row: Any  # of the series' own type
+    counts: dict[int, int]
+
+
+class Series(Generic[R]):
+    """The windows of one process, device or loader; the head of this module explains it."""
+
+    def __init__(self, row: type[R], limit: int = ROWS, how: Mapping[str, Joins] | None = None) -> None:
+        """``row``: a named tuple: ``begin_s``, ``end_s``, columns. ``how`` those are joined that are not summed up."""
+        self.limit = limit
+        make: Any = row  # no type says that a class is a named tuple
+        fields: tuple[str, ...] = make._fields
+        joins: dict[str, Joins] = {"begin_s": first, "end_s": max, **(how or {})}
+        self._how = [joins.get(name, sum) for name in fields]
+        self._make: Callable[[Iterable[float]], R] = make._make
+        self._width = len(fields)
+        self._numbers = array("d")
+        self._counts: list[array[int] | None] = []  # of each row: key, count, key, count ...
+        self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
+        self._apart: list[float] = []
+        self._held: dict[int, _Sums] = {}  # by their first row
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def append(self, row: R, counts: Mapping[int, int] | None = None) -> None:
+        """Add a window; one that is known late comes before those that begin after it."""
+        at = len(self)
+        while at and self._levels[at - 1] == 0 and self._numbers[(at - 1) * self._width] > row[0]:
+            at -= 1
+        if at < len(self):
+            self._held.clear()
+        self._numbers[at * self._width : at * self._width] = array("d", row)
+        self._counts.insert(at, _packed(counts))
+        self._levels.insert(at, 0)
+        level = 0
+        while self._levels.count(level) > self.limit:
+            self._join_oldest_of(level)
+            level += self._levels.count(level) <= self.limit
+
+    def keep_apart(self, t: float) -> None:
+        """Never join a row before a moment with one after it: a span may begin there."""
+        self._apart.append(t)
+
+    def rows(self, span: Span = EVER, last: int | None = None) -> list[R]:
+        """The rows of a span, oldest first: those that have their middle in it; of them only the ``last`` ones."""
+        begin, end = self._within(span)
+        return self._rows(begin if last is None else max(begin, end - last), end)
+
+    def even_rows(self, span: Span = EVER) -> list[R]:
+        """The rows of a span, neighbours joined until all are of about the length of the longest."""
+        begin, end = self._within(span)
+        levels = self._levels[begin:end]
+        if not levels or levels[0] == levels[-1]:
+            return self._rows(begin, end)
+        longest = 2 ** levels[0]
+        found: list[list[R]] = []
+        filled = longest
+        for level, row in zip(levels, self._rows(begin, end), strict=True):
+            if filled >= longest:
+                found.append([])
+                filled = 0
+            found[-1].append(row)
+            filled += 2**level
+        return [self.joined(rows) for rows in found]
+
+    def over(self, span: Span = EVER) -> R | None:
+        """The sums of a span as one row; None where it has no row."""
+        sums = self._sums(span)
+        return sums.row if sums is not None else None
+
+    def counts(self, span: Span = EVER) -> dict[int, int]:
+        """The counts of a span by key."""
+        sums = self._sums(span)
+        return sums.counts if sums is not None else {}
+
+    def joined(self, rows: Sequence[R]) -> R:
+        """Neighbouring rows, at least one of them, as one."""
+        columns = zip(self._how, zip(*rows, strict=True), strict=True)
+        return self._make(join(column) for join, column in columns)
+
+    def _rows(self, begin: int, end: int) -> list[R]:
+        numbers, width, make = self._numbers, self._width, self._make
+        return [make(numbers[at : at + width]) for at in range(begin * width, end * width, width)]
+
+    def _within(self, span: Span) -> tuple[int, int]:
+        """The first row of a span, and the one after its last."""
+        begin = bisect_left(range(len(self)), span.begin_s, key=self._middle_s)
+        return begin, max(begin, bisect_right(range(len(self)), span.end_s, key=self._middle_s))
+
+    def _middle_s(self, row: int) -> float:
+        at = row * self._width
+        return (self._numbers[at] + self._numbers[at + 1]) / 2
+
+    def _sums(self, span: Span) -> _Sums | None:
+        begin, end = self._within(span)
+        if begin == end:
+            return None
+        held = self._held.pop(begin, None)
+        if held is None or held.until > end:
+            held = _Sums(begin, None, {})
+        if held.until < end:
+            rows = self._rows(held.until, end)
+            if held.row is not None:
+                rows.insert(0, held.row)
+            held = _Sums(end, self.joined(rows), _added(held.counts, self._counts[held.until : end]))
+        self._held[begin] = held
+        if len(self._held) > _HELD:
+            del self._held[next(iter(self._held))]
+        return held
+
+    def _join_oldest_of(self, level: int) -> None:
+        """Join the two oldest rows of a level; one that is kept apart from the next rises alone."""
+        at = self._levels.find(level)
+        one, other = self._rows(at, at + 2)
+        self._levels[at] += 1
+        if any(one[0] < t <= other[0] for t in self._apart):
+            return
+        self._numbers[at * self._width : (at + 2) * self._width] = array("d", self.joined((one, other)))
+        self._counts[at : at + 2] = [_packed(_added({}, self._counts[at : at + 2]))]
+        del self._levels[at + 1]
+        whole = ((begin, sums) for begin, sums in self._held.items() if at + 1 not in (begin, sums.until))
+        self._held = {b - (b > at): sums._replace(until=sums.until - (sums.until > at)) for b, sums in whole}
+
+
+def _packed(counts: Mapping[int, int] | None) -> array[int] | None:
+    return array("q", chain.from_iterable(counts.items())) if counts else None
+
+
+def _added(counts: Mapping[int, int], more: Iterable[array[int] | None]) -> dict[int, int]:
+    sums = dict(counts)
+    for packed in more:
+        if packed:
+            for key, count in zip(packed[::2], packed[1::2], strict=True):
+                sums[key] = sums.get(key, 0) + count
+    return sums

@@ -1,0 +1,166 @@
+"""A stretch of a run's steps: sums over one window or more, and how they divide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.records import BETWEEN, SlowStep, Steps
+from tuimon.session.counter_means import SteppingSpan
+from tuimon.session.series import Series, first
+
+#: The parts of a step, as lists of them are ordered.
+STACKED = ("data", "forward", "backward", "optimizer", "other")
+Parts = tuple[float, ...]  # one a STACKED, or one more for the time between
+
+
+class StepStretch(NamedTuple):
+    """The steps that ended in a stretch of a run; a row of a ``Series``."""
+
+    begin_s: float
+    end_s: float
+    first_step: float
+    steps: float  # that the times are of (``Steps.usual``)
+    span_s: float  # of wall time, without what the profiler took
+    total_ns: float
+    data_ns: float
+    forward_ns: float
+    backward_ns: float
+    optimizer_ns: float
+    other_ns: float
+    between_ns: float  # which samples divide among the phases
+    eval_ns: float  # beside the steps
+    waited_ns: float = 0.0  # of ``total_ns``, in which a computing thread waited for a core
+    cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
+    # A loop that waits for its workers goes at their pace, so it waits for data as long as they wait for a core.
+    workers_waited_ns: float = 0.0
+    timed: float = 0.0  # steps that were timed boundary by boundary
+    timed_ns: float = 0.0  # length of these, within 0.5 % where others were not timed
+    eval_count: float = 0.0
+    gc_ns: float = 0.0
+    gc_windows: float = 0.0  # in which collections were measured
+    gc_count: float = 0.0
+    gc_longest_ns: float = 0.0
+    slowest_ns: float = 0.0  # length of the slowest step
+    side_work_ns: float = 0.0  # how much of it was neither data nor a pass
+
+    @property
+    def mean_ms(self) -> float | None:
+        """The mean step; None where none ended."""
+        return self.total_ns / self.steps / 1e6 if self.steps else None
+
+    @property
+    def work_ms(self) -> float | None:
+        """``mean_ms`` less what threads and workers waited for a core: others may come and go there."""
+        left_ns = self.total_ns - self.waited_ns - self.workers_waited_ns
+        return max(0.0, left_ns) / self.steps / 1e6 if self.steps else None
+
+    @property
+    def marked_ms(self) -> Parts | None:
+        """The mean step as markers cut it: STACKED without the time between, and that time."""
+        if not self.steps:
+            return None
+        parts_ns = self.data_ns, self.forward_ns, self.backward_ns, self.optimizer_ns, self.other_ns, self.between_ns
+        return tuple(ns / self.steps / 1e6 for ns in parts_ns)
+
+    @property
+    def worked_ms(self) -> Parts | None:
+        """``marked_ms`` less what was waited for a core, from each part in proportion to its time."""
+        marked_ms, left = self.marked_ms, 1.0
+        if self.total_ns:
+            left = max(0.0, 1.0 - (self.waited_ns + self.workers_waited_ns) / self.total_ns)
+        return tuple(left * ms for ms in marked_ms) if marked_ms is not None else None
+
+    def stacked_ms(self, between_parts: Sequence[float]) -> Parts | None:
+        """The mean step by STACKED; ``between_parts``: how the time that markers cannot split is divided into it."""
+        marked_ms = self.marked_ms
+        if marked_ms is None:
+            return None
+        return tuple(ms + marked_ms[-1] * part for ms, part in zip(marked_ms, between_parts, strict=False))
+
+
+def step_series() -> Series[StepStretch]:
+    """An empty series of the steps of a process."""
+    return Series(StepStretch, how={"first_step": first, "gc_longest_ns": max, "slowest_ns": max, "side_work_ns": max})
+
+
+#: Neighbouring stretches as one.
+joined = step_series().joined
+#: The column of each phase.
+PHASE_COLUMNS = {BETWEEN: "between_ns", **{name: f"{name}_ns" for name in (*STACKED, "eval")}}
+
+
+class OnCores(NamedTuple):
+    """What is known of the threads of a process and its workers in a window, as shares (0..1) of it."""
+
+    waited: float = 0.0  # that its own waited for a core
+    cpu: float = 0.0  # cores that its own used
+    workers_waited: float = 0.0
+
+
+def stretch_of(record: Steps, timed_ns: float, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
+    """A window as a stretch; ``timed_ns``: the length of its timed steps."""
+    phases_ns = dict.fromkeys(PHASE_COLUMNS, 0)
+    for phase in record.phases:
+        if phase.name in phases_ns:
+            phases_ns[phase.name] += phase.total_ns
+    usual, total_ns, slowest = record.usual, record.total_ns, record.slowest
+    return StepStretch(
+        begin_s=record.t - record.window_s,
+        end_s=record.t,
+        first_step=record.first_index,
+        steps=usual,
+        span_s=max(0.0, record.window_s - record.slowed_ns / 1e9),
+        total_ns=total_ns,
+        **{PHASE_COLUMNS[name]: float(ns) for name, ns in phases_ns.items()},
+        waited_ns=on_cores.waited * total_ns,
+        cpu_ns=on_cores.cpu * total_ns,
+        workers_waited_ns=min(phases_ns["data"], on_cores.workers_waited * total_ns),
+        timed=usual if record.timed is None else min(record.timed, usual),
+        timed_ns=timed_ns,
+        eval_count=record.eval_count,
+        gc_ns=record.gc_ns or 0,
+        gc_windows=record.gc_ns is not None,
+        gc_count=record.gc_count,
+        gc_longest_ns=record.gc_longest_ns,
+        slowest_ns=slowest.total_ns if slowest is not None else 0,
+        side_work_ns=_side_work_ns(slowest) if slowest is not None else 0,
+    )
+
+
+def _side_work_ns(step: SlowStep) -> int:
+    return sum(phase.total_ns for phase in step.phases if phase.name == "other")
+
+
+def without_end(stretches: list[StepStretch]) -> list[StepStretch]:
+    """The stretches up to the last step; later ones are left out."""
+    while stretches and not stretches[-1].steps:
+        stretches.pop()
+    return stretches
+
+
+def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[SteppingSpan]:
+    """The stretches of time in which steps were made, from a moment on; those that follow each other are one.
+
+    A step belongs to the window that it ended in, and may have begun before. Worked example: windows end at 11, 12 and
+    13 s; in the last one a step of 1.8 s ended, in the others none. The steps took the time from 11.2 to 13 s.
+    """
+    found: list[SteppingSpan] = []
+    stretches = [each for each in stretches if each.end_s > each.begin_s and each.steps and each.total_ns]
+    for stretch in stretches:
+        slowed_s = max(0.0, stretch.end_s - stretch.begin_s - stretch.span_s)
+        taken_s = (stretch.total_ns + stretch.eval_ns) / 1e9 + slowed_s
+        from_s = max(begin_s, min(stretch.begin_s, stretch.end_s - taken_s))
+        from_s = max(from_s, found[-1].end_s) if found else from_s
+        until_s = stretch.end_s
+        if stretch is stretches[-1]:  # what follows its last step need not be one
+            until_s = min(until_s, from_s + taken_s)
+        if until_s <= from_s:
+            continue
+        step_s = stretch.total_ns / stretch.steps / 1e9
+        is_whole = until_s - from_s <= taken_s + step_s  # what is left is of the step that follows
+        ratio = min(1.0, stretch.total_ns / 1e9 / (taken_s if is_whole else until_s - from_s))
+        if found and found[-1].end_s == from_s and found[-1].steps_ratio == ratio:
+            from_s = found.pop().begin_s
+        found.append(SteppingSpan(from_s, until_s, ratio))
+    return found
