@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from importlib import import_module
 from tuimon.cli.quick_start import without_collections
 from tuimon.cli.streams import replace_closed_streams, write_message
 from tuimon.errors import TuimonError
-from tuimon.stand_ins import without_typing_extensions
 
 #: Each command is ``tuimon.cli.commands.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
 COMMANDS = {
@@ -28,9 +26,6 @@ COMMANDS = {
     "doctor": "what works on this machine, what does not, and how to fix it",
     "completions": "what bash, zsh or fish needs to complete commands and options",
 }
-
-#: Commands that stay beside a training: what they load is theirs alone.
-_LIVE = ("run", "attach")
 
 _HELP = """\
 usage: tuimon COMMAND ...
@@ -79,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
 def _dispatch(argv: Sequence[str]) -> int:
     first = argv[0] if argv else ""
     if first in COMMANDS:
-        with without_collections(), without_typing_extensions() if first in _LIVE else contextlib.nullcontext():
+        with without_collections():
             command = import_module(f"tuimon.cli.commands.{first}")
         code: int = command.main(list(argv[1:]))
         sys.stdout.flush()

@@ -19,7 +19,6 @@ from tuimon.cli.streams import let_go_of_terminal, takes_output
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options
-from tuimon.stand_ins import without_ssl
 
 if TYPE_CHECKING:
     from tuimon.views.headless import HeadlessView
@@ -97,7 +96,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Lea
     """Run the app; the rules and the sources are loaded, and begin, once its first frame is drawn."""
     with contextlib.ExitStack() as loading:
         loading.enter_context(without_collections())
-        with without_ssl(), word_when_slow("tuimon: loading the screen; the disk or the machine is slow ..."):
+        with word_when_slow("tuimon: loading the screen; the disk or the machine is slow ..."):
             from tuimon.views.tui.running import run_app
 
         def begin() -> None:

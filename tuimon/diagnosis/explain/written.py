@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.resources import files
 
 import msgspec
 
@@ -55,8 +56,6 @@ def written(family: str) -> dict[str, Written]:
 
     Raises KeyError where a part is missing, ValueError where a line is none.
     """
-    from importlib.resources import files  # noqa: PLC0415  (milliseconds that the screen's start is spared)
-
     text = (files(__package__) / "pages" / f"{family}.md").read_text(encoding="utf-8")
     return dict(map(_page, _parts(text, "# ")))
 

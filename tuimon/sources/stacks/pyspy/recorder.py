@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from itertools import chain
 
 from msgspec import Struct
@@ -40,8 +41,6 @@ def find() -> str | None:
 
 def _installed() -> Iterator[str]:
     """Its paths in the packages that tuimon can import."""
-    from importlib import metadata  # noqa: PLC0415  (17 ms and 2 MB, seldom needed)
-
     for package in metadata.distributions(name="py-spy"):
         yield str(package.locate_file("bin/py-spy"))  # pip install --target: its RECORD says ../../bin, where it is not
         yield from (str(file.locate()) for file in package.files or () if file.name == "py-spy")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from tuimon.stand_ins import without_hmac
 from tuimon.views.tui.drawing.lines import Line, Span
 
 if TYPE_CHECKING:
@@ -65,8 +64,7 @@ class OutputScreen:
     @property
     def _emulator(self) -> Emulator:
         if self._begun is None:
-            with without_hmac():
-                from tuimon.views.tui.panes.emulator import Emulator  # noqa: PLC0415  (10 ms and 2 MB, before the first frame)
+            from tuimon.views.tui.panes.emulator import Emulator  # noqa: PLC0415  (few look at it before the first frame)
 
             self._begun = Emulator()
         return self._begun
