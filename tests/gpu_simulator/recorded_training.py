@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from math import ceil
 
@@ -77,7 +77,7 @@ class RecordedTraining(Training):
         self.ring.world_size = self.timeline.recording.world_size
         recorded = RecordedStream(self.cpu, self.timeline)
         self.device = RecordedDevice(self.cpu, self.gpus, recorded)
-        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns, points=self.points)
+        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
         self._marks = recorded.marks()
         self._frees = sorted(
             wait.begin_ns - self.timeline.begin_ns for wait in self.timeline.waits if wait.kind == "free"
@@ -94,18 +94,9 @@ class RecordedTraining(Training):
         frees = periods * len(self._frees) + bisect_right(self._frees, rest_ns)
         self.device.allocator = (3 << 30, 5 << 30, 0, 0, frees, _PINNED_BYTES * self.timeline.recording.pinned)
 
-    def _pass_points(self, reached: Callable[[], None], end_ns: int) -> None:
-        """Come to the places inside the backward pass that ends then."""
-        begin_ns = self.cpu.now_ns
-        for number in range(1, self.points.count + 1):
-            self.cpu.wait_until(begin_ns + (end_ns - begin_ns) * number // (self.points.count + 1))
-            reached()
-
     def _next_mark(self) -> None:
         self._count_frees()
         mark = next(self._marks)
-        if self.points.reached is not None:
-            self._pass_points(self.points.reached, mark.time_ns)
         self.cpu.wait_until(mark.time_ns)
         if mark.kind in _UNTIMED:
             self.emit(mark.kind, mark.value)

@@ -41,14 +41,6 @@ def test_gpu_time_of_each_phase_is_the_truth_and_its_idle_time_within_its_bounds
         assert found.idle - OF_STEP <= idle <= found.idle + found.maybe_idle + OF_STEP, name
 
 
-@SLOW
-def test_events_inside_backward_show_that_it_is_busy_there(ends):
-    """Its launches are hardly ahead at its beginning, and far ahead soon after."""
-    told = shares(simulated("sync_item")[1])
-    assert told.of("backward").span > 0.5
-    assert told.of("backward").maybe_idle == 0
-
-
 @QUICK
 def test_what_is_certain_of_idle_time_is_all_of_it_where_the_gpu_starves_and_nothing_where_it_never_waits(ends):
     training, records = simulated("data_starved")

@@ -51,21 +51,6 @@ class SimulatedRing:
         return iter(())
 
 
-class SimulatedPoints:
-    """Places inside a backward pass, as ``GradientPoints`` gives them."""
-
-    def __init__(self) -> None:
-        self.reached: Callable[[], None] | None = None  # while armed
-        self.count = 0
-
-    def arm(self, reached: Callable[[], None], count: int) -> bool:
-        self.reached, self.count = reached, count
-        return True
-
-    def disarm(self) -> None:
-        self.reached = None
-
-
 class Boundary(NamedTuple):
     """The truth of one boundary: when the CPU came to it, when the GPU did."""
 
@@ -114,8 +99,7 @@ class Training:
         self.gpus = [Gpu(self.cpu, n, drift_ppm * (-1) ** n, epoch_ns=(77 + n) * SECOND) for n in range(gpus)]
         self.device = SimulatedDevice(self.cpu, self.gpus)
         self.ring = SimulatedRing(pid, world_size)
-        self.points = SimulatedPoints()
-        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns, points=self.points)
+        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
         self.follower = RingFollower(self.ring, 1.0, self.cpu.now_ns)  # type: ignore[arg-type]  # as far as it asks
         self.interrupted_ns: Callable[[], float] = lambda: 0.0  # between a marker and its event
         self.truth = Truth()
@@ -136,12 +120,7 @@ class Training:
 
     def kernels(self, count: int, gpu_ns: int, cpu_ns: int = 6 * US) -> None:
         """Launch like kernels one after the other."""
-        stream, between = self.stream, count // (self.points.count + 1) + 1
-        while self.points.reached is not None and count >= between:
-            stream.launch(gpu_ns, cpu_ns, between)
-            self.points.reached()
-            count -= between
-        stream.launch(gpu_ns, cpu_ns, count)
+        self.stream.launch(gpu_ns, cpu_ns, count)
 
     def fetch(self, wait_ns: float, spread: float = 0.0, iterator: int = 1, label: str = "forward") -> None:
         """A batch from a DataLoader; what follows is ``label``."""

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Callable, Optional
 
-from .gpu_clock import cuda, points
+from .gpu_clock import cuda
 from .gpu_clock.clock import GpuClock
 from .outside import raised_by_us, shielded_at_fork
 from .process import facts, loop_stacks, optimizer_facts, plan, precision, starter, yama
@@ -233,7 +233,6 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
         return
     if optimizer is not None:
         _optimizer_marked = True  # its step is in the ring
-        points.see_optimizer(optimizer)
         precision.read_dtypes(optimizer)
     else:
         mark_optimizer()
@@ -266,7 +265,7 @@ def _start_clock() -> None:
     global clock
     try:
         device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
-        clock = GpuClock(device, _emit_current, pause=_pause_clock, points=points.GradientPoints())
+        clock = GpuClock(device, _emit_current, pause=_pause_clock)
     except raised_by_us(Exception):  # a torch with other names for what the clock needs
         clock = None
 

@@ -93,22 +93,6 @@ class FakeGpu:
         return self.figures
 
 
-class FakePoints:
-    """Places inside a backward pass that a test comes to."""
-
-    def __init__(self):
-        self.reached = None
-        self.armed = 0
-
-    def arm(self, reached, count):
-        self.reached = reached
-        self.armed += 1
-        return True
-
-    def disarm(self):
-        self.reached = None
-
-
 class Marked(NamedTuple):
     time_ns: int
     kind: int
@@ -119,11 +103,11 @@ class Marked(NamedTuple):
 class FakeLoop:
     """A training loop beside a FakeGpu; ``marked`` is what went into the ring."""
 
-    def __init__(self, gpu, step_ns=100_000_000, points=None):
+    def __init__(self, gpu, step_ns=100_000_000):
         self.gpu = gpu
         self.step_ns = step_ns
         self.marked = []
-        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns, points=points)
+        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns)
 
     def emit(self, kind, value, flag):
         self.marked.append(Marked(self.gpu.now_ns, kind, flag, value))

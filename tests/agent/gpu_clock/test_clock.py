@@ -4,14 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.agent.gpu_clock.fake_gpu import MS, STEP, FakeGpu, FakeLoop, FakePoints, FakeStream
+from tests.agent.gpu_clock.fake_gpu import MS, STEP, FakeGpu, FakeLoop, FakeStream
 from tuimon.agent.gpu_clock import clock, steps
 from tuimon.agent.gpu_clock.clock import BURST_STEPS
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
     FETCH_END,
-    GPU_POINT,
     MEMORY_PEAK,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
@@ -227,79 +226,3 @@ def test_a_batch_begins_everything_anew(loop, unlimited):
     loop.steps(3)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     assert loop.steps(3) == [len(STEP)] * 3
-
-
-def timed_loop(step_ns=100 * MS):
-    """A loop with points, its next backward pass to be timed."""
-    gpu, points = FakeGpu(), FakePoints()
-    loop = FakeLoop(gpu, step_ns, points)
-    loop.steps(3)
-    points.armed = 0
-    return gpu, points, loop
-
-
-def test_a_timed_backward_pass_has_events_inside():
-    gpu, points, loop = timed_loop()
-    loop.boundary(FETCH_END)
-    assert points.reached is None
-    assert loop.boundary(BACKWARD_BEGIN)
-    before = len(loop.marked)
-    points.reached()
-    gpu.now_ns += MS
-    points.reached()
-    numbers = [m.flag for m in loop.marked[before:] if m.kind == GPU_POINT]
-    assert loop.boundary(BACKWARD_END) == numbers[-1] + 1 == numbers[0] + 2
-    assert points.reached is None
-    loop.steps(3)
-    assert set(numbers) <= loop.times().keys()
-
-
-def test_points_on_another_stream_or_in_a_capture_are_passed_over():
-    gpu, points, loop = timed_loop()
-    loop.boundary(FETCH_END)
-    loop.boundary(BACKWARD_BEGIN)
-    gpu.current = FakeStream(0, 5)
-    points.reached()
-    gpu.current, gpu.in_capture = FakeStream(0, 0), True
-    points.reached()
-    gpu.in_capture = False
-    assert not [m for m in loop.marked if m.kind == GPU_POINT]
-    assert loop.boundary(BACKWARD_END)  # and the step is timed on
-
-
-def test_short_steps_have_no_points():
-    _, points, loop = timed_loop(step_ns=2 * MS)
-    loop.steps(2000)
-    assert points.armed == 0
-    assert loop.times()
-
-
-def test_nested_backward_passes_leave_the_points_to_the_outer_one():
-    _, points, loop = timed_loop()
-    loop.boundary(FETCH_END)
-    loop.boundary(BACKWARD_BEGIN)
-    loop.boundary(BACKWARD_BEGIN)
-    loop.boundary(BACKWARD_END)
-    assert (points.armed, points.reached is None) == (1, False)
-    loop.boundary(BACKWARD_END)
-    assert points.reached is None
-
-
-def test_a_backward_pass_that_never_ends_loses_its_points_at_the_next_boundary():
-    _, points, loop = timed_loop()
-    loop.boundary(FETCH_END)
-    loop.boundary(BACKWARD_BEGIN)
-    loop.boundary(FETCH_END)
-    assert points.reached is None
-
-
-def test_a_clock_that_closes_disarms_its_points():
-    _, points, loop = timed_loop()
-    loop.boundary(FETCH_END)
-    loop.boundary(BACKWARD_BEGIN)
-    reached = points.reached
-    loop.clock.close()
-    assert points.reached is None
-    before = len(loop.marked)
-    reached()
-    assert len(loop.marked) == before

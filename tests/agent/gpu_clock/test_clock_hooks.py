@@ -8,7 +8,7 @@ from tests.agent.gpu_clock.fake_gpu import FakeGpu
 from tests.agent.programs import environment, printed_json
 from tests.warm_torch import warm_python
 from tuimon.agent import install
-from tuimon.agent.gpu_clock import budget, clock, points
+from tuimon.agent.gpu_clock import budget
 from tuimon.agent.gpu_clock import cuda as cuda_events
 from tuimon.agent.gpu_clock.clock import GpuClock
 from tuimon.agent.importlib_bootstrap import hooks
@@ -17,7 +17,6 @@ from tuimon.agent.ring.layout import (
     BACKWARD_END,
     FETCH_END,
     FIRST_EVENT,
-    GPU_POINT,
     GPU_TIME,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
@@ -56,33 +55,6 @@ def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     assert len(numbers) - first >= 4 * 5
     done = flags(timed, GPU_TIME)
     assert done == sorted(done) and set(done) <= set(numbers)
-
-
-def test_timed_backward_passes_have_events_inside(hooked, recorded, monkeypatch):
-    monkeypatch.setattr(budget.Budget, "is_paid", True)
-    monkeypatch.setattr(clock, "POINTS_STEP_NS", 0)
-    gpu, inside = FakeGpu(cost_ns=1000), points.GradientPoints()
-    monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked._emit_current, lambda: gpu.now_ns, points=inside))
-    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(6)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    points.see_optimizer(optimizer)
-    for batch in loader(6):
-        model(batch.expand(2, 4)).sum().backward()
-        optimizer.step()
-    kinds = [kind for kind, _, flag in recorded if kind == GPU_POINT or (flag >= FIRST_EVENT and kind < GPU_TIME)]
-    inside_one = [BACKWARD_BEGIN, *[GPU_POINT] * points.FEWEST, BACKWARD_END]
-    assert any(kinds[at : at + len(inside_one)] == inside_one for at in range(len(kinds)))
-    assert all(parameter._post_accumulate_grad_hooks is None for parameter in model.parameters())
-
-
-def test_the_optimizer_is_seen_with_the_facts(hooked, weight, monkeypatch):
-    monkeypatch.setattr(points, "_optimizer", None)
-    monkeypatch.setattr(hooked, "facts_due", True)
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    for _ in range(2):
-        (weight * 2).sum().backward()
-        optimizer.step()
-    assert points._optimizer() is optimizer
 
 
 def test_only_batches_get_numbers(timed, weight):

@@ -57,8 +57,6 @@ class Play:
         if name == "stop":
             self._feed(time, layout.FETCH_END, 1, value)
             return None
-        if name == "point(":
-            return self._point(time, ahead, sign)
         kind = _KINDS[name]
         if kind == layout.FETCH_BEGIN or sign == "-":
             self._feed(time, kind, 0, value)
@@ -71,13 +69,6 @@ class Play:
         event = SeenEvent(kind, time, time + int(ahead or 0), time, time + FAR, sign == "*")
         event.lead = LeadEstimate((0 if sign == "*" else lead) / 1000, 0.0, sign == "*")
         return self.number, event
-
-    def _point(self, time, ahead, sign):
-        self.number += 1
-        self.finder.add_point(time, self.number)
-        event = SeenEvent(layout.GPU_POINT, time, time + int(ahead), time, time + FAR, sign == "*")
-        event.lead = LeadEstimate(int(ahead) / 1000, 0.0, sign == "*")
-        return None if sign == "?" else (self.number, event)
 
 
 def spans(step):
@@ -123,33 +114,6 @@ def test_any_other_stretch_at_whose_end_the_gpu_waits_is_paced(end, name):
 def test_a_lead_at_the_end_of_a_phase_does_not_show_that_the_gpu_was_busy_at_its_beginning(script, at_most):
     (step,) = Play()(script)
     assert tuple(sum(spans(step)[name][1:]) for name in ("forward", "backward", "optimizer")) == at_most
-
-
-@pytest.mark.parametrize(
-    ("points", "at_most"),
-    [
-        ("", 35),
-        ("point(=40+15", 20),  # 25..40 and 55..60
-        ("point(=30+30", 5),  # 25..30 without anything known, from 30 on always ahead
-        ("point(=26+20 point(=30+40 point(=50+35", 1),
-        ("point(=26+20 point(=30+30?", 15),
-        ("point(=26+20 point(=50+10* point(=55+30", 15),
-    ],
-)
-def test_places_inside_a_backward_pass_show_that_the_gpu_was_busy_before_them(points, at_most):
-    script = f"fetch)=0+0 bwd(=20+5 {points} bwd)=60+55 opt(=65+60 opt)=70+60 fetch)=75+60"
-    (step,) = Play()(script)
-    span, idle, maybe_idle = spans(step)["backward"]
-    assert (span, idle, maybe_idle) == (90, 0, at_most)
-
-
-def test_places_of_other_steps_do_not_count():
-    first, second = Play()(
-        "fetch)=0+0 bwd(=20+5 point(=30+30 bwd)=60+55 opt(=65+60 opt)=70+60 fetch)=75+60"
-        " bwd(=150+5 bwd)=190+55 opt(=200+60 opt)=210+60 fetch)=220+60"
-    )
-    assert (spans(first)["backward"][2], spans(second)["backward"][2]) == (5, 35)
-    assert second.points == []
 
 
 def test_a_lead_that_is_not_known_well_leaves_the_bound_loose():

@@ -24,8 +24,6 @@ from typing import Any, Callable, List, Optional
 
 from ..outside import raised_by_us
 from ..ring.layout import (
-    BACKWARD_BEGIN,
-    GPU_POINT,
     MEMORY_ALLOCATED,
     MEMORY_FREES,
     MEMORY_OOMS,
@@ -38,7 +36,6 @@ from ..ring.layout import (
 from ..turn import Turn
 from .budget import Budget
 from .events import Emit, EventChain
-from .points import points_for
 from .steps import NESTED, STEP_BEGINS, StepFollower
 
 #: How many steps in a row are timed at least: a loop whose steps alternate is seen whole. Where a step pays for its own
@@ -49,9 +46,6 @@ BURST_STEPS = 8
 BOUNDARY_POLL = 2
 #: The clock does not pause for fewer steps than this.
 SHORTEST_PAUSE_STEPS = 4
-#: Steps with so much time for each backward pass get events inside them as well: in shorter ones these cost more than
-#: they show.
-POINTS_STEP_NS = 5_000_000
 #: How often the allocator's figures are read (by the loop's own time).
 MEMORY_NS = 1_000_000_000
 #: Most that is charged for one boundary, and for one poll. Where the queue of launches is full, recording waits for
@@ -81,8 +75,7 @@ class GpuClock:
     """``event_number`` and then ``record_event`` at every boundary; never raises, never waits for another thread.
 
     ``pause``, where given, is called with a number of backward passes in which the clock needs no boundary: to follow
-    steps that are not timed takes 2 us a boundary where the code is cold. ``points``, where given, calls back at places
-    inside a backward pass (``points.GradientPoints``).
+    steps that are not timed takes 2 us a boundary where the code is cold.
     """
 
     def __init__(
@@ -91,7 +84,6 @@ class GpuClock:
         emit: Emit,
         now_ns: Callable[[], int] = time.monotonic_ns,
         pause: Optional[Callable[[int], None]] = None,
-        points: Any = None,
     ) -> None:
         self.on = True
         self._device = device
@@ -104,12 +96,10 @@ class GpuClock:
         self._left = 0  # steps of this burst that are still to be timed, the current one included
         self._memory_due_ns = 0
         self._pause = pause
-        self._points = points
-        self._armed = False  # there are points in this backward pass
         self._paused_steps = 0  # since the last step that was followed
         self._poll_due = False  # a step has begun
         # Around all that touches the device. Whoever has no turn goes away: it is this very thread, interrupted.
-        self._touching = Turn(self.record_event, self._poll_now, self.record_point)
+        self._touching = Turn(self.record_event, self._poll_now)
 
     def event_number(self, kind: int, key: int = 0) -> int:
         """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
@@ -117,15 +107,11 @@ class GpuClock:
             return 0
         try:
             place = self._steps.place(kind, key) if self._left else self._steps.place_untimed(kind, key)
-            if self._armed and kind != BACKWARD_BEGIN and (place != NESTED or not self._left):
-                self._disarm()
             if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
                 return 0
             number = self._events.next_number()
             if not number:  # all events are pending: no record will follow
                 self._poll_now()
-            elif kind == BACKWARD_BEGIN and self._points is not None:
-                self._maybe_arm()
             return number
         except raised_by_us(Exception):
             self.close()
@@ -149,28 +135,9 @@ class GpuClock:
         finally:
             self._touching.release(turn)
 
-    def record_point(self) -> None:
-        """Record an event inside a backward pass, in the thread that runs it, if that launches into the same stream."""
-        turn = self._touching.take() if self.on and self._left else None
-        if turn is None:
-            return
-        try:
-            begun_ns, stream = self._now_ns(), None if self._device.is_capturing() else self._device.stream()
-            number = self._events.next_number() if stream is not None and stream == self._stream else 0
-            if number:
-                self._emit(GPU_POINT, 0, number)
-                self._put(number, stream, begun_ns)
-            self._budget.spend(min(self._now_ns() - begun_ns, MAX_RECORD_COST_NS))
-        except raised_by_us(Exception):
-            self.close()
-        finally:
-            self._touching.release(turn)
-
     def close(self) -> None:
         """Turn off for good. Events are not freed: the device may have failed, or belong to another process."""
         self.on = False
-        if self._armed:
-            self._disarm()
         self._events.silence()
         _abandoned.append(self._events)
 
@@ -205,19 +172,6 @@ class GpuClock:
         event = self._events.pooled_event()
         self._device.record(event, stream)
         self._events.add_recorded(number, event, stream_idle, begun_ns)
-
-    def _maybe_arm(self) -> None:
-        """Have points in this backward pass, where its part of the step is long enough for them."""
-        part_ns = self._budget.mean_step_ns // max(1, self._steps.backwards)
-        if part_ns < POINTS_STEP_NS:
-            return
-        begun_ns = self._now_ns()
-        self._armed = self._points.arm(self.record_point, points_for(part_ns))
-        self._budget.spend(min(2 * (self._now_ns() - begun_ns), MAX_POLL_COST_NS))
-
-    def _disarm(self) -> None:
-        self._armed = False
-        self._points.disarm()
 
     def _begin_step(self) -> bool:
         """True if the step's first boundary is timed: as the first of this step, or as the end of the one before."""

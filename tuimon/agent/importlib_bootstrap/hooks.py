@@ -12,7 +12,6 @@ from .. import runtime
 from ..control.orders import attend, orders
 from ..gpu_clock.clock import GpuClock
 from ..gpu_clock.cuda import WaitingClock
-from ..gpu_clock.points import GradientPoints
 from ..loading import batches, loader_facts, worker
 from ..loading.batches import due
 from ..outside import raised_by_us
@@ -68,8 +67,6 @@ def hide_from_dynamo() -> None:
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
-        GpuClock.record_point,
-        GradientPoints.on_gradient,
     )
     dynamo.skip_own_functions()
 

@@ -50,7 +50,6 @@ MARK = 14  # value: name id
 WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its loader's facts
 GPU_TIME = 18  # a boundary's event was found done; flag: its number; value: ``pack_gpu_time``
 GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from now on; value: ``pack_gpu_anchor``
-GPU_POINT = 24  # a backward pass has come to a place inside it, in whatever thread; flag: the number of its event
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
 BATCH = 26  # a batch was measured; flag: name id of its loader's facts, value: ``pack_batch``
 TOKENS = 28  # of the batch that the next BATCH measures; flag: as there, value: ``pack_pair``, positions and padding

@@ -6,7 +6,7 @@ each of their boundaries count: in the others a phase would be missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -57,19 +57,6 @@ class TimedBoundary(Struct, eq=False):
         self.event, self.chain = event, chain
 
 
-class TimedPoint(Struct, eq=False):
-    """A place inside a phase that has an event, and the event's time once it is known."""
-
-    time_ns: int  # when the CPU came to it
-    kind: int = layout.GPU_POINT
-    event: SeenEvent | None = None
-    chain: Chain | None = None
-
-    def set_time(self, event: SeenEvent, chain: Chain) -> None:
-        """Its event was seen done."""
-        self.event, self.chain = event, chain
-
-
 class GpuStretch(NamedTuple):
     """GPU time of one phase between two boundaries: see ``records.GpuPhase``."""
 
@@ -83,7 +70,6 @@ class TimedStep(Struct):
     """The boundaries of a step, the first of the next included."""
 
     boundaries: list[TimedBoundary] = field(default_factory=list)
-    points: list[TimedPoint] = field(default_factory=list)  # between them, in their order
 
     @property
     def chain(self) -> Chain | None:
@@ -93,14 +79,10 @@ class TimedStep(Struct):
 
     def stretches(self) -> list[GpuStretch]:
         """The parts of the GPU's time."""
-        chain = self.chain
-        points = [point for point in self.points if point.event is not None and point.chain is chain]
         return [
             stretch
             for (before, after), is_evaluation in zip(pairwise(self.boundaries), self._evaluations(), strict=True)
-            for stretch in _between(
-                before, after, [p for p in points if before.time_ns < p.time_ns < after.time_ns], is_evaluation
-            )
+            for stretch in _between(before, after, is_evaluation)
         ]
 
     def _evaluations(self) -> list[bool]:
@@ -125,7 +107,7 @@ class TimedStepFinder:
 
     def __init__(self) -> None:
         self._given_up = 0
-        self._pending: dict[int, TimedBoundary | TimedPoint] = {}  # by number of its event
+        self._pending: dict[int, TimedBoundary] = {}  # by number of its event
         self._open: TimedStep | None = None
         self._closed: list[TimedStep] = []
         self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
@@ -142,21 +124,14 @@ class TimedStepFinder:
         elif not stretch.nested:
             self.interrupt()
 
-    def add_point(self, time_ns: int, number: int) -> None:
-        """A place inside a phase, in any thread; its event has this number."""
-        if self._open is not None and len(self._open.points) < _BOUNDARIES_LIMIT:
-            point = TimedPoint(time_ns)
-            self._open.points.append(point)
-            self._await(number, point)
-
     def interrupt(self) -> None:
         """Break the sequence: the next marker does not follow the last one."""
         if self._open is not None and len(self._open.boundaries) > 1:
             self._given_up += 1
         self._open = None
 
-    def pop_waiting(self, number: int) -> TimedBoundary | TimedPoint | None:
-        """The boundary or point that waits for the event with this number; once."""
+    def pop_waiting(self, number: int) -> TimedBoundary | None:
+        """The boundary that waits for the event with this number; once."""
         return self._pending.pop(number, None)
 
     def take_steps(self) -> list[TimedStep]:
@@ -193,22 +168,19 @@ class TimedStepFinder:
         if step is None:
             self._open = TimedStep([boundary]) if begins else None
 
-    def _await(self, number: int, waiting: TimedBoundary | TimedPoint) -> None:
+    def _await(self, number: int, waiting: TimedBoundary) -> None:
         self._pending.pop(number, None)  # numbers come again
         self._pending[number] = waiting
         if len(self._pending) > _EVENTS_WAITING:
             del self._pending[next(iter(self._pending))]
 
 
-def _between(
-    before: TimedBoundary, after: TimedBoundary, points: Iterable[TimedPoint], is_evaluation: bool
-) -> Iterator[GpuStretch]:
-    """The work of the GPU from one boundary to the next; ``points`` between them."""
+def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -> Iterator[GpuStretch]:
+    """The work of the GPU from one boundary to the next."""
     if before.event is None or after.event is None:
         return
     span_ns = max(0, after.event.gpu_ns - before.event.gpu_ns)
-    events = [before.event, *(point.event for point in points if point.event is not None), after.event]
-    at_most_ns = min(span_ns, sum(_idle_at_most_ns(*pair) for pair in pairwise(events)))
+    at_most_ns = _idle_at_most_ns(before.event, after.event)
     if is_evaluation:
         yield GpuStretch("eval", span_ns, maybe_idle_ns=at_most_ns)
         return
@@ -220,7 +192,7 @@ def _between(
 
 
 def _idle_at_most_ns(before: SeenEvent, after: SeenEvent) -> int:
-    """How long the GPU may have had nothing to do between two boundaries, or points inside a phase.
+    """How long the GPU may have had nothing to do between two boundaries.
 
     Once the CPU has come to the second, all work before it is launched: from then on the GPU is busy until it gets
     there too. The rest is the time from the GPU's arrival at the first boundary to the CPU's arrival at the second.

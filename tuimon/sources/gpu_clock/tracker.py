@@ -108,8 +108,6 @@ class GpuTracker:
             self._event(time_ns, flag, value)
         elif kind == layout.GPU_ANCHOR:
             self._anchor(value)
-        elif kind == layout.GPU_POINT:
-            self._steps.add_point(time_ns, flag)
         elif kind == layout.TORCH_MEMORY:
             self._add_memory(flag >> 4, flag & 0xF, value)
 
