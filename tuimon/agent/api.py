@@ -27,7 +27,7 @@ class phase:  # reads as a statement: with tuimon.phase("augment"):
     """A named part of the loop, ``with tuimon.phase("augment"):`` or ``@tuimon.phase("augment")``.
 
     Nests, and may be entered again and from several threads. As a decorator: of a generator, the time inside it
-    counts; of a coroutine, the time from its start to its end.
+    counts; a coroutine is not measured.
     """
 
     __slots__ = ("_name",)

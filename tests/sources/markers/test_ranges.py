@@ -97,20 +97,17 @@ def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
     names = {
         1: name("outer", file, "main", 4),
         2: name("in/ner", file, "main", 7),
-        3: name("job", file, "main", 4),
     }
     tracker = RangeTracker(lambda number: names[number])
-    for time_ns, (kind, flag, value) in enumerate(
+    for time_ns, (kind, value) in enumerate(
         [
-            (layout.RANGE_PUSH, 0, 1),
-            (layout.RANGE_PUSH, 0, 2),
-            (layout.RANGE_START, 3, 77),
-            (layout.RANGE_POP, 0, 0),
-            (layout.RANGE_END, 0, 77),
-            (layout.RANGE_POP, 0, 0),
+            (layout.RANGE_PUSH, 1),
+            (layout.RANGE_PUSH, 2),
+            (layout.RANGE_POP, 0),
+            (layout.RANGE_POP, 0),
         ]
     ):
-        tracker.feed_marker(time_ns, kind, flag, value)
+        tracker.feed_marker(time_ns, kind, value)
     tracker.add_stretch(other(0, 9))
-    assert sorted(place.path for place in tracker.take_places()) == ["job", "outer", "outer/in\u2215ner"]
-    assert sorted(total.path for total in tracker.take_sums()) == ["job", "outer", "outer/in\u2215ner"]
+    assert sorted(place.path for place in tracker.take_places()) == ["outer", "outer/in\u2215ner"]
+    assert sorted(total.path for total in tracker.take_sums()) == ["outer", "outer/in\u2215ner"]

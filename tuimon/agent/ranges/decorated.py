@@ -1,4 +1,4 @@
-"""``@tuimon.phase("name")`` on functions of every kind."""
+"""``@tuimon.phase("name")`` on functions and generators."""
 
 from functools import wraps
 from types import CodeType
@@ -15,18 +15,12 @@ _COROUTINE = 0x80
 def decorate(function: Callable[..., Any], name: str) -> Any:
     """The function, with its runs marked as ranges."""
     code = getattr(function, "__code__", None)
-    wrapper = _wrapper(function, name, code)
+    flags = code.co_flags if code is not None else 0
+    if flags & _COROUTINE:  # coroutines of one thread overlap, and ranges nest: it has none
+        return function
+    wrapper = (_generator if flags & _GENERATOR else _function)(function, name, code)
     dynamo.skip(wrapper)
     return wrapper
-
-
-def _wrapper(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
-    flags = code.co_flags if code is not None else 0
-    if flags & _COROUTINE:
-        return _coroutine(function, name, code)
-    if flags & _GENERATOR:
-        return _generator(function, name, code)
-    return _function(function, name, code)
 
 
 def _is_monitored() -> bool:
@@ -43,20 +37,6 @@ def _function(function: Callable[..., Any], name: str, code: Optional[CodeType])
             return function(*args, **kwargs)
         finally:
             range_markers.pop()
-
-    return tuimon_phase
-
-
-def _coroutine(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
-    """A range from start to end, waiting included: coroutines of one thread overlap, they do not nest."""
-
-    @wraps(function)
-    async def tuimon_phase(*args: Any, **kwargs: Any) -> Any:
-        handle = range_markers.start_function(name, code) if _is_monitored() else None
-        try:
-            return await function(*args, **kwargs)
-        finally:
-            range_markers.end(handle)
 
     return tuimon_phase
 

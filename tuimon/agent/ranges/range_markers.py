@@ -1,6 +1,5 @@
 """The markers of user ranges, whether from ``tuimon.phase`` or NVTX. Nothing here raises into user code."""
 
-import itertools
 from _thread import get_ident
 from types import CodeType, FrameType
 from typing import Optional
@@ -9,10 +8,8 @@ from .. import runtime
 from ..pace import pace
 from ..ring.layout import (
     MARK,
-    RANGE_END,
     RANGE_POP,
     RANGE_PUSH,
-    RANGE_START,
     STEP,
     STEP_SAMPLES,
     STEP_SIZE,
@@ -22,12 +19,11 @@ from ..torch_compat import dynamo
 
 #: The most samples or tokens of a step: more is an error of the program's.
 _LARGEST = 1 << 40
-_next_handle = itertools.count(1).__next__
 
 
 def hide_from_dynamo() -> None:
     """Have Dynamo skip the functions below."""
-    dynamo.skip_with_callees(push, push_function, pop, start_function, end, mark, step)
+    dynamo.skip_with_callees(push, push_function, pop, mark, step)
 
 
 def push(name: object, frame: FrameType) -> None:
@@ -43,19 +39,6 @@ def push_function(name: object, code: Optional[CodeType]) -> None:
 def pop(frame: Optional[FrameType] = None) -> None:
     """End the innermost range of this thread; ``frame``: of the call that ends it, None at the end of a block."""
     runtime.emit(RANGE_POP, name_id("", frame) if frame is not None else 0)
-
-
-def start_function(name: object, code: Optional[CodeType]) -> int:
-    """Begin a range that is a whole function, need not nest and may end on any thread; its handle for ``end``."""
-    handle = _next_handle() & 0xFFFFFFFF
-    runtime.emit(RANGE_START, handle, function_name_id(name, code))
-    return handle
-
-
-def end(handle: Optional[int]) -> None:
-    """End the range with this handle, unless that is None."""
-    if handle is not None:
-        runtime.emit(RANGE_END, handle)
 
 
 def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:

@@ -43,8 +43,6 @@ OPTIMIZER_BEGIN = 6  # value: id of the optimizer (or GradScaler); a step that r
 OPTIMIZER_END = 7
 RANGE_PUSH = 8  # value: name id; per-thread nesting
 RANGE_POP = 9  # value: name id of the place, without a name, where a call ended it; 0: the end of a block
-RANGE_START = 10  # value: handle, flag: name id; may end on another thread
-RANGE_END = 11  # value: handle
 STEP = 12  # tuimon.step(): a step ends here
 MARK = 14  # value: name id
 WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its loader's facts
@@ -102,7 +100,7 @@ OF_LOADERS = frozenset((WORKER, BATCH, TOKENS, POSITION))
 #: Kinds of what stands in for boundaries that are only counted.
 GAPS = frozenset((GAP_BEGIN, GAP_PAUSE, GAP_END))
 #: Kinds of user ranges.
-RANGES = frozenset((RANGE_PUSH, RANGE_POP, RANGE_START, RANGE_END))
+RANGES = frozenset((RANGE_PUSH, RANGE_POP))
 
 # Flags of BACKWARD_*, OPTIMIZER_* and FETCH_END: the number of the boundary's CUDA event, or one of these.
 NO_EVENT = 0

@@ -202,7 +202,7 @@ class RingFollower:
             return
         loop = self._loops.of(tid)
         if kind in layout.RANGES:
-            loop.ranges.feed_marker(time_ns, kind, flag, value, counts=not loop.is_slowed)
+            loop.ranges.feed_marker(time_ns, kind, value, counts=not loop.is_slowed)
         elif kind in (layout.PROFILER_ON, layout.PROFILER_OFF):
             loop.feed_profiler(marker)
             self._gpu.interrupt()

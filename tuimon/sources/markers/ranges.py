@@ -37,34 +37,29 @@ class _Sum(Struct):
 
 
 class RangeTracker:
-    """Matches push with pop and start with end; ``take_sums`` gives the sums since the last call."""
+    """Matches push with pop; ``take_sums`` gives the sums since the last call."""
 
     def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
         self._name_of = name_of
         self._places = RangePlaces(name_of, blocks)
         self._stack: list[_Range] = []
         self._depth = 0  # counts pushes beyond the limit too, so that pops match
-        self._started: dict[int, _Range] = {}
         self._awaiting: list[_Range] = []  # ended inside a stretch that has no label yet
         self._sums: dict[str, _Sum] = {}
         self._counts = True
 
-    def feed_marker(self, time_ns: int, kind: int, flag: int, value: int, *, counts: bool = True) -> None:
+    def feed_marker(self, time_ns: int, kind: int, value: int, *, counts: bool = True) -> None:
         """Take a RANGE_* marker; without ``counts`` the range that ends here goes into no sum."""
         self._counts = counts
         if kind == layout.RANGE_PUSH:
             self._push(time_ns, value)
         elif kind == layout.RANGE_POP:
             self._pop(time_ns, value)
-        elif kind == layout.RANGE_START and len(self._started) < _DEPTH_LIMIT:
-            self._started[value] = _Range(self._name(flag), time_ns, flag)
-        elif kind == layout.RANGE_END and (ended := self._started.pop(value, None)) is not None:
-            self._end(ended, time_ns, 0)
 
     @property
     def is_idle(self) -> bool:
         """True if no range is open, or waits for the phase that it ended in."""
-        return not (self._stack or self._awaiting or self._started)
+        return not (self._stack or self._awaiting)
 
     def add_stretch(self, stretch: Stretch) -> None:
         """A stretch of the thread's time has got its phase."""
@@ -73,7 +68,7 @@ class RangeTracker:
         label, start_ns, end_ns = stretch.label, stretch.begin_ns, stretch.end_ns
         if start_ns == end_ns:
             return
-        for open_range in (*self._stack, *self._started.values()):
+        for open_range in self._stack:
             self._share(open_range, label, start_ns, end_ns)
         waiting, self._awaiting = self._awaiting, []
         for ended in waiting:
