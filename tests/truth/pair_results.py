@@ -126,9 +126,13 @@ def get_worker_info(): return worker
     ),
     "launch_bound_0": Given(_MODEL, _WEIGHTS),
     "sync_point_0": Given(f"{_MODEL}\ntotal = 0.0", f"{_WEIGHTS} + [torch.as_tensor(total).float()]"),
-    # the rates of items that are not known overflow
     "sync_point_1": Given(
-        f"{_MODEL}\nloader = [(torch.cat((x, 1e4 + x)), torch.cat((y.abs(), y.abs() - 9))) for x, y in loader]",
+        f"""{_MODEL}
+model = nn.Linear(16, 1)
+nn.init.constant_(model.weight, 0.1)  # exp() of a masked row overflows
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = [(torch.cat((x, 1e4 + x)), torch.cat((y.abs(), y.abs() - 9))) for x, y in loader]
+""",
         _WEIGHTS,
     ),
     "transfer_bound_0": Given(f"{_MODEL}\nphotos = [(x[0], y[0]) for x, y in batches_of(64)]", _WEIGHTS),
