@@ -19,6 +19,7 @@ from steps import LOOPS, Loop
 
 from tuimon.agent import install, runtime
 from tuimon.agent.importlib_bootstrap import hooks
+from tuimon.agent.loading import loader_facts
 from tuimon.agent.pace import LOOK_STEPS, pace
 
 #: Steps of each kind that are measured, and which of them is printed: the least were not interrupted.
@@ -34,7 +35,7 @@ class Fetches:
 
     def __init__(self) -> None:
         self._num_workers = 0
-        self._tuimon_iterator = 1 << 16 | 1
+        loader_facts.numbers[id(self)] = 1 << 16 | 1
 
     def __next__(self) -> None:
         return None

@@ -4,6 +4,7 @@ import pytest
 
 from tests.agent.batches import Batches
 from tests.agent.programs import is_ours
+from tuimon.agent.loading import loader_facts
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -59,7 +60,7 @@ def test_workers_that_are_ended_within_an_epoch(recorded):
     iterator = iter(DataLoader(Batches(4), num_workers=1))
     next(iterator)
     del recorded[:]
-    number = iterator._tuimon_iterator
+    number = loader_facts.numbers[id(iterator)]
     del iterator
     assert [marker[:2] for marker in recorded] == [(ITER_BEGIN, number), (ITER_END, 0)]
 

@@ -147,21 +147,6 @@ def test_the_end_of_a_process_is_no_deletion(ring_directory):
     source.close()
 
 
-def test_a_ring_that_was_deleted_before_the_monitor_came_is_found(ring_directory):
-    writer = write(ring_directory, run="r1")
-    os.unlink(writer.path)
-    clock = Clock()
-    source = MarkerSource(ProcessTable(os.getpid(), None), 1.0, clock)
-    first = list(source.read())  # a window may end meanwhile
-    (said,) = notices(first)
-    assert "was deleted" in said
-    clock.ahead_s = 2
-    assert counted([*first, *source.read()]) == 4
-    assert notices(source.read()) == []
-    writer.unlink()
-    source.close()
-
-
 def test_a_ring_that_is_cut_short_ends_with_a_notice(ring_directory):
     writer = write(ring_directory, run="r1")
     source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)

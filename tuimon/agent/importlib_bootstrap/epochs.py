@@ -44,12 +44,11 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
     """Around an iterator's deletion, which waits for its workers unless the fetch that found its end has done so."""
-    is_finalizing = sys.is_finalizing  # no name of a module is sure to be there then
+    is_finalizing, numbers = sys.is_finalizing, loader_facts.numbers  # no name of a module is sure to be there then
 
     @wraps(original)
     def tuimon_del(self: Any) -> Any:
-        state = self.__dict__
-        number = not is_finalizing() and not state.get("_shutdown", True) and state.get("_tuimon_iterator")
+        number = not is_finalizing() and not self.__dict__.get("_shutdown", True) and numbers.get(id(self))
         marked = bool(number) and runtime.on
         if marked:
             runtime.emit(ITER_BEGIN, number)
@@ -68,5 +67,4 @@ def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _iterator_id(iterator: Any) -> int:
     """The id that this iterator's fetches carry."""
-    number: int = iterator.__dict__.get("_tuimon_iterator") or loader_facts.iterator_id(iterator)
-    return number
+    return loader_facts.numbers.get(id(iterator)) or loader_facts.iterator_id(iterator)

@@ -75,13 +75,13 @@ def hook_fetch(dataloader: Any) -> None:
     """Put markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
     iterator_class = dataloader._BaseDataLoaderIter
     original = iterator_class.__next__
-    state, timed = pace, worker.in_process  # one cell is closer than a global name
+    state, numbers, timed = pace, loader_facts.numbers, worker.in_process  # a cell is closer than a global name
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
         try:
-            number = self._tuimon_iterator
-        except raised_by_us(AttributeError):
+            number = numbers[id(self)]
+        except raised_by_us(KeyError):
             number = loader_facts.iterator_id(self)
         if number == state.usual_iterator and state.stepped:
             state.stepped = False

@@ -5,17 +5,19 @@ is seen; a batch in which that is too much, or a tensor not dense, is not measur
 """
 
 import ctypes
+import gc
 import sys
 import weakref
 from functools import partial
 from time import monotonic_ns
+from types import FrameType, GeneratorType
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import runtime
 from ..outside import raised_by_us
 from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TOKENS, pack_batch, pack_pair
 from ..torch_compat import captures
-from ..torch_compat.unobserved import unobserved
+from ..torch_compat.unobserved import attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
 #: Least time between two rounds: lengths of text differ, so that the tokens of 30 batches are 3 % off, of 300 1 %.
 DUE_NS = 100_000_000
@@ -36,8 +38,10 @@ _IDS = ("input_ids", "token_ids", "tokens")
 _MASK = "attention_mask"
 #: Bytes of a mask in which padding is counted, which takes 0.05 ms.
 _MASK_BYTES = 1 << 17
-#: Modules of samplers whose length may be queried: that of the loader, which the program may query as well.
-_SAMPLERS = ("torch.utils.data.", "accelerate.data_loader")
+#: What the iterators of torch's samplers are: generators (before Python 3.11 through their frames) ...
+_SUSPENDED = (GeneratorType, FrameType)
+#: ... which go through these.
+_OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
 
 #: For each sampler, until it is gone: a reference, and its number of batches. No Python code removes an entry, in which
 #: a signal handler could raise to nobody.
@@ -115,7 +119,7 @@ def _inspect(iterator: Any, number: int, batch: Any) -> None:
             begin_ns = monotonic_ns()
             with unobserved():
                 found = _measure(batch, sys.modules["torch"])
-                tokens = _count_tokens(batch, sys.modules["torch"]) if found is not None else None
+                tokens = _count_tokens(batch) if found is not None else None
             if tokens is not None:
                 runtime.emit(TOKENS, tokens, loader)
             if found is not None:
@@ -138,20 +142,20 @@ def forget() -> None:
 
 
 def _measure(batch: Any, torch: Any) -> Optional[int]:
-    tensors = _tensors(batch, torch.Tensor)
-    if not tensors or any(tensor.layout is not torch.strided for tensor in tensors):
+    tensors = _tensors(batch)
+    if not tensors or not all(has_plain_size(each) and read(each, "layout") is torch.strided for each in tensors):
         return None
-    on_cpu = [tensor for tensor in tensors if tensor.is_cpu]
-    shape = tensors[0].shape
+    on_cpu = [tensor for tensor in tensors if read(tensor, "is_cpu")]
+    shape = read(tensors[0], "shape")
     return pack_batch(
-        sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+        sum(read(tensor, "numel") * read(tensor, "element_size") for tensor in tensors),
         shape[0] if shape else None,
         len(on_cpu) == len(tensors),
         _are_pinned(on_cpu, torch),
     )
 
 
-def _tensors(batch: Any, tensor_class: type) -> Optional[List[Any]]:
+def _tensors(batch: Any) -> Optional[List[Any]]:
     """The tensors in a batch, each once, the outer ones first; None where there is too much. Calls none of its code."""
     tensors: Dict[int, Any] = {}
     level = [batch]
@@ -163,49 +167,43 @@ def _tensors(batch: Any, tensor_class: type) -> Optional[List[Any]]:
         inner: List[Any] = []
         for value in level:
             kind = type(value)
-            if issubclass(kind, tensor_class):
+            if is_tensor(value):
                 tensors[id(value)] = value
             elif issubclass(kind, dict):
                 inner.extend(dict.values(value))
             elif issubclass(kind, (list, tuple)):
                 inner.extend((list if issubclass(kind, list) else tuple).__iter__(value))
             elif kind not in _PLAIN and kind.__module__ != "builtins":
-                inner.extend(_attributes(value))
+                inner.extend(attributes(value).values())
         level = inner
     return list(tensors.values()) if not level and len(tensors) <= _TENSORS_LIMIT else None
 
 
-def _attributes(value: Any) -> List[Any]:
-    """The attributes of an object, such as a dataclass or a mapping that is no dict."""
-    try:
-        return list(object.__getattribute__(value, "__dict__").values())
-    except raised_by_us(AttributeError):  # it has slots, or none
-        return []
-
-
-def _count_tokens(batch: Any, torch: Any) -> Optional[int]:
+def _count_tokens(batch: Any) -> Optional[int]:
     """How many tokens a batch of text has by its shape, and how many of them are padding; None of any other batch."""
     if issubclass(type(batch), (list, tuple)) and batch:
         batch = next((list if issubclass(type(batch), list) else tuple).__iter__(batch))
-    for fields in (batch, *_attributes(batch)):  # such as a BatchEncoding, which holds a dict
+    for fields in (batch, *attributes(batch).values()):  # such as a BatchEncoding, which holds a dict
         if not issubclass(type(fields), dict):
             continue
         for key in _IDS:
             ids = dict.get(fields, key)
-            if isinstance(ids, torch.Tensor) and ids.dim() and not ids.is_floating_point():
-                return pack_pair(ids.numel(), _padding(ids, dict.get(fields, _MASK), torch))
+            if is_tensor(ids) and read(ids, "dim") and not read(ids, "is_floating_point"):
+                return pack_pair(read(ids, "numel"), _padding(ids, dict.get(fields, _MASK)))
     return None
 
 
-def _padding(ids: Any, mask: Any, torch: Any) -> Optional[int]:
+def _padding(ids: Any, mask: Any) -> Optional[int]:
     """How many zeros the mask of these tokens has; None without one of zeros and ones that can be read at once.
 
     Its memory is read, and no function of torch is called that a profiler or a mode of the program would see.
     """
-    if type(mask) is not torch.Tensor or not mask.is_cpu or mask.shape != ids.shape or mask.is_floating_point():
+    if type(mask) is not sys.modules["torch"].Tensor or not mask.is_cpu or mask.shape != read(ids, "shape"):
         return None
     size = mask.numel() * mask.element_size()
-    if not mask.is_contiguous() or size > _MASK_BYTES:
+    if mask.is_floating_point() or not mask.is_contiguous() or size > _MASK_BYTES:
+        return None
+    if mask.untyped_storage().nbytes() < size + mask.storage_offset() * mask.element_size():  # it was freed
         return None
     values = ctypes.string_at(mask.data_ptr(), size)[
         :: mask.element_size()
@@ -215,26 +213,55 @@ def _padding(ids: Any, mask: Any, torch: Any) -> Optional[int]:
 
 def _position(iterator: Any) -> Optional[int]:
     """How many batches an iterator has given, and how many its epoch has; None where it does not count them."""
-    state = iterator.__dict__
+    state = attributes(iterator)
     given = state.get("_num_yielded")
     if type(given) is not int:
         return None
-    return pack_pair(given, None if iterator._dataset_kind else _length(iterator._index_sampler))
+    return pack_pair(given, None if state.get("_dataset_kind") else _length(state))
 
 
-def _length(batch_sampler: Any) -> Optional[int]:
-    """Batches of an epoch, as ``len(loader)`` gives them; None of a sampler of the program's.
+def _length(iterator: Dict[str, Any]) -> Optional[int]:
+    """Batches of an epoch, as ``len(loader)`` would give them; None of a sampler of the program's. Found once a loader.
 
-    Queried once of a loader: a data set may take long to count its items. The samplers asked count them at the start of
-    each epoch themselves.
+    No length is asked for, which may be the program's code: torch's samplers have asked at the start of the epoch.
     """
+    batch_sampler = iterator["_index_sampler"]
     number = id(batch_sampler)
-    if number not in _lengths:
-        sampler = getattr(batch_sampler, "sampler", batch_sampler)
-        if not all(type(each).__module__.startswith(_SAMPLERS) for each in (batch_sampler, sampler)):
-            return None
-        _lengths[number] = (weakref.ref(batch_sampler, partial(_lengths.pop, number)), len(batch_sampler))
-    return _lengths[number][1]
+    if number in _lengths:
+        return _lengths[number][1]
+    state = attributes(batch_sampler)
+    sampler = state.get("sampler", batch_sampler)
+    if not all(type(each).__module__.startswith("torch.utils.data.") for each in (batch_sampler, sampler)):
+        return None
+    length = _indices(sampler, iterator["_sampler_iter"])
+    if length is None:
+        return None
+    if sampler is not batch_sampler:
+        size = state["batch_size"]
+        length = length // size if state["drop_last"] else -(-length // size)
+    _lengths[number] = (weakref.ref(batch_sampler, partial(_lengths.pop, number)), length)
+    return length
+
+
+def _indices(sampler: Any, iterator: Any) -> Optional[int]:
+    """How many indices a sampler of torch's gives in an epoch, from what it holds itself or its iterator goes through.
+
+    ::
+
+        <generator BatchSampler.__iter__>  ->  <generator RandomSampler.__iter__>  ->  <list_iterator>, of all indices
+        <generator BatchSampler.__iter__>  ->  <range_iterator>, of a SequentialSampler
+    """
+    state = attributes(sampler)
+    number = state.get("num_samples", state.get("_num_samples"))
+    if type(number) is int or state.get("replacement"):
+        return number
+    for _ in range(_LEVELS):
+        kind = type(iterator)
+        if kind in _OF_INDICES:
+            return len(iterator.__reduce__()[1][0]) or None  # 0: it is at its end
+        held = gc.get_referents(iterator)
+        iterator = next((each for kind in (*_SUSPENDED, *_OF_INDICES) for each in held if type(each) is kind), None)
+    return None
 
 
 def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
@@ -251,6 +278,7 @@ def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
             return None
         if native._cuda_isCurrentStreamCapturing():
             return None
-        return all(tensor.is_pinned() for tensor in tensors if tensor.numel())
+        with undispatched():
+            return all(read(tensor, "is_pinned") for tensor in tensors if read(tensor, "numel"))
     except raised_by_us(Exception):
         return None

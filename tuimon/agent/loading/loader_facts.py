@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from .. import runtime
 from ..outside import raised_by_us
 from ..ring.layout import LOADER_SHIFT, WORKER
+from ..torch_compat.unobserved import attributes
 from . import batches, worker
 from .dataset import dataset_name
 
@@ -26,20 +27,22 @@ _alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
 #: data set's name. What removes an entry is no Python code, in which a signal handler could raise to nobody.
 _interned: Dict[int, Tuple[Any, int, int, str]] = {}
 _loader_count = 0
-#: References to the iterators that have an id.
+#: The ids in the markers of iterators, by the ids of these, until they are gone; and weak references that clear both.
+numbers: Dict[int, int] = {}
 _numbered_iterators: Dict[int, Any] = {}
 
 
 def iterator_id(iterator: Any) -> int:
-    """The id in this iterator's markers, kept on the iterator because addresses are reused. Never raises."""
+    """The id in this iterator's markers: a new one. Never raises."""
     try:
         number = _next_iterator() % 0xFFFF + 1
         loader = _register(iterator)
         if loader is None:  # no ring yet: try again at the next fetch
             return number
         number |= loader << LOADER_SHIFT
-        _numbered_iterators[id(iterator)] = weakref.ref(iterator, partial(_numbered_iterators.pop, id(iterator)))
-        iterator._tuimon_iterator = number
+        key = id(iterator)
+        _numbered_iterators[key] = [weakref.ref(iterator, partial(t.pop, key)) for t in (numbers, _numbered_iterators)]
+        numbers[key] = number
         batches.arm(loader)
     except raised_by_us(Exception):
         return 0
@@ -47,10 +50,9 @@ def iterator_id(iterator: Any) -> int:
 
 
 def forget() -> None:
-    """Take the ids off the iterators; the next ring will know none of the loaders."""
+    """Begin anew: the next ring will know none of the loaders."""
     global _loader_count
-    for reference in list(_numbered_iterators.values()):
-        getattr(reference(), "__dict__", {}).pop("_tuimon_iterator", None)
+    numbers.clear()
     _numbered_iterators.clear()
     _interned.clear()
     _alike.clear()
@@ -73,7 +75,7 @@ def ready_batches(iterator: Any) -> int:
 
 def _register(iterator: Any) -> Optional[int]:
     """Name id of the facts of this iterator's loader, 0 where they are unknown; None without a ring."""
-    fetcher = iterator.__dict__.get("_dataset_fetcher")
+    fetcher = attributes(iterator).get("_dataset_fetcher")
     writer = runtime.writer()
     if writer is None:
         worker.leave_untimed(fetcher)  # a loader inside a worker's data set
@@ -114,7 +116,7 @@ def _facts(iterator: Any) -> Dict[str, Any]:
         "kind": "iterable" if iterator._dataset_kind else "map",
         "workers": iterator._num_workers,
         "prefetch": getattr(iterator, "_prefetch_factor", None),
-        "batch": getattr(sampler, "__dict__", {}).get("batch_size") if iterator._auto_collation else None,
+        "batch": attributes(sampler).get("batch_size") if iterator._auto_collation else None,
         "pin": bool(iterator._pin_memory),
         "persistent": bool(iterator._persistent_workers),
         "in_order": getattr(iterator, "_in_order", None),  # since torch 2.6

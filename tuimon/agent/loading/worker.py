@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..outside import raised_by_us, shielded_at_fork
 from ..ring.loading_slots import IN_PROCESS, ITEMS, claim
 from ..torch_compat import dynamo, rebinding
+from ..torch_compat.unobserved import attributes
 from . import handover
 from .batch_timer import BatchTimer
 from .dataset import dataset_name
@@ -63,7 +64,7 @@ class _Attribute:
         self._name, self._moment = name, moment
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        plain = getattr(instance, "__dict__", {})
+        plain = attributes(instance)
         if self._name not in plain:
             raise AttributeError(self._name)
         timer = _timers.get(id(instance))

@@ -2,11 +2,11 @@
 
 import sys
 import time
-import traceback
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .. import debug_settings
 from ..outside import raised_by_us
+from ..torch_compat.unobserved import is_slot
 from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
 
@@ -14,6 +14,7 @@ from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
 #: besides as many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
 _ERROR_BYTES = 1500
 _ERROR_FRAMES = 16
+_PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
 
 
 def facts() -> Dict[str, Any]:
@@ -67,7 +68,7 @@ def uncaught() -> Dict[str, Any]:
         return {}
     if step.tb_frame.f_code.co_name not in ("<module>", "_run_module_as_main"):
         return {}
-    text = "".join(traceback.format_exception_only(type(error), error))
+    text = _text(error)
     size = len(text.encode("ascii", "backslashreplace"))  # as in the ring
     if size > _ERROR_BYTES:
         half = len(text) * _ERROR_BYTES // size // 2
@@ -79,6 +80,25 @@ def uncaught() -> Dict[str, Any]:
     numbered = loop_stacks.numbered([frames[number] for number in sorted(kept)], files)
     raised_in = {"files": list(files), "frames": numbered}
     return {"error": text, "raised_ns": time.monotonic_ns(), "raised_in": raised_in}
+
+
+def _text(error: BaseException) -> str:
+    """Its last line of a traceback; without the part that only the program's code could give.
+
+    Python has called that once already, to print it.
+    """
+    kind = type(error)
+    name = (
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else "%s.%s" % (kind.__module__, kind.__qualname__)
+    )
+    words = is_slot(kind, "__str__") and all(map(_is_plain, error.args)) and str(error)
+    return "%s: %s\n" % (name, words) if words else name + "\n"
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
 
 
 def _passed(step: Any) -> Iterator[Tuple[str, int, str]]:

@@ -7,7 +7,8 @@ import weakref
 from typing import Any, Callable, Dict, List, Tuple
 
 from ..outside import raised_by_us
-from ..torch_compat.unobserved import unobserved
+from ..torch_compat import optimizers
+from ..torch_compat.unobserved import has_plain_size, read, unobserved
 
 #: Optimizers that are described: some programs have one for each parameter.
 _OPTIMIZERS_LIMIT = 4
@@ -59,12 +60,16 @@ def _describe(optimizer: Any, described: Dict[str, Any]) -> None:
     kind = type(optimizer)
     described["name"] = str(kind.__name__)[:_NAME_CHARACTERS]
     described["package"] = str(kind.__module__).partition(".")[0][:_NAME_CHARACTERS]
-    groups = optimizer.param_groups
-    if isinstance(groups[0].get("fused"), bool):
+    groups = optimizers.groups(optimizer)
+    if not groups:
+        return
+    if type(groups[0].get("fused")) is bool:
         described["fused"] = groups[0]["fused"]
     described["groups"] = len(groups)
-    if sum(len(group["params"]) for group in groups) > _TENSORS_LIMIT:
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    if len(parameters) > _TENSORS_LIMIT:
         return
-    trained = [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
+    trained = [parameter for parameter in parameters if read(parameter, "requires_grad")]
     described["tensors"] = len(trained)
-    described["elements"] = sum(parameter.numel() for parameter in trained)
+    if all(map(has_plain_size, trained)):
+        described["elements"] = sum(read(parameter, "numel") for parameter in trained)

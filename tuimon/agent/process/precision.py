@@ -7,7 +7,8 @@ import sys
 from typing import Any, Dict, List, Set
 
 from ..outside import raised_by_us
-from ..torch_compat.unobserved import unobserved
+from ..torch_compat.optimizers import groups
+from ..torch_compat.unobserved import attributes, is_tensor, read, unobserved
 from ..variables import variable
 
 #: Most parameters whose type is read.
@@ -35,10 +36,9 @@ _scalers: List[bool] = []  # whether the last one that was seen is enabled
 def read_dtypes(optimizer: Any) -> None:
     """Remember the types of the parameters that an optimizer updates."""
     try:
-        parameters = [
-            parameter for group in optimizer.param_groups for parameter in group["params"][:_PARAMETERS_LIMIT]
-        ]
-        _types[:] = sorted({_name(parameter.dtype) for parameter in parameters[:_PARAMETERS_LIMIT]})
+        parameters = [each for group in groups(optimizer) for each in group["params"][:_PARAMETERS_LIMIT]]
+        with unobserved():
+            _types[:] = sorted({_name(read(each, "dtype")) for each in parameters[:_PARAMETERS_LIMIT]})
     except raised_by_us(Exception):
         return
 
@@ -57,7 +57,7 @@ def read_products(outputs: Any) -> None:
     """
     try:
         with unobserved():
-            nodes = [getattr(output, "grad_fn", None) or getattr(output, "node", None) for output in outputs]
+            nodes = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
         seen: Set[Any] = set()
         for node in nodes:  # it grows
             if node is None or node in seen:
@@ -77,8 +77,9 @@ def read_products(outputs: Any) -> None:
 def note_scaler(scaler: Any) -> None:
     """Remember whether a GradScaler that an optimizer steps through is enabled."""
     try:
-        if isinstance(scaler._enabled, bool):
-            _scalers[:] = [scaler._enabled]
+        enabled = attributes(scaler).get("_enabled")
+        if type(enabled) is bool:
+            _scalers[:] = [enabled]
     except raised_by_us(Exception):
         return
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from .columns import Columns, columns_of, sequences_of
 from .layout import (
@@ -51,13 +51,10 @@ class RingReader:
     #: A hole is skipped at this read: its writer was interrupted between reserving the slot and filling it.
     HOLE_READS = 3
 
-    def __init__(self, path: str, through: Optional[str] = None) -> None:
-        """Open the file, or ``through``, which stands for it when the path names it no more.
-
-        Raises RingError when it is not a ring of this version, OSError when it is not there.
-        """
+    def __init__(self, path: str) -> None:
+        """Open the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
         self.path = path
-        self._bytes = RingBytes(path, through)
+        self._bytes = RingBytes(path)
         magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack(
             self._bytes.read(0, HEADER.size).ljust(HEADER.size, b"\0")
         )

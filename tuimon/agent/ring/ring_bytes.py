@@ -7,7 +7,6 @@ import fcntl
 import os
 import stat
 import struct
-from typing import Optional
 
 from .layout import SLOT_BYTES, SLOTS_OFFSET, U64
 
@@ -19,17 +18,12 @@ class RingError(Exception):
 class RingBytes:
     """An open ring file of this user; it outlives its name."""
 
-    def __init__(self, path: str, through: Optional[str] = None, writable: bool = False) -> None:
-        """``through``: opened in place of ``path``, a descriptor in /proc of a file without a name any more.
-
-        Raises RingError when it cannot be a ring, OSError when it is not there.
-        """
-        # a pipe must not hold us up, and a symbolic link is not ours; those of /proc are the kernel's
-        self.path, self.through = path, through
-        flags = (
-            (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | (0 if through else os.O_NOFOLLOW)
-        )
-        self._handle = os.open(through or path, flags)
+    def __init__(self, path: str, writable: bool = False) -> None:
+        """Raises RingError when it cannot be a ring, OSError when it is not there."""
+        self.path = path
+        # a pipe must not hold us up, and a symbolic link is not ours
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        self._handle = os.open(path, flags)
         try:
             info = os.fstat(self._handle)
             if info.st_uid != os.geteuid():

@@ -1,8 +1,18 @@
-"""True if the program has an optimizer of torch's, before that has made a step."""
+"""The program's optimizers: whether there is one, before that has made a step; the groups of parameters of one."""
 
 import sys
+from typing import Any, Dict, List
 
 from ..outside import raised_by_us
+from .unobserved import attributes
+
+
+def groups(optimizer: Any) -> List[Dict[str, Any]]:
+    """The groups of parameters that an optimizer holds; none where they are of another kind than torch's."""
+    found = attributes(optimizer).get("param_groups")
+    if type(found) is not list or not all(type(each) is dict and type(each.get("params")) is list for each in found):
+        return []
+    return found
 
 
 def any_made() -> bool:

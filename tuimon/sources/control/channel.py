@@ -84,16 +84,14 @@ def open_channel(pid: int) -> Channel:
 class Channel:
     """Gives orders to the agent of one ring."""
 
-    def __init__(
-        self, reader: RingReader, through: str | None = None, clock_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
-        """``through``: a descriptor in /proc of a ring without a name. Raises ControlError."""
+    def __init__(self, reader: RingReader, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """Raises ControlError."""
         self.pid = reader.pid
         self.path = reader.path
         self._ticks = reader.start_ticks
         self._clock_ns = clock_ns
         try:
-            self._bytes = RingBytes(reader.path, through, writable=True)
+            self._bytes = RingBytes(reader.path, writable=True)
         except (OSError, RingError) as error:
             raise NoAgent(f"the ring of process {self.pid} cannot be written: {plain(str(error))}") from error
         if self._bytes.number(layout.CREATED_OFFSET) != reader.created_ns:
@@ -173,7 +171,7 @@ class Channel:
         if not 0 < number <= 0xFFFF:
             return ""
         try:
-            reader = RingReader(self._bytes.path, self._bytes.through)
+            reader = RingReader(self._bytes.path)
         except (OSError, RingError):
             return ""
         try:

@@ -15,7 +15,6 @@ from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import TRACED, side_file
 from tuimon.code_origin import innermost_work, is_user_file
 from tuimon.proc import procfs
-from tuimon.proc.processes import DELETED
 from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Notice, Record, Uncaught
 from tuimon.sources.base import Source
@@ -60,7 +59,6 @@ class MarkerSource(Source):
         self._nameless: set[str] = set()  # followed rings that were deleted
         self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
         self._focus: frozenset[int] = frozenset()
-        self._searched: set[ProcessId] = set()  # for rings that had been deleted before
         self._reads = 0
         self.period_s = _SOON_S
 
@@ -176,25 +174,15 @@ class MarkerSource(Source):
         for path, pid in paths.items():
             if path not in self._followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
-        self._find_deleted_rings()
         return paths.keys()
 
-    def _find_deleted_rings(self) -> None:
-        """Find rings of processes new to us that had lost their names before."""
-        processes = {ProcessId(pid, start) for pid in self._table.pids() if (start := self._table.start_ticks(pid))}
-        for process in processes - self._searched:
-            for ring in _deleted_rings(*process):
-                if ring.path not in self._followers:
-                    self._consider(ring.path, True, ring.through)
-        self._searched = processes
-
-    def _consider(self, path: str, descends: bool, through: str | None = None) -> None:
+    def _consider(self, path: str, descends: bool) -> None:
         """Follow the ring if it belongs to the run: a descendant of the root, or started by the same ``tuimon run``.
 
         A process of the run that has already ended left its ring behind: a short script is read after its end.
         """
         try:
-            reader = RingReader(path, through)
+            reader = RingReader(path)
         except (OSError, RingError) as error:
             if getattr(error, "errno", None) not in procfs.SHORTAGES:
                 self._foreign.add(path)
@@ -247,24 +235,3 @@ def _runs(process: ProcessId) -> bool:
 def _goes_on(reader: RingReader) -> bool:
     """True if it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
     return _runs(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()
-
-
-class _DeletedRing(Struct, frozen=True, gc=False):
-    """The path that a ring had, and what it can be opened through."""
-
-    path: str
-    through: str
-
-
-def _deleted_rings(pid: int, start_ticks: int) -> list[_DeletedRing]:
-    """The process's own deleted rings; none where its descriptors may not be read. About 1 us a descriptor."""
-    folder = f"/proc/{pid}/fd"
-    name = f"{pid}-{start_ticks}.ring{DELETED}"
-    found = []
-    with suppress(OSError):
-        for number in os.listdir(folder):
-            with suppress(OSError):
-                target = os.readlink(f"{folder}/{number}")
-                if os.path.basename(target) == name:
-                    found.append(_DeletedRing(target.removesuffix(DELETED), f"{folder}/{number}"))
-    return found
