@@ -132,6 +132,7 @@ lock: $(BIN)/python
 	$(LOCK) --python-version 3.10 --extra demo --extra test pyproject.toml requirements/dev.in --output-file requirements/dev.lock
 	$(LOCK) --python-version 3.10 --extra demo pyproject.toml requirements/demo.in --output-file requirements/demo.lock
 	$(LOCK) --python-version 3.11 --extra docs pyproject.toml --output-file requirements/docs.lock
+	$(LOCK) --python-version 3.10 pyproject.toml requirements/wild.in --output-file requirements/wild.lock
 
 # An environment of its own: torch comes from the other one, which it finds behind its own packages.
 LOWEST := $(VENV)/lowest
@@ -179,18 +180,13 @@ TRUTH := $(if $(filter wild,$(KIND)),$(VENV)/wild,$(VENV))
 truth: $(if $(filter $(VENV),$(TRUTH)),$(VENV)/.test-installed,$(VENV)/wild/.installed)
 	$(TRUTH)/bin/python -m tests.truth $(KIND) $(ARGS)
 
-# The frameworks have an environment of their own: make test stays small. torch first: they would bring CUDA along.
+# The frameworks have an environment of their own: make test stays small. --no-deps: several need torch, which comes after.
 WILD := $(VENV)/wild
-$(WILD)/.installed: $(VENV)/bin/python pyproject.toml
-	$(PYTHON) -m venv $(WILD)
-	@# an older pip works for hours on which versions of so many packages go together
-	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip $(TORCH)
-	$(WILD)/bin/python -m pip freeze | grep '^torch==' > $(WILD)/constraints.txt
-	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check -c $(WILD)/constraints.txt --editable ".[wild]"
-	@# some of them bring torchvision, built for the index's own torch: beside another one (TORCH=...+cpu.whl) neither it
-	@# nor transformers, which imports it where it is, can be loaded
-	@$(WILD)/bin/python -c 'import torchvision' 2>/dev/null \
-	  || $(WILD)/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision
+$(WILD)/.installed: requirements/wild.lock $(VENV)/bin/python pyproject.toml
+	$(PYTHON) -m venv --clear $(WILD)
+	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/wild.lock
+	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # A folder with prometheus and promtool; without, those on the PATH.
