@@ -13,9 +13,6 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import diagnose_run
 
-#: What the clocks, the ticks, our own recording and the few steps at the ends of a run that are not timed may add to a
-#: bound, as a share of the step. Of 300 steps of very different length two are 0.3 %.
-ERROR = 0.005
 #: A cause of waiting counts from here on.
 _MATTERS = 0.10
 
@@ -32,20 +29,9 @@ class PhaseRow(NamedTuple):
     """One phase; shares of the step."""
 
     name: str
-    span: float
     starved: float
-    held_up: float
-    device_idle: float
-    our_span: float | None
     at_least: float | None  # idle: the compute stream had nothing to do
     at_most: float | None
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether the truth lies between the bounds."""
-        if self.at_least is None or self.at_most is None:
-            return None
-        return self.at_least - ERROR <= self.starved <= self.at_most + ERROR
 
 
 class Verdict(NamedTuple):
@@ -100,8 +86,7 @@ def verdict(name: str, *, counters: bool = True) -> Verdict:
         rows.append(
             PhaseRow(
                 phase,
-                *(truth.share(figure, phase) for figure in ("span", "starved", "held_up", "device_idle")),
-                ours.ms / scale if ours else None,
+                truth.share("starved", phase),
                 ours.idle_ms / scale if ours else None,
                 ours.idle_ms_at_most / scale if ours else None,
             )

