@@ -16,7 +16,8 @@ from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
 from tuimon.agent.ring.reader import RingReader
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset, distributed  # noqa: E402
+from torch.utils.data import sampler as samplers  # noqa: E402
 
 from tests.agent.loop_shapes import gaps_always  # noqa: E402
 
@@ -134,6 +135,8 @@ def tokens(batch):
 
 IDS = torch.ones(2, 4, dtype=torch.int64)
 MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
+FREED = MASK.clone()
+FREED.untyped_storage().resize_(0)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +151,7 @@ MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
         ({"input_ids": IDS, "attention_mask": 2 * MASK}, (8, None)),  # numbers of segments
         ({"input_ids": IDS, "attention_mask": MASK[:, :3]}, (8, None)),
         ({"input_ids": IDS, "attention_mask": MASK.to("meta")}, (8, None)),
+        ({"input_ids": IDS, "attention_mask": FREED}, (8, None)),
         ({"input_ids": torch.zeros(2, 4, 8)}, None),  # embeddings
         ({"pixels": IDS}, None),
         ((IDS, IDS), None),
@@ -181,11 +185,19 @@ class Endless(torch.utils.data.IterableDataset):
         (loader(), 3),
         (loader(num_workers=1), 3),
         (DataLoader(range(10), 4, drop_last=True, shuffle=True), 2),
+        (DataLoader(range(10), 4, drop_last=True), 2),
+        (DataLoader(range(10), 4, shuffle=True), 3),
         (DataLoader(range(10), None), 10),
+        (DataLoader(range(10), None, shuffle=True), 10),
+        (DataLoader(range(10), 4, sampler=samplers.SubsetRandomSampler(range(9))), 3),
+        (DataLoader(range(10), 4, sampler=samplers.WeightedRandomSampler([1.0] * 10, 21)), 6),
+        (DataLoader(range(10), 4, sampler=samplers.RandomSampler(range(10), num_samples=25)), 7),
+        (DataLoader(range(90), 4, sampler=samplers.RandomSampler(range(90), replacement=True)), None),
+        (DataLoader(range(10), 4, sampler=distributed.DistributedSampler(range(10), 2, 0)), 2),
+        (DataLoader(range(10), batch_sampler=[[0, 1], [2], [3]]), None),
         (DataLoader(range(10), 4, sampler=OwnSampler(range(10))), None),
         (DataLoader(Endless(), 4), None),
     ],
-    ids=["plain", "worker", "drop_last", "unbatched", "own sampler", "iterable"],
 )
 def test_the_position_in_the_epoch(hooked, clock, own, length):
     iterator = iter(own)

@@ -10,7 +10,7 @@ import sys
 import weakref
 from functools import partial
 from time import monotonic_ns
-from types import FrameType, GeneratorType
+from types import CellType, FrameType, GeneratorType
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import runtime
@@ -38,10 +38,10 @@ _IDS = ("input_ids", "token_ids", "tokens")
 _MASK = "attention_mask"
 #: Bytes of a mask in which padding is counted, which takes 0.05 ms.
 _MASK_BYTES = 1 << 17
-#: What the iterators of torch's samplers are: generators (before Python 3.11 through their frames) ...
-_SUSPENDED = (GeneratorType, FrameType)
-#: ... which go through these.
+#: The iterators that torch's samplers go through.
 _OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
+#: What holds these: generators, before Python 3.11 by their frames, and variables of comprehensions; first come first.
+_HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
 
 #: For each sampler, until it is gone: a reference, and its number of batches. No Python code removes an entry, in which
 #: a signal handler could raise to nobody.
@@ -258,9 +258,10 @@ def _indices(sampler: Any, iterator: Any) -> Optional[int]:
     for _ in range(_LEVELS):
         kind = type(iterator)
         if kind in _OF_INDICES:
-            return len(iterator.__reduce__()[1][0]) or None  # 0: it is at its end
+            source = iterator.__reduce__()[1][0]  # from Python 3.12 on only what is left of a range
+            return (source.stop if kind is _OF_INDICES[1] else len(source)) or None  # 0: it is at its end
         held = gc.get_referents(iterator)
-        iterator = next((each for kind in (*_SUSPENDED, *_OF_INDICES) for each in held if type(each) is kind), None)
+        iterator = next((each for kind in _HOLDERS for each in held if type(each) is kind), None)
     return None
 
 
