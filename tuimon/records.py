@@ -206,9 +206,9 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     # How many of them were timed boundary by boundary: of these are the lengths below and the slowest. The others were
     # counted, in a fast loop, and their phases are estimated from those that were timed. None: all.
     timed: Count | None = None
-    # How many of them a profiler of ours slowed, or held up (a trace, the memory history), or began before the first
-    # marker (the first step without a DataLoader): they count, and their times are in no other figure than
-    # ``slowed_ns``.
+    # How many of them a profiler of ours slowed or held up (a trace, the memory history), a stop held up (SIGSTOP), or
+    # began before the first marker (the first step without a DataLoader): they count, and their times are in no other
+    # figure than ``slowed_ns``.
     slowed: Count = 0
     slowed_ns: Count = 0
     min_ns: Count | None = None
@@ -225,7 +225,8 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     updates: Count = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
     open_for_s: Amount | None = None  # how long it has been in that phase, or in one that is not known
-    # How much of the window the program was outside its training loop, which it had left: a notebook between its cells.
+    # How much of the window the program was outside its training loop, which it had left (a notebook between its
+    # cells), or stopped by a signal.
     outside_s: Amount | None = None
     first_backward_s: Moment | None = None  # when the first backward of the stream began, in the record that holds it
     first_step_s: Moment | None = None  # when the first step of the stream began, in the record that holds it

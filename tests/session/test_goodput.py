@@ -43,6 +43,19 @@ def parts(*records):
     return found
 
 
+@pytest.mark.trust
+def test_a_stop_is_no_training_and_leaves_the_rate_of_the_steps():
+    """Also where a step is known to have ended only later, as without a DataLoader."""
+    stop = [steps(float(t), {}, count=0, first_index=50, outside_s=1.0, open_for_s=t - 15.0) for t in range(16, 36)]
+    after = [steps(float(t), PHASES, first_index=10 * (t - 31), last_step_s=t - 1.2) for t in range(36, 41)]
+    before = [each for t in range(11, 16) for each in made(t, [(TRAIN, 20)])]
+    found = parts(*before, *stop, *after)
+    assert found.parts["outside"] == pytest.approx(20.0)
+    assert found.parts["training"] == pytest.approx(10.0)
+    session = session_of(header(), process(), *before, *stop, *after)
+    assert session.over("whole").steps(100).per_second == pytest.approx(10.0, rel=0.1)
+
+
 def test_all_of_the_time_before_the_loop_has_a_name():
     found = parts()
     assert found.parts == pytest.approx({"import": 4.0, "set-up": 6.0})

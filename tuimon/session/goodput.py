@@ -13,6 +13,7 @@ from tuimon.session.session import Session
 from tuimon.session.standing.standstills import Past
 from tuimon.session.state import OVER, run_state
 from tuimon.session.steps.steps import StepStats
+from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.windows import Span
 
 Part = Literal[
@@ -89,11 +90,12 @@ def goodput(session: Session) -> Goodput | None:
     if stats is not None and has_begun:
         last_s = max(begin_s, stats.last_step_s or begin_s)
         divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
+        outside_s, evaluated_s = _beside(stats.since_step())
         after: dict[Part, float] = {
             "checkpoint": spent.since_step["checkpoint"],
             "prompt": spent.since_step["prompt"],
-            "evaluation": stats.evaluated_since_step_s,
-            "outside": stats.outside_since_step_s,
+            "evaluation": evaluated_s,
+            "outside": outside_s,
         }
         rest = _tail(session)
         if rest == "after":  # in the loop they are part of a step
@@ -111,15 +113,21 @@ def _launched_by(session: Session, pid: int) -> Spent | None:
 
 def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> dict[Part, float]:
     """The parts of the time from the first step to the last that are no training, those that are sure first."""
+    outside_s, evaluated_s = _beside(stats.in_loop())
     return {
-        "outside": stats.outside_s,
+        "outside": outside_s,
         "hang": sum(_overlap_s(past, loop) for past in session.standstills.past),
         "first batch": stats.first_batch_s,
         "compile": spent.in_loop["compile"],
         "checkpoint": spent.in_loop["checkpoint"],
         "prompt": spent.in_loop["prompt"],
-        "evaluation": stats.evaluated_s or _sampled_evaluation_s(session, stats, loop),
+        "evaluation": evaluated_s or _sampled_evaluation_s(session, stats, loop),
     }
+
+
+def _beside(sums: StepStretch | None) -> tuple[float, float]:
+    """How long it was outside the loop, or stopped, and how long in evaluation, by markers."""
+    return (sums.outside_s, sums.eval_ns / 1e9) if sums is not None else (0.0, 0.0)
 
 
 def _started_s(session: Session, pid: int, start_s: float) -> float:
@@ -142,7 +150,7 @@ def _overlap_s(past: Past, span: Span) -> float:
 def _sampled_evaluation_s(session: Session, stats: StepStats, loop: Span) -> float:
     """Evaluation that only samples show, in a loop without a DataLoader."""
     table = session.over("whole").phases(stats.pid)
-    if table is None or stats.evaluated_since_step_s:
+    if table is None or _beside(stats.since_step())[1]:
         return 0.0
     return next((row.share for row in table.rows if row.name == "eval"), 0.0) * (loop.end_s - loop.begin_s)
 

@@ -13,7 +13,7 @@ _NAMES: dict[Part, str] = {
     "network": "calls over the network",
     "program": "waiting for other programs",
     "prompt": "at a prompt",
-    "outside": "outside the loop",
+    "outside": "outside the loop or stopped",
     "after": "after the last step",
 }
 

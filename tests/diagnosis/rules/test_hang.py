@@ -46,6 +46,14 @@ def test_a_long_step_that_computes_or_is_no_surprise_does_not_hang(more):
     assert "hang" not in {finding.rule for finding in standing(120.0, **more)}
 
 
+@pytest.mark.trust
+def test_a_training_that_has_just_gone_on_after_a_stop_does_not_hang():
+    """Its threads are read before the window of steps that says so."""
+    stopped = steps(129.0, {}, count=0, first_index=90, open_phase="backward", open_for_s=120.0, outside_s=1.0)
+    waiting = threads(129.5, (100, "python", 0.0, "waiting"), cpu_ratio=0.0)
+    assert "hang" not in {finding.rule for finding in standing(119.0, more=[stopped, waiting])}
+
+
 def test_of_other_threads_only_those_are_named_that_the_training_waits_for():
     waits = frames(
         ("train.py", 9, "main", "batch = ready.get()", True),

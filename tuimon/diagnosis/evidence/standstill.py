@@ -25,6 +25,7 @@ from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
 from tuimon.session.standing.helpers import is_at_exit, waits_for_thread, waits_for_work
+from tuimon.session.steps.steps import StepStats
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
@@ -150,7 +151,7 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         is_still=sampled.threads.is_still(tid, begun_s) if sampled is not None else None,
         wait=wait_of(evidence, tid, begun_s, taken, session),
         peers=tuple(peers_of(taken, pid)),
-        is_stopped=main is not None and main.state == "stopped",
+        is_stopped=(main is not None and main.state == "stopped") or _was_stopped(stats),
         main_moves=_main_moves(pid, tid, session),
         rests=_rests(pid, tid, taken),
         place=sampled.threads.place_of(tid) if sampled is not None else None,
@@ -175,6 +176,11 @@ def _training_tid(pid: int, session: Session) -> int:
     """The thread that trains, by the markers."""
     stats = session.step_stats.get(pid)
     return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
+
+
+def _was_stopped(stats: StepStats | None) -> bool:
+    """True if its latest window of steps holds a part of a stop: the threads may have been read later."""
+    return stats is not None and stats.latest is not None and stats.latest.was_stopped
 
 
 def _main_moves(pid: int, tid: int, session: Session) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -35,6 +36,7 @@ class LatestWindow(Struct, frozen=True, gc=False):
     open_for_s: float | None
     tid: int | None  # of the thread that trains, where it is not the main one
     is_outside: bool  # at ``t`` the program had left its loop
+    was_stopped: bool  # by a signal, for a part of the window
 
 
 class StepStats:
@@ -53,8 +55,6 @@ class StepStats:
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.begin_s: float | None = None  # when its loop began, once a step has ended
         self.first_batch_s = 0.0  # that the first step waited for its batch, if its phases are known
-        self.outside_s = self.outside_since_step_s = 0.0  # between steps outside the loop, and after the latest step
-        self.evaluated_s = self.evaluated_since_step_s = 0.0  # by markers, the same
         self._last_step_s = 0.0
         self._loop_end_s = 0.0  # of the latest window with a step or an evaluation
         self._first_backward_s: float | None = None
@@ -79,40 +79,29 @@ class StepStats:
             record.open_for_s,
             record.tid,
             is_outside=bool(record.outside_s) and record.open_for_s is None,
+            was_stopped=bool(record.outside_s) and record.open_for_s is not None,
         )
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
-        self._note_goodput(record)
         for part in _parts(record) if self._first is not None else (record,):
             self._series.append(stretch_of(part, _timed_ns(part), on_cores), self._counts.of(part))
         if record.count:
             self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
         if record.count or record.eval_count:
             self._loop_end_s = max(self._loop_end_s, self._last_step_s if record.count else record.t)
-        if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
-            self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
+        slowest = record.slowest
+        if slowest is not None and slowest.index < _FIRST_STEPS:
+            self.first_slow_ms = max(self.first_slow_ms or 0.0, slowest.total_ns / 1e6)
+            if slowest.index == 0:
+                self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
         if self._first is None and record.count:
             self._first, self._first_count = stretch_of(record, _timed_ns(record)), record.count
             self.first_step_s = record.t
             self._series.keep_apart(self._first.begin_s)
             self._series.keep_apart(self._first.end_s)
-
-    def _note_goodput(self, record: Steps) -> None:
-        """Note the first batch, evaluation and the time outside the loop; a later step shows that this is not over."""
-        slowest = record.slowest
-        if slowest is not None and slowest.index == 0:
-            self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
-        if self._first is not None:
-            self.outside_since_step_s += record.outside_s or 0.0
-        if self._first is not None or record.count:
-            self.evaluated_since_step_s += sum(phase.total_ns for phase in record.phases if phase.name == "eval") / 1e9
-        if record.count and record.last_step_s is None:
-            self.outside_s += self.outside_since_step_s
-            self.evaluated_s += self.evaluated_since_step_s
-            self.outside_since_step_s = self.evaluated_since_step_s = 0.0
 
     def _note_begin(self, record: Steps) -> float:
         """When the loop began, by the windows up to the first with a step; before that window, its end.
@@ -203,6 +192,14 @@ class StepStats:
         """Sums over every step since the marker stream began, warm-up and winding down too: they never fall."""
         return self._totals(Span(self._first.begin_s)) if self._first is not None else Totals()
 
+    def in_loop(self) -> StepStretch | None:
+        """The sums from the first window with a step to the end of the last step; None before that."""
+        return self._series.over(Span(self._first.begin_s, self._last_step_s)) if self._first is not None else None
+
+    def since_step(self) -> StepStretch | None:
+        """The sums of the windows after the last step; None where there is none."""
+        return self._series.over(Span(math.nextafter(self._last_step_s, math.inf)))
+
     def _totals(self, span: Span) -> Totals:
         totals = self._held.get(span)
         if totals is None:
@@ -272,7 +269,7 @@ def _parts(record: Steps) -> Iterator[Steps]:
         yield record
         return
     until_s = max(0.0, record.window_s - max(0.0, record.t - record.last_step_s))
-    collected = {"gc_ns": record.gc_ns and 0, "gc_count": 0, "gc_longest_ns": 0}
+    collected = {"gc_ns": record.gc_ns and 0, "gc_count": 0, "gc_longest_ns": 0, "outside_s": None}
     yield replace(record, t=record.last_step_s, window_s=until_s, **({} if until_s else collected))
     yield replace(
         record,

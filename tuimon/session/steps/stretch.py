@@ -21,7 +21,7 @@ class StepStretch(NamedTuple):
     end_s: float
     first_step: float
     steps: float  # that the times are of (``Steps.usual``)
-    span_s: float  # of wall time, without what the profiler took
+    span_s: float  # of wall time, without steps that a profiler or a stop held up, and without ``outside_s``
     total_ns: float
     data_ns: float
     forward_ns: float
@@ -43,6 +43,7 @@ class StepStretch(NamedTuple):
     gc_longest_ns: float = 0.0
     slowest_ns: float = 0.0  # length of the slowest step
     side_work_ns: float = 0.0  # how much of it was neither data nor a pass
+    outside_s: float = 0.0  # that the program was outside its loop, or stopped
 
     @property
     def mean_ms(self) -> float | None:
@@ -104,13 +105,13 @@ def stretch_of(record: Steps, timed_ns: float, on_cores: OnCores = OnCores()) ->
     for phase in record.phases:
         if phase.name in phases_ns:
             phases_ns[phase.name] += phase.total_ns
-    usual, total_ns, slowest = record.usual, record.total_ns, record.slowest
+    usual, total_ns, slowest, outside_s = record.usual, record.total_ns, record.slowest, record.outside_s or 0.0
     return StepStretch(
         begin_s=record.t - record.window_s,
         end_s=record.t,
         first_step=record.first_index,
         steps=usual,
-        span_s=max(0.0, record.window_s - record.slowed_ns / 1e9),
+        span_s=max(0.0, record.window_s - record.slowed_ns / 1e9 - outside_s),
         total_ns=total_ns,
         **{PHASE_COLUMNS[name]: float(ns) for name, ns in phases_ns.items()},
         waited_ns=on_cores.waited * total_ns,
@@ -125,6 +126,7 @@ def stretch_of(record: Steps, timed_ns: float, on_cores: OnCores = OnCores()) ->
         gc_longest_ns=record.gc_longest_ns,
         slowest_ns=slowest.total_ns if slowest is not None else 0,
         side_work_ns=_side_work_ns(slowest) if slowest is not None else 0,
+        outside_s=outside_s,
     )
 
 

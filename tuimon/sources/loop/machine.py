@@ -17,7 +17,7 @@ from tuimon.sources.loop.steps import StepFinder
 
 
 class Outside:
-    """Adds up the time from each end of a loop, that of a notebook's cell, to the next boundary."""
+    """Adds up the time from each end of a loop, that of a notebook's cell, to the next boundary, and that of stops."""
 
     def __init__(self) -> None:
         self._since_ns: int | None = None
@@ -39,12 +39,17 @@ class Outside:
             self._passed_ns += max(0, time_ns - self._since_ns)
             self._since_ns = None
 
-    def take_ns(self, until_ns: int) -> int:
-        """How long it was, since the last call."""
-        if self._since_ns is not None and until_ns > self._since_ns:
-            self.begin(until_ns)
-        passed_ns, self._passed_ns = self._passed_ns, 0
-        return passed_ns
+    def add(self, duration_ns: int) -> None:
+        """The process was stopped for so long."""
+        self._passed_ns += duration_ns
+
+    def take_ns(self, begin_ns: int, end_ns: int) -> int:
+        """How long it was in a window, the next after that of the last call."""
+        if self._since_ns is not None and end_ns > self._since_ns:
+            self.begin(end_ns)
+        taken_ns = min(self._passed_ns, end_ns - begin_ns)
+        self._passed_ns -= taken_ns
+        return taken_ns
 
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
@@ -185,6 +190,12 @@ class LoopMachine:
         self._last_ns = None
         self.outside.begin(time_ns)
         self.steps.leave_loop()
+
+    def pass_stop(self, duration_ns: int) -> None:
+        """The process was stopped for so long since its last marker: that time is of no phase."""
+        if self._last_ns is not None:
+            self._last_ns += duration_ns
+        self.steps.hold_up()
 
     @property
     def is_evaluating(self) -> bool:

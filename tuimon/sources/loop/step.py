@@ -25,7 +25,7 @@ class Step(Struct):
     fetched: bool = False  # holds a fetch that trained
     whole: bool = True  # False: it was under way when the marker stream began, so how long it took is not known
     timed: bool = True  # False: some of its boundaries were only counted, so its phases are unknown
-    slowed: bool = False  # a profiler of ours slowed it, or held it up
+    slowed: bool = False  # a profiler of ours slowed it, or held it up, or a stop did
     traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
     pauses_ns: tuple[int, ...] = ()  # how long counted steps took that were long ones

@@ -81,6 +81,10 @@ class StepFinder:
     def end_profiler(self) -> None:
         """The profiler is off again; the step under way has waited for it."""
         self.is_profiled = False
+        self.hold_up()
+
+    def hold_up(self) -> None:
+        """The step under way takes longer than it would by itself."""
         self._open.slowed = True
 
     def begin_iter(self, time_ns: int) -> None:

@@ -82,6 +82,10 @@ _BOUNDARIES = layout.BOUNDARIES
 _OF_NO_LOOP = frozenset((layout.GC_PAUSE, layout.COMPILER, _LOST))
 #: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
 _AHEAD_NS = 1_000_000_000
+#: Markers may be dated so long after the beginning of a stop that was not seen itself, or before its end.
+_EDGE_NS = 1_000_000_000
+#: Later than any marker.
+_NEVER = 1 << 63
 #: A fast loop writes its markers every 50 ms. When none has come for this long, its phase is unknown.
 _STALE_NS = 500_000_000
 
@@ -123,6 +127,12 @@ class RingFollower:
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
         self._latest_ns = first_ns
+        self._unread: tuple[int, int] | None = None  # since when until when nobody read the ring
+        self._stop_ns = _NEVER  # a moment in a stop that no marker is known to have followed
+        self._stopped_ns = 0  # how long that was, at least
+        self._unrecorded_ns = 0  # how much of it no record has
+        self._resumed_ns = 0  # the end of the latest stop, or a moment in one that goes on
+        self._is_stopped = False
         self._training = self.pid, False  # id of the thread that trains, and whether it is another than the main one
         self._feed_until(self._begin_ns)
         self._skip_past()
@@ -131,6 +141,31 @@ class RingFollower:
         """True if it is due to be read; ``longest``: its windows are of at most so many intervals from now on."""
         self._ends.longest = longest
         return longest == 1 or self._ends.of(self._begin_ns) <= now_ns or self.reader.is_filling()
+
+    def note_pause(self, since_ns: int, until_ns: int) -> None:
+        """Nobody read the ring meanwhile: if it has no markers of that time, its process was stopped as well."""
+        self._unread = since_ns + _EDGE_NS, until_ns - _EDGE_NS
+
+    def note_process(self, since_ns: int, now_ns: int) -> None:
+        """Note whether its process is stopped, if its loop is silent; ``since_ns``: when that was noted before."""
+        process = procfs.read_process_stat(self.pid) if now_ns - self._latest_ns > _STALE_NS else None
+        was_stopped, self._is_stopped = self._is_stopped, process is not None and process.state in ("T", "t")
+        if self._is_stopped:
+            self._note_stop(since_ns if was_stopped else now_ns, now_ns)
+
+    def _note_stop(self, since_ns: int, until_ns: int) -> None:
+        since_ns = max(since_ns, self._resumed_ns)
+        self._stop_ns = min(self._stop_ns, since_ns)
+        stopped_ns = max(0, until_ns - since_ns)
+        self._stopped_ns += stopped_ns
+        self._unrecorded_ns += stopped_ns
+        self._resumed_ns = max(self._resumed_ns, until_ns)
+
+    def _pass_stop(self) -> None:
+        """The process has gone on after a stop."""
+        self._loops.pass_stop(self._stopped_ns)
+        self._gpu.interrupt()
+        self._stop_ns, self._stopped_ns = _NEVER, 0
 
     def windows(self, now_ns: int) -> Iterator[Record]:
         """The records of all windows that have ended by now."""
@@ -165,6 +200,11 @@ class RingFollower:
         if self.reader.dropped > dropped:
             self._waiting.append(layout.Marker(found.times_ns[0] if count else self._latest_ns, _LOST, 0, 0, 0))
         self._waiting.extend(found)
+        if self._unread is not None:
+            (since_ns, until_ns), self._unread = self._unread, None
+            lost = self.reader.dropped > dropped
+            if not lost and not any(since_ns < time_ns < until_ns for time_ns in found.times_ns):
+                self._note_stop(since_ns, until_ns)
         if self._waiting.heads:
             self._latest_ns = min(self._waiting.times_ns[-1], now_ns)
 
@@ -179,6 +219,8 @@ class RingFollower:
                 at += 1
                 self._damaged += 1
                 continue
+            if times_ns[at] > self._stop_ns:
+                self._pass_stop()
             head = heads[at]
             if kind_of(head) in _BOUNDARIES:
                 self._feed_boundary(loops.of(head >> TID_SHIFT), waiting.marker(at))
@@ -268,6 +310,8 @@ class RingFollower:
         self.trains = self.trains or loop.trains
         self.steps += self._loops.steps
         self._loops.steps = 0
+        loop.machine.outside.add(self._unrecorded_ns)
+        self._unrecorded_ns = 0
         ended = loop.machine.steps.take_ended()
         if ended.begins_anew:
             self.steps = 0
@@ -316,4 +360,7 @@ class RingFollower:
         if loop.machine.outside.is_open:
             return None
         held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0
-        return OpenPhase(None, min(held_ns, now_ns)) if held_ns else loop.machine.open_phase
+        phase = OpenPhase(None, min(held_ns, now_ns)) if held_ns else loop.machine.open_phase
+        if phase is None or self._is_stopped:
+            return phase
+        return phase._replace(since_ns=max(phase.since_ns, self._resumed_ns))

@@ -32,6 +32,8 @@ _FEW = 4
 _LATEST_S = 1.0
 #: Markers a second of a ring that need not be read sooner: an eighth of what it holds.
 _CALM_HZ = layout.SLOT_COUNT / 8
+#: A pause between two reads that is longer than this is one of tuimon itself: somebody has stopped it.
+_PAUSE_NS = 5_000_000_000
 #: Read this long after a window's end: markers of a fast loop wait up to 50 ms, and for the next one, to be written.
 _AFTER_WINDOW_S = 0.1
 
@@ -60,6 +62,7 @@ class MarkerSource(Source):
         self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
         self._focus: frozenset[int] = frozenset()
         self._reads = 0
+        self._read_ns = clock_ns()
         self.period_s = _SOON_S
 
     def read(self) -> Iterable[Record]:
@@ -72,6 +75,7 @@ class MarkerSource(Source):
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
         ended = {path for path, follower in self._followers.items() if not _goes_on(follower.reader)}
+        self._note_stops(self._clock_ns())
         due = self._due(ended)
         failed = [follower.reader for follower in due.values() if follower.reader.is_cut()]
         now_ns = self._clock_ns()
@@ -98,6 +102,14 @@ class MarkerSource(Source):
         for follower in self._followers.values():
             follower.reader.close()
         self._followers.clear()
+
+    def _note_stops(self, now_ns: int) -> None:
+        """Note which processes are stopped, or were together with tuimon."""
+        before_ns, self._read_ns = self._read_ns, now_ns
+        for follower in self._followers.values():
+            if now_ns - before_ns > _PAUSE_NS:
+                follower.note_pause(before_ns, now_ns)
+            follower.note_process(before_ns, now_ns)
 
     def _due(self, ended: Collection[str]) -> dict[str, RingFollower]:
         """The rings to read now, by path: those whose process has ended, and those whose windows end."""

@@ -67,7 +67,7 @@ class StepsRecorder:
         """The record; ``steps``: those in ``ended``; ``dropped``: markers since the record before."""
         lengths = sorted(steps.lengths_ns)
         backwards, updates = loop.take_counts()
-        outside_ns = loop.machine.outside.take_ns(window.end_ns)
+        outside_ns = loop.machine.outside.take_ns(window.begin_ns, window.end_ns)
         last_ns = steps.last_end_ns()
         pauses = self._gc.take_pauses()
         sizes, self._sizes = self._sizes, {}

@@ -144,6 +144,11 @@ class ThreadLoops:
         for loop in self._loops.values():
             loop.lose_markers()
 
+    def pass_stop(self, duration_ns: int) -> None:
+        """The process goes on after it was stopped for so long."""
+        for loop in self._loops.values():
+            loop.machine.pass_stop(duration_ns)
+
     def open_fetches(self) -> Iterator[Marker]:
         """The begin markers of fetches under way."""
         return (begin for loop in self._loops.values() for begin in loop.machine.open_fetches())
