@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.agent.programs import environment, fake_torch, is_ours, printed_json, python
+from tests.agent.programs import as_agents, environment, fake_torch, is_ours, printed_json, python
 from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 from tuimon.agent.watch import ImportWatch
 
@@ -88,7 +88,7 @@ def test_a_failed_import_may_be_tried_again(module, watch):
 
 
 def test_an_error_of_the_callback_stays_with_us(module, watch):
-    watch.when_imported("awaited_module", lambda m: 1 / 0)
+    watch.when_imported("awaited_module", as_agents(lambda m: 1 / 0))
     import awaited_module
 
     assert awaited_module.value == 1

@@ -1,103 +1,117 @@
-"""Tells errors of the agent from exceptions that arrive while its code runs, which are the program's.
+"""Keeps errors of the agent to itself, and lets what arrives from outside while its code runs go on into the program.
 
-A signal handler may raise between any two bytecodes, so also inside a ``try`` of ours. What it raises must reach the
-program, as it would without us. Hence every ``except`` of the agent that keeps an error to itself reads::
+A signal handler may raise between any two bytecodes, so also inside a ``try`` of ours; so may another thread
+(``PyThreadState_SetAsyncExc``) and a trace function. The program must get that, as it would without us. Hence:
 
-    try:
-        ...
-    except raised_by_us(OSError):
-        return
+- hooks that run in every step catch nothing: by construction nothing in them fails;
+- what can fail is called by ``attempt``, and bears being called twice;
+- where that cannot be, such as for an order that is carried out, ``is_programs`` decides by the traceback;
+- where Python only prints what a function raises, the function is ``shielded``.
 
-Where Python only prints what a function raises, it is ``shielded``. Functions that are written in Python may keep an
-error themselves, a handler's as well: those of ``os.path`` that read the file system any OSError (``os.access`` and
-``os.stat`` do not), ``os.environ`` any KeyError (``variables``), imports many (once the program runs, they are
-``undisturbed``).
+Functions that are written in Python may keep an error themselves, a handler's as well: those of ``os.path`` that read
+the file system any OSError (``os.access`` and ``os.stat`` do not), ``os.environ`` any KeyError (``variables``), imports
+many (once the program runs, they are ``undisturbed``).
 """
 
 import os
 import sys
+from _thread import get_ident, get_native_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``
-    from types import CodeType, FrameType, TracebackType
-    from typing import Any, Callable, Generator, List, Optional, Tuple, Type, TypeVar
+    from types import FrameType, TracebackType
+    from typing import Any, Callable, Generator, List, Optional, Tuple
 
-    Error = TypeVar("Error", bound=BaseException)
+#: Instructions after which the interpreter looks for signals and for exceptions of other threads, from 3.11 on; before,
+#: any may be one.
+_POLLING = ("CALL", "PRECALL", "RESUME", "JUMP_BACKWARD")
+#: How often what has failed is called again: of three failures, two at one place are ours, and one is from outside.
+_MORE_CALLS = 2
 
-_CO_VARARGS = 0x04  # as in ``inspect``, which takes milliseconds to import
-#: The exceptions that functions written in C raise without arguments.
-_RAISED_BARE = (StopIteration, StopAsyncIteration, MemoryError, NotImplementedError)
 
+def attempt(function: "Callable[..., Any]", *arguments: "Any") -> "Any":
+    """What a function of ours gives; None where it fails by itself.
 
-def raised_by_us(*kinds: "Type[Error]") -> "Tuple[Type[Error], ...]":
-    """The exceptions for an ``except`` to catch: ``kinds``, but none where the one under way came from outside.
+    A failure of its own comes again when it is called again, at the same place. What arrives from outside does not come
+    again, and goes on::
 
-    Python evaluates this only once an exception has been raised; what is not caught goes on as it was. An exception
-    came from outside if it passed through a signal handler or a trace function, or if another thread set it
-    (``PyThreadState_SetAsyncExc``).
+        attempt(os.unlink, path)    no such file: FileNotFoundError, which only the system raises -> None
+        attempt(read_facts)         TypeError in a function of torch's, and again -> None
+        attempt(read_facts)         TypeError of a signal handler, and then none -> TypeError
     """
-    error = sys.exc_info()[1]
-    return () if error is not None and _is_from_outside(error) else kinds
-
-
-def _is_from_outside(error: BaseException) -> bool:
-    traceback = error.__traceback__
-    if traceback is None:
-        return False
-    handlers: "Optional[List[CodeType]]" = None
-    while traceback.tb_next is not None:
-        interrupted, traceback = traceback.tb_frame, traceback.tb_next
-        frame = traceback.tb_frame
-        if frame.f_code.co_filename.startswith(_FOLDER):
-            continue
-        if handlers is None:
-            handlers = _handler_codes()
-        if frame.f_code in handlers or _has_argument(frame, interrupted):
-            return True
-    return _was_set(error, traceback)
-
-
-def _has_argument(frame: "FrameType", interrupted: "FrameType") -> bool:
-    """True if a call got the frame that it was called from, as handlers and trace functions do from Python itself."""
-    code = frame.f_code
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _CO_VARARGS)
-    variables = frame.f_locals
-    for name in code.co_varnames[:count]:
-        value = variables.get(name)
-        if value is interrupted or (type(value) is tuple and any(each is interrupted for each in value)):
-            return True
-    return False
-
-
-def _handler_codes() -> "List[CodeType]":
-    """The code of the signal handlers that are in place: some delete their arguments first."""
-    from _signal import NSIG, getsignal  # type: ignore[import-not-found]  # typeshed has only ``signal``, which is slow
-
-    codes = [_code_of(getsignal(number)) for number in range(1, NSIG)]
-    return [code for code in codes if code is not None]
-
-
-def _code_of(handler: "Any") -> "Optional[CodeType]":
-    from functools import partial
-    from types import FunctionType, MethodType
-
-    while type(handler) is partial:
-        handler = handler.func
-    if not callable(handler):  # SIG_DFL, SIG_IGN, None
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raised = [] if is_surely_ours(error) else [error]
+    try:
+        for _ in range(_MORE_CALLS if raised else 0):
+            try:
+                function(*arguments)
+            except Exception as error:
+                if is_surely_ours(error):
+                    break
+                places = [_place(each) for each in raised]
+                if _place(error) in places:
+                    del raised[places.index(_place(error))]
+                    break
+                raised.append(error)
+            else:
+                break
+        if raised:
+            raise raised[0]
         return None
-    if type(handler) is MethodType:
-        handler = handler.__func__
-    return getattr(handler if type(handler) is FunctionType else type(handler).__call__, "__code__", None)
+    finally:
+        raised.clear()  # they hold this frame
 
 
-def _was_set(error: BaseException, innermost: "TracebackType") -> bool:
-    """True if another thread set it: Python makes such an exception of its class alone, at no ``raise``."""
-    if error.args or isinstance(error, _RAISED_BARE):
+def is_surely_ours(error: BaseException) -> bool:
+    """True if code of ours raised it, and nothing from outside can look like it.
+
+    An error of the operating system, want of memory or of depth; or one at an instruction at which nothing arrives.
+    """
+    traceback = _innermost(error)
+    if traceback is None or not traceback.tb_frame.f_code.co_filename.startswith(_FOLDER):
         return False
+    if isinstance(error, OSError):
+        return error.errno is not None and not isinstance(error, TimeoutError)
+    return isinstance(error, (MemoryError, RecursionError)) or not _is_polling(traceback)
+
+
+def is_programs(error: BaseException) -> bool:
+    """True if a frame of the program's raised it: neither the agent's, nor torch's or the standard library's."""
+    traceback = _innermost(error)
+    if not isinstance(error, Exception) or traceback is None:
+        return True
+    file = traceback.tb_frame.f_code.co_filename
+    torch = getattr(sys.modules.get("torch"), "__file__", None) or "?"
+    if file.startswith((_FOLDER, torch.rpartition("__init__")[0] or "?", "<frozen ")):
+        return False
+    return "-packages" in file or not file.startswith(os.__file__.rpartition("os.py")[0] or "?")
+
+
+def _innermost(error: BaseException) -> "Optional[TracebackType]":
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _is_polling(traceback: "TracebackType") -> bool:
+    if sys.version_info < (3, 11):
+        return True
     from opcode import opname
 
-    instruction = opname[innermost.tb_frame.f_code.co_code[innermost.tb_lasti]]
-    return instruction not in ("RAISE_VARARGS", "RERAISE")
+    return opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]].startswith(_POLLING)
+
+
+def _place(error: BaseException) -> "List[Any]":
+    """What an exception is, and where it came from below ``attempt``."""
+    place: "List[Any]" = [type(error)]
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+        place.append((traceback.tb_frame.f_code, traceback.tb_lasti))
+    return place
 
 
 def undisturbed(function: "Callable[[], object]") -> None:
@@ -134,9 +148,9 @@ def undisturbed(function: "Callable[[], object]") -> None:
 def shielded(function: "Callable[[Any], object]") -> "Callable[[Any, Any], object]":
     """A callback that calls the function with each of its two arguments, for where Python only prints what is raised.
 
-    Errors of ours end there; an exception from outside is raised afterwards, in what the program does then. A callback
-    that is a function could be interrupted before its ``try`` begins: this is C around a generator, which is inside
-    one when it goes on. ``max`` calls it with each argument, and then compares what it gave.
+    Errors of ours end there; an exception from outside is raised afterwards, in what the program does then in the same
+    thread. A callback that is a function could be interrupted before its ``try`` begins: this is C around a generator,
+    which is inside one when it goes on. ``max`` calls it with each argument, and then compares what it gave.
     """
     from functools import partial
 
@@ -155,17 +169,20 @@ def shielded_at_fork(function: "Callable[[], object]") -> "Callable[[], object]"
 def guarded_calls(function: "Callable[[Any], object]", scheduler: "Any") -> "Generator[Any, Any, None]":
     """Call the function with what is sent. It goes on whatever is raised, until it is closed."""
     raised: "List[BaseException]" = []
+    here: "List[Any]" = []
     while True:
         try:
             while True:
                 try:
                     while raised:
                         error = raised.pop()
-                        if not isinstance(error, Exception) or _is_from_outside(error):
+                        if get_native_id() == os.getpid():
                             _late.append((error, os.getpid()))
+                        else:  # no handler runs in another thread than the main one: another thread has set it
+                            here.append(_setter(type(error)))
                         del error
                     while True:
-                        function((yield scheduler if _late else 0))
+                        attempt(function, (yield here.pop() if here else scheduler if _late else 0))
                 except GeneratorExit:  # not kept: it has a frame with those of its callers, and what those hold
                     return
                 except BaseException as error:
@@ -196,23 +213,36 @@ class _Raiser:
 
 
 def _scheduler() -> "Any":
-    """An object that has a pending call take the truth of a ``_Raiser`` when it is compared.
-
-    All in C: a call of ours would be interrupted by that pending call at once, and not what the program does then.
-    """
+    """An object that has a pending call of the main thread take the truth of a ``_Raiser`` when it is compared."""
     if not _schedulers:
         import ctypes  # torch has imported it
-        from functools import partial
 
         api, raiser = ctypes.pythonapi, ctypes.py_object(_Raiser())
         api.Py_IncRef(raiser)  # a pending call has but its address
         is_true = ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p)
-        schedule = staticmethod(partial(api.Py_AddPendingCall, is_true, raiser))
-        # what it is compared with is passed as well, as one more argument than the function takes
-        compared = {"__gt__": schedule, "__lt__": schedule, "_as_parameter_": 0}
-        _schedulers.append(type("_Scheduler", (), compared)())
+        _schedulers.append(_compared(api.Py_AddPendingCall, is_true, raiser))
     return _schedulers[0]
 
 
+def _setter(kind: "type") -> "Any":
+    """An object that sets an exception of this class in this thread again when it is compared."""
+    import ctypes
+
+    set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    return _compared(set_exception, ctypes.c_ulong(get_ident()), ctypes.py_object(kind))
+
+
+def _compared(function: "Any", *arguments: "Any") -> "Any":
+    """An object that has a function of Python's C API called when it is compared.
+
+    All in C: a call of ours would be interrupted at once by what it has set, and not what the program does then. What
+    it is compared with is passed as well, as one more argument than the function takes.
+    """
+    from functools import partial
+
+    call = staticmethod(partial(function, *arguments))
+    return type("_Compared", (), {"__gt__": call, "__lt__": call, "_as_parameter_": 0})()
+
+
 #: The agent's folder, as its code objects name it.
-_FOLDER = raised_by_us.__code__.co_filename.rpartition("outside.py")[0]
+_FOLDER = attempt.__code__.co_filename.rpartition("outside.py")[0]

@@ -8,7 +8,7 @@ import sys
 from types import CodeType
 from typing import Any, Callable, Collection, Optional
 
-from .outside import raised_by_us
+from .outside import attempt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
         return True
     from .dumped_stacks import dump, place_of
 
-    try:
-        threads = [thread for thread in dump() if not ident or thread.ident == ident]
-    except raised_by_us(ImportError, OSError):
+    threads = attempt(lambda: [thread for thread in dump() if not ident or thread.ident == ident])
+    if threads is None:
         return True
     return any(thread.is_cut or any(wanted(place_of(frame)) for frame in thread.frames) for thread in threads)

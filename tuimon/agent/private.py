@@ -4,7 +4,7 @@ import os
 import stat
 from typing import List, Optional
 
-from .outside import raised_by_us
+from .outside import attempt
 
 #: Owner of files whose owner has no id in this user namespace: the host's root, seen from inside a container.
 _UNMAPPED_UID = 65534
@@ -34,21 +34,22 @@ def make_private(directory: str) -> Optional[str]:
     """Make the folder if it is missing, never its parents; why it may not be used, or None. Raises OSError."""
     try:
         os.mkdir(directory, 0o700)
-    except raised_by_us(FileExistsError):
+    except FileExistsError:
         pass
     return refusal(directory)
 
 
 def _real(directory: str) -> str:
     """The path without symbolic links."""
+    return attempt(_real_by_proc, directory) or os.path.realpath(directory)
+
+
+def _real_by_proc(directory: str) -> str:
+    handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return os.readlink("/proc/self/fd/%d" % handle)
-        finally:
-            os.close(handle)
-    except raised_by_us(OSError):
-        return os.path.realpath(directory)  # without /proc
+        return os.readlink("/proc/self/fd/%d" % handle)
+    finally:
+        os.close(handle)
 
 
 def _parents(path: str) -> List[str]:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda
 from .gpu_clock.clock import GpuClock
-from .outside import raised_by_us, shielded_at_fork
+from .outside import attempt, shielded_at_fork
 from .process import facts, loop_stacks, optimizer_facts, plan, precision, starter, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
@@ -167,7 +167,7 @@ _opening = Turn(open_ring)
 
 
 def _made_ring() -> Optional[RingWriter]:
-    writer = make_ring()
+    writer: Optional[RingWriter] = attempt(make_ring)
     if writer is not None:
         writer.set_meta(facts.facts())
         dynamo.skip_with_callees(writer.emit, writer.flush)
@@ -228,22 +228,23 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
     _boundaries += 1
     if boundary and loop_stacks.is_due(_boundaries, boundary):
         loop_stacks.note(boundary, sys._getframe(1))
-    is_new = optimizer is not None and optimizer_facts.note(optimizer)
+    is_new = optimizer is not None and attempt(optimizer_facts.note, optimizer)
     if _boundaries & (_boundaries - 1) and not is_new:  # 1, 2, 4, ... 64
         return
     if optimizer is not None:
         _optimizer_marked = True  # its step is in the ring
-        precision.read_dtypes(optimizer)
+        attempt(precision.read_dtypes, optimizer)
     else:
         mark_optimizer()
-    precision.read_products(outputs)
+    attempt(precision.read_products, outputs)
+    facts_due = attempt(_publish, _writer) is not None and _boundaries < _FACTS_BOUNDARIES
+
+
+def _publish(writer: RingWriter) -> bool:
     late = facts.late_facts()
-    facts_due = _boundaries < _FACTS_BOUNDARIES
     if late:
-        try:
-            _writer.set_meta({**facts.facts(), **late})
-        except raised_by_us(Exception):
-            facts_due = False
+        writer.set_meta({**facts.facts(), **late})
+    return True
 
 
 def consider_optimizer(optimizer: Any) -> None:
@@ -263,11 +264,12 @@ def publish_facts_anew() -> None:
 def _start_clock() -> None:
     """Start the GPU clock, once the program has initialised CUDA."""
     global clock
-    try:
-        device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
-        clock = GpuClock(device, _emit_current, pause=_pause_clock)
-    except raised_by_us(Exception):  # a torch with other names for what the clock needs
-        clock = None
+    clock = attempt(_made_clock)  # None with a torch that has other names for what the clock needs
+
+
+def _made_clock() -> GpuClock:
+    device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
+    return GpuClock(device, _emit_current, pause=_pause_clock)
 
 
 def _pause_clock(backwards: int) -> None:
@@ -310,12 +312,9 @@ def _after_fork() -> None:
 
 def write_waiting() -> None:
     """Write what waits: what passed in a gap, and held markers."""
-    try:
-        if _writer is not None and _writer.pid == os.getpid():
-            end_gap()
-            _writer.flush()
-    except raised_by_us(Exception):
-        return
+    if _writer is not None and _writer.pid == os.getpid():
+        end_gap()
+        _writer.flush()
 
 
 def _at_exit() -> None:
@@ -323,12 +322,9 @@ def _at_exit() -> None:
         return
     end_orders()
     write_waiting()
-    try:
-        error = facts.uncaught()
-        if error:
-            _writer.add_meta(error)
-    except raised_by_us(Exception):  # an error whose text cannot be made
-        pass
+    error = attempt(facts.uncaught)  # None if its text cannot be made
+    if error:
+        attempt(_writer.add_meta, error)
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     is_young = time.monotonic_ns() - _made_ns <= YOUNG_S * 1e9
     if not (variable("TUIMON_RUN") and is_young) or starter.has_ended():

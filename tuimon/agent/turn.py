@@ -5,7 +5,7 @@ from _thread import get_ident
 from types import FrameType
 from typing import Any, Callable, List, Optional
 
-from .outside import raised_by_us
+from .outside import attempt
 from .own_threads import is_running
 
 
@@ -53,10 +53,7 @@ class Turn:
 
     def release(self, call: Call) -> None:
         """The call ends."""
-        try:
-            self._calls.remove(call)
-        except raised_by_us(ValueError):  # another thread has found it ended
-            return
+        attempt(self._calls.remove, call)  # another thread may have found it ended
 
     def is_taken(self) -> bool:
         """True if a call of another thread has its turn."""

@@ -7,7 +7,7 @@ changed, until it is called.
 
 import sys
 
-from .outside import raised_by_us
+from .outside import attempt, is_programs
 from .variables import variable
 
 TYPE_CHECKING = False
@@ -66,10 +66,8 @@ class ImportWatch:
 
         from .importlib_bootstrap.modules import watched_exec
 
-        try:
-            loader.exec_module = watched_exec(loader, name, original, partial(self._imported, name))
-        except raised_by_us(Exception):
-            return
+        exec_module = watched_exec(loader, name, original, partial(self._imported, name))
+        attempt(setattr, loader, "exec_module", exec_module)
 
     def _imported(self, name: str, module: "Any") -> None:
         then = self._awaited.pop(name, None)
@@ -109,5 +107,6 @@ def is_importing(module: "Any") -> bool:
 def _call(then: "Callable[[Any], None]", module: "Any") -> None:
     try:
         then(module)
-    except raised_by_us(Exception):  # an import must not fail for us
-        return
+    except Exception as error:  # an import must not fail for us
+        if is_programs(error):
+            raise

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.agent.programs import as_agents
 from tests.agent.ring.markers import SLOTS
 from tuimon.agent.control import orders
 from tuimon.agent.pace import pace
@@ -85,7 +86,7 @@ def test_what_a_command_raises_is_its_answer(channel, step, command, place):
     def broken(task):
         raise ValueError("no")
 
-    setattr(command, place, broken)
+    setattr(command, place, as_agents(broken))
     request = channel.order(Command.MEMORY, 5)
     step()
     step()

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.agent.programs import as_agents
 from tuimon.agent.control import trace as command
 from tuimon.agent.ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from tuimon.agent.ring.reader import RingReader
@@ -245,7 +246,7 @@ def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
     def fail(self):
         raise RuntimeError("no CUPTI")
 
-    monkeypatch.setattr(command.Profiler, "start", fail)
+    monkeypatch.setattr(command.Profiler, "start", as_agents(fail))
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
     assert "no CUPTI" in reason_of(taking, tmp_path)

@@ -66,12 +66,13 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
 
 
 def test_gpus_of_rocm_are_named_as_its_driver_names_them(monkeypatch):
-    torch = SimpleNamespace(version=SimpleNamespace(hip="6.4.0"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(hip="6.4.0")))
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     cuda = FakeCuda(True, "66306131-6232-6333-6434-65356636303{}")  # the ASCII letters f0a1b2c3d4e5f60 and a digit
     monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
-    assert facts._gpu_uuids(torch) == ["GPU-f0a1b2c3d4e5f601", "GPU-f0a1b2c3d4e5f602"]
+    assert facts.late_facts()["gpu_uuids"] == ["GPU-f0a1b2c3d4e5f601", "GPU-f0a1b2c3d4e5f602"]
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True, "ffffffff-0000-6333-6434-65356636303{}"))
-    assert facts._gpu_uuids(torch) == []  # another form than is known, which would be no GPU's
+    assert "gpu_uuids" not in facts.late_facts()  # another form than is known, which would be no GPU's
 
 
 def test_how_many_threads_share_out_an_operation():

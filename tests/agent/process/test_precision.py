@@ -8,6 +8,7 @@ import pytest
 
 from tests.agent.programs import environment, printed_json
 from tests.warm_torch import warm_python
+from tuimon.agent.outside import attempt
 from tuimon.agent.process import precision
 from tuimon.agent.ring.reader import RingReader
 
@@ -47,7 +48,7 @@ def test_tf32_by_its_new_name(tmp_path):
 
 def test_an_optimizer_of_another_kind_harms_nothing():
     precision.forget()
-    precision.read_dtypes(object())
+    attempt(precision.read_dtypes, object())
     assert precision.facts() == {}
 
 
@@ -109,7 +110,7 @@ def test_a_long_graph_is_walked_in_part():
 def test_outputs_of_any_kind_harm_nothing(weight):
     precision.forget()
     for outputs in ((), (None, 3), (torch.ones(1), weight), 7, None):
-        precision.read_products(outputs)
+        attempt(precision.read_products, outputs)
     precision.note_scaler(object())
     assert precision.facts() == {}
 

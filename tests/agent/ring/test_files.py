@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.agent.folders import file_names, grow_old
-from tests.agent.programs import environment, fake_torch, printed_json, python
+from tests.agent.programs import as_agents, environment, fake_torch, printed_json, python
 from tuimon.agent.ring import files, layout, paths
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RingWriter
@@ -126,7 +126,7 @@ def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         return real(handle, data)
 
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "write", as_agents(write))
     made = files.make_ring()
     assert made is not None and made.path.startswith(places[1])
     assert file_names(tmp_path / "full") == []

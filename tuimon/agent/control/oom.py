@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from .memory import CudaRecording, write
 
 
@@ -17,14 +17,14 @@ def watch() -> None:
     if recording.refusal(1) is not None:
         return
 
+    def note(device: int, wanted: int) -> None:
+        recording.device = "cuda:%d" % device
+        content = recording.blocks_now([]).content()
+        content.update(wanted_bytes=wanted, pause_ns=0)
+        write("oom", recording.device, 0, content)
+
     def tuimon_out_of_memory(device: int, wanted: int, device_total: int, device_free: int) -> None:
-        try:
-            recording.device = "cuda:%d" % device
-            content = recording.blocks_now([]).content()
-            content.update(wanted_bytes=wanted, pause_ns=0)
-            write("oom", recording.device, 0, content)
-        except raised_by_us(Exception):  # the program's own error is to come through
-            return
+        attempt(note, device, wanted)  # the program's own error is to come through
 
     torch._C._cuda_attach_out_of_memory_observer(tuimon_out_of_memory)
     recording.begin()

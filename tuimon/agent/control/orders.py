@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, Tuple
 
 from .. import runtime
-from ..outside import raised_by_us, undisturbed
+from ..outside import is_programs, undisturbed
 from ..pace import pace
 from ..ring.control_words import (
     BELL_WORD,
@@ -208,11 +208,11 @@ def _call(task: Task, name: str) -> None:
         function = getattr(module_of(task.command), name, None)
         if function is not None:
             function(task)
-    except raised_by_us(Exception) as error:
+    except BaseException as error:
+        if is_programs(error):
+            task.fail("it was interrupted")
+            raise
         task.fail("%s: %s" % (type(error).__name__, error))
-    except BaseException:
-        task.fail("it was interrupted")
-        raise
     if task.is_over:
         orders.tasks.pop(task.command, None)
 
@@ -239,8 +239,9 @@ def _watch_memory() -> None:
     """Watch for out-of-memory errors; enabled by the environment, not by an order."""
     try:
         _imported("oom").watch()
-    except raised_by_us(Exception):  # a torch with other names for it
-        return
+    except Exception as error:  # a torch with other names for it
+        if is_programs(error):
+            raise
 
 
 def _imported(name: str) -> Any:

@@ -9,7 +9,7 @@ import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from typing import Type
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..ring.side_files import remove_file, write_file
 from .stack_windows import StackWindow
 from .task import Task
@@ -46,10 +46,7 @@ class StackSampler:
 
     def stop(self) -> None:
         """End soon; does not wait for it."""
-        try:
-            self._sleeping.release()
-        except raised_by_us(RuntimeError):  # it has been woken already
-            return
+        attempt(self._sleeping.release)  # it may have been woken already
 
     def join(self) -> None:
         """Wait until the thread is gone, for a short time at most."""

@@ -5,7 +5,7 @@ from types import CodeType, FrameType
 from typing import Any, Dict, List, Optional, Tuple, Type
 
 from ..dumped_stacks import dump, place_of
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..own_threads import has_unsafe_dumps, has_unsafe_frames
 
 #: Frames of a stack, counted from the innermost, and threads of a process.
@@ -147,10 +147,8 @@ def safe_window() -> Type[StackWindow]:
         return FrameWindow
     if has_unsafe_dumps():
         raise CannotRead("this Python has no GIL, and its stacks can be read from 3.13.2 on")
-    try:
-        any(dump())
-    except raised_by_us(ImportError, OSError) as error:
-        raise CannotRead("the stacks of this Python cannot be written down: %s" % error) from error
+    if attempt(lambda: list(dump())) is None:
+        raise CannotRead("the stacks of this Python cannot be written down")
     return DumpedWindow
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Optional
 
 from .. import runtime
-from ..outside import raised_by_us
+from ..outside import is_programs
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.no_ring import file_size_limit
@@ -220,7 +220,9 @@ def watch(kind: int, value: int = 0, flag: int = 0) -> None:
     if get_ident() == tracing.thread:
         try:
             tracing.see(kind)
-        except raised_by_us(Exception) as error:
+        except Exception as error:
+            if is_programs(error):
+                raise
             tracing.fail("%s: %s" % (type(error).__name__, error))
 
 

@@ -22,7 +22,7 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
 import time
 from typing import Any, Callable, List, Optional
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..ring.layout import (
     MEMORY_ALLOCATED,
     MEMORY_FREES,
@@ -105,17 +105,13 @@ class GpuClock:
         """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
         if not self.on:
             return 0
-        try:
-            place = self._steps.place(kind, key) if self._left else self._steps.place_untimed(kind, key)
-            if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
-                return 0
-            number = self._events.next_number()
-            if not number:  # all events are pending: no record will follow
-                self._poll_now()
-            return number
-        except raised_by_us(Exception):
-            self.close()
+        place = self._steps.place(kind, key) if self._left else self._steps.place_untimed(kind, key)
+        if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
             return 0
+        number = self._events.next_number()
+        if not number:  # all events are pending: no record will follow
+            self._poll_now()
+        return number
 
     def record_event(self, number: int) -> None:
         """Record the event with this number, right after its boundary's marker."""
@@ -123,15 +119,8 @@ class GpuClock:
         if turn is None:
             return
         try:
-            begun_ns = self._now_ns()
-            self._record(number, begun_ns)
-            recorded_ns = self._now_ns()
-            self._budget.spend(min(recorded_ns - begun_ns, MAX_RECORD_COST_NS))
-            if self._poll_due:
-                self._poll(recorded_ns)
-                self._budget.spend(min(self._now_ns() - recorded_ns, MAX_POLL_COST_NS))
-        except raised_by_us(Exception):  # an error of the device surfaces in the user's own next call
-            self.close()
+            if attempt(self._record_and_poll, number) is None:
+                self.close()  # an error of the device surfaces in the user's own next call
         finally:
             self._touching.release(turn)
 
@@ -150,6 +139,16 @@ class GpuClock:
         until_ns = time.monotonic_ns() + RELEASE_TIMEOUT_NS
         while self._touching.is_taken() and time.monotonic_ns() < until_ns:
             time.sleep(_RELEASE_POLL_S)
+
+    def _record_and_poll(self, number: int) -> bool:
+        begun_ns = self._now_ns()
+        self._record(number, begun_ns)
+        recorded_ns = self._now_ns()
+        self._budget.spend(min(recorded_ns - begun_ns, MAX_RECORD_COST_NS))
+        if self._poll_due:
+            self._poll(recorded_ns)
+            self._budget.spend(min(self._now_ns() - recorded_ns, MAX_POLL_COST_NS))
+        return True
 
     def _record(self, number: int, begun_ns: int) -> None:
         device = self._device
@@ -198,11 +197,16 @@ class GpuClock:
         if turn is None:
             return
         try:
-            begun_ns = self._now_ns()
-            self._poll(begun_ns)
-            self._budget.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
+            if attempt(self._poll_timed) is None:
+                self.close()
         finally:
             self._touching.release(turn)
+
+    def _poll_timed(self) -> bool:
+        begun_ns = self._now_ns()
+        self._poll(begun_ns)
+        self._budget.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
+        return True
 
     def _consider_pause(self, now_ns: int) -> None:
         """Pause until all is paid, or memory is due; the step after the pause is not followed whole."""
@@ -214,14 +218,13 @@ class GpuClock:
 
     def _poll(self, now_ns: int) -> None:
         """Report events that are done, and memory once a second; no other thread touches the device."""
-        self._poll_due = False
         memory_due = now_ns >= self._memory_due_ns
-        if not (memory_due or self._events.pending) or self._device.is_capturing():
-            return
-        self._events.poll()
-        if memory_due:
-            self._memory_due_ns = now_ns + MEMORY_NS
-            self._emit_memory()
+        if (memory_due or self._events.pending) and not self._device.is_capturing():
+            self._events.poll()
+            if memory_due:
+                self._emit_memory()
+                self._memory_due_ns = now_ns + MEMORY_NS
+        self._poll_due = False  # last: an error of the device comes again
 
     def _emit_memory(self) -> None:
         stream: Optional[Any] = self._device.stream()

@@ -8,7 +8,7 @@ beside this one, over ``torch.Event(device, enable_timing=True)`` and ``torch.ac
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
-from ..outside import raised_by_us
+from ..outside import attempt
 
 #: How often the device in use is searched for, where it is not the current one.
 SEARCH_S = 1.0
@@ -85,7 +85,7 @@ class CudaDevice:
     def memory(self) -> Optional[Memory]:
         """The allocator's figures for the device in use; None where it keeps none. Resets no peak."""
         index = self._device()
-        return None if index is None else self._memory(index)
+        return None if index is None else attempt(self._memory, index)
 
     def _device(self) -> Optional[int]:
         current = self._native._cuda_getDevice()
@@ -111,32 +111,27 @@ class CudaDevice:
         return bool(self._native._cuda_hasPrimaryContext(index))
 
     def _held_bytes(self, index: int) -> int:
-        memory = self._memory(index)
+        memory = attempt(self._memory, index)
         return 0 if memory is None else memory.reserved_bytes
 
-    def _memory(self, index: int) -> Optional[Memory]:
-        try:
-            stats = self._native._cuda_memoryStats(index)
-            allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-            return Memory(
-                allocated["current"],
-                reserved["current"],
-                stats["num_alloc_retries"],
-                stats["num_ooms"],
-                stats.get("num_device_free"),
-                self._pinned_bytes(),
-                allocated.get("peak"),
-            )
-        except raised_by_us(Exception):  # a pluggable allocator counts nothing and raises
-            return None
+    def _memory(self, index: int) -> Memory:
+        """The allocator's figures; a pluggable one counts nothing and raises."""
+        stats = self._native._cuda_memoryStats(index)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        return Memory(
+            allocated["current"],
+            reserved["current"],
+            stats["num_alloc_retries"],
+            stats["num_ooms"],
+            stats.get("num_device_free"),
+            attempt(self._pinned_bytes),  # None before torch 2.6
+            allocated.get("peak"),
+        )
 
-    def _pinned_bytes(self) -> Optional[int]:
+    def _pinned_bytes(self) -> int:
         """Bytes of the host's memory that torch has pinned; names differ between versions, so the largest figure."""
-        try:
-            figures = self._native._cuda_hostMemoryStats()
-            return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))
-        except raised_by_us(Exception):  # torch before 2.6
-            return None
+        figures = self._native._cuda_hostMemoryStats()
+        return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))
 
     def _new_stream(self, data: Any, index: int) -> CudaStream:
         if len(self._streams) >= _STREAMS_LIMIT:

@@ -95,15 +95,15 @@ class EventChain:
             if not self._device.is_done(first.event):
                 self._busy_ns, self._busy_stream = polled_ns, first.stream
                 return
-            self.pending.popleft()
-            self._resolve(first)
+            anchor = self._anchor
+            elapsed_ns = None if anchor is None else round(self._device.elapsed_ms(anchor, first.event) * 1e6)
+            self.pending.popleft()  # after all that an error of the device could come from
+            self._resolve(first, elapsed_ns)
 
-    def _resolve(self, done: Pending) -> None:
-        if self._anchor is None:
+    def _resolve(self, done: Pending, elapsed_ns: Optional[int]) -> None:
+        if elapsed_ns is None:
             self._begin_count(done)
-            return
-        elapsed_ns = round(self._device.elapsed_ms(self._anchor, done.event) * 1e6)
-        if elapsed_ns > NEW_COUNT_NS:
+        elif elapsed_ns > NEW_COUNT_NS:
             self._free.append(self._anchor)
             self._begin_count(done)
         elif elapsed_ns < 0:  # of another stream, which reached it before the anchor's reached the anchor

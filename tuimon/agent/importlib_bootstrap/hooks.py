@@ -14,7 +14,7 @@ from ..gpu_clock.clock import GpuClock
 from ..gpu_clock.cuda import WaitingClock
 from ..loading import batches, loader_facts, worker
 from ..loading.batches import due
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..pace import CHECK_UPDATES, LOOK_STEPS, Pace, backward_hooks, pace
 from ..process import loop_stacks, precision
 from ..ring.layout import (
@@ -36,7 +36,7 @@ from . import epochs
 def hide_from_dynamo() -> None:
     """Have Dynamo skip the functions that hooks call."""
     dynamo.skip_with_callees(
-        raised_by_us,
+        attempt,
         loader_facts.iterator_id,
         loader_facts.ready_batches,
         hide_frame,
@@ -79,9 +79,8 @@ def hook_fetch(dataloader: Any) -> None:
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
-        try:
-            number = numbers[id(self)]
-        except raised_by_us(KeyError):
+        number = numbers.get(id(self))
+        if number is None:
             number = loader_facts.iterator_id(self)
         if number == state.usual_iterator and state.stepped:
             state.stepped = False
@@ -116,7 +115,7 @@ def hook_fetch(dataloader: Any) -> None:
         compilations.report(runtime)
         due.fetches -= 1
         if due.fetches <= 0:
-            batches.attend(self, number, batch)
+            attempt(batches.attend, self, number, batch)
         return batch
 
     dynamo.skip(tuimon_fetch)

@@ -14,7 +14,7 @@ from types import CellType, FrameType, GeneratorType
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import runtime
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TOKENS, pack_batch, pack_pair
 from ..torch_compat import captures
 from ..torch_compat.unobserved import attributes, has_plain_size, is_tensor, read, undispatched, unobserved
@@ -109,28 +109,27 @@ def attend(iterator: Any, number: int, batch: Any) -> None:
 
 
 def _inspect(iterator: Any, number: int, batch: Any) -> None:
-    """Measure a batch, if it is the first of its loader in this round. Never raises."""
+    """Measure a batch, if it is the first of its loader in this round."""
     global _left, _due_ns
     _left -= 1
-    try:
-        loader = number >> LOADER_SHIFT
-        if loader and loader not in _measured:
-            _measured.append(loader)
-            begin_ns = monotonic_ns()
-            with unobserved():
-                found = _measure(batch, sys.modules["torch"])
-                tokens = _count_tokens(batch) if found is not None else None
-            if tokens is not None:
-                runtime.emit(TOKENS, tokens, loader)
-            if found is not None:
-                runtime.emit(BATCH, found, loader)
-            position = _position(iterator)
-            if position is not None:
-                runtime.emit(POSITION, position, loader)
-            end_ns = monotonic_ns()
-            _due_ns = max(_due_ns, end_ns + min(_REST * (end_ns - begin_ns), _MOST_NS))
-    except raised_by_us(Exception):  # tensors of a kind of their own
+    loader = number >> LOADER_SHIFT
+    if not loader or loader in _measured:
         return
+    _measured.append(loader)
+    begin_ns = monotonic_ns()
+    found, tokens = attempt(_figures, batch) or (None, None)  # of tensors of a kind of their own, none
+    for kind, figure in ((TOKENS, tokens), (BATCH, found), (POSITION, attempt(_position, iterator))):
+        if figure is not None:
+            runtime.emit(kind, figure, loader)
+    end_ns = monotonic_ns()
+    _due_ns = max(_due_ns, end_ns + min(_REST * (end_ns - begin_ns), _MOST_NS))
+
+
+def _figures(batch: Any) -> Tuple[Optional[int], Optional[int]]:
+    torch = sys.modules["torch"]
+    with unobserved():
+        found = _measure(batch, torch)
+        return found, _count_tokens(batch) if found is not None else None
 
 
 def forget() -> None:
@@ -151,7 +150,7 @@ def _measure(batch: Any, torch: Any) -> Optional[int]:
         sum(read(tensor, "numel") * read(tensor, "element_size") for tensor in tensors),
         shape[0] if shape else None,
         len(on_cpu) == len(tensors),
-        _are_pinned(on_cpu, torch),
+        attempt(_are_pinned, on_cpu, torch),
     )
 
 
@@ -271,15 +270,12 @@ def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
     torch asks the driver for the attributes of the pointer, in the context of a device that has one: that neither waits
     nor allocates. Without a context on any device it would make one. (``CUDAHooks::isPinnedPtr``)
     """
-    try:
-        cuda, native = sys.modules["torch.cuda"], torch._C
-        if not tensors or not cuda.is_initialized() or captures.any_open():
-            return None
-        if not any(native._cuda_hasPrimaryContext(index) for index in range(cuda.device_count())):
-            return None
-        if native._cuda_isCurrentStreamCapturing():
-            return None
-        with undispatched():
-            return all(read(tensor, "is_pinned") for tensor in tensors if read(tensor, "numel"))
-    except raised_by_us(Exception):
+    cuda, native = sys.modules["torch.cuda"], torch._C
+    if not tensors or not cuda.is_initialized() or captures.any_open():
         return None
+    if not any(native._cuda_hasPrimaryContext(index) for index in range(cuda.device_count())):
+        return None
+    if native._cuda_isCurrentStreamCapturing():
+        return None
+    with undispatched():
+        return all(read(tensor, "is_pinned") for tensor in tensors if read(tensor, "numel"))

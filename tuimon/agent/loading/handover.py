@@ -8,7 +8,6 @@ import sys
 from time import monotonic_ns
 from typing import Any, Callable, Optional
 
-from ..outside import raised_by_us
 from ..torch_compat.tracebacks import hide_frame
 
 
@@ -78,20 +77,17 @@ class HandOver:
 
 
 def watch_own_queue() -> Optional[HandOver]:
-    """Wrap the queue of this worker process; None where it is of an unknown kind. Never raises."""
-    try:
-        queue = _own_queue()
-        if queue is None or queue._thread is not None:  # its thread runs and has bound what it calls
-            return None
-        hand_over = HandOver()
-        put, send = hand_over.wrapped_put(queue.put), hand_over.wrapped_send(queue._send_bytes)
-        queue._on_queue_feeder_error = hand_over.wrapped_error(queue._on_queue_feeder_error)
-        queue.close = hand_over.wrapped_close(queue.close)
-        queue._send_bytes = send
-        queue.put = put
-        return hand_over
-    except raised_by_us(Exception):
+    """Wrap the queue of this worker process; None where it is of an unknown kind."""
+    queue = _own_queue()
+    if queue is None or queue._thread is not None:  # its thread runs and has bound what it calls
         return None
+    hand_over = HandOver()
+    put, send = hand_over.wrapped_put(queue.put), hand_over.wrapped_send(queue._send_bytes)
+    queue._on_queue_feeder_error = hand_over.wrapped_error(queue._on_queue_feeder_error)
+    queue.close = hand_over.wrapped_close(queue.close)
+    queue._send_bytes = send
+    queue.put = put
+    return hand_over
 
 
 def _own_queue() -> Any:

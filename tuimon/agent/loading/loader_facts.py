@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import runtime
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
 from ..torch_compat.unobserved import attributes
 from . import batches, worker
@@ -33,19 +33,20 @@ _numbered_iterators: Dict[int, Any] = {}
 
 
 def iterator_id(iterator: Any) -> int:
-    """The id in this iterator's markers: a new one. Never raises."""
-    try:
-        number = _next_iterator() % 0xFFFF + 1
-        loader = _register(iterator)
-        if loader is None:  # no ring yet: try again at the next fetch
-            return number
-        number |= loader << LOADER_SHIFT
-        key = id(iterator)
-        _numbered_iterators[key] = [weakref.ref(iterator, partial(t.pop, key)) for t in (numbers, _numbered_iterators)]
-        numbers[key] = number
-        batches.arm(loader)
-    except raised_by_us(Exception):
-        return 0
+    """The id in this iterator's markers: a new one."""
+    return attempt(_make_id, iterator) or 0
+
+
+def _make_id(iterator: Any) -> int:
+    number: int = _next_iterator() % 0xFFFF + 1
+    loader = _register(iterator)
+    if loader is None:  # no ring yet: try again at the next fetch
+        return number
+    number |= loader << LOADER_SHIFT
+    key = id(iterator)
+    _numbered_iterators[key] = [weakref.ref(iterator, partial(t.pop, key)) for t in (numbers, _numbered_iterators)]
+    numbers[key] = number
+    batches.arm(loader)
     return number
 
 
@@ -61,16 +62,17 @@ def forget() -> None:
 
 
 def ready_batches(iterator: Any) -> int:
-    """Batches that wait for the trainer, plus one; 0 where that is unknown. Takes 0.5 us; never raises."""
-    try:
-        if not iterator._num_workers:
-            return 0
-        # received out of order, and arrived (with pin_memory: arrived and pinned)
-        stored = len(iterator._task_info) - iterator._tasks_outstanding
-        number: int = stored + iterator._data_queue.qsize() + 1
-        return number if 0 < number < _READY_LIMIT else 0
-    except raised_by_us(Exception):  # no such attributes (a loader that is not torch's), no qsize (macOS)
-        return 0
+    """Batches that wait for the trainer, plus one; 0 where that is unknown. Takes 0.5 us.
+
+    Unknown of a loader that is not torch's, and where queues do not know their size (macOS).
+    """
+    number: int = (attempt(_ready, iterator) or 0) if getattr(iterator, "_num_workers", 0) else 0
+    return number if 0 < number < _READY_LIMIT else 0
+
+
+def _ready(iterator: Any) -> Any:
+    """Received out of order, and arrived (with pin_memory: arrived and pinned)."""
+    return len(iterator._task_info) - iterator._tasks_outstanding + iterator._data_queue.qsize() + 1
 
 
 def _register(iterator: Any) -> Optional[int]:
@@ -80,14 +82,9 @@ def _register(iterator: Any) -> Optional[int]:
     if writer is None:
         worker.leave_untimed(fetcher)  # a loader inside a worker's data set
         return None
-    loader = 0
-    dataset = ""
-    try:
-        loader, dataset = _loader_of(iterator, writer)
-        for process in getattr(iterator, "_workers", ()) if loader else ():
-            writer.emit(WORKER, process.pid, loader)
-    except raised_by_us(Exception):
-        loader = 0
+    loader, dataset = attempt(_loader_of, iterator, writer) or (0, "")
+    for process in getattr(iterator, "_workers", ()) if loader else ():
+        writer.emit(WORKER, process.pid, loader)
     worker.time_in_process(iterator, fetcher, loader, dataset)
     return loader
 
@@ -144,10 +141,8 @@ def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
 
 
 def _reference(sampler: Any) -> Callable[[], Any]:
-    try:
-        return weakref.ref(sampler)
-    except raised_by_us(TypeError):  # a list
-        return _gone
+    reference: Callable[[], Any] = attempt(weakref.ref, sampler) or _gone  # of a list
+    return reference
 
 
 def _gone() -> None:

@@ -12,7 +12,7 @@ import sys
 from functools import wraps
 from typing import Any, Callable, Dict, List, Tuple
 
-from ..outside import raised_by_us
+from ..outside import attempt, is_programs
 from ..ring.layout import LOOP_LEFT
 from ..ring.side_files import CELLS, remove_file, side_file, write_file
 from ..torch_compat import rebinding
@@ -27,8 +27,9 @@ def install(runtime: Any) -> None:
         shell = _shell()
         if shell is not None:
             _follow(shell, Cells(runtime))
-    except raised_by_us(Exception):  # an IPython with other names: the hooks in torch are placed all the same
-        return
+    except Exception as error:  # an IPython with other names: the hooks in torch are placed all the same
+        if is_programs(error):
+            raise
 
 
 def _follow(shell: Any, cells: "Cells") -> None:
@@ -75,21 +76,18 @@ class Cells:
 
     def begin(self, file: str, number: int) -> None:
         """A cell is about to run; whatever loop it has is another than the last."""
-        try:
-            self._add(file, number)
-            self.publish()
-            self._runtime.publish_facts_anew()
-        except raised_by_us(Exception):  # the cell must run
-            return
+        attempt(self._begin, file, number)
+
+    def _begin(self, file: str, number: int) -> None:
+        self._add(file, number)
+        self.publish()
+        self._runtime.publish_facts_anew()
 
     def end(self, result: Any) -> None:
         """A cell has run, to its end or not."""
-        try:
-            if self._runtime.writer() is not None:
-                self._runtime.emit(LOOP_LEFT)
-                self._runtime.write_waiting()
-        except raised_by_us(Exception):  # IPython would show it below the cell
-            return
+        if self._runtime.writer() is not None:
+            self._runtime.emit(LOOP_LEFT)
+            self._runtime.write_waiting()
 
     def publish(self) -> None:
         """Leave them beside the ring, if there is one."""
@@ -98,10 +96,7 @@ class Cells:
             return
         cells: List[List[Any]] = [[file, number, text] for file, (number, text) in self._cells.items()]
         self._path = side_file(writer.path, CELLS)
-        try:
-            write_file(self._path, {"cells": cells})
-        except raised_by_us(OSError, ValueError):  # no room: their lines have no text
-            return
+        attempt(write_file, self._path, {"cells": cells})  # without room their lines have no text
 
     def remove_file(self) -> None:
         """Remove what ``publish`` has left; a forked child leaves its parent's."""

@@ -2,10 +2,10 @@
 
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from .. import debug_settings
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..torch_compat.unobserved import is_slot
 from ..variables import variable
 from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
@@ -37,22 +37,19 @@ def facts() -> Dict[str, Any]:
 
 def late_facts() -> Dict[str, Any]:
     """The facts known once the training runs: rank, GPUs, optimizers, loop. Never initialises CUDA, never waits."""
-    torch = sys.modules.get("torch")
     late: Dict[str, Any] = {}
-    try:
-        late.update(precision.facts())
-        late.update(precision.vectors())
-        late.update(optimizer_facts.facts())
-        late.update(loop_stacks.facts())
-        late.update(plan.facts())
-        late.update(_intra_op_threads(torch))
-        late.update(debug_settings.facts())
-        late.update(_rank(torch))
-        uuids = _gpu_uuids(torch)
-        if uuids:
-            late["gpu_uuids"] = uuids
-    except raised_by_us(Exception):
-        return late
+    for found in (
+        precision.facts,
+        precision.vectors,
+        optimizer_facts.facts,
+        loop_stacks.facts,
+        plan.facts,
+        _intra_op_threads,
+        debug_settings.facts,
+        _rank,
+        _gpu_uuids,
+    ):
+        late.update(attempt(found) or {})
     return late
 
 
@@ -108,13 +105,13 @@ def _passed(step: Any) -> Iterator[Tuple[str, int, str]]:
         step = step.tb_next
 
 
-def _intra_op_threads(torch: Any) -> Dict[str, Any]:
+def _intra_op_threads() -> Dict[str, Any]:
     """How many threads share out an operation on the CPU."""
-    number = getattr(torch, "get_num_threads", None)
+    number = getattr(sys.modules.get("torch"), "get_num_threads", None)
     return {} if number is None else {"intra_op_threads": int(number())}
 
 
-def _rank(torch: Any) -> Dict[str, Any]:
+def _rank() -> Dict[str, Any]:
     """Rank and world size of a process group that was set up without environment variables."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -122,17 +119,19 @@ def _rank(torch: Any) -> Dict[str, Any]:
     return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
 
 
-def _gpu_uuids(torch: Any) -> List[str]:
+def _gpu_uuids() -> Dict[str, Any]:
     """UUIDs of the current CUDA device and of those that hold memory of this process, as the driver writes them."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda.is_initialized():
-        return []
+        return {}
+    torch = sys.modules.get("torch")
     current = cuda.current_device()
     used = [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i)]
     as_written = _hip_uuid if getattr(getattr(torch, "version", None), "hip", None) else _nvml_uuid
     properties = [cuda.get_device_properties(index) for index in used]  # cached by torch at initialisation
     found = [as_written(str(each.uuid)) for each in properties if getattr(each, "uuid", None) is not None]
-    return [uuid for uuid in found if uuid is not None]
+    uuids = [uuid for uuid in found if uuid is not None]
+    return {"gpu_uuids": uuids} if uuids else {}
 
 
 def _nvml_uuid(uuid: str) -> Optional[str]:

@@ -6,7 +6,7 @@ One that begins to step later, or that steps in turn with others, is found some 
 import weakref
 from typing import Any, Callable, Dict, List, Tuple
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..torch_compat import optimizers
 from ..torch_compat.unobserved import has_plain_size, read, unobserved
 
@@ -27,20 +27,16 @@ def is_new(optimizer: Any) -> bool:
 
 
 def note(optimizer: Any) -> bool:
-    """Describe an optimizer that has just made an update, if it is new; whether it was. Never raises."""
-    try:
-        if not is_new(optimizer):
-            return False
-        reference = weakref.ref(optimizer)
-        gone = next((at for at, (known, _) in enumerate(_known) if known() is None), None)
-        if len(_known) >= _OPTIMIZERS_LIMIT and gone is not None:
-            del _known[gone]
-        described: Dict[str, Any] = {}
-        _known.append((reference, described))
-        with unobserved():
-            _describe(optimizer, described)
-    except raised_by_us(Exception):  # no weak references, or of a kind of its own: what has been found is kept
+    """Describe an optimizer that has just made an update, if it is new; whether it was."""
+    reference = attempt(weakref.ref, optimizer) if is_new(optimizer) else None
+    if reference is None:
         return False
+    gone = next((at for at, (known, _) in enumerate(_known) if known() is None), None)
+    if len(_known) >= _OPTIMIZERS_LIMIT and gone is not None:
+        del _known[gone]
+    described: Dict[str, Any] = {}
+    _known.append((reference, described))
+    attempt(_describe, optimizer, described)  # of one of a kind of its own, what has been found is kept
     return True
 
 
@@ -69,7 +65,8 @@ def _describe(optimizer: Any, described: Dict[str, Any]) -> None:
     parameters = [parameter for group in groups for parameter in group["params"]]
     if len(parameters) > _TENSORS_LIMIT:
         return
-    trained = [parameter for parameter in parameters if read(parameter, "requires_grad")]
-    described["tensors"] = len(trained)
-    if all(map(has_plain_size, trained)):
-        described["elements"] = sum(read(parameter, "numel") for parameter in trained)
+    with unobserved():
+        trained = [parameter for parameter in parameters if read(parameter, "requires_grad")]
+        described["tensors"] = len(trained)
+        if all(map(has_plain_size, trained)):
+            described["elements"] = sum(read(parameter, "numel") for parameter in trained)

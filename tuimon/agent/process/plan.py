@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
-from ..outside import raised_by_us
+from ..outside import attempt
 
 
 class _Library(NamedTuple):
@@ -49,10 +49,8 @@ def facts() -> Dict[str, Any]:
     if library is None:
         return _found
     if not _found:
-        try:
-            _trainer, _found = weakref.ref(trainer), _counts(library.read(trainer))
-        except raised_by_us(Exception):  # another version of the library
-            _found = {}
+        _trainer = attempt(weakref.ref, trainer)
+        _found = attempt(lambda: _counts(library.read(trainer))) or {}  # of another version of the library, nothing
     elif _trainer is None or _trainer() is not trainer:  # steps are counted from the first one on
         return dict.fromkeys(_found)
     return _found

@@ -6,7 +6,7 @@ And what the CPU multiplies by: without instructions for bfloat16 it converts ea
 import sys
 from typing import Any, Dict, List, Set
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..torch_compat.optimizers import groups
 from ..torch_compat.unobserved import attributes, is_tensor, read, unobserved
 from ..variables import variable
@@ -35,12 +35,9 @@ _scalers: List[bool] = []  # whether the last one that was seen is enabled
 
 def read_dtypes(optimizer: Any) -> None:
     """Remember the types of the parameters that an optimizer updates."""
-    try:
-        parameters = [each for group in groups(optimizer) for each in group["params"][:_PARAMETERS_LIMIT]]
-        with unobserved():
-            _types[:] = sorted({_name(read(each, "dtype")) for each in parameters[:_PARAMETERS_LIMIT]})
-    except raised_by_us(Exception):
-        return
+    parameters = [each for group in groups(optimizer) for each in group["params"][:_PARAMETERS_LIMIT]]
+    with unobserved():
+        _types[:] = sorted({_name(read(each, "dtype")) for each in parameters[:_PARAMETERS_LIMIT]})
 
 
 def read_products(outputs: Any) -> None:
@@ -55,33 +52,27 @@ def read_products(outputs: Any) -> None:
     Not seen are those inside a compiled model, a reentrant checkpoint or a function with a backward of its own, and
     those behind the first _NODES_LIMIT nodes.
     """
-    try:
-        with unobserved():
-            nodes = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
-        seen: Set[Any] = set()
-        for node in nodes:  # it grows
-            if node is None or node in seen:
-                continue
-            if len(seen) >= _NODES_LIMIT:
-                return
-            seen.add(node)
-            nodes.extend(following for following, _ in node.next_functions)
-            if type(node).__name__ in _PRODUCTS:
-                name = _name(node._input_metadata[0].dtype)
-                if name not in _products:
-                    _products.append(name)
-    except raised_by_us(Exception):  # nodes of another kind
-        return
+    with unobserved():
+        nodes = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
+    seen: Set[Any] = set()
+    for node in nodes:  # it grows
+        if node is None or node in seen:
+            continue
+        if len(seen) >= _NODES_LIMIT:
+            return
+        seen.add(node)
+        nodes.extend(following for following, _ in node.next_functions)
+        if type(node).__name__ in _PRODUCTS:
+            name = _name(node._input_metadata[0].dtype)
+            if name not in _products:
+                _products.append(name)
 
 
 def note_scaler(scaler: Any) -> None:
     """Remember whether a GradScaler that an optimizer steps through is enabled."""
-    try:
-        enabled = attributes(scaler).get("_enabled")
-        if type(enabled) is bool:
-            _scalers[:] = [enabled]
-    except raised_by_us(Exception):
-        return
+    enabled = attributes(scaler).get("_enabled")
+    if type(enabled) is bool:
+        _scalers[:] = [enabled]
 
 
 def facts() -> Dict[str, Any]:
@@ -125,24 +116,15 @@ def _tf32(torch: Any) -> Any:
 
     torch 2.9 has new names, and raises where a program has set the one and the other is read.
     """
-    try:
-        new = torch.backends.cuda.matmul.fp32_precision
-        if new != "none":
-            return bool(new == "tf32")
-    except raised_by_us(Exception):
-        new = None
-    try:
-        return bool(torch.get_float32_matmul_precision() != "highest")
-    except raised_by_us(Exception):
-        return None
+    new = attempt(lambda: torch.backends.cuda.matmul.fp32_precision)
+    if new is not None and new != "none":
+        return bool(new == "tf32")
+    old = attempt(torch.get_float32_matmul_precision)
+    return None if old is None else bool(old != "highest")
 
 
 def _cudnn_tf32(torch: Any) -> Any:
     """True if convolutions of float32 may round to TF32; None where torch has no such setting."""
-    try:
-        return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")
-    except raised_by_us(Exception):  # before 2.9
-        try:
-            return bool(torch.backends.cudnn.allow_tf32)
-        except raised_by_us(Exception):
-            return None
+    new = attempt(lambda: torch.backends.cudnn.conv.fp32_precision)
+    old = attempt(lambda: torch.backends.cudnn.allow_tf32) if new is None else None  # before 2.9
+    return new == "tf32" if new is not None else old

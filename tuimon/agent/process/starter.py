@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Optional, Tuple
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..ring.paths import is_running
 from ..variables import variable
 
@@ -28,10 +28,7 @@ def starter() -> Optional[Tuple[int, int]]:
 
 def has_ended() -> bool:
     """True if that tuimon is known to be gone: killed, or it has left the run to itself."""
-    try:
-        known = starter()
-    except raised_by_us(OSError, ValueError):
-        return False
+    known = attempt(starter)
     return known is not None and not is_running(*known)
 
 
@@ -39,9 +36,10 @@ def is_auxiliary() -> bool:
     """True if this is a child of multiprocessing or a compiler process: it gets a ring only once it trains."""
     if "--multiprocessing-fork" in sys.argv:
         return True
-    try:
-        with open("/proc/self/cmdline", "rb") as cmdline:
-            line = cmdline.read(65536)
-    except raised_by_us(OSError):
-        return False
+    line = attempt(_command_line) or b""
     return any(sign in line for sign in _AUXILIARY_SIGNS)
+
+
+def _command_line() -> bytes:
+    with open("/proc/self/cmdline", "rb") as cmdline:
+        return cmdline.read(65536)

@@ -3,7 +3,7 @@
 import os
 from typing import Optional
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..ring.paths import is_running
 from ..variables import variable
 from .starter import starter
@@ -19,19 +19,19 @@ def allow_tracers() -> None:
     """Let the monitor's py-spy, a sibling, sample this process. Needed again in every forked child: not inherited."""
     global _restricted
     if _restricted is None:
-        _restricted = variable("TUIMON_RUN") is not None and _scope() == 1
-    if not _restricted:
-        return
-    try:
-        tracer = _tracer()
-        if tracer is None:
-            return
-        import ctypes
+        _restricted = variable("TUIMON_RUN") is not None and attempt(_scope) == 1
+    if _restricted:
+        attempt(_allow_tracer)
 
-        prctl = ctypes.CDLL(None).prctl
-        prctl(_PR_SET_PTRACER, ctypes.c_ulong(tracer), 0, 0, 0)
-    except raised_by_us(Exception):
-        _restricted = False
+
+def _allow_tracer() -> None:
+    tracer = _tracer()
+    if tracer is None:
+        return
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_PTRACER, ctypes.c_ulong(tracer), 0, 0, 0)
 
 
 def _tracer() -> Optional[int]:
@@ -47,13 +47,8 @@ def _tracer() -> Optional[int]:
 
 
 def _scope() -> int:
-    try:
-        handle = os.open(_SCOPE_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except raised_by_us(OSError):
-        return 0
+    handle = os.open(_SCOPE_FILE, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return int(os.read(handle, 16))
-    except raised_by_us(OSError, ValueError):
-        return 0
     finally:
         os.close(handle)

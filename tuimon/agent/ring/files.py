@@ -4,7 +4,7 @@ import os
 import time
 from typing import List, Optional
 
-from ..outside import raised_by_us
+from ..outside import attempt, is_surely_ours
 from ..private import make_private
 from .mapped import lock
 from .no_ring import file_size_limit, leave_reason
@@ -16,7 +16,10 @@ YOUNG_S = 30.0
 
 
 def make_ring() -> Optional[RingWriter]:
-    """A ring in the first directory that has room for one; None when none has: then the reasons are left."""
+    """A ring in the first directory that has room for one; None when none has: then the reasons are left.
+
+    Raises OSError where /proc is missing.
+    """
     low = _in_place_of_closed_streams()
     try:
         return _make_ring()
@@ -28,21 +31,17 @@ def make_ring() -> Optional[RingWriter]:
 def _in_place_of_closed_streams() -> List[int]:
     """Handles with the numbers of standard streams that are closed: C code that prints would print into the ring."""
     handles: List[int] = []
-    try:
-        while (handle := os.open("/", os.O_PATH | os.O_CLOEXEC)) < 3:
-            handles.append(handle)
-        os.close(handle)
-    except raised_by_us(OSError):  # no handle is left
-        pass
+    while (handle := attempt(os.open, "/", os.O_PATH | os.O_CLOEXEC)) is not None:  # else no handle is left
+        if handle >= 3:
+            os.close(handle)
+            break
+        handles.append(handle)
     return handles
 
 
 def _make_ring() -> Optional[RingWriter]:
-    try:
-        directories = ring_directories()
-        name = ring_name(os.getpid())
-    except raised_by_us(OSError, ValueError, IndexError):
-        return None
+    directories = ring_directories()
+    name = ring_name(os.getpid())
     limit = file_size_limit()
     if limit < RING_BYTES:
         leave_reason("a ring has %d bytes, files may have %d (ulimit -f)" % (RING_BYTES, limit))
@@ -55,7 +54,9 @@ def _make_ring() -> Optional[RingWriter]:
                 _remove_stale(directory)
                 return RingWriter(os.path.join(directory, name))
             reasons.append(refused)
-        except raised_by_us(OSError, ValueError) as error:  # missing, read-only, full
+        except OSError as error:  # missing, read-only, full
+            if not is_surely_ours(error):
+                raise
             reasons.append("%s: %s" % (directory, getattr(error, "strerror", None) or error))
     leave_reason("; ".join(reasons))
     return None
@@ -67,20 +68,15 @@ def _remove_stale(directory: str) -> None:
         pid, dash, rest = name.partition("-")
         ticks = rest.partition(".")[0]
         if dash and ".ring" in rest and pid.isdecimal() and ticks.isdecimal() and not is_running(int(pid), int(ticks)):
-            _remove_unlocked(os.path.join(directory, name))
+            attempt(_remove_unlocked, os.path.join(directory, name))
 
 
 def _remove_unlocked(path: str) -> None:
     """Unlink the file unless a process holds its lock: one in another pid namespace that shares /dev/shm."""
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except raised_by_us(OSError):
-        return
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if os.fstat(handle).st_mtime < time.time() - YOUNG_S:
             lock(handle)
             os.unlink(path)
-    except raised_by_us(OSError):
-        pass
     finally:
         os.close(handle)

@@ -4,6 +4,7 @@ A reader that comes late or seldom loses nothing, and the slot of a process that
 Slots are claimed under a POSIX lock on the area's first byte.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -11,7 +12,6 @@ import struct
 from time import monotonic_ns, sleep
 from typing import Any, Iterator, NamedTuple, Optional
 
-from ..outside import raised_by_us
 from .layout import LOADING_BYTES, LOADING_OFFSET
 from .mapped import map_file
 from .paths import PID_LIMIT, is_running, ring_path, start_ticks
@@ -119,9 +119,9 @@ def _lock(handle: int) -> None:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOADING_OFFSET)
             return
-        except raised_by_us(BlockingIOError, PermissionError):
+        except (BlockingIOError, PermissionError):
             sleep(0.0005)
-    raise BlockingIOError("another process is claiming")
+    raise BlockingIOError(errno.EAGAIN, "another process is claiming")
 
 
 def _free_offset(area: mmap.mmap) -> Optional[int]:

@@ -4,7 +4,7 @@ import re
 from types import CodeType, FrameType
 from typing import Dict, Optional, Set, Tuple
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from .layout import PLACE_SEPARATOR
 from .writer import RingWriter
 
@@ -27,24 +27,17 @@ class RangeNames:
 
     def place_id(self, name: object, frame: FrameType) -> int:
         """Name id of a range opened by the current instruction of ``frame``; 0 when there is no room for its name."""
-        try:
-            return self._ids[name, id(frame.f_code), frame.f_lasti][0]
-        except raised_by_us(Exception):  # unknown, or a name that cannot be hashed
-            return self._intern(name, frame.f_code, frame.f_lasti, frame.f_lineno)
+        known = self._ids.get((name, id(frame.f_code), frame.f_lasti)) if name.__class__ is str else None
+        return known[0] if known else self._intern(name, frame.f_code, frame.f_lasti, frame.f_lineno)
 
     def function_id(self, name: object, code: Optional[CodeType]) -> int:
         """Name id of a range that is a whole function; 0 when there is no room for its name."""
-        try:
-            return self._ids[name, id(code), -1][0]
-        except raised_by_us(Exception):  # unknown, or a name that cannot be hashed
-            return self._intern(name, code, -1, code.co_firstlineno if code else 0)
+        known = self._ids.get((name, id(code), -1)) if name.__class__ is str else None
+        return known[0] if known else self._intern(name, code, -1, code.co_firstlineno if code else 0)
 
     def _intern(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
         """The slow path, for unknown names and names of any type; never raises."""
-        try:
-            return self._remember(name, code, instruction, line)
-        except raised_by_us(Exception):
-            return 0
+        return attempt(self._remember, name, code, instruction, line) or 0
 
     def _remember(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
         text = self._limited(_plain(name))
@@ -66,8 +59,5 @@ class RangeNames:
 
 
 def _plain(name: object) -> str:
-    try:
-        text = str(name)
-    except raised_by_us(Exception):
-        return "?"
+    text: str = attempt(str, name) or "?"
     return text[:_NAME_CHARACTERS].replace(PLACE_SEPARATOR, "?")

@@ -8,7 +8,7 @@ import stat
 import sys
 from typing import Optional
 
-from ..outside import raised_by_us
+from ..outside import attempt
 
 _NAME = "tuimon-no-ring"
 _LINK = "/memfd:%s (deleted)"
@@ -29,19 +29,20 @@ def leave_reason(reason: str) -> None:
     """Leave the reason, for as long as this process lives; where there is no memfd, none."""
     global _own
     _own = reason
+    attempt(_leave, reason)
+
+
+def _leave(reason: str) -> None:
     limit = file_size_limit()
-    try:
-        handle = os.memfd_create(_NO_BYTES if limit == 0 else _NAME)
-        os.write(handle, reason.encode("utf-8", "replace")[: min(_REASON_BYTES, limit)])
-    except raised_by_us(OSError, AttributeError):  # a Python built against an old libc
-        pass
+    handle = os.memfd_create(_NO_BYTES if limit == 0 else _NAME)
+    os.write(handle, reason.encode("utf-8", "replace")[: min(_REASON_BYTES, limit)])
 
 
 def file_size_limit() -> int:
     """The most bytes that a file of this process may have (RLIMIT_FSIZE): beyond them SIGXFSZ may end the process."""
     try:
         import resource
-    except raised_by_us(ImportError):  # left out when this Python was built
+    except ImportError:  # left out when this Python was built
         return sys.maxsize
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
@@ -52,7 +53,7 @@ def reason_left_by(pid: int) -> Optional[str]:
     folder = "/proc/%d/fd" % pid
     try:
         links = ["%s/%s" % (folder, number) for number in os.listdir(folder)]
-    except raised_by_us(OSError):
+    except OSError:
         return None
     return next(filter(None, map(_read, links)), None)
 
@@ -65,12 +66,12 @@ def _read(link: str) -> Optional[str]:
         if name != _LINK % _NAME:
             return None
         handle = os.open(link, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except raised_by_us(OSError):
+    except OSError:
         return None
     try:
         is_file = stat.S_ISREG(os.fstat(handle).st_mode)
         return os.pread(handle, _REASON_BYTES, 0).decode("utf-8", "replace") if is_file else None
-    except raised_by_us(OSError):
+    except OSError:
         return None
     finally:
         os.close(handle)

@@ -3,7 +3,7 @@
 import os
 from typing import Dict, List, Optional
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..private import refusal
 from ..variables import variable
 
@@ -33,21 +33,15 @@ def ring_directories() -> List[str]:
     import tempfile
 
     name = "tuimon-%d" % os.getuid()
-    try:
-        bases = [SHARED_MEMORY, tempfile.gettempdir()]
-    except raised_by_us(OSError):  # no temporary directory is writable
-        bases = [SHARED_MEMORY]
-    return [os.path.join(base, name) for base in bases]
+    bases = [SHARED_MEMORY, attempt(tempfile.gettempdir)]  # None if no temporary directory is writable
+    return [os.path.join(base, name) for base in bases if base]
 
 
 def refused_directories() -> Dict[str, str]:
     """The folders that exist but may not be used, each with the reason; none of our rings is in them."""
     refused = {}
     for directory in ring_directories():
-        try:
-            reason = refusal(directory)
-        except raised_by_us(OSError):  # missing: it will be made
-            continue
+        reason = attempt(refusal, directory)  # None as well if it is missing: it will be made
         if reason:
             refused[directory] = reason
     return refused
@@ -109,7 +103,4 @@ def start_ticks(pid: int) -> int:
 
 def is_running(pid: int, ticks: int) -> bool:
     """True if the process with this pid and start time still exists."""
-    try:
-        return start_ticks(pid) == ticks
-    except raised_by_us(OSError, ValueError, IndexError):
-        return False
+    return bool(attempt(start_ticks, pid) == ticks)

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any, Dict
 
-from ..outside import raised_by_us
+from ..outside import attempt
 
 #: Bytes of the largest file.
 FILE_LIMIT = 2 << 20
@@ -42,7 +42,4 @@ def write_file(path: str, content: Dict[str, Any]) -> None:
 
 def remove_file(path: str) -> None:
     """Remove a file that may not be there."""
-    try:
-        os.unlink(path)
-    except raised_by_us(OSError):
-        return
+    attempt(os.unlink, path)

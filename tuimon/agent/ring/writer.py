@@ -9,7 +9,7 @@ from _thread import get_ident, get_native_id
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Optional, Tuple
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..turn import Turn
 from .control_words import CONTROL_BYTES, CONTROL_OFFSET
 from .layout import (
@@ -64,16 +64,13 @@ class RingWriter:
         handle = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fill(handle, size)
-            try:
-                lock(handle)  # held by the map (see files.py)
-            except raised_by_us(OSError):  # a file system without locks
-                pass
+            attempt(lock, handle)  # held by the map (see files.py); there are file systems without locks
             self._map = map_file(handle, size)
             header = HEADER.pack(MAGIC, VERSION, slot_count, self.pid, ticks, time.monotonic_ns())
             self._map[0 : len(header)] = header
             os.rename(unborn, path)
         except BaseException:
-            _remove(unborn)
+            attempt(os.unlink, unborn)
             raise
         finally:
             os.close(handle)
@@ -161,7 +158,7 @@ class RingWriter:
             while waiting:
                 try:
                     sequence, time_ns, kind, value, flag, ident = take()
-                except raised_by_us(IndexError):  # another thread has taken the last
+                except IndexError:  # another thread has taken the last
                     break
                 tid = tids.get(ident) or tids.setdefault(ident, _native_id(ident))
                 at = sequence % slot_count * SLOT_WORDS
@@ -169,7 +166,7 @@ class RingWriter:
                     words[at + 1] = time_ns
                     words[at + 2] = kind | (flag & 0xFFFF) << 16 | tid << 32
                     words[at + 3] = value & _WORD
-                except raised_by_us(TypeError, ValueError):  # no number: the slot stays empty, the reader skips it
+                except (TypeError, ValueError):  # no number: the slot stays empty, the reader skips it
                     continue
                 words[at] = sequence  # last: now it may be read
                 written += 1
@@ -235,14 +232,7 @@ class RingWriter:
     def unlink(self) -> None:
         """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
         self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
-        _remove(self.path)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except raised_by_us(OSError):
-        return
+        attempt(os.unlink, self.path)
 
 
 def _native_id(ident: int) -> int:

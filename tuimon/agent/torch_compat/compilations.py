@@ -9,7 +9,7 @@ import sys
 from time import monotonic_ns
 from typing import Any, Dict, List, Set, Tuple
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..ring.compiler_texts import (
     BACKWARD,
     COMPILED,
@@ -60,15 +60,12 @@ _read = _Read()
 
 def begin() -> None:
     """Begin anew for another ring; what was compiled before it is past."""
-    try:
-        known = _metrics(sys.modules.get("torch._dynamo.utils"))
-    except raised_by_us(Exception):
-        known = []
+    known = attempt(_metrics, sys.modules.get("torch._dynamo.utils"))
     _read.begin(known[-1] if known else None)
 
 
 def report(runtime: Any) -> None:
-    """Emit what is new, if the last reading is long enough ago; call it at the end of backward passes. Never raises."""
+    """Emit what is new, if the last reading is long enough ago; call it at the end of backward passes."""
     now_ns = monotonic_ns()
     if now_ns < _read.due_ns:
         return
@@ -76,15 +73,21 @@ def report(runtime: Any) -> None:
     utils, writer = sys.modules.get("torch._dynamo.utils"), runtime.writer()
     if utils is None or writer is None:
         return
-    try:
-        for event in new_events(utils):
-            runtime.emit(COMPILER, event.value, writer.name_id(_text(event)))
-    except raised_by_us(Exception):  # a torch with other names, or its compiler at work in another thread
-        return
+    for event in attempt(new_events, utils) or ():  # None with a torch that has other names
+        runtime.emit(COMPILER, event.value, writer.name_id(_text(event)))
 
 
 def new_events(utils: Any) -> List[Event]:
     """What has come since the last call. ``utils``: the module ``torch._dynamo.utils``."""
+    before = dict(vars(_read))
+    try:
+        return _new_events(utils)
+    except BaseException:
+        vars(_read).update(before)  # so that it fails again
+        raise
+
+
+def _new_events(utils: Any) -> List[Event]:
     found: List[Event] = []
     for entry in _new_metrics(utils):
         found += _of_entry(entry, utils)

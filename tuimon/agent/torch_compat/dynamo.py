@@ -1,9 +1,9 @@
 """Has Dynamo (torch.compile) skip our functions, without importing ``torch._dynamo``, which takes seconds."""
 
 import sys
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
-from ..outside import raised_by_us
+from ..outside import attempt
 
 
 def skip(*functions: Any) -> None:
@@ -12,24 +12,25 @@ def skip(*functions: Any) -> None:
     Inside a traced region our functions call ``runtime.is_compiling`` first, which Dynamo takes for True, and so leave
     nothing to trace.
     """
-    for function in functions:
-        _set_strategy(function, "DEFAULT")
+    _skip_all(functions, "DEFAULT")
 
 
 def skip_with_callees(*functions: Any) -> None:
     """Have Dynamo skip these functions and all that they call, which is none of the user's code."""
+    _skip_all(functions, "SKIP")
+
+
+def _skip_all(functions: Iterable[Any], callees: str) -> None:
     for function in functions:
-        _set_strategy(function, "SKIP")
+        if attempt(_set_strategy, function, callees) is None:  # older torch: has skip_code, or nothing
+            attempt(_skip_code, function)
 
 
 def skip_own_functions() -> None:
     """Have a torch that skips one frame, and not what it calls (2.4), skip all of the agent's that are loaded."""
-    try:
-        frames = _eval_frame()
-    except raised_by_us(Exception):
-        return
-    for function in () if hasattr(frames, "set_code_exec_strategy") else _own_functions():
-        _skip_code(function)
+    frames = attempt(_eval_frame)
+    for function in () if frames is None or hasattr(frames, "set_code_exec_strategy") else _own_functions():
+        attempt(_skip_code, function)
 
 
 def tracing_state() -> Any:
@@ -40,21 +41,16 @@ def tracing_state() -> Any:
     return getattr(sys.modules.get("torch._guards"), "_TLS", None)
 
 
-def _set_strategy(function: Any, callees: str) -> None:
-    try:
-        frames = _eval_frame()
-        action = frames._FrameAction
-        strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
-        frames.set_code_exec_strategy(function.__code__, strategy)
-    except raised_by_us(Exception):  # older torch: has skip_code, or nothing
-        _skip_code(function)
+def _set_strategy(function: Any, callees: str) -> bool:
+    frames = _eval_frame()
+    action = frames._FrameAction
+    strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
+    frames.set_code_exec_strategy(function.__code__, strategy)
+    return True
 
 
 def _skip_code(function: Any) -> None:
-    try:
-        _eval_frame().skip_code(function.__code__)
-    except raised_by_us(Exception):
-        return
+    _eval_frame().skip_code(function.__code__)
 
 
 def _eval_frame() -> Any:

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Callable, Optional
 
-from ..outside import raised_by_us
+from ..outside import attempt
 from ..variables import variable
 
 #: Set for the first start in a process, which reads it: kineto would add two lines to stderr at every trace.
@@ -119,12 +119,9 @@ def _made(module: Any, uses_gpu: bool) -> Any:
     Shapes, by which operations are counted, double the time to stop and to write (measured: 127 to 258 ms of 16,000
     events, torch 2.13).
     """
-    gpu = {"use_device": "cuda"} if uses_gpu else {}
-    try:
-        trace_only = sys.modules["torch"]._C._profiler._ExperimentalConfig(trace_only=True)
-        return module.profile(use_kineto=True, record_shapes=True, experimental_config=trace_only, **gpu)
-    except raised_by_us(TypeError, AttributeError):
-        return module.profile(use_kineto=True, record_shapes=True, **gpu)
+    settings = {"use_kineto": True, "record_shapes": True, **({"use_device": "cuda"} if uses_gpu else {})}
+    config = attempt(lambda: sys.modules["torch"]._C._profiler._ExperimentalConfig(trace_only=True))
+    return module.profile(**settings, **({} if config is None else {"experimental_config": config}))
 
 
 def _uses_gpu(torch: Any) -> bool:
