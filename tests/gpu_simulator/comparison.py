@@ -7,7 +7,7 @@ from statistics import median
 
 from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
-from tuimon.session.gpu_time import GpuShares
+from tuimon.session.gpu_time import GpuShares, gpu_series, shares_of
 from tuimon.sources.gpu_clock.leads import LeadEstimate, SeenEvent
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 
@@ -21,10 +21,10 @@ def timed(records: Iterable[Record]) -> list[GpuTime]:
 
 def shares(records: Iterable[Record]) -> GpuShares:
     """Shares of the phases over all records."""
-    summed = GpuShares()
+    times = gpu_series()
     for record in timed(records):
-        summed.add_window(record)
-    return summed
+        times.append(shares_of(record))
+    return times.over() or GpuShares(*[0.0] * len(GpuShares._fields))
 
 
 def true_leads_us(training: Training, boundary: str, since_s: float = 0.0, until_s: float = 1e12) -> list[float]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
 from tuimon.session.memory_readings import MemoryReadings
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.windows import WINDOW_S, Thinned, Window, weighted_median
+from tuimon.session.series import Series
+from tuimon.session.windows import WINDOW_S, Span, weighted_median
 
 #: Most that are kept of a run.
 _LIMIT = 512
@@ -37,28 +39,17 @@ class SpreadExchanges:
         return [found for found in exchanges if int(found.reached_s) % self._stride == 0]
 
 
-def latest(records: Iterable[GpuTime]) -> list[GpuExchange]:
-    """The latest of several windows."""
-    return [found for record in records for found in record.exchanges][-_RECENT:]
-
-
-def summed(records: Iterable[GpuTime]) -> GpuAccumulation | None:
-    """The sums of several windows; None without any."""
-    known = [record.accumulation for record in records if record.accumulation is not None]
-    if not known:
-        return None
-    return GpuAccumulation(sum(r.steps for r in known), sum(r.own_ns for r in known), sum(r.last_ns for r in known))
-
-
 #: Most devices of a process that are remembered.
 _DEVICES = 64
+#: Windows of each length that a series holds; one comes every two seconds, of one GPU or in turn of several.
+_ROWS = 32
 #: Recent is what the last 30 s hold, or the time of so many steps where these take longer, up to twenty minutes.
 _STEPS = 8
 _LONGEST_S = 1200.0
-#: Most records of that time: one every two seconds, of one GPU or in turn of several.
-_RECORDS = 1024
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
 _SETTLED_S = 10.0
+#: The phases of a step, as columns.
+_PHASES = ("data", "forward", "backward", "optimizer", "other")
 #: The order in which boundaries are listed.
 _ORDER = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
@@ -71,49 +62,183 @@ class GpuShare(Struct, frozen=True, gc=False):
     maybe_idle: float
 
 
-class GpuShares:
-    """Sums over any number of GpuTime records of one device."""
+class GpuShares(NamedTuple):
+    """Steps that were timed on one device in a stretch of a run; a row of a ``Series``. Sums in ns."""
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.total_ns = 0
-        self._sums: dict[str, list[int]] = {}  # phase: span, idle, maybe idle
-
-    def add_window(self, record: GpuTime) -> None:
-        """Add a window."""
-        self.steps += record.steps
-        self.total_ns += record.total_ns
-        for phase in record.phases:
-            if phase.name != "eval":
-                sums = self._sums.setdefault(phase.name, [0, 0, 0])
-                sums[0] += phase.span_ns
-                sums[1] += phase.idle_ns
-                sums[2] += phase.maybe_idle_ns
+    begin_s: float
+    end_s: float
+    steps: float
+    total_ns: float
+    unbounded: float  # windows of old logs: see ``records.GpuTime.bounded``
+    lead_error_us: float  # the latest; not a number: unknown
+    accumulated_steps: float  # the fields of ``GpuAccumulation``
+    own_ns: float
+    last_ns: float
+    data_span: float
+    forward_span: float
+    backward_span: float
+    optimizer_span: float
+    other_span: float
+    data_idle: float
+    forward_idle: float
+    backward_idle: float
+    optimizer_idle: float
+    other_idle: float
+    data_maybe: float
+    forward_maybe: float
+    backward_maybe: float
+    optimizer_maybe: float
+    other_maybe: float
 
     def of(self, name: str) -> GpuShare | None:
         """A phase's shares; None when nothing was timed, and for evaluation, which is beside the steps."""
         if not self.total_ns or name == "eval":
             return None
-        span, idle, maybe_idle = self._sums.get(name, (0, 0, 0))
-        return GpuShare(span / self.total_ns, idle / self.total_ns, maybe_idle / self.total_ns)
+        if name not in _PHASES:
+            return GpuShare(0.0, 0.0, 0.0)
+        return GpuShare(*(ns / self.total_ns for ns in self[_FIRST_PHASE + _PHASES.index(name) :: len(_PHASES)]))
 
     @property
     def idle_ratio(self) -> float:
         """Share of the GPU's time in which it certainly had nothing to do."""
-        return sum(sums[1] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
+        return sum(self[_FIRST_IDLE:_FIRST_MAYBE]) / self.total_ns if self.total_ns else 0.0
 
     @property
     def maybe_idle_ratio(self) -> float:
         """Share of the GPU's time that may have been idle as well."""
-        return sum(sums[2] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
+        return sum(self[_FIRST_MAYBE:]) / self.total_ns if self.total_ns else 0.0
+
+    @property
+    def accumulation(self) -> GpuAccumulation | None:
+        """The steps whose gradients add up; None without any."""
+        steps, *sums_ns = map(int, (self.accumulated_steps, self.own_ns, self.last_ns))
+        return GpuAccumulation(steps, *sums_ns) if steps else None
 
 
-class _Recent(Struct, frozen=True, gc=False):
-    """The records of recent steps, and what they come to; good until the oldest of them is no longer recent."""
+_FIRST_PHASE, _FIRST_IDLE, _FIRST_MAYBE = map(GpuShares._fields.index, ("data_span", "data_idle", "data_maybe"))
 
-    until_s: float
-    records: list[GpuTime]
-    shares: GpuShares
+
+def shares_of(record: GpuTime) -> GpuShares:
+    """A window as a row."""
+    phases = {phase.name: phase for phase in record.phases}
+    known = [phases.get(name) for name in _PHASES]
+    accumulated = record.accumulation
+    return GpuShares(
+        record.t - record.window_s,
+        record.t,
+        record.steps,
+        record.total_ns,
+        not record.bounded,
+        math.nan if record.lead_error_us is None else record.lead_error_us,
+        *((accumulated.steps, accumulated.own_ns, accumulated.last_ns) if accumulated is not None else (0, 0, 0)),
+        *(phase.span_ns if phase is not None else 0 for phase in known),
+        *(phase.idle_ns if phase is not None else 0 for phase in known),
+        *(phase.maybe_idle_ns if phase is not None else 0 for phase in known),
+    )
+
+
+def _latest(values: Sequence[float]) -> float:
+    return next((value for value in reversed(values) if not math.isnan(value)), math.nan)
+
+
+def gpu_series() -> Series[GpuShares]:
+    """An empty series of the steps that are timed on one device."""
+    return Series(GpuShares, _ROWS, {"lead_error_us": _latest})
+
+
+class _Leads(NamedTuple):
+    """The leads at one kind of boundary in a stretch of a run; a row of a ``Series``. Sums over boundaries, in us."""
+
+    begin_s: float
+    end_s: float
+    seen: float
+    idle: float
+    known: float  # boundaries at which the clocks are known well enough
+    median_us: float
+    with_mean: float
+    mean_us: float
+    min_us: float = math.inf
+    max_us: float = -math.inf
+    at_least_us: float = -math.inf  # a bound at each of them; minus infinity: not known at some
+
+
+def _leads_of(record: GpuTime, lead: Lead) -> _Leads:
+    known = lead.count if lead.median_us is not None else 0
+    with_mean = lead.count if lead.mean_us is not None else 0
+    return _Leads(
+        record.t - record.window_s,
+        record.t,
+        lead.count,
+        lead.idle_count,
+        known,
+        known * (lead.median_us or 0.0),
+        with_mean,
+        with_mean * (lead.mean_us or 0.0),
+        math.inf if not known or lead.min_us is None else lead.min_us,
+        -math.inf if not known or lead.max_us is None else lead.max_us,
+        -math.inf if lead.at_least_us is None else lead.at_least_us,
+    )
+
+
+class _Device:
+    """The windows of one GPU of the process."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.times = gpu_series()
+        self.exchanges = SpreadExchanges()
+        self._latest_exchanges: deque[GpuExchange] = deque(maxlen=_RECENT)
+        self._leads: dict[str, Series[_Leads]] = {}
+
+    def add_window(self, record: GpuTime) -> None:
+        """Fold a window."""
+        self.times.append(shares_of(record))
+        self.exchanges.add_window(record)
+        self._latest_exchanges.extend(record.exchanges)
+        for lead in record.leads:
+            if lead.boundary in _ORDER:
+                leads = self._leads.get(lead.boundary)
+                if leads is None:
+                    how = {"min_us": min, "max_us": max, "at_least_us": min}
+                    leads = self._leads[lead.boundary] = Series(_Leads, _ROWS, how)
+                leads.append(_leads_of(record, lead))
+
+    def row(self, span: Span, *, is_recent: bool) -> GpuTimeRow | None:
+        """Its steps in a span; None where none were timed."""
+        sums = self.times.over(span)
+        if sums is None:
+            return None
+        latest = (found for found in self._latest_exchanges if found.reached_s >= span.begin_s)
+        leads = ((boundary, self._leads[boundary]) for boundary in _ORDER if boundary in self._leads)
+        known = ((at, found, each.rows(span)) for at, each in leads if (found := each.over(span)) is not None)
+        return GpuTimeRow(
+            device=self.device,
+            steps=int(sums.steps),
+            idle_ratio=sums.idle_ratio,
+            maybe_idle_ratio=sums.maybe_idle_ratio,
+            leads=tuple(_lead_row(*each) for each in known),
+            lead_error_us=None if math.isnan(sums.lead_error_us) else sums.lead_error_us,
+            timed_s=sums.total_ns / 1e9,
+            bounded=not sums.unbounded,
+            exchanges=tuple(latest if is_recent else self.exchanges.exchanges),
+            accumulation=sums.accumulation,
+        )
+
+
+def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow:
+    """The lead at one boundary; None where it is not known at the majority."""
+    are_known = 2 * sums.known > sums.seen
+    medians = ((row.median_us / row.known, row.known) for row in windows if row.known)
+    return LeadRow(
+        boundary=boundary,
+        seen=int(sums.seen),
+        min_us=sums.min_us if are_known else None,
+        median_us=weighted_median(medians) if are_known else None,
+        max_us=sums.max_us if are_known else None,
+        stream_idle_ratio=sums.idle / sums.seen if sums.seen else 0.0,
+        mean_us=sums.mean_us / sums.with_mean if 2 * sums.with_mean > sums.seen else None,
+        at_least_us=None if math.isinf(sums.at_least_us) else sums.at_least_us,
+    )
 
 
 class GpuTimeStats:
@@ -121,13 +246,8 @@ class GpuTimeStats:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._window: Window[GpuTime] = Window(_LONGEST_S, _RECORDS)
-        self._run: dict[int, GpuShares] = {}  # by device, without the first window
-        self._run_windows: dict[int, Thinned[GpuTime]] = {}  # by device, of the same
-        self._run_exchanges: dict[int, SpreadExchanges] = {}  # by device, of the same
-        self._first: GpuTime | None = None
-        self._held: _Recent | None = None
-        self._held_row: GpuTimeRow | None = None
+        self._devices: dict[int, _Device] = {}
+        self._first: tuple[int, float] | None = None  # device and end of the first window: perhaps warm-up
         self._memory: dict[int, TorchMemory] = {}
         self._retries_before: dict[int, int] = {}
         self._frees_before: dict[int, tuple[float, int]] = {}  # when, and how many
@@ -144,14 +264,15 @@ class GpuTimeStats:
 
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
-        self._held = self._held_row = None
-        self._window.append(record)
+        device = self._devices.get(record.device)
+        if device is None:
+            if len(self._devices) >= _DEVICES:
+                return
+            device = self._devices[record.device] = _Device(record.device)
         if self._first is None:
-            self._first = record
-        elif record.device in self._run or len(self._run) < _DEVICES:
-            self._run.setdefault(record.device, GpuShares()).add_window(record)
-            self._run_windows.setdefault(record.device, Thinned()).append(record)
-            self._run_exchanges.setdefault(record.device, SpreadExchanges()).add_window(record)
+            self._first = record.device, record.t
+            device.times.keep_apart(record.t)
+        device.add_window(record)
 
     def add_memory(self, record: TorchMemory, first_step_s: float | None) -> None:
         """Fold the counters of torch's allocator."""
@@ -169,62 +290,28 @@ class GpuTimeStats:
         if settled and record.device_frees is not None:
             self._frees_before.setdefault(record.device, (record.t, record.device_frees))
 
-    def row(self, now_s: float) -> GpuTimeRow | None:
+    def recent(self, now_s: float) -> tuple[GpuTimeRow | None, GpuShares | None]:
         """Recent steps on the GPU on which most of them were timed; None without timed steps."""
-        recent = self._recent(now_s)
-        if not recent.records:
-            return None
-        if self._held_row is None:
-            self._held_row = self._row(recent.records, recent.shares, latest(recent.records), summed(recent.records))
-        return self._held_row
+        spans = {device: _recent_span(device, now_s) for device in self._devices.values()}
+        return self._on_most(spans, is_recent=True)
 
-    def run_row(self) -> GpuTimeRow | None:
-        """Like ``row``, over the whole run as in ``run_shares``; the leads are of windows evenly spread over it."""
-        device, shares = self._run_on()
-        windows = self._run_windows.get(-1 if device is None else device)
-        records = windows.records if windows is not None else [self._first] if self._first is not None else []
-        if not records or shares is None:
-            return None
-        spread = self._run_exchanges.get(records[0].device)
-        return self._row(records, shares, spread.exchanges if spread is not None else (), summed(records))
+    def run(self) -> tuple[GpuTimeRow | None, GpuShares | None]:
+        """The same over the whole run; without its first window, perhaps warm-up, if enough is left."""
+        if self._first is None:
+            return None, None
+        later = Span(self._first[1])
+        spans = dict.fromkeys(self._devices.values(), later)
+        device, first = _most(spans), self._devices[self._first[0]]
+        sums = device.times.over(later) if device is not None else None
+        if sums is None or (sums.steps < _STEPS and device is first):
+            spans = {first: Span()}
+        return self._on_most(spans, is_recent=False)
 
-    def _row(
-        self,
-        records: Sequence[GpuTime],
-        shares: GpuShares,
-        exchanges: Sequence[GpuExchange],
-        accumulation: GpuAccumulation | None,
-    ) -> GpuTimeRow:
-        return GpuTimeRow(
-            device=records[0].device,
-            steps=shares.steps,
-            idle_ratio=shares.idle_ratio,
-            maybe_idle_ratio=shares.maybe_idle_ratio,
-            leads=tuple(_lead_rows(records)),
-            lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
-            timed_s=shares.total_ns / 1e9,
-            bounded=all(record.bounded for record in records),
-            exchanges=tuple(exchanges),
-            accumulation=accumulation,
-        )
-
-    def shares(self, now_s: float) -> GpuShares | None:
-        """Shares of the phases over recent steps; None without any."""
-        recent = self._recent(now_s)
-        return recent.shares if recent.records else None
-
-    def run_shares(self) -> GpuShares | None:
-        """Shares of the phases over the whole run; without its first window, perhaps warm-up, if enough is left."""
-        return self._run_on()[1]
-
-    def _run_on(self) -> tuple[int | None, GpuShares | None]:
-        """The device on which most steps of the run were timed, and its shares."""
-        device = max(self._run, key=lambda device: self._run[device].steps, default=None)
-        shares, first = self._run[device] if device is not None else None, self._first
-        if first is None or (shares is not None and (shares.steps >= _STEPS or device != first.device)):
-            return device, shares
-        windows = self._run_windows[first.device].records if device is not None else []
-        return first.device, _summed([first, *windows])
+    def _on_most(self, spans: dict[_Device, Span], *, is_recent: bool) -> tuple[GpuTimeRow | None, GpuShares | None]:
+        device = _most(spans)
+        if device is None:
+            return None, None
+        return device.row(spans[device], is_recent=is_recent), device.times.over(spans[device])
 
     def memory(self, gpu_uuids: Sequence[str]) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds on each device."""
@@ -247,73 +334,15 @@ class GpuTimeStats:
             return None
         return (last.device_frees - before) / (last.t - since_s)
 
-    def _recent(self, now_s: float) -> _Recent:
-        """The recent steps of the GPU with most of them."""
-        if self._held is None or now_s > self._held.until_s:
-            self._held, self._held_row = self._recent_at(now_s), None
-        return self._held
 
-    def _recent_at(self, now_s: float) -> _Recent:
-        steps: Counter[int] = Counter()
-        recent: dict[int, list[GpuTime]] = {}
-        until_s = math.inf
-        timed = [record for record in self._window.records if record.steps]
-        stays_s = (max(WINDOW_S, min(_LONGEST_S, _STEPS * each.total_ns / each.steps / 1e9)) for each in timed)
-        ends = [(record.t + s, record) for record, s in zip(timed, stays_s, strict=True)]
-        kept = [(ends_s, record) for ends_s, record in ends if ends_s >= now_s]
-        self._window.records = [record for _, record in kept]  # the others never are again
-        for ends_s, record in kept:
-            until_s = min(until_s, ends_s)
-            steps[record.device] += record.steps
-            recent.setdefault(record.device, []).append(record)
-        device, count = next(iter(steps.most_common(1)), (0, 0))
-        records = recent[device] if count else []
-        return _Recent(until_s, records, _summed(records))
+def _recent_span(device: _Device, now_s: float) -> Span:
+    latest = next((row for row in reversed(device.times.rows(last=_RECENT)) if row.steps), None)
+    steps_s = _STEPS * latest.total_ns / latest.steps / 1e9 if latest is not None else 0.0
+    return Span(now_s - max(WINDOW_S, min(_LONGEST_S, steps_s)))
 
 
-def _summed(records: Iterable[GpuTime]) -> GpuShares:
-    shares = GpuShares()
-    for record in records:
-        shares.add_window(record)
-    return shares
-
-
-def _lead_rows(records: Sequence[GpuTime]) -> Iterable[LeadRow]:
-    """A row for each boundary, in the order of the loop."""
-    by_boundary: dict[str, list[Lead]] = {}
-    for record in records:
-        for lead in record.leads:
-            by_boundary.setdefault(lead.boundary, []).append(lead)
-    for boundary in (*_ORDER, *sorted(by_boundary.keys() - set(_ORDER))):
-        if boundary in by_boundary:
-            yield _lead_row(boundary, by_boundary[boundary])
-
-
-def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
-    """The lead at one boundary over all windows where it is known; None where that is not the majority."""
-    seen = sum(lead.count for lead in leads)
-    known = [lead for lead in leads if lead.median_us is not None]
-    stream_idle_ratio = sum(lead.idle_count for lead in leads) / seen if seen else 0.0
-    mean_us, bounds = _mean_us(leads), [lead.at_least_us for lead in leads]
-    at_least_us = min((bound for bound in bounds if bound is not None), default=None) if None not in bounds else None
-    if 2 * sum(lead.count for lead in known) <= seen:
-        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio, mean_us, at_least_us)
-    return LeadRow(
-        boundary=boundary,
-        seen=seen,
-        min_us=min(lead.min_us for lead in known if lead.min_us is not None),
-        median_us=weighted_median((lead.median_us, lead.count) for lead in known if lead.median_us is not None),
-        max_us=max(lead.max_us for lead in known if lead.max_us is not None),
-        stream_idle_ratio=stream_idle_ratio,
-        mean_us=mean_us,
-        at_least_us=at_least_us,
-    )
-
-
-def _mean_us(leads: Sequence[Lead]) -> float | None:
-    """Mean lead over the windows in which it is known; None where these are not the majority."""
-    known = [(lead.mean_us, lead.count) for lead in leads if lead.mean_us is not None]
-    counted = sum(count for _, count in known)
-    if 2 * counted <= sum(lead.count for lead in leads):
-        return None
-    return sum(mean * count for mean, count in known) / counted
+def _most(spans: dict[_Device, Span]) -> _Device | None:
+    """The device on which most steps were timed."""
+    steps = {device: sums.steps for device, span in spans.items() if (sums := device.times.over(span)) is not None}
+    most = max(steps, key=steps.__getitem__, default=None)
+    return most if most is not None and steps[most] else None

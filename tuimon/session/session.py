@@ -459,16 +459,17 @@ class SessionView:
             return []
         return stats.events(*whats) if self.is_whole else stats.recent(self.now_s, *whats)
 
-    def gpu_time(self, pid: int) -> GpuTimeRow | None:
-        """A process's steps on the GPU's clock; None where none were timed."""
+    @once
+    def _on_gpu(self, pid: int) -> tuple[GpuTimeRow | None, GpuShares | None]:
         stats = self.session.gpu_times.get(pid)
         if stats is None:
-            return None
-        return stats.run_row() if self.is_whole else stats.row(self.now_s)
+            return None, None
+        return stats.run() if self.is_whole else stats.recent(self.now_s)
+
+    def gpu_time(self, pid: int) -> GpuTimeRow | None:
+        """A process's steps on the GPU's clock; None where none were timed."""
+        return self._on_gpu(pid)[0]
 
     def gpu_shares(self, pid: int) -> GpuShares | None:
         """Shares of a process's phases on the GPU's clock; None where no step was timed."""
-        stats = self.session.gpu_times.get(pid)
-        if stats is None:
-            return None
-        return stats.run_shares() if self.is_whole else stats.shares(self.now_s)
+        return self._on_gpu(pid)[1]

@@ -201,7 +201,7 @@ def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) 
 
 def _times(row: RankRow, gpu: GpuShares | None) -> RankTimes | None:
     """Times of a rank; None without GPU times of enough steps."""
-    if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.total_ns / 1e9):
+    if gpu is None or not row.step_ms or not has_enough_steps(int(gpu.steps), gpu.total_ns / 1e9):
         return None
     shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
     ms = {name: share.span * row.step_ms for name, share in shares.items()}
