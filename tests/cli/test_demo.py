@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyte
 import pytest
 
 from tests.cli.terminal import drained, ended, on_terminal
 from tests.recorded_logs import ROOT
+from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo
 from tuimon.cli.main import run_command_line
@@ -83,11 +83,10 @@ def test_the_list_has_a_row_for_each_with_its_verdict(capsys: pytest.CaptureFixt
 
 
 def test_on_a_terminal_the_screen_shows_the_verdict_and_names_keys(tmp_path: Path) -> None:
-    screen = pyte.Screen(120, 40)
-    stream = pyte.ByteStream(screen)
+    screen = SmallTerminal(120, 40)
 
     def shows(*texts: str) -> bool:
-        stream.feed(drained(terminal))
+        screen.feed(drained(terminal))
         lines = " ".join(screen.display)
         return all(text in lines for text in texts)
 

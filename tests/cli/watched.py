@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pyte
 
 from tests.cli.command import LEAN, script
 from tests.cli.terminal import drained, hang_up, on_terminal
 from tests.cli.test_run import heard
+from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.errors import NotALog
 from tuimon.records import Exit, Notice, Record, Threads
@@ -132,6 +132,6 @@ def watched(folder: Path, *options: str, log: bool = True, shell: bool = False) 
 def picture(run: Watched) -> str:
     """What the terminal shows."""
     run.shows(b"")
-    screen = pyte.Screen(120, 40)
-    pyte.ByteStream(screen).feed(run.shown)
+    screen = SmallTerminal(120, 40)
+    screen.feed(run.shown)
     return "\n".join(screen.display)

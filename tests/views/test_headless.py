@@ -9,12 +9,12 @@ import struct
 import termios
 from pathlib import Path
 
-import pyte
 import pytest
 from msgspec.structs import replace
 
 from tests.session import records
 from tests.session.records import session_of
+from tests.small_terminal import SmallTerminal
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place, Printed
@@ -182,15 +182,14 @@ def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_pa
 
 @pytest.mark.parametrize("already", ["", "  3%|#   | 4/100"], ids=["first column", "beside a bar"])
 def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
-    screen, (ours, theirs) = pyte.Screen(40, 6), os.openpty()
+    screen, (ours, theirs) = SmallTerminal(40, 6), os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 6, 40, 0, 0))
     with os.fdopen(theirs, "w") as terminal:
         terminal.write(already)
         terminal.flush()
         HeadlessView(terminal).write_message("hello")
-        shown_by = pyte.ByteStream(screen)
         while not any("hello" in row for row in screen.display):
-            shown_by.feed(os.read(ours, 4096))
+            screen.feed(os.read(ours, 4096))
     os.close(ours)
     shown = [row.rstrip() for row in screen.display]
     assert shown[: 1 + bool(already)] == [*filter(None, [already.rstrip()]), "[tuimon] hello"]

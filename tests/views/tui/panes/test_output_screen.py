@@ -6,8 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.emulator import HISTORY_LINES
-from tuimon.views.tui.panes.output_screen import OutputScreen, folded
+from tuimon.views.tui.panes.output_screen import HISTORY_LINES, OutputScreen, folded
 
 
 def shown(*chunks, count=50):
@@ -21,12 +20,33 @@ def test_colours_are_roles():
     screen = OutputScreen()
     screen.feed_bytes(b"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mrgb\x1b[0m \x1b[93my\x1b[0m")
     assert [tuple(span) for span in screen.tail(1)[0]] == [
-        ("red", "fg:red bold"),
+        ("red", "fg:color(1) bold"),
         (" ", ""),
         ("rgb", "fg:#010203"),
         (" ", ""),
-        ("y", "fg:bright_yellow"),
+        ("y", "fg:color(11)"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("printed", "rows"),
+    [
+        (b"\r  0%|   | 0/9 [00:00]\r 11%|#  | 1/9 [00:01]", [" 11%|#  | 1/9 [00:01]"]),  # tqdm
+        (b"10 %\r20 %\r", ["20 %"]),
+        (b"100 %\r7 %  \rdone\r\nafter\n", ["done", "after", ""]),
+        (b"loss 0.52\rX", ["Xoss 0.52"]),
+        (b"downloading 3 of 9\r\x1b[Kdone", ["done"]),
+        (b"downloading\x1b[2K\rdone", ["done"]),
+        (b"1/9\x08\x08\x08\r2/9", ["2/9"]),  # Keras
+        # a bar of tqdm below another: position=1
+        (b"\repochs 0/2\n\rsteps 0/3\x1b[A\n\rsteps 3/3\x1b[A\repochs 1/2", ["epochs 1/2", "steps 3/3"]),
+        (b"a\tb", ["a       b"]),
+        (b"|\x08/\x08-\x08\\", ["\\"]),
+    ],
+)
+def test_progress_bars_stay_on_their_lines(printed, rows):
+    assert shown(printed) == rows
+    assert shown(*(printed[at : at + 1] for at in range(len(printed)))) == rows
 
 
 def test_what_scrolls_out_is_kept_up_to_a_bound():

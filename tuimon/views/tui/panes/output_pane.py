@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
     from tuimon.sources.log.output import OutputTail
 
-#: Bytes for the terminal emulator per tick (it takes about 0.4 us a byte); of more than that only the newest few
+#: Bytes to show per tick (which takes about 0.4 us a byte); of more than that only the newest few
 #: screens, so that a flood costs little CPU.
 BYTES_PER_TICK = 16 * 1024
 BYTES_IN_A_FLOOD = 4 * 1024
