@@ -92,7 +92,7 @@ def measure(window_s: float, say: Say) -> list[Row]:
         hour = watch(case, window_s)
         if hour is not None:
             say(_parts(hour.plain))
-            say(f"  compressed (.zst): {hour.compression:.1f}x smaller")
+            say(f"  compressed (.gz): {hour.compression:.1f}x smaller")
         measured = Spread.of([hour.mb]) if hour else None
         rows.append(Row(f"compressed log of an hour, {name}", PROMISE_MB, measured, unit="MB"))
     return rows

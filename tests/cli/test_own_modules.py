@@ -14,7 +14,7 @@ import pytest
 from tests.cli.command import LEAN, TUIMON, script
 
 #: What tuimon's dependencies and parts of the standard library that it loads late are called.
-NAMES = ("msgspec", "psutil", "textual", "zstandard", "pynvml", "statistics", "selectors", "argparse")
+NAMES = ("msgspec", "psutil", "textual", "pynvml", "statistics", "selectors", "argparse")
 #: As the console script has it, which tuimon may be installed without here.
 CONSOLE = "import sys\nfrom tuimon.__main__ import main\nsys.exit(main())\n"
 

@@ -150,7 +150,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--log",
         metavar="FILE|DIR",
-        help="record the session to this file (.zst: compressed), or to a new and compressed one in this folder",
+        help="record the session to this file (.gz: compressed), or to a new and compressed one in this folder",
     )
     group.add_argument(
         "--run",

@@ -38,11 +38,11 @@ class _Failing(io.RawIOBase):
 
 def fail_in(monkeypatch: pytest.MonkeyPatch, path: Path, after_bytes: int, number: int = errno.EIO) -> None:
     """Have reads of the file at ``path`` fail after so many bytes."""
-    whole = lines._opened
+    whole = lines.open_lines
 
-    def opened(handle: int) -> BinaryIO:
-        file = whole(handle)
+    def opened(handle: int, name: str) -> BinaryIO:
+        file = whole(handle, name)
         is_it = os.path.samestat(os.fstat(handle), path.stat())
         return io.BufferedReader(_Failing(file, after_bytes, number)) if is_it else file
 
-    monkeypatch.setattr(lines, "_opened", opened)
+    monkeypatch.setattr(lines, "open_lines", opened)

@@ -91,7 +91,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _is_trace(path: str) -> bool:
-    """True if a file is a trace, by its name: a log ends in .jsonl, or .zst."""
+    """True if a file is a trace, by its name: a log ends in .jsonl, or .jsonl.gz."""
     return path.endswith((".json", ".json.gz"))
 
 

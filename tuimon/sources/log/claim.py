@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from tuimon.errors import LogError
+from tuimon.errors import LogError, UnreadableLog
 from tuimon.new_files import PRIVATE_MODE, folder_hint
-from tuimon.sources.log.compression import COMPRESSED, SUFFIX, Decompressed, looks_compressed
+from tuimon.sources.log.compression import COMPRESSED, SUFFIX, Decompressed, looks_compressed, streams_of
 from tuimon.text import plain
 
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
@@ -50,6 +50,8 @@ def create(path: str, run: str | None = None) -> Created:
 
     Raises LogError.
     """
+    if path.endswith(".zst"):
+        raise LogError("logs are compressed with gzip", f"Name it {plain(path.removesuffix('.zst'))}.gz")
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     if os.path.isdir(path) or path.endswith("/"):
         return _create_in(path, flags, run)
@@ -126,8 +128,11 @@ def _begins_a_log(beginning: bytes) -> bool:
 
 def _first_line(beginning: bytes) -> bytes:
     if looks_compressed(beginning):
-        with io.BufferedReader(Decompressed(io.BytesIO(beginning), beginning)) as lines:
-            return lines.readline(_HEADER_BYTES)
+        with contextlib.suppress(UnreadableLog):  # whatever it is, it is not ours to replace
+            streams = streams_of(beginning, "")
+            with io.BufferedReader(Decompressed(io.BytesIO(beginning), streams)) as lines:
+                return lines.readline(_HEADER_BYTES)
+        return b""
     return beginning.lstrip(b"\n").partition(b"\n")[0]
 
 

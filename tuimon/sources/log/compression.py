@@ -1,19 +1,23 @@
-"""The names of logs, and compressed ones: written by Zstandard; read too if people packed them by gzip to send them."""
+"""The names of logs, and compressed ones: gzip; of Zstandard, which tuimon wrote before, where Python can read it."""
 
 from __future__ import annotations
 
 import io
+import struct
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
+
+from tuimon.errors import UnreadableLog
+from tuimon.text import plain
 
 if TYPE_CHECKING:
-    import zstandard
     from _typeshed import WriteableBuffer
 
 SUFFIX = ".jsonl"
 #: A log whose name ends so is compressed: 1 to 2 MB an hour of one rank in place of 5 to 13.
-COMPRESSED = ".zst"
+COMPRESSED = ".gz"
+_ZSTANDARD = ".zst"
 
 
 def is_compressed(path: str) -> bool:
@@ -23,16 +27,7 @@ def is_compressed(path: str) -> bool:
 
 def is_log_name(name: str) -> bool:
     """True if a file of this name in a folder is taken for a log."""
-    return name.endswith((SUFFIX, SUFFIX + COMPRESSED))
-
-
-#: An empty last block: it ends a frame that is cut off after any other block (RFC 8878, 3.1.1.2).
-_LAST_BLOCK = b"\x01\x00\x00"
-#: Zstandard's level, up to 22: 6 makes a log a tenth smaller than 3, for 20 us more a window; 10 makes it no smaller.
-_LEVEL = 6
-#: 256 KB: what the compressor may refer back to, some minutes of a log; and its tables: 1.1 MB of memory instead of the
-#: level's own 3.6 MB (with 512 KB), and the log is no larger.
-_SIZES = {"window_log": 18, "hash_log": 15, "chain_log": 16}
+    return name.endswith((SUFFIX, SUFFIX + COMPRESSED, SUFFIX + _ZSTANDARD))
 
 
 class Plain:
@@ -54,54 +49,55 @@ class Plain:
 
 
 class Compressed(Plain):
-    """Lines in one frame; after a failure in another, as a frame cannot go back."""
+    """Lines in one gzip member; after a failure in another, as a stream cannot go back."""
+
+    #: RFC 1952, 2.3: deflate, no flags, no time, unknown system.
+    _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+    #: An empty last block: it ends a stream that was flushed to a whole byte (RFC 1951, 3.2.6).
+    _LAST_BLOCK = b"\x03\0"
 
     def __init__(self) -> None:
-        import zstandard  # noqa: PLC0415  (not needed by other logs)
-
-        parameters = zstandard.ZstdCompressionParameters.from_level(_LEVEL, **_SIZES)
-        self._compressor = zstandard.ZstdCompressor(compression_params=parameters)
-        self._flush_block = zstandard.COMPRESSOBJ_FLUSH_BLOCK
-        self._frame: zstandard.ZstdCompressionObj | None = None
-        self._open = False  # whether the file ends in a frame that has not ended
+        self._stream: zlib._Compress | None = None
+        self._open = False  # whether the file ends in a member that has not ended
+        self._sums = self._new_sums = (0, 0)  # of that member: CRC and bytes; with those of the last call
 
     def encode(self, lines: bytes) -> bytes:
         """The bytes to append: a reader that has them has all lines so far."""
-        cut = b""
-        if self._frame is None:
-            cut = _LAST_BLOCK if self._open else b""
-            self._frame = self._compressor.compressobj()
-        return cut + self._frame.compress(lines) + self._frame.flush(self._flush_block)
+        begin, sums = b"", self._sums
+        if self._stream is None:
+            begin, sums = self.end() + self._HEADER, (0, 0)
+            self._stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        self._new_sums = zlib.crc32(lines, sums[0]), sums[1] + len(lines)
+        return begin + self._stream.compress(lines) + self._stream.flush(zlib.Z_SYNC_FLUSH)
 
     def keep(self) -> None:
         """The bytes of the last call are in the file."""
-        self._open = True
+        self._open, self._sums = True, self._new_sums
 
     def abandon(self) -> None:
         """They are not, or have been taken back."""
-        self._frame = None
+        self._stream = None
 
     def end(self) -> bytes:
         """The bytes that end the file."""
         if not self._open:
             return b""
-        self._open = False
-        return self._frame.flush() if self._frame is not None else _LAST_BLOCK
+        return self._LAST_BLOCK + struct.pack("<II", self._sums[0], self._sums[1] & 0xFFFFFFFF)
 
 
-ZST_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
+_ZST_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # RFC 1952, 2.3.1; the last byte: deflate
 MAGIC_LENGTH = 4
 #: Read at once: Zstandard may pack a block of 128 KB into 4 bytes, so this gives at most 16 MB.
 _READ_BYTES = 512
-#: Most memory for what a frame of Zstandard may refer back to.
-_WINDOW_BYTES = 8 << 20
+#: Most memory for what a frame of Zstandard may refer back to: 8 MB, as a power of 2.
+_WINDOW_LOG = 23
 #: zlib: the window of a gzip stream, with its header.
 _GZIP_WINDOW_BITS = 31
 
 
 class _Stream(Protocol):
-    """A unit of decompression: a frame of Zstandard, a member of a gzip file."""
+    """A unit of decompression: a member of a gzip file, a frame of Zstandard."""
 
     @property
     def eof(self) -> bool: ...
@@ -113,16 +109,35 @@ class _Stream(Protocol):
 
 
 def looks_compressed(beginning: bytes) -> bool:
-    """True if a file that begins so is compressed in a way that can be read."""
-    return beginning.startswith((ZST_MAGIC, _GZIP_MAGIC))
+    """True if a file that begins so is compressed in a way that is known here."""
+    return beginning.startswith((_ZST_MAGIC, _GZIP_MAGIC))
+
+
+#: Makes such units, and what they raise at damage.
+Streams: TypeAlias = tuple[Callable[[], _Stream], type[Exception]]
+
+
+def streams_of(beginning: bytes, name: str) -> Streams:
+    """What decompresses a file that begins so. Raises UnreadableLog for Zstandard before Python 3.14."""
+    if not beginning.startswith(_ZST_MAGIC):
+        return lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415  (from 3.14 on)
+    except ImportError:
+        raise UnreadableLog(
+            f"the log {plain(name)} is compressed with Zstandard, which Python reads from 3.14 on",
+            f"Decompress it first: zstd -d {plain(name)}",
+        ) from None
+    options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    return lambda: zstd.ZstdDecompressor(options=options), zstd.ZstdError
 
 
 class Decompressed(io.RawIOBase):
     """A compressed file that may still grow; what follows damage is not read."""
 
-    def __init__(self, file: BinaryIO, beginning: bytes) -> None:
+    def __init__(self, file: BinaryIO, streams: Streams) -> None:
         self._file = file
-        self._new_stream, self._error = _zst() if beginning.startswith(ZST_MAGIC) else _gzip()
+        self._new_stream, self._error = streams
         self._stream = self._new_stream()
         self._input = b""
         self._output = memoryview(b"")
@@ -163,13 +178,3 @@ class Decompressed(io.RawIOBase):
             self._input = self._stream.unused_data
             self._stream = self._new_stream()
         return True
-
-
-def _zst() -> tuple[Callable[[], _Stream], type[Exception]]:
-    import zstandard  # noqa: PLC0415  (not needed by other logs)
-
-    return zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES).decompressobj, zstandard.ZstdError
-
-
-def _gzip() -> tuple[Callable[[], _Stream], type[Exception]]:
-    return lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error

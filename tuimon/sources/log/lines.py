@@ -13,7 +13,7 @@ from typing import BinaryIO
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Record
 from tuimon.sources.base import Backlog
-from tuimon.sources.log.compression import MAGIC_LENGTH, Decompressed, looks_compressed
+from tuimon.sources.log.compression import MAGIC_LENGTH, Decompressed, looks_compressed, streams_of
 from tuimon.sources.log.decode import RECORD_ONE, decode_lines
 from tuimon.text import plain, whole_number
 
@@ -46,7 +46,7 @@ class Lines:
             if not stat.S_ISREG(info.st_mode):
                 raise NotALog(f"{plain(path)} is not a tuimon log: it is not a regular file", RECORD_ONE)
             self._handle = handle
-            self._file = _opened(handle)
+            self._file = open_lines(handle, path)
             undo.pop_all()
         self._rest = b""
         self._too_long = False  # the line whose beginning was dropped
@@ -140,8 +140,10 @@ def unreadable(name: str, error: OSError) -> UnreadableLog:
     return UnreadableLog(f"{name} cannot be read: {error.strerror}", _NEXT_STEPS.get(error.errno or 0, RECORD_ONE))
 
 
-def _opened(handle: int) -> BinaryIO:
-    """The file as its plain bytes: a compressed one shows by how it begins."""
+def open_lines(handle: int, path: str) -> BinaryIO:
+    """The file as its plain bytes: a compressed one shows by how it begins. Raises UnreadableLog."""
     beginning = os.pread(handle, MAGIC_LENGTH, 0)
-    file: BinaryIO = open(handle, "rb")  # noqa: SIM115  (closed by Lines)
-    return io.BufferedReader(Decompressed(file, beginning)) if looks_compressed(beginning) else file
+    if not looks_compressed(beginning):
+        return open(handle, "rb")
+    streams = streams_of(beginning, path)
+    return io.BufferedReader(Decompressed(open(handle, "rb"), streams))  # closed by Lines

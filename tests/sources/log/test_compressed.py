@@ -1,0 +1,215 @@
+"""Compressed logs: every flushed window can be read, whatever follows it."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import gzip
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tests.sources.log.literal_log import END, HEADER, STEPS, write
+from tests.sources.log.long_log import begun, record_run
+from tests.sources.log.test_full_disk import FullDisk
+from tuimon.errors import LogError, NotALog, UnreadableLog
+from tuimon.records import Mark, Notice, Record, Steps
+from tuimon.sources.log import writer
+from tuimon.sources.log.joined.opening import choose
+from tuimon.sources.log.reader import LogSource, read_log
+from tuimon.sources.log.writer import LogWriter
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "run.jsonl.gz", HEADER, STEPS, END)
+
+
+def test_what_is_written_is_read_back_by_us_and_by_others(log: Path) -> None:
+    assert list(read_log(str(log))) == [HEADER, STEPS, END]
+    with gzip.open(log, "rt") as lines:
+        assert len(list(lines)) == 3
+
+
+def test_an_earlier_compressed_log_is_no_more_overwritten_than_another(log: Path) -> None:
+    with pytest.raises(LogError, match="an earlier run"):
+        LogWriter(str(log))
+    write(log, HEADER, END, force=True)
+    assert list(read_log(str(log))) == [HEADER, END]
+
+
+KILLED = """
+import os, signal, sys
+from collections.abc import Callable
+from pathlib import Path
+from tests.sources.log.long_log import begun, record_run
+log = begun(Path(sys.argv[1]))
+record_run(log, 50)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_loses_no_flushed_window(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run.jsonl.gz")], check=False)
+    records = list(read_log(str(tmp_path / "run.jsonl.gz")))
+    assert [r.first_index // 3 for r in records if isinstance(r, Steps)] == list(range(51))
+    assert not any(isinstance(r, Notice) and r.source == "log" for r in records)
+
+
+def test_a_torn_end_costs_only_what_is_torn(tmp_path: Path) -> None:
+    log = begun(tmp_path / "run.jsonl.gz")
+    sizes = []
+    for number in range(1, 30):
+        record_run(log, 1, number)
+        sizes.append(os.stat(log.path).st_size)
+    log.close()
+    whole = Path(log.path).read_bytes()
+    for number, size in enumerate(sizes[:-1]):
+        for cut in (size, size + 1, (size + sizes[number + 1]) // 2):
+            Path(log.path).write_bytes(whole[:cut])
+            steps = [r.first_index // 3 for r in read_log(log.path) if isinstance(r, Steps)]
+            assert steps[: number + 2] == list(range(number + 2))
+
+
+def test_a_follower_sees_every_window_once(tmp_path: Path) -> None:
+    log = begun(tmp_path / "run.jsonl.gz")
+    record_run(log, 1)
+    source = LogSource(log.path, follow=True)
+    found = list(source.read())
+    for number in range(2, 40):
+        record_run(log, 1, number)
+        new = list(source.read())
+        assert len(new) > 10
+        found += new
+    log.close()
+    source.close()
+    assert [r.first_index // 3 for r in found if isinstance(r, Steps)] == list(range(40))
+
+
+def test_after_a_failed_write_the_log_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk(monkeypatch, 10**9)
+    log = begun(tmp_path / "run.jsonl.gz")
+    record_run(log, 20)
+    disk.room = os.stat(log.path).st_size + 100
+    later: list[Record] = [Mark(t=30.0 + n, pid=7, name=os.urandom(40).hex()) for n in range(20)]
+    for record in later:
+        log.add_record(record)
+    assert log.flush(30.0) is not None
+    disk.room = 10**9
+    assert log.flush(40.0) is not None
+    record_run(log, 20, 41)
+    log.add_record(END)
+    log.close()
+    records = list(read_log(log.path))
+    assert [r for r in records if r in later] == later
+    assert [r.first_index // 3 for r in records if isinstance(r, Steps)] == [*range(21), *range(41, 61)]
+    assert records[-1] == END
+
+
+def test_a_write_that_cannot_be_taken_back_ends_the_log_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch, 10**9)
+    log = begun(tmp_path / "run.jsonl.gz")
+    record_run(log, 20)
+    disk.room = os.stat(log.path).st_size + 20
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(writer.os, "ftruncate", refuse)
+    log.add_record(Mark(t=30.0, pid=7, name=os.urandom(400).hex()))
+    assert log.flush(30.0) is not None
+    disk.room = 10**9
+    log.add_record(END)
+    log.close()
+    assert [r.first_index // 3 for r in read_log(log.path) if isinstance(r, Steps)] == list(range(21))
+
+
+def test_damage_within_is_said(tmp_path: Path) -> None:
+    log = begun(tmp_path / "run.jsonl.gz")
+    record_run(log, 200)
+    log.close()
+    data = bytearray(Path(log.path).read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 50] = b"\xff" * 50
+    Path(log.path).write_bytes(data)
+    *records, notice = read_log(log.path)
+    assert len(records) > 100
+    assert isinstance(notice, Notice)
+    assert "skipped: damaged" in notice.message
+
+
+@pytest.mark.parametrize("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"], ids=["gzip", "Zstandard"])
+@pytest.mark.parametrize("rest", [b"", b"\xff" * 100])
+def test_a_file_that_only_begins_as_if_compressed_is_refused(tmp_path: Path, magic: bytes, rest: bytes) -> None:
+    _is_refused(tmp_path / "x", magic + rest)
+
+
+def test_what_is_compressed_but_no_log_is_refused(tmp_path: Path) -> None:
+    _is_refused(tmp_path / "x", gzip.compress(b"print()\n" * 10))
+
+
+def _is_refused(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(NotALog):
+        list(read_log(str(path)))
+    with pytest.raises(LogError, match="is not a tuimon log"):
+        LogWriter(str(path), force=True)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("lines", [b"", b'{"type":"header",'])
+def test_a_bomb_takes_no_memory(tmp_path: Path, lines: bytes) -> None:
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(lines)
+        for _ in range(256):
+            file.write(bytes(1 << 20))
+    assert path.stat().st_size < 1 << 19
+    tracemalloc.start()
+    with pytest.raises(NotALog):
+        list(read_log(str(path)))
+    with pytest.raises(LogError):
+        LogWriter(str(path))
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+#: A log of a header and an end, as tuimon wrote it before.
+ZSTANDARD = base64.b64decode(
+    b"KLUv/WAbAP0FAFLNJx2QOwe5//+/2BbdRAQcVYANv3ZNh1M04ffRhIxFuMB1LAuaTkqRd6NLJIzNVhfPRtMMC6kHXM+Z8hzjlc3X"
+    b"h/flhOC1t/pVTljpk85F38o7m3ajprboJPqshAPRr42C8rYY3XT+876t8zkvX5w4GeX8KhIkdNRe6TvSQdBszpeXvv+cCZ2JvoPe"
+    b"09Tz0XdgdB4Eom/Pp89x73n/RZW9FQsAIDxVhzqtAH6jNsjUFPwaf4Tdp0diGizQBDAD"
+)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> str:
+    (tmp_path / "run.jsonl.zst").write_bytes(ZSTANDARD)
+    return str(tmp_path / "run.jsonl.zst")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="Python has Zstandard from 3.14 on")
+def test_an_old_log_is_read_where_python_can(old: str) -> None:
+    assert list(read_log(old)) == [HEADER, END]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python has Zstandard from 3.14 on")
+def test_where_it_cannot_the_command_that_helps_is_named(old: str) -> None:
+    with pytest.raises(UnreadableLog, match=r"Python reads from 3\.14 on") as refused:
+        list(read_log(old))
+    assert refused.value.hint == f"Decompress it first: zstd -d {old}"
+    with pytest.raises(UnreadableLog):  # in a folder as well
+        choose(os.path.dirname(old))
+
+
+def test_an_old_log_is_not_overwritten_and_none_is_written_anew(old: str) -> None:
+    for force in (False, True):
+        with pytest.raises(LogError, match="compressed with gzip") as refused:
+            LogWriter(old, force=force)
+        assert refused.value.hint == f"Name it {old.removesuffix('.zst')}.gz"
+    assert Path(old).read_bytes() == ZSTANDARD
