@@ -50,7 +50,9 @@ def test_a_gpu_at_work_is_the_verdict_before_all_that_is_benign():
 @pytest.mark.parametrize("rule", ["launch_bound", "sync_point", "transfer_bound", "input_bound", "comm_bound"])
 def test_what_holds_the_loop_up_contradicts_that_it_is_in_order(rule):
     order_bound = [finding("compute_bound", "benign", 0.9), finding("compute_bound_cpu", "info", 0.9)]
-    assert order(*order_bound, finding("small_batch", "info"), finding(rule, share=0.3)) == [rule]
+    unexplained = finding("unexplained_idle", "info", 0.5)
+    assert order(*order_bound, unexplained, finding("small_batch", "info"), finding(rule, share=0.3)) == [rule]
+    assert order(unexplained, finding("small_batch", "info")) == ["unexplained_idle"]  # a larger batch is a guess
 
 
 def test_a_benign_synchronisation_contradicts_nothing():

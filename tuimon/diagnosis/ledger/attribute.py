@@ -162,8 +162,11 @@ TABLE: tuple[Attribution, ...] = (
     Attribution(_LOUD, "spin_wait", (_has_line, _at_its_lines)),
     Attribution("sync_point", "spin_wait", (_costs, _has_line, _at_its_lines)),
     # a GPU that something holds up has room only because of that, and a loop with something to fix is not in order
+    Attribution(_HOLDS_UP, "unexplained_idle"),
     Attribution(_HOLDS_UP, "small_batch"),
     Attribution("compute_bound", "small_batch"),
+    # as long as it is not known why a GPU idles, a larger batch is a guess
+    Attribution("unexplained_idle", "small_batch"),
     Attribution(_HOLDS_UP, "compute_bound_cpu", (_no_cause,)),
     Attribution(_HOLDS_UP, "compute_bound", (_no_cause,)),
     # a model on the CPU beside an idle GPU is one finding, which names both
@@ -174,7 +177,7 @@ TABLE: tuple[Attribution, ...] = (
 def attributed(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> list[Finding]:
     """Without findings whose time is another's. During a hang nothing else counts: shares are past."""
     found = {finding.rule: finding for finding in findings}
-    if "hang" in found:
+    if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [found["hang"]]
     for row in TABLE:
         loud = [rule for rule, each in found.items() if _is_loud(each)]

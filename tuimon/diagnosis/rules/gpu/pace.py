@@ -1,4 +1,4 @@
-"""Rules about a GPU that sets the pace, which is as it should be."""
+"""Rules about a GPU that sets the pace, which is as it should be if it computes as fast as it can; or does not."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
+from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE, IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
-from tuimon.diagnosis.threshold import MOST, REPORTED, SMALL, TRACE, Threshold
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rule
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
+from tuimon.diagnosis.words import idle_part, percent
 from tuimon.session.rows import LeadRow
 from tuimon.text import ms_text
 
+#: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
+#: https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere
+_TENSOR_CAPABILITY, _TF32_CAPABILITY = 7.0, 8.0
+#: What makes a busy GPU faster, if nothing on it is of less than full precision yet.
+_LOWER = "lower precision"
 #: The phases that launch a training's work.
 COMPUTE = ("forward", "backward", "optimizer")
 FULL_LEAD_US = Threshold(
@@ -70,6 +75,13 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
             f"GPU has work queued {busy} the time, {most}; {waits or unknown}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
+    unused = low_precision_unused(evidence)
+    if unused is not None:
+        rest = [change for change in _faster(evidence) if change != _LOWER]
+        return (
+            f"GPU busy {busy} the time, its tensor cores idle: {most}",
+            f"{unused.action}; besides, only these make it faster: {', '.join(rest)}",
+        )
     return (
         f"GPU busy {busy} the time, as it should be: {most}",
         f"leave the loop as it is; only these make it faster: {', '.join(_faster(evidence))}",
@@ -80,10 +92,47 @@ def _faster(evidence: Evidence) -> Iterator[str]:
     """Changes that make a busy GPU faster and are not made yet."""
     process = evidence.process
     if process is None or not {"float16", "bfloat16"}.intersection(process.matmul_dtypes + process.parameter_dtypes):
-        yield "lower precision"
+        yield _LOWER
     if not evidence.launching.is_compiled:
         yield "torch.compile"
     yield from ("a smaller model", "a faster GPU")
+
+
+def low_precision_unused(evidence: Evidence) -> Finding | None:
+    """The GPU is the bottleneck, and its tensor cores do nothing."""
+    steps = evidence.gpu_steps
+    gpu = next((g for g in evidence.gpus if g.latest.tensor_ratio is not None), None)
+    if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
+        return None
+    tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
+    if tensor_ratio >= TRACE or capability is None or capability < _TENSOR_CAPABILITY:
+        return None
+    types = process.parameter_dtypes if process is not None else []
+    computed = process.matmul_dtypes if process is not None else []
+    if (types and "float32" not in types) or (computed and "float32" not in computed):
+        return None
+    tf32 = process.tf32 if process is not None else None
+    return Finding(
+        severity="info",
+        headline=(
+            f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
+            f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
+        ),
+        fixes=(Fix(_lower(capability, tf32), changes_training=True),),
+        evidence={
+            "tensor_ratio": tensor_ratio,
+            "compute_capability": capability,
+            "parameter_dtypes": ", ".join(types) or None,
+            "tf32": None if tf32 is None else int(tf32),
+        },
+    )
+
+
+def _lower(capability: float, tf32: bool | None) -> str:
+    if capability < _TF32_CAPABILITY:
+        return "use torch.autocast('cuda', torch.float16) with a GradScaler"
+    first = "" if tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
+    return f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
 
 
 def _contradicted(found: Contradiction) -> Finding:
@@ -144,6 +193,30 @@ def _least_us(lead: LeadRow) -> float | None:
     return lead.min_us if lead.min_us is not None else lead.at_least_us
 
 
+def unexplained_idle(evidence: Evidence) -> Finding | None:
+    """The GPU idles for much of each step; kept only where no other finding says why."""
+    gpu = evidence.gpu_steps
+    if gpu is None or gpu.contradiction is not None or gpu.idle < LARGE or evidence.awaits_idle_causes:
+        return None
+    idle = IdleBounds(gpu.idle, gpu.idle_at_most)
+    longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle_ms)
+    return Finding(
+        severity="info",
+        headline=f"GPU idle {idle_part(idle)} of each step, mostly in {longest}: cause unknown",
+        fixes=(Fix(_what_would_show(evidence)),),
+        share_of_step=idle.at_least,
+        evidence={**idle.as_evidence(), "gpu_util": least_utilisation(evidence.gpus), **gpu.width_evidence},
+    )
+
+
+def _what_would_show(evidence: Evidence) -> str:
+    missing = SAMPLES.missing(evidence)
+    if missing is None:
+        return "run tuimon trace: it shows what the CPU does while the GPU idles, and at which line"
+    reason = missing.removeprefix("no stack samples: ")
+    return f"let tuimon sample stacks, which show the line that the GPU waits for; now: {reason}"
+
+
 _COUNTERS = (TRACE, GAPS, DEVICE_COPIES, TRACE, MOST, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
 #: The thresholds of bounds of the GPU's idle time.
 IDLE_BOUNDS = (REPORTED, MIN_STEPS, SMALL_LEAD_US, MOST, TRACE, *_COUNTERS)
@@ -170,4 +243,28 @@ COMPUTE_BOUND = Rule(
     needs=(GPU_TIMES,),
     thresholds=IDLE_BOUNDS,
     ranked_as="info",
+)
+
+LOW_PRECISION_UNUSED = Rule(
+    title="Tensor cores unused",
+    judge=low_precision_unused,
+    explanation=(
+        "The GPU is the bottleneck, and its tensor cores do nothing. It rests on GPU times, on the tensor activity"
+        " (GPM) and compute capability of the GPU, and on the type of the parameters and whether TF32 is on, where the"
+        " process reported them."
+    ),
+    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
+    thresholds=(TRACE, REPORTED),
+)
+
+UNEXPLAINED_IDLE = Rule(
+    title="GPU idle, cause unknown",
+    judge=unexplained_idle,
+    explanation=(
+        "The GPU idles for a large part of each step, and no other finding says what it waits for. It rests on GPU"
+        " times, and on NVML's utilisation where that is known; only idle time that is certain counts. The fix says"
+        " which evidence is missing."
+    ),
+    needs=(GPU_TIMES,),
+    thresholds=(LARGE, *IDLE_BOUNDS),
 )

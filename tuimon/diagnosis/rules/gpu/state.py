@@ -1,4 +1,4 @@
-"""Rules about the state of the GPU: clocks held down, memory on its edge, tensor cores unused, too little to do."""
+"""Rules about the state of the GPU: clocks held down, memory on its edge, too little to do."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY, Rule
+from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, Rule
 from tuimon.diagnosis.rules.gpu.launches import larger_batch
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
 from tuimon.session.rows import GpuRow
 
-#: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
-#: https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere
-_TENSOR_CAPABILITY, _TF32_CAPABILITY = 7.0, 8.0
 #: Causes of throttling that mean something is wrong; at its power limit a busy GPU works as it was built to.
 _FAULTS = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
 _CAPS = ("power cap", "sync boost", "application clocks")
@@ -105,43 +102,6 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
     )
 
 
-def low_precision_unused(evidence: Evidence) -> Finding | None:
-    """The GPU is the bottleneck, and its tensor cores do nothing."""
-    steps = evidence.gpu_steps
-    gpu = next((g for g in evidence.gpus if g.latest.tensor_ratio is not None), None)
-    if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
-        return None
-    tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
-    if tensor_ratio >= TRACE or capability is None or capability < _TENSOR_CAPABILITY:
-        return None
-    types = process.parameter_dtypes if process is not None else []
-    computed = process.matmul_dtypes if process is not None else []
-    if (types and "float32" not in types) or (computed and "float32" not in computed):
-        return None
-    tf32 = process.tf32 if process is not None else None
-    return Finding(
-        severity="info",
-        headline=(
-            f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
-            f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
-        ),
-        fixes=(Fix(_lower(capability, tf32), changes_training=True),),
-        evidence={
-            "tensor_ratio": tensor_ratio,
-            "compute_capability": capability,
-            "parameter_dtypes": ", ".join(types) or None,
-            "tf32": None if tf32 is None else int(tf32),
-        },
-    )
-
-
-def _lower(capability: float, tf32: bool | None) -> str:
-    if capability < _TF32_CAPABILITY:
-        return "use torch.autocast('cuda', torch.float16) with a GradScaler"
-    first = "" if tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
-    return f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
-
-
 def small_batch(evidence: Evidence) -> Finding | None:
     """The GPU has room in time and in memory: a larger batch would use both.
 
@@ -212,16 +172,4 @@ SMALL_BATCH = Rule(
     ),
     needs=(GPU_COUNTERS, GPU_LOAD),
     thresholds=(MOST, LARGE, REPORTED),
-)
-
-LOW_PRECISION_UNUSED = Rule(
-    title="Tensor cores unused",
-    judge=low_precision_unused,
-    explanation=(
-        "The GPU is the bottleneck, and its tensor cores do nothing. It rests on GPU times, on the tensor activity"
-        " (GPM) and compute capability of the GPU, and on the type of the parameters and whether TF32 is on, where the"
-        " process reported them."
-    ),
-    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-    thresholds=(TRACE, REPORTED),
 )
