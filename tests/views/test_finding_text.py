@@ -10,9 +10,13 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
 from tuimon.session.session import Session
 from tuimon.views.finding_text import (
+    NO_FINDING,
+    NO_TRAINING,
+    TOO_FEW_STEPS,
     finding_gain,
     fix_text,
     headline_text,
+    none_found,
     speedup,
 )
 from tuimon.views.headless import summary_lines
@@ -70,6 +74,20 @@ def test_a_speedup_is_the_range_that_reports_name():
     assert shown(2.13, 2.13, math.inf) == "≥2.1x"
     assert shown(1.05, 1.05, 1.05) == "up to 1.05x"
     assert shown() == shown(None, 1.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "phases", "verdict"),
+    [
+        (0, [], TOO_FEW_STEPS),
+        (2, [{"name": "forward", "share": 1.0}], TOO_FEW_STEPS),
+        (3, [{"name": "forward", "share": 1.0}], NO_FINDING),
+        (0, [{"name": "forward", "share": 1.0}], NO_FINDING),  # inferred from samples
+        (3, [{"name": "other", "share": 1.0}], NO_TRAINING),
+    ],
+)
+def test_no_finding_is_a_verdict_on_more_than_the_first_steps(count, phases, verdict):
+    assert none_found({"steps": {"count": count}, "phases": phases}) == verdict
 
 
 # -- a fix in each view

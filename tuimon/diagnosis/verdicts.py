@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis, SettledGains
@@ -79,11 +78,11 @@ class Verdicts:
                 held.latest = finding
 
     def judge_run(self, session: Session) -> list[Finding]:
-        """The findings on the whole run; warm-up is the verdict only on a run that never got further."""
+        """The findings on the whole run; as long as it goes on and has not got further, warm-up is the verdict."""
         findings = diagnose_run(session, self.lasting_states())
-        if findings or session.exit is None:
-            return findings or [finding for finding in self._last if finding.rule == "warmup"]
-        return [replace(finding, fixes=()) for finding in self._last if finding.rule == "warmup"]  # too late to wait
+        if findings or session.exit is not None:
+            return findings
+        return [finding for finding in self._last if finding.rule == "warmup"]
 
     def lasting_states(self) -> list[Finding]:
         """The findings about states that held for long enough, or hold at the end."""

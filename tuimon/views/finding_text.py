@@ -92,7 +92,9 @@ def only_minor(fixes: Iterable[Mapping[str, Any]]) -> str:  # Any: the report's 
 
 def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
     """The verdict on a training where no rule has found anything."""
-    if not report["phases"]:
+    from tuimon.diagnosis.evidence.steps import FIRST_STEPS  # noqa: PLC0415  (as above)
+
+    if not report["phases"] or 0 < report["steps"]["count"] < FIRST_STEPS:
         return TOO_FEW_STEPS
     trains = any(phase["share"] for phase in report["phases"] if phase["name"] not in ("other", "eval"))
     return NO_FINDING if trains else NO_TRAINING
