@@ -25,8 +25,10 @@ LINES = frames(
     ("train.py", 15, "main", "torch.save(state, path)", True),
     ("/v/site-packages/torch/serialization.py", 9, "save"),
     ("/v/site-packages/torch/_dynamo/convert_frame.py", 9, "_compile"),
+    ("train.py", 10, "main", "for x, y in loader:", True),
+    ("/v/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
 )
-IMPORT, LOAD, TRAIN, SAVE, COMPILE = [0, 1], [2], [3, 4], [5, 6], [3, 7]
+IMPORT, LOAD, TRAIN, SAVE, COMPILE, FETCH = [0, 1], [2], [3, 4], [5, 6], [3, 7], [8, 9]
 
 
 def made(t, samples, **more):
@@ -104,6 +106,20 @@ def test_waits_outside_after_the_last_step_have_names(part, said, lines):
     found = parts(frames(*lines, first=20), *made(11, ((TRAIN, 20),)), *waits, Exit(t=16.0, pid=100, exit_code=0))
     assert (found.parts[part], found.parts["after"]) == pytest.approx((4.0, 1.0))
     assert said in goodput_text(found)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "is_over", "part"), [(7, True, "hang"), (3, True, "after"), (7, False, "training")]
+)
+def test_a_batch_that_has_not_come_when_the_run_ends_was_waited_for_at_a_standstill(waited_s, is_over, part):
+    waits = [
+        record
+        for t in range(12, 12 + waited_s)
+        for record in (steps(float(t), {}, count=0, open_for_s=t - 11.0), stacks(float(t), (FETCH, 20)))
+    ]
+    end = [Exit(t=11.0 + waited_s, pid=100, exit_code=130, signal="SIGINT")] if is_over else []
+    found = parts(*made(11, ((TRAIN, 20),)), *waits, *end)
+    assert found.parts[part] == pytest.approx(waited_s + (part == "training"))
 
 
 def test_the_end_of_the_last_step_that_is_known_late_does_not_take_what_follows_it_into_the_loop():

@@ -36,7 +36,8 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     pid = session.trainer()
     evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
     if evidence is not None and evidence.run.has_ended:
-        ending = _found(evidence, [rule for rule in RULES if rule.of_end])
+        hangs = any(state.rule == "hang" for state in states)  # its stacks say more than the end does
+        ending = _found(evidence, [rule for rule in RULES if rule.of_end and not (hangs and rule.name == "hang")])
         ended = {finding.rule for finding in ending}
         states = [*ending, *(state for state in states if state.rule not in ended)]
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):

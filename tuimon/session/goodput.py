@@ -11,7 +11,7 @@ from msgspec import Struct
 from tuimon.session.samples.spent import Spent
 from tuimon.session.session import Session
 from tuimon.session.standing.standstills import Past
-from tuimon.session.state import OVER, run_state
+from tuimon.session.state import OVER, run_state, still_from_s
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.windows import Span
@@ -33,7 +33,8 @@ Part = Literal[
     "after",
 ]
 #: In the order in which they are shown. ``restart``: until the process in focus started, where an earlier one of its
-#: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step;
+#: rank had trained; ``outside``: a notebook between its cells; ``after``: since the last step; ``hang``: standstills
+#: whose stacks were taken, and the wait for a batch that had not come when the run ended;
 #: ``network`` and ``program``: the calls to other machines before and after the loop, and the waits there for other
 #: programs such as an installation; ``prompt``: somebody at a debugger or a console.
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -100,6 +101,8 @@ def goodput(session: Session) -> Goodput | None:
         rest = _tail(session)
         if rest == "after":  # in the loop they are part of a step
             after |= {"network": spent.since_step["network"], "program": spent.since_step["program"]}
+            awaited_s = spent.since_step["first batch"]  # in a fetch that has brought none
+            after |= {"hang": awaited_s if awaited_s >= still_from_s(stats) else 0.0}
         divided.add(now_s - last_s, after, rest)
     return Goodput(now_s - session.start_s, {part: took_s for part, took_s in divided.parts.items() if took_s})
 

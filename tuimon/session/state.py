@@ -110,8 +110,13 @@ def stands_still(session: Session) -> bool:
         return (state.for_s or 0.0) >= STILL_S
     if not stats.total:
         return False
+    return (state.doing_for_s or 0.0) >= still_from_s(stats)
+
+
+def still_from_s(stats: StepStats) -> float:
+    """The seconds without a boundary from which a loop with such steps stands still."""
     longest_s = (stats.whole_run().quantile_ms(1.0) or 0.0) / 1e3
-    return (state.doing_for_s or 0.0) >= max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
+    return max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
 
 
 def _never_had_torch(session: Session) -> bool:

@@ -46,7 +46,7 @@ from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
 from tuimon.diagnosis.evidence.samples import StackEvidence, ThreadSamples, thread_samples, with_callees
-from tuimon.diagnosis.evidence.standstill import Standstill, standstills
+from tuimon.diagnosis.evidence.standstill import Standstill, last_places, standstills
 from tuimon.diagnosis.evidence.steps import (
     FIRST_STEPS,
     LongestSteps,
@@ -221,6 +221,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def standstills(self) -> tuple[Standstill, ...]:
         """Signs of a hang: of its training, then of each other of several ranks."""
         return tuple(standstills(self, self.ranks, self._view.session))
+
+    @cached_property
+    def last_places(self) -> dict[int, Place]:
+        """The lines that its training thread and its DataLoader workers were at last, by process."""
+        return last_places(self.pid, self._view.session)
 
     @cached_property
     def stacks(self) -> StackEvidence:

@@ -11,6 +11,7 @@ from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.node_ids import node_of
 from tuimon.records import Exit, MachineMemory, Notice, Process, Threads
+from tuimon.session.goodput import Goodput, goodput
 from tuimon.session.rows import GpuRow
 from tuimon.session.session import SessionView, once
 
@@ -32,6 +33,11 @@ class RunEvidence(Struct, frozen=True, dict=True):
     def end(self) -> Exit | None:
         """How it ended; None while it runs."""
         return self._view.session.exit
+
+    @cached_property
+    def goodput(self) -> Goodput | None:
+        """The division of its wall time; None before any."""
+        return goodput(self._view.session)
 
     @property
     def has_ended(self) -> bool:

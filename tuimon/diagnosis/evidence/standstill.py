@@ -227,6 +227,18 @@ def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Sessi
             yield place
 
 
+def last_places(pid: int, session: Session) -> dict[int, Place]:
+    """The user's line in the last samples of a training thread, and of its DataLoader workers, by process."""
+    workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == pid)
+    places = {}
+    for each, tid in ((pid, _training_tid(pid, session)), *((worker, worker) for worker in workers)):
+        sampled = session.samples.get(each)
+        place = sampled.threads.place_of(tid) if sampled is not None else None
+        if place is not None:
+            places[each] = place
+    return places
+
+
 def _world_size(evidence: Rank) -> int:
     process = evidence.process
     return process.world_size or 1 if process is not None and process.rank is not None else 1

@@ -9,7 +9,7 @@ from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
 from tuimon.diagnosis.evidence.standstill_waits import First, Wait
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
-from tuimon.diagnosis.threshold import SMALL, Threshold
+from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.diagnosis.words import after, at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
@@ -59,9 +59,29 @@ _MOST_GROUPS = 3
 def hang(evidence: Evidence) -> Finding | None:
     """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
     if evidence.run.has_ended:
-        return None
+        return _most_of_the_run(evidence)
     found = (_judged(still) for still in evidence.standstills if may_hang(still))
     return next((finding for finding in found if finding is not None), None)
+
+
+def _most_of_the_run(evidence: Evidence) -> Finding | None:
+    """A run that has ended after it had stood still for most of its wall time: then that is the verdict on it."""
+    divided = evidence.run.goodput
+    stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
+    if divided is None or stood_s < MOST * divided.total_s:
+        return None
+    places = evidence.last_places
+    worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
+    return Finding(
+        severity="critical",
+        headline=(
+            f"the training stood still for {after(stood_s)} of the run's {after(divided.total_s)}"
+            f"{f': it waited for a worker at {at(worker)}' if worker is not None else ''}"
+        ),
+        fixes=(Fix(_CHECK),),
+        where=tuple(dict.fromkeys(places.values()))[: _MOST_OTHERS + 1],
+        evidence={"share_of_run": stood_s / divided.total_s, "stood_still_s": stood_s},
+    )
 
 
 def may_hang(still: Standstill) -> bool:
@@ -203,12 +223,13 @@ HANG = Rule(
         " CPU, and stacks do not change. All stacks are then taken once, and the rank or thread that holds up the"
         " others is named first. A wait for a disk, the network or a sleep is given a minute. A process that receives,"
         " a child that works, a prompt, a stopped run and a training that is over do not hang. In the first step it is"
-        " judged once the training waits for a batch, a thread or a rank. It abstains without markers or thread"
-        " figures."
+        " judged once the training waits for a batch, a thread or a rank. At the end, standstills count if they took"
+        " most of the run. It abstains without markers."
     ),
     needs=(BOUNDARIES,),
-    thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL),
+    thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL, MOST),
     of_moment=True,
+    of_end=True,
     is_harm=True,
     before_steps=True,
     contradicts_order=True,
