@@ -56,7 +56,7 @@ def test_text_beside_code_which_no_view_shows_is_an_error(tmp_path: Path, monkey
     page = (pages / "gil.md").read_text().replace("```python after", "Or this:\n\n```python after")
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "edited.md").write_text(page)
-    monkeypatch.setattr("importlib.resources.files", lambda _package: tmp_path)
+    monkeypatch.setattr("tuimon.diagnosis.explain.written.files", lambda _package: tmp_path)
     with pytest.raises(ValueError, match="Or this:"):
         written("edited")
 
