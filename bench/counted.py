@@ -57,6 +57,7 @@ class Step:
     def __init__(self, *, fetches: bool) -> None:
         self.loader = types.ModuleType("loader")
         self.loader._BaseDataLoaderIter = type("Fetches", (Fetches,), {"__next__": Fetches.__next__})  # type: ignore[attr-defined]
+        self.loader._SingleProcessDataLoaderIter = Fetches  # type: ignore[attr-defined]
         self.loader._MultiProcessingDataLoaderIter = WorkerFetches  # type: ignore[attr-defined]
         self.engine = types.ModuleType("engine")
         self.engine._engine_run_backward = lambda t_outputs, *args, **kwargs: None  # type: ignore[attr-defined]
