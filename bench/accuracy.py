@@ -19,8 +19,8 @@ from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.proc import procfs
 from tuimon.records import Process, Stacks
-from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.session import Session
+from tuimon.session.stacks.samples import Sample
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.threads import ThreadMeter
 from tuimon.sources.stacks.source import StackSource
@@ -95,7 +95,7 @@ def split(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tupl
     used = {name: after[name] - before.get(name, 0.0) for name in after}
     counts: Counter[str] = Counter()
     for stack in (stack for window in windows for stack in window.stacks if stack.tid == process.pid):
-        inside = {session.frames[number].function for number in stack.frames}
+        inside = {frame.function for frame in session.trie.node(stack.frames).frames}
         counts.update({name: stack.count for name in ("sixty", "thirty", "ten") if name in inside})
     cpu = sorted((row.cpu_ratio or 0.0 for row in rows), reverse=True)[:2]
     main_s = used["sixty"] + used["thirty"] + used["ten"]
@@ -121,11 +121,10 @@ def ranged(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tup
     return _right(session, process.pid, lambda sample, truth: next(iter(sample.ranges[-1:]), None) == RANGES[truth])
 
 
-def _right(session: Session, pid: int, is_right: Callable[[StackSample, str], bool]) -> tuple[float, int]:
-    sampled = session.over("recent").process_samples(pid)
+def _right(session: Session, pid: int, is_right: Callable[[Sample, str], bool]) -> tuple[float, int]:
     right = total = 0
-    for sample in sampled.samples_of(pid) if sampled else []:
-        names = {frame.function for frame in sample.frames}
+    for sample in session.over("recent").samples(pid, pid).rows:
+        names = {frame.function for frame in sample.node.frames}
         truth = next((name.removeprefix("truth_") for name in names if name.startswith("truth_")), None)
         if truth is not None:
             total += sample.count

@@ -83,13 +83,12 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03, samples: int 
         finally:
             process.kill()
     marked, alone = _session(process.pid, records, markers=True), _session(process.pid, records, markers=False)
-    sampled = alone.over("recent").process_samples(process.pid)
     return Inferred(
         shape,
         _shares_of_seconds({name: spent_s - before.get(name, 0.0) for name, spent_s in after.items()}),
         _shares(marked, process.pid),
         _shares(alone, process.pid),
-        sampled.phase_counts().total() if sampled else 0,
+        alone.over("recent").samples(process.pid).marked_counts().total(),
     )
 
 

@@ -92,3 +92,8 @@ def session_of(*records):
     for record in records:
         session.add(record)
     return session
+
+
+def hot_lines(view, pid, phase=None):
+    """The innermost user lines of a process's training thread in a phase (None: in all)."""
+    return view.samples(pid).without_imports.where(phase=phase).lines()

@@ -188,4 +188,4 @@ def test_a_pid_that_is_used_again_begins_from_nothing():
     session.add(process(t=11.0, ended=True))
     session.add(process(t=12.0, start_unix_s=1.7e9 + 500))
     assert session.step_stats.get(100) is None
-    assert session.over("recent").process_samples(100) is None
+    assert session.stacks.get(100) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks
+from tests.session.records import frames, header, hot_lines, process, stacks
 from tuimon.session.session import Session
 
 TORCH = "/lib/site-packages/torch"
@@ -59,7 +59,7 @@ def counts(samples):
     listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
     for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed)):
         session.add(record)
-    return session, +session.over("recent").process_samples(100).phase_counts()
+    return session, +session.over("recent").samples(100).marked_counts()
 
 
 def test_a_call_that_fetches_and_runs_the_model_evaluates():
@@ -121,14 +121,14 @@ def test_a_stack_without_its_root_is_in_the_phase_its_function_is_in_elsewhere()
 def test_a_stack_without_its_root_counts_for_the_line_that_calls_its_function_elsewhere():
     session, found = counts(TRAINING | {"train, plot, parameters": 8, "parameters": 4})
     assert found["other"] == 12
-    [line] = session.over("recent").process_samples(100).hot_lines("other")
+    [line] = hot_lines(session.over("recent"), 100, "other")
     assert (line.place.line, line.samples, line.share) == (36, 12, 1.0)
 
 
 def test_a_stack_that_has_lost_all_code_of_the_users_counts_nowhere():
     session, found = counts(TRAINING | {"train, plot": 8, "parameters": 4})
     assert found["other"] == 8
-    [line] = session.over("recent").process_samples(100).hot_lines("other")
+    [line] = hot_lines(session.over("recent"), 100, "other")
     assert (line.samples, line.share) == (8, 1.0)
 
 
@@ -144,7 +144,7 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     assert session.over("recent").phases(100) is None
     session.add(stacks(3, *training))
     session.add(stacks(4, loading))
-    assert session.over("recent").process_samples(100).phase_counts().total() == 600
+    assert session.over("recent").samples(100).marked_counts().total() == 600
 
 
 def test_what_the_line_of_the_fetch_does_beside_fetching_is_no_data():
@@ -172,7 +172,7 @@ def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_marke
     window = stacks(1, *fetch, ([2], 30), ([3, 4], 7), ([5, 6], 20), ([7, 8], 20))
     for record in (header(), process(markers=False), frames(*places), window):
         session.add(record)
-    found = session.over("recent").process_samples(100).phase_counts()
+    found = session.over("recent").samples(100).marked_counts()
     expected = {"data": fetches + 7, "forward": 20, "backward": 20}
     expected[phase] += 30
     assert +found == expected

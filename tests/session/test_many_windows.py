@@ -4,6 +4,7 @@ import cProfile
 import pstats
 import random
 
+from tests.session.records import hot_lines
 from tests.views import streams
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Frame, Frames, StackCount, Stacks
@@ -38,7 +39,7 @@ def test_a_tick_after_150_windows_costs_what_it_cost_after_50():
             session.add(record)
         if count in (50, 150):
             calls[count] = calls_of(lambda: Verdicts().judge_moment(session, 1.0)) + calls_of(
-                lambda: session.over("recent").hot_lines(pid)
+                lambda: hot_lines(session.over("recent"), pid)
             )
     assert calls[50] > 10_000
     assert calls[150] < 1.05 * calls[50]

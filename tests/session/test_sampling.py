@@ -69,7 +69,7 @@ def test_a_rank_without_a_window_is_not_covered():
 def test_a_pid_that_comes_back_is_another_process():
     session = session_of(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
     assert session.over("recent").sampling().failed == 0
-    assert sum(sample.count for sample in session.over("recent").process_samples(100).samples_of(100)) == 20
+    assert sum(sample.count for sample in session.over("recent").samples(100).rows) == 20
 
 
 def test_a_lost_window_leaves_the_last_place():
@@ -122,15 +122,15 @@ def test_pthread_ids_name_the_main_thread_only():
 
 def test_how_long_a_thread_has_shown_one_stack():
     session = session_of(LOOP, process(), stacks(1.0, ([0], 15), ([0, 2], 5)))
-    assert session.samples[100].threads.same_stack_s(100) == 0.0
+    assert session.stacks[100].threads.same_stack_s(100) == 0.0
     session.add(stacks(2.0, ([0, 2], 20)))
-    assert session.samples[100].threads.same_stack_s(100) == pytest.approx(1.0)
+    assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(1.0)
     session.add(window(3.0, samples=0, lost=True))
     session.add(stacks(9.0, ([0, 2], 20)))
-    assert session.samples[100].threads.same_stack_s(100) == pytest.approx(8.0)
+    assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(8.0)
     session.add(stacks(10.0, ([0], 20)))
-    assert session.samples[100].threads.same_stack_s(100) == pytest.approx(1.0)
-    assert session.samples[100].threads.same_stack_s(999) is None
+    assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(1.0)
+    assert session.stacks[100].threads.same_stack_s(999) is None
 
 
 def cycling(t, cycles, samples=40):

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps
 from tuimon.records import Loader, PhaseTime, RangeTime
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
@@ -156,8 +156,8 @@ def test_a_loader_that_has_only_begun_to_evaluate_does_not_make_the_batches_of_t
     line = frames(("train.py", 9, "main", "x = next(made)", True), first=10)
     found = session_of(LOOP_FRAMES, line, begun, later, *division)
     without = session_of(LOOP_FRAMES, line, *division)
-    assert [sample.excluded for sample in found.over("recent").process_samples(100).samples_of(100)] == [
-        sample.excluded for sample in without.over("recent").process_samples(100).samples_of(100)
+    assert [sample.excluded for sample in found.over("recent").samples(100).rows] == [
+        sample.excluded for sample in without.over("recent").samples(100).rows
     ]
     assert shares(found.over("recent").phases(100)) == shares(without.over("recent").phases(100))
 
@@ -166,7 +166,7 @@ def test_samples_of_the_set_up_divide_nothing():
     set_up = stacks(5, ([0, 1], 400))
     session = session_of(LOOP_FRAMES, set_up, steps(7, {"between": 60, "backward": 40}), stacks(7, *LOOP_SAMPLES))
     assert shares(session.over("recent").phases(100))["data"] == 0.3
-    assert session.over("recent").hot_lines(100, "data")[0].total == 30
+    assert hot_lines(session.over("recent"), 100, "data")[0].total == 30
 
 
 def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
@@ -174,7 +174,7 @@ def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
     set_up, spanning = stacks(7.5, ([0, 1], 400)), stacks(8.5, ([0, 1], 400), ([4, 5], 1))
     session = session_of(LOOP_FRAMES, set_up, spanning, stacks(9.5, *LOOP_SAMPLES), first)
     assert shares(session.over("recent").phases(100))["data"] == 0.3
-    assert session.over("recent").hot_lines(100)[0].total == 100
+    assert hot_lines(session.over("recent"), 100)[0].total == 100
     assert session.over("recent").phases(100).window_s == 2.0
     assert session.over("recent").steps(100).per_second == 5.0  # ten steps in the two seconds since the first began
 
@@ -182,14 +182,14 @@ def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
 def test_without_the_first_step_in_the_log_it_began_at_most_so_many_step_lengths_ago():
     first = steps(10, {"between": 60, "backward": 40}, window_s=10.0)  # ten steps of 100 ms
     session = session_of(process(), LOOP_FRAMES, stacks(8.5, ([0, 1], 400)), stacks(10, *LOOP_SAMPLES), first)
-    assert session.over("recent").hot_lines(100)[0].total == 100
+    assert hot_lines(session.over("recent"), 100)[0].total == 100
 
 
 def test_what_the_first_backward_shows_is_of_the_loop_though_no_whole_step_holds_it():
     begin = steps(10, {}, count=0, backwards=1, first_backward_s=9.5)
     session = session_of(LOOP_FRAMES, begin, stacks(10.6, *LOOP_SAMPLES))
     session.add(steps(11, {"between": 60, "backward": 40}, count=1, first_step_s=10.1))
-    assert session.over("recent").hot_lines(100)[0].total == 100
+    assert hot_lines(session.over("recent"), 100)[0].total == 100
 
 
 def test_nothing_is_inferred_while_markers_may_yet_come():
@@ -244,13 +244,13 @@ def test_what_a_step_imports_is_no_place_and_divides_nothing():
     session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
     session.add(stacks(1, ([20, 21], 500), *LOOP_SAMPLES))
     assert shares(session.over("recent").phases(100))["data"] == 0.3
-    assert session.over("recent").hot_lines(100)[0].total == 100
+    assert hot_lines(session.over("recent"), 100)[0].total == 100
 
 
 def test_a_loop_that_runs_while_its_module_is_imported_has_its_lines():
     session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
     session.add(stacks(1, *(([22, 21, *ids], n) for ids, n in LOOP_SAMPLES)))
-    assert session.over("recent").hot_lines(100)[0].total == 100
+    assert hot_lines(session.over("recent"), 100)[0].total == 100
 
 
 def test_before_a_forward_pass_was_seen_the_lines_of_the_loop_divide_nothing():
@@ -295,9 +295,9 @@ def test_samples_do_not_move_the_first_step_that_markers_told():
     )
     early = stacks(1.2, ([0], 90), ([1, 2], 10))  # began at 0.2, before the first step's window
     session = session_of(lines, steps(1.5, {"between": 50, "backward": 50}), early)
-    assert session.over("recent").hot_lines(100) == ()
+    assert hot_lines(session.over("recent"), 100) == []
     session.add(stacks(2.5, ([1, 2], 10)))
-    assert [line.place.line for line in session.over("recent").hot_lines(100)] == [11]
+    assert [line.place.line for line in hot_lines(session.over("recent"), 100)] == [11]
 
 
 def test_how_many_steps_were_timed():
@@ -342,5 +342,5 @@ def test_a_forked_worker_is_not_where_its_trainer_was():
         ),
         stacks(1, ([0, 1, 2], 10), ([0, 1, 3], 30), pid=200),
     )
-    (line,) = session.over("recent").hot_lines(200)
+    (line,) = hot_lines(session.over("recent"), 200)
     assert (line.place.function, line.share) == ("__getitem__", 0.75)

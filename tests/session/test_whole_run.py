@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads
 from tuimon.diagnosis.evidence.cores import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
 from tuimon.session.processes.thread_means import ThreadMeans
@@ -46,7 +46,7 @@ def test_phases_are_divided_by_samples_of_all_of_it():
     shares = {row.name: row.share for row in whole.phases(100).rows}
     assert shares["data"] == pytest.approx(0.8 * 30 / 80, abs=0.05)
     assert shares == {row.name: row.share for row in run().over("whole").phases(100).rows}
-    lines = {line.place.line for line in whole.process_samples(100).hot_lines()}
+    lines = {line.place.line for line in hot_lines(whole, 100)}
     assert lines == {10, 11, 12}  # not the set-up
 
 
@@ -54,8 +54,8 @@ def test_what_came_after_the_last_step_is_no_part_of_it():
     whole = run().over("whole")
     assert whole.step_totals(100).window_s == pytest.approx(120)
     assert whole.steps(100).per_second == pytest.approx(10)
-    data = whole.process_samples(100).hot_lines("data")
-    assert data[0].total <= 0.31 * whole.process_samples(100).phase_counts().total()
+    data = hot_lines(whole, 100, "data")
+    assert data[0].total <= 0.31 * whole.samples(100).marked_counts().total()
 
 
 def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_after_it():

@@ -10,9 +10,8 @@ from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
 from tuimon.diagnosis.evidence.places.collections import sampled_collections
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Severity
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import percent
 
 
@@ -38,9 +37,9 @@ def _no_steps(evidence: Evidence) -> str | None:
         return "no step that has ended was timed"
     process = evidence.process
     if process is None or process.markers:
-        runs_model = evidence.stacks.main.in_phase("forward").total > 0
+        runs_model = evidence.samples.phases["forward"] > 0
         return f"no step has ended{_UNMARKED if runs_model else ''}"
-    samples = _no_training(evidence.stacks.main.total)
+    samples = _no_training(evidence.samples.total)
     return f"no markers: {process.markers_reason or 'attached without them'}; and {samples}"
 
 
@@ -71,7 +70,7 @@ def _no_boundaries(evidence: Evidence) -> str | None:
 
 
 def _no_samples(evidence: Evidence) -> str | None:
-    if evidence.stacks.are_taken:
+    if evidence.is_sampled:
         return None
     notice, missing = evidence.run.notices.get("stacks"), "no stack samples"
     if notice is None:
@@ -146,7 +145,7 @@ def _no_allocator(evidence: Evidence) -> str | None:
 def _no_collections(evidence: Evidence) -> str | None:
     if evidence.steps is not None and evidence.steps.collections is not None:
         return None
-    if sampled_collections(evidence.stacks.main) is not None:
+    if sampled_collections(evidence.samples) is not None:
         return None
     return "without markers the garbage collector's pauses are not recorded"
 

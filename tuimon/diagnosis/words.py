@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
-from tuimon.session.loop_tree.frame_table import Function
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.frames import Function
 from tuimon.session.standing.helpers import outer_call_names
 from tuimon.text import code_place, plain
 
@@ -22,24 +22,24 @@ def at(place: Place) -> str:
     return f"{function}{code_place(place.file, place.line)}"
 
 
-def at_hot(hot: HotFunction) -> str:
+def at_hot(hot: HotLine) -> str:
     """``step() optim.py:9, called by fit() train.py:31``; without a library that owns the loop, the user's line."""
     return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.maker or hot.place)}"
 
 
-def work_at(hot: HotFunction, path: Collection[Function]) -> str:
+def work_at(hot: HotLine, path: Collection[Function]) -> str:
     """The work that a user can leave out: ``plot() train.py:31``.
 
     A function on the ``path`` of training cannot be left out, so it is the call on its line, or only the line.
     """
     place = hot.place
-    if hot.library is not None or (place.file, place.function) not in path:
+    if hot.library is not None or hot.function not in path:
         return at_hot(hot)
     calls = [] if place.source.startswith("for ") else outer_call_names(place.source)
     return at(Place(place.file, place.line, calls[0] if calls else "<line>"))
 
 
-def in_library(hot: HotFunction | None) -> str:
+def in_library(hot: HotLine | None) -> str:
     """The end of a headline: ``, in step() optim.py:9``, if a library owns the loop; else ``where`` holds it all."""
     return f", in {at(hot.library)}" if hot is not None and hot.library is not None else ""
 

@@ -98,6 +98,5 @@ def suspicion(session: Session) -> Suspicion | None:
 
 def _loops(session: Session, pid: int) -> tuple[tuple[Frame, ...], ...]:
     """The loops that a process trained in, as its hooks noted them."""
-    sampled = session.samples.get(pid)
-    stacks = sampled.noted_loops() if sampled is not None else []
-    return tuple(tuple(session.frames[number] for number in stack) for stack in stacks)
+    sampled = session.stacks.get(pid)
+    return tuple(node.frames for node in sampled.noted_loops()) if sampled is not None else ()

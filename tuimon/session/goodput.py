@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from tuimon.session.samples.spent import Spent
 from tuimon.session.session import Session
+from tuimon.session.stacks.set_up import Spent
 from tuimon.session.standing.standstills import Past
 from tuimon.session.state import OVER, run_state, still_from_s
 from tuimon.session.steps.steps import StepStats
@@ -77,8 +77,8 @@ def goodput(session: Session) -> Goodput | None:
         return None
     divided, started_s = _Divided(), _started_s(session, pid, session.start_s)
     divided.add(started_s - session.start_s, {}, "restart")
-    stats, sampled = session.step_stats.get(pid), session.samples.get(pid)
-    spent = sampled.spent if sampled is not None else Spent(session.frames)
+    stats, sampled = session.step_stats.get(pid), session.stacks.get(pid)
+    spent = sampled.spent if sampled is not None else Spent()
     has_begun = stats is not None and stats.begin_s is not None
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
     launched, process = _launched_by(session, pid), session.process(pid)
@@ -110,7 +110,7 @@ def goodput(session: Session) -> Goodput | None:
 def _launched_by(session: Session, pid: int) -> Spent | None:
     """How the process that started the one in focus, such as a job's script, spent the time until then."""
     process = session.process(pid)
-    sampled = session.samples.get(session.launcher_of(process) or 0) if process is not None else None
+    sampled = session.stacks.get(session.launcher_of(process) or 0) if process is not None else None
     return sampled.spent if sampled is not None else None
 
 

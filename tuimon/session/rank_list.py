@@ -35,7 +35,7 @@ def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none where it is no training of ranks."""
     session, trainers, focus = view.session, view.session.trainers(), view.session.trainer()
     if len(trainers) > 1 and not view.is_whole:
-        session.ranks.sort_newest(session.samples, session.frames, trainers)
+        session.ranks.sort_newest(session.stacks, trainers)
     ranks = training_of(view, focus) if focus is not None else []
     return rows_of(view, ranks) if len(ranks) > 1 else []
 
@@ -113,7 +113,7 @@ def _splits(times: Mapping[int, RankTimes | None], behind: Mapping[int, int]) ->
 
 def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSplit | None) -> RankRow:
     view, pid = group.view, process.pid
-    stats, sampled, threads = view.session.ranks.stats(pid), view.process_samples(pid), view.process_threads(pid)
+    stats, sampled, threads = view.session.ranks.stats(pid), view.session.stacks.get(pid), view.process_threads(pid)
     step_ms = times.step_ms if times is not None else None
     measured = times if step_ms else None
     split = split if measured is not None else None

@@ -18,6 +18,7 @@ from tuimon.records import (
 )
 from tuimon.session.counter_means import COUNTERS, GpuMeans
 from tuimon.session.memory_readings import Growth
+from tuimon.session.windows import sampling_error
 
 
 class PhaseRow(NamedTuple):
@@ -184,12 +185,24 @@ class GpuRow(Struct, frozen=True):
 
 
 class HotLine(NamedTuple):
-    """A user line and its share of some samples."""
+    """A user line, or a function at its hottest line, and its share of some samples."""
 
     place: Place
     share: float  # 0..1
     samples: int
     total: int  # of how many samples
+    library: Place | None = None  # what it is in, where a library that the line calls owns the loop
+    maker: Place | None = None  # the library's own line that the DataLoader calls, which leads there
+
+    @property
+    def function(self) -> tuple[str, str]:
+        """The function, by file and name."""
+        return self.place.file, self.place.function
+
+    @property
+    def error(self) -> float:
+        """How far off its share may be."""
+        return sampling_error(self.share, self.samples / self.share) if self.share else 0.0
 
 
 class LoaderWorkerRow(Struct, frozen=True, gc=False):

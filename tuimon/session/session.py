@@ -18,7 +18,7 @@ from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.table import sorted_samples
-from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes
+from tuimon.session.ranks.waits import RankTimes
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -29,8 +29,10 @@ from tuimon.session.rows import (
     ThreadRow,
     TorchMemoryRow,
 )
-from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import Sampling
+from tuimon.session.stacks.frames import KnownFrame
+from tuimon.session.stacks.samples import NO_SAMPLES, Samples
+from tuimon.session.stacks.windows import Over
 from tuimon.session.steps.phase_table import between_parts, inferred_phases, phase_table
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.totals import Totals
@@ -98,7 +100,7 @@ class Session(Tables):
 
     def training_tid(self, pid: int) -> int:
         """The thread of a process that trains: the main one, unless markers or samples show another."""
-        stats, sampled = self.step_stats.get(pid), self.samples.get(pid)
+        stats, sampled = self.step_stats.get(pid), self.stacks.get(pid)
         if stats is not None and stats.latest is not None and stats.has_loop:
             return stats.latest.tid or pid
         return sampled.tid if sampled is not None else pid
@@ -119,7 +121,7 @@ class Session(Tables):
 
         Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
         """
-        writes, sampled = self.writes.get(pid), self.samples.get(pid)
+        writes, sampled = self.writes.get(pid), self.stacks.get(pid)
         if writes is None or sampled is None or not writes.burst_bytes or sampled.spent.saves < (writes.bursts or 1):
             return None
         seconds = sampled.spent.in_loop["checkpoint"] + sampled.spent.since_step["checkpoint"]
@@ -247,7 +249,7 @@ class SessionView:
         Without markers the shares are inferred from its main thread's stack samples.
         """
         if pid not in self.session.step_stats:
-            return self._inferred(pid, self.process_samples(pid))
+            return self._inferred(pid)
         return phase_table(pid, self.step_totals(pid), self._between_shares(pid), self.gpu_shares(pid))
 
     def step_totals(self, pid: int) -> Totals:
@@ -287,15 +289,15 @@ class SessionView:
         return stats.spans(whole=self.is_whole)
 
     def _between_shares(self, pid: int) -> SplitShares | None:
-        sampled = self.process_samples(pid)
-        return sampled.between_shares() if sampled else None
+        return self.samples(pid).split
 
     def _has_markers(self, pid: int) -> bool:
         process = self.session.process(pid)
         return process is not None and process.markers
 
-    def _inferred(self, pid: int, sampled: ProcessSamples | None) -> PhaseTable | None:
+    def _inferred(self, pid: int) -> PhaseTable | None:
         """Phases from stack samples, where there are no markers to wait for: the first take up to two intervals."""
+        sampled = self.session.stacks.get(pid)
         if sampled is None or self._has_markers(pid) or not sampled.has_whole_step:
             return None
         process, header = self.session.process(pid), self.session.header
@@ -303,8 +305,9 @@ class SessionView:
         may_come = process is not None and process.markers_reason == NO_TORCH_YET
         if may_come and self.now_s - sampled.begin_s < wait_s:
             return None
-        counts, unsure = sampled.phase_counts(), sampled.unsure_counts()
-        return inferred_phases(pid, counts, sampled.covered_s, unsure, forward_only=sampled.forward_only)
+        found, forward_only = self.samples(pid), sampled.forward_only
+        counts, unsure = found.marked_counts(), found.unsure_counts()
+        return inferred_phases(pid, counts, found.covered_s, unsure, forward_only=forward_only)
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self.session.sampler.steps_per_second(pid, self.now_s)
@@ -314,17 +317,18 @@ class SessionView:
 
     # -- stack samples
 
-    @once
-    def process_samples(self, pid: int) -> ProcessSamples | None:
-        """Stack samples of one process."""
-        sampled = self.session.samples.get(pid)
-        return sampled.over(self.session.steady_span(pid)) if sampled is not None and self.is_whole else sampled
+    def samples(self, pid: int, tid: int | None = None) -> Samples:
+        """The stack samples of a process's training thread, or of another of its threads."""
+        sampled = self.session.stacks.get(pid)
+        return sampled.over(self._windows(pid), tid) if sampled is not None else NO_SAMPLES
 
-    @once
-    def hot_lines(self, pid: int, phase: str | None = None) -> tuple[HotLine, ...]:
-        """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
-        sampled = self.process_samples(pid)
-        return tuple(sampled.hot_lines(phase)) if sampled else ()
+    def sampled_tids(self, pid: int) -> list[int]:
+        """The threads of a process with samples, the one that trains first."""
+        sampled = self.session.stacks.get(pid)
+        return sampled.tids(self._windows(pid)) if sampled is not None else []
+
+    def _windows(self, pid: int) -> Over:
+        return self.session.steady_span(pid) if self.is_whole else "steps"
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
@@ -342,14 +346,14 @@ class SessionView:
         process = self.process(pid)
         if not self.is_whole:
             return self.session.ranks.times(pid, process)
-        table, sampled = self.phases(pid), self.process_samples(pid)
+        table = self.phases(pid)
         totals, means = self.step_totals(pid), self.session.threads.means_of(pid)
         if table is None or table.inferred or not totals.count:
             return None
         return RankTimes(
             {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
             means.thread(self.session.training_tid(pid)) if means is not None else MainThread(),
-            sorted_samples(sampled).phases if sampled is not None else NO_SAMPLES,
+            sorted_samples(self.samples(pid)).phases,
             on_gpu=process is not None and bool(process.gpu_uuids),
             gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
         )
@@ -372,7 +376,7 @@ class SessionView:
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window, or means over the whole run."""
         figures = self.process_threads(pid)
-        return list(self.session.threads.rows_of(pid, self.process_samples(pid), self.session.gil, figures))
+        return list(self.session.threads.rows_of(pid, self.session.stacks.get(pid), self.session.gil, figures))
 
     def process_threads(self, pid: int) -> Threads | None:
         """Thread figures of one process: the latest, or means over the time that it lived for."""
@@ -415,12 +419,9 @@ class SessionView:
         """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
 
         def hottest(worker: int) -> HotLine | None:
-            sampled = self.process_samples(worker)
-            if sampled is None:
-                return None
-            own = worker == pid
-            lines = sampled.hot_lines_under(lambda f: makes_batch(f.file, f.function)) if own else sampled.hot_lines()
-            return next(iter(lines), None)
+            sampled = self.samples(worker)
+            own = sampled.inside(_makes_batch) if worker == pid else sampled.without_imports
+            return next(iter(own.lines()), None)
 
         return self._loader_rows(pid, hottest)
 
@@ -473,3 +474,7 @@ class SessionView:
     def gpu_shares(self, pid: int) -> GpuShares | None:
         """Shares of a process's phases on the GPU's clock; None where no step was timed."""
         return self._on_gpu(pid)[1]
+
+
+def _makes_batch(frame: KnownFrame) -> bool:
+    return makes_batch(frame.file, frame.function)

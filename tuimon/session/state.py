@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import NO_TORCH_YET, Place, Process
-from tuimon.session.samples.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
+from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
 from tuimon.session.steps.steps import LatestWindow, StepStats
 
 if TYPE_CHECKING:
-    from tuimon.session.samples.process_samples import ProcessSamples
     from tuimon.session.session import Session
+    from tuimon.session.stacks.process import ProcessStacks
 
 StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_open", "between_steps"]
 
@@ -67,7 +67,7 @@ def run_state(session: Session) -> RunState:
     if pid is not None and session.over("recent").phases(pid) is not None:
         return _of_samples(session, pid)
     for_s = session.now_s - session.start_s if session.start_s is not None else None
-    sampled = session.samples.get(pid) if pid is not None else None
+    sampled = session.stacks.get(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
@@ -148,7 +148,7 @@ def _without_python(session: Session, for_s: float | None) -> str | None:
 
 def _of_samples(session: Session, pid: int) -> RunState:
     """The state of a process without markers, whose samples have shown its loop."""
-    sampled = session.samples.get(pid)
+    sampled = session.stacks.get(pid)
     since_s = sampled.steps_end_s if sampled is not None else math.inf
     if sampled is None or session.now_s - since_s < LONG_S:
         return RunState("training")
@@ -166,7 +166,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
         return RunState("training")
     if latest.is_outside:
         return RunState("between_steps", for_s, OVER, for_s)
-    sampled = session.samples.get(pid)
+    sampled = session.stacks.get(pid)
     place = _place_in(sampled, latest) if sampled is not None else None
     phase = _phase_of(latest)
     doing = f"in {phase}" if phase is not None else None
@@ -191,7 +191,7 @@ def _phase_of(latest: LatestWindow) -> str | None:
     return latest.open_phase if latest.open_phase != "between" else None
 
 
-def _place_in(sampled: ProcessSamples, latest: LatestWindow) -> Place | None:
+def _place_in(sampled: ProcessStacks, latest: LatestWindow) -> Place | None:
     """The place of the training thread in the phase that is open; None where no sample is known to be of it.
 
     A window of samples may have begun before: of a phase that has lasted, those are waited for that came after.
@@ -233,7 +233,7 @@ def unseen_trainings(session: Session) -> list[Unseen]:
 def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
     threads = session.threads.of(process.pid)
     cores = threads.cpu_ratio if threads is not None else None
-    sampled = session.samples.get(process.pid)
+    sampled = session.stacks.get(process.pid)
     doing = sampled.set_up.doing if sampled is not None else None
     if doing is not None and doing.words.startswith(_SETTING_UP):
         return None

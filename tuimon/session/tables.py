@@ -38,15 +38,15 @@ from tuimon.session.compiler import CompilerStats
 from tuimon.session.disk_reads import DiskReadStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
-from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses, WorkerNames
 from tuimon.session.processes.threads import ThreadTable
 from tuimon.session.processes.writes import Writes
 from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.ranks.table import Held, RankTable
-from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
+from tuimon.session.stacks.process import ProcessStacks
+from tuimon.session.stacks.trie import Trie
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.step_sizes import StepSizes
 from tuimon.session.steps.steps import StepStats
@@ -73,14 +73,14 @@ class Tables:
         self.now_s: float = 0.0  # ``t`` of the latest record
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
-        self.frames = FrameTable()
+        self.trie = Trie()
         self.nodes = NodeTable()
         self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
         self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
         self.standstills = Standstills()
         self.chosen: int | None = None  # the process in focus, by the user
         self.step_stats: dict[int, StepStats] = {}
-        self.samples: dict[int, ProcessSamples] = {}
+        self.stacks: dict[int, ProcessStacks] = {}
         self.writes: dict[int, Writes] = {}
         self.sampler = SamplerTable()
         self.gil = GilTable(self._begin_s_of)
@@ -102,7 +102,7 @@ class Tables:
             Steps: self._fold_steps,
             Threads: self._fold_threads,
             Stacks: self._fold_stacks,
-            Frames: lambda record: self.frames.add_frames(record.first, record.frames),
+            Frames: lambda record: self.trie.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
             Loader: self._fold_loader,
             DiskReads: lambda record: self.disk_reads[record.pid].add_reads(record),
@@ -212,15 +212,15 @@ class Tables:
         """Processes without markers whose samples show that they train; without any, those that run a model."""
         known = self.run_processes.known.values()
         own = {process.pid for process in known if process.role == "trainer" and not process.markers}
-        shown = [pid for pid, samples in self.samples.items() if pid in own and samples.has_whole_step]
-        return [pid for pid in shown if not self.samples[pid].forward_only] or shown
+        shown = [pid for pid, stacks in self.stacks.items() if pid in own and stacks.has_whole_step]
+        return [pid for pid in shown if not self.stacks[pid].forward_only] or shown
 
     def _forget(self, pid: int) -> None:
         """Drop all that is held of a process."""
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            *(self.step_stats, self.samples, self.writes, self.gpu_times, self.compilers, self._step_sizes),
+            *(self.step_stats, self.stacks, self.writes, self.gpu_times, self.compilers, self._step_sizes),
             *(self.memory_history, self.disk_reads, self.uncaught),
         ):
             held.pop(pid, None)
@@ -251,14 +251,14 @@ class Tables:
         if (stats.trains, stats.has_loop) != before:
             self._note_change()
         if stats.has_loop:
-            self._samples_of(record.pid).note_training_thread(record.tid or record.pid)
-            self._samples_of(record.pid).end_steps(record)
+            self._stacks_of(record.pid).note_training_thread(record.tid or record.pid)
+            self._stacks_of(record.pid).end_steps(record)
         if record.outside_s:
-            self._samples_of(record.pid).leave_out_outside(record)
+            self._stacks_of(record.pid).leave_out_outside(record)
         if record.range_places:
-            self._samples_of(record.pid).add_range_places(record.range_places)
+            self._stacks_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:
-            self._samples_of(record.pid).leave_out_before(stats.begin_s)
+            self._stacks_of(record.pid).leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
 
     def step_sizes(self, pid: int) -> StepSizes:
@@ -273,7 +273,7 @@ class Tables:
 
     def _begin_steps(self, pid: int, t: float) -> None:
         process = self.run_processes.known.get(pid)
-        launcher = self.samples.get(self.launcher_of(process) or 0) if process is not None else None
+        launcher = self.stacks.get(self.launcher_of(process) or 0) if process is not None else None
         if process is not None and launcher is not None and self.header is not None:
             launcher.spent.begin(self.header.moment_s(process.start_unix_s))
         self.threads.begin_steps(t)
@@ -298,7 +298,7 @@ class Tables:
 
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)
-        samples, process = self._samples_of(record.pid), self.run_processes.known.get(record.pid)
+        samples, process = self._stacks_of(record.pid), self.run_processes.known.get(record.pid)
         if process is not None and process.markers:
             samples.note_markers()
         shown = samples.has_whole_step, samples.forward_only
@@ -306,7 +306,7 @@ class Tables:
         if shown != (samples.has_whole_step, samples.forward_only):
             self._note_change()
         if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)) is not None:
-            self._samples_of(launcher).spent.add_awaited(record)
+            self._stacks_of(launcher).spent.add_awaited(record)
         if process is not None and not process.markers and samples.has_whole_step:
             self._begin_steps(record.pid, samples.begin_s)
 
@@ -316,7 +316,7 @@ class Tables:
         if record.epochs and record.role == "train":
             self.disk_reads[record.pid].end_epochs(record.t, record.epochs)
         if (record.fetches or record.counted) and record.role == "train":
-            self._samples_of(record.pid).note_loader()
+            self._stacks_of(record.pid).note_loader()
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
         stats, on_gpu = self.step_stats.get(record.pid), self.gpu_times.get(record.pid)
@@ -324,8 +324,8 @@ class Tables:
             on_gpu = self.gpu_times[record.pid] = GpuTimeStats(record.pid)
         on_gpu.add_record(record, stats.first_step_s if stats else None)
 
-    def _samples_of(self, pid: int) -> ProcessSamples:
-        samples = self.samples.get(pid)
-        if samples is None:
-            samples = self.samples[pid] = ProcessSamples(pid, self.frames)
-        return samples
+    def _stacks_of(self, pid: int) -> ProcessStacks:
+        stacks = self.stacks.get(pid)
+        if stacks is None:
+            stacks = self.stacks[pid] = ProcessStacks(pid, self.trie)
+        return stacks

@@ -13,6 +13,8 @@ WINDOW_S = 30.0
 HISTORY_LIMIT = 1800
 #: So many processes hold histories in full; more of them share the room of these.
 _IN_FULL = 2
+#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
+_SIGMAS = 1.96
 
 
 class Timed(Protocol):
@@ -123,3 +125,8 @@ def weighted_median(values: Iterable[tuple[float, float]]) -> float | None:
         if half <= 0:
             return value
     return None
+
+
+def sampling_error(share: float, samples: float) -> float:
+    """Half the width of the 95 % interval of a share (0..1) of so many samples (binomial, normal approximation)."""
+    return _SIGMAS * math.sqrt(max(0.0, share * (1.0 - share)) / max(1.0, samples))

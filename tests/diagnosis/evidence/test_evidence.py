@@ -47,7 +47,7 @@ def test_evidence_refuses_to_mix_two_moments():
     session.add(steps(13, {"data": 1, "forward": 99}, first_index=120))
     assert evidence.phase("data").share == pytest.approx(0.62)  # read before
     with pytest.raises(RuntimeError, match="out of date"):
-        _ = evidence.stacks.main
+        _ = evidence.samples
 
 
 def test_nothing_is_found_in_nothing():

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tests.agent.programs import ROOT, environment
-from tests.session.records import session_of
+from tests.session.records import hot_lines, session_of
 from tests.sources.stacks import denied
 from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
@@ -87,7 +87,7 @@ def folded(records: list[Record]) -> Session:
 
 
 def functions(records: list[Record], pid: int) -> set[str]:
-    return {line.place.function for line in folded(records).over("recent").hot_lines(pid)}
+    return {line.place.function for line in hot_lines(folded(records).over("recent"), pid)}
 
 
 @pytest.mark.torch

@@ -12,11 +12,11 @@ from tuimon.diagnosis.evidence.cores import Demand, core_demand, waits_from_outs
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import LoaderFacts
-from tuimon.session.loop_tree.hot_lines import by_line
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import HotLine
 from tuimon.session.session import Session, SessionView
+from tuimon.session.stacks.samples import by_line
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.windows import mean_of_known
@@ -74,13 +74,13 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
     stats = session.step_stats.get(pid) if pid is not None else None
     if pid is None or stats is None:
         return RunFigures(name, facts_of(run), findings=tuple(findings))
-    samples = run.process_samples(pid)
+    samples = run.samples(pid)
     return RunFigures(
         name,
         facts_of(run),
         tuple(stats.stretches()),
-        samples.between_shares() if samples is not None else None,
-        tuple(by_line(samples.hot_lines())) if samples is not None else (),
+        samples.split,
+        tuple(by_line(samples.without_imports.lines())),
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
-from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
+from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps.stretch import STACKED, StepStretch
 from tuimon.session.windows import Span
 
@@ -153,7 +153,7 @@ def _growth(ends: tuple[Sequence[tuple[float, ...]], Sequence[tuple[float, ...]]
 def grown_place(session: Session, pid: int, phase: GrownPhase) -> Place | None:
     """The line that has grown most from the first to the last quarter of the steady span; None without samples."""
     ends = quarters(session.steady_span(pid))
-    return _grown_line(session.samples.get(pid), ends, phase) if ends is not None else None
+    return _grown_line(session.stacks.get(pid), ends, phase) if ends is not None else None
 
 
 def quarters(steady: Span) -> tuple[Span, Span] | None:
@@ -164,12 +164,14 @@ def quarters(steady: Span) -> tuple[Span, Span] | None:
     return steady._replace(end_s=steady.begin_s + quarter_s), steady._replace(begin_s=steady.end_s - quarter_s)
 
 
-def _grown_line(sampled: ProcessSamples | None, ends: tuple[Span, Span], phase: GrownPhase) -> Place | None:
+def _grown_line(sampled: ProcessStacks | None, ends: tuple[Span, Span], phase: GrownPhase) -> Place | None:
     """The line that a step spends more time at than before, more than at any other; None without samples of both ends.
 
     Most of the function's growth is at a line whose number may be any of a loop's, so functions are compared first.
     """
-    early, late = (sampled.over(end).hot_lines(phase.name) if sampled is not None else [] for end in ends)
+    early, late = (
+        sampled.over(end).without_imports.where(phase=phase.name).lines() if sampled is not None else [] for end in ends
+    )
     if not early or not late:
         return None
     grown: dict[Place, float] = {}
@@ -216,7 +218,7 @@ def jump_of(
     begun = steps[windows[1][0]]
     before_ms, now_ms = (median(ms for n in some if (ms := steps[n].mean_ms) is not None) for some in windows)
     phase = grown_between(*([row for n in some if (row := parts[n]) is not None] for some in windows))
-    steady, sampled = session.steady_span(pid), session.samples.get(pid)
+    steady, sampled = session.steady_span(pid), session.stacks.get(pid)
     ends = steady._replace(end_s=begun.begin_s), steady._replace(begin_s=begun.begin_s)
     place = _grown_line(sampled, ends, phase)
     return Jump(begun.begin_s - session.start_s, int(begun.first_step), before_ms, now_ms, phase, place)

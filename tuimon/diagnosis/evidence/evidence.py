@@ -31,7 +31,6 @@ from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.level import Hours, slower_hours
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import ReadAgain, evaluation_loader, read_again, training_loader
 from tuimon.diagnosis.evidence.loading.producer import Pool, pool
 from tuimon.diagnosis.evidence.loading.workers import (
@@ -45,7 +44,6 @@ from tuimon.diagnosis.evidence.loading.workers import (
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
-from tuimon.diagnosis.evidence.samples import StackEvidence, ThreadSamples, thread_samples, with_callees
 from tuimon.diagnosis.evidence.standstill import Standstill, last_places, standstills
 from tuimon.diagnosis.evidence.steps import (
     FIRST_STEPS,
@@ -62,9 +60,10 @@ from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
-from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
+from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
+from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.windows import WINDOW_S, Span
 
@@ -187,10 +186,10 @@ class Evidence(Struct, frozen=True, dict=True):
             return ""
         if grow_together(*found, step):
             return "forward and backward"
-        sampled, ends = self._view.session.samples.get(self.pid), quarters(self._view.session.steady_span(self.pid))
+        sampled, ends = self._view.session.stacks.get(self.pid), quarters(self._view.session.steady_span(self.pid))
         if sampled is None:
             return ""
-        parts = [rollout_parts(thread_samples(sampled.over(end), sampled.tid)) for end in ends or ()]
+        parts = [rollout_parts(sampled.over(end)) for end in ends or ()]
         if not parts or parts[0] is None or parts[1] is None:
             return ""
         environment, policy = (
@@ -228,34 +227,55 @@ class Evidence(Struct, frozen=True, dict=True):
         return last_places(self.pid, self._view.session)
 
     @cached_property
-    def stacks(self) -> StackEvidence:
-        """Its stack samples."""
-        return StackEvidence(self.pid, self._view)
+    def is_sampled(self) -> bool:
+        """True if there have been stack samples of it in the run."""
+        sampled = self._view.session.stacks.get(self.pid)
+        return sampled is not None and sampled.samples > 0
 
     @cached_property
-    def samples_since_first_step(self) -> ThreadSamples:
+    def samples(self) -> Samples:
+        """The stack samples of its training thread."""
+        return self._view.samples(self.pid, self.training_tid)
+
+    @cached_property
+    def data_samples(self) -> Samples:
+        """Those of the data phase."""
+        return self.samples.where(phase="data")
+
+    @cached_property
+    def other_threads(self) -> dict[int, Samples]:
+        """Those of its other Python threads, by thread id."""
+        return {
+            tid: self._view.samples(self.pid, tid)
+            for tid in self._view.sampled_tids(self.pid)
+            if tid != self.training_tid
+        }
+
+    @cached_property
+    def samples_since_first_step(self) -> Samples:
         """Those of the training thread after the first steps of the run, as markers or samples show them."""
-        sampled = self._view.session.samples.get(self.pid)
+        sampled = self._view.session.stacks.get(self.pid)
         shown_s = sampled.begin_s if sampled is not None else None
         begun_s = self.steps.first_step_s if self.steps is not None else shown_s
-        since = sampled.over(Span(begun_s)) if sampled is not None and begun_s is not None else None
-        return thread_samples(since, self.training_tid)
+        if sampled is None or begun_s is None:
+            return NO_SAMPLES
+        return sampled.over(Span(begun_s), self.training_tid)
 
     @cached_property
     def rollout(self) -> Rollout | None:
         """The rollout that makes the data, if the training makes it by an environment or its model; else None."""
-        return rollout_shares(self.stacks.main)
+        return rollout_shares(self.samples)
 
     @cached_property
-    def beside_rollout(self) -> HotFunction | None:
+    def beside_rollout(self) -> HotLine | None:
         """The function that makes data beside a rollout: it takes from a buffer, or computes returns."""
-        return hottest_beside(self.stacks.main)
+        return hottest_beside(self.samples)
 
-    def hottest_in(self, phase: str) -> HotFunction | None:
+    def hottest_in(self, phase: str) -> HotLine | None:
         """The user's function with most samples of the training thread in a phase, with what it calls."""
-        main = self.stacks.main
-        hot = with_callees(self.stacks.hottest_in(phase), main.in_phase(phase), main.training_path)
-        return with_library(hot, main, phase)
+        main = self.samples
+        hot = main.without_imports.where(phase=phase).hottest()
+        return with_library(main.where(phase=phase).with_callees(hot, main.training_path), main, phase)
 
     # -- threads, loaders and workers
 
@@ -300,7 +320,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def gil_contention(self) -> Contention | None:
         """The time that its training thread loses to another thread with the GIL; None if none, or if unknown."""
-        return contention(self.training_tid, self.thread_rows, self.stacks.main, self.stacks.other_threads)
+        return contention(self.training_tid, self.thread_rows, self.samples, self.other_threads)
 
     @cached_property
     def loader(self) -> LoaderRow | None:
@@ -341,12 +361,12 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def pool(self) -> Pool | None:
         """Its threads that make the items; None where the training thread, or a worker, makes them."""
-        return None if self.workers.number else pool(self.stacks.main, self.stacks.other_threads, self.threads)
+        return None if self.workers.number else pool(self.samples, self.other_threads, self.threads)
 
     @cached_property
     def epoch_starts(self) -> EpochStarts | None:
         """The time that starting its workers anew for each epoch takes; None if they stay."""
-        return epoch_starts(self.loader, self.workers, self.stacks.data_phase)
+        return epoch_starts(self.loader, self.workers, self.data_samples)
 
     # -- torch.compile
 
@@ -395,20 +415,20 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def gpu_waits(self) -> GpuWaits | None:
         """The lines at which the training thread waits for the GPU; None with too few samples."""
-        return gpu_waits(self.stacks.main, self.trace)
+        return gpu_waits(self.samples, self.trace)
 
     @cached_property
     def gpu_steps(self) -> GpuSteps | None:
         """Its steps on the GPU's clock; None with too few GPU times."""
         if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
-        copying = copying_upper_bound(self.stacks.main, self.torch_memory), copying_by_bytes(self.loader)
+        copying = copying_upper_bound(self.samples, self.torch_memory), copying_by_bytes(self.loader)
         return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, self.world_size, copying)
 
     @cached_property
     def launching(self) -> Launching:
         """How it queues its work for the GPU, as samples show."""
-        return launching(self.stacks.main)
+        return launching(self.samples)
 
     def gpu_idle_during(self, phase: PhaseRow) -> IdleBounds | None:
         """How much of a phase the GPU idles; None without GPU times."""

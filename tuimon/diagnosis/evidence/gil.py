@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.loading.producer import puts_into_queue, queue_wait
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
+from tuimon.diagnosis.threshold import MIN_SAMPLES
 from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import NO_SAMPLES, Samples
+from tuimon.session.stacks.trie import Node
 
 #: Waits of a thread of its own, during which it does not hold the GIL.
-OWN_WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
+OWN_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 
 
 class Contention(NamedTuple):
@@ -32,13 +35,13 @@ class Contention(NamedTuple):
 
 
 def contention(
-    training_tid: int, rows: Sequence[ThreadRow], main: ThreadSamples, others: Mapping[int, ThreadSamples]
+    training_tid: int, rows: Sequence[ThreadRow], main: Samples, others: Mapping[int, Samples]
 ) -> Contention | None:
     """The contention of other threads of the process for the GIL; None if there is none, or if it is unknown."""
     training = next((row for row in rows if row.tid == training_tid), None)
     if training is None or training.cpu_ratio is None or training.delay_ratio is None:
         return None
-    waits = main.share_where(lambda sample: sample.activity in OWN_WAITS)
+    waits = main.share(doing=OWN_WAITS)
     if waits is None:
         return None
     holders = [(held, row) for row in rows if row is not training and (held := _held(row, _samples(row, others)))]
@@ -47,7 +50,7 @@ def contention(
     culprit = max(holders, key=lambda holder: holder[0])[1]
     samples, held = _samples(culprit, others), sum(ratio for ratio, _ in holders)
     unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
-    hot = samples.where(lambda sample: sample.activity not in OWN_WAITS).hottest
+    hot = samples.where(_is_at_work).hottest()
     waited = queue_wait(main)
     return Contention(
         share=min(held, unexplained),
@@ -56,12 +59,16 @@ def contention(
         unexplained=unexplained,
         culprit=culprit,
         place=hot.place if hot else culprit.place,
-        feeds=waited > 0 or any(map(puts_into_queue, samples.stacks)),
+        feeds=waited > 0 or samples.part(puts_into_queue) > 0,
         queue_wait=waited,
     )
 
 
-def _held(row: ThreadRow, samples: ThreadSamples) -> float | None:
+def _is_at_work(node: Node) -> bool:
+    return node.activity not in OWN_WAITS
+
+
+def _held(row: ThreadRow, samples: Samples) -> float | None:
     """Share of time in which a thread holds the GIL: as dumps show, or while it runs Python; None where unknown."""
     if row.gil_ratio is not None:
         return row.gil_ratio
@@ -70,5 +77,5 @@ def _held(row: ThreadRow, samples: ThreadSamples) -> float | None:
     return row.cpu_ratio * samples.activities["python"] / samples.total
 
 
-def _samples(row: ThreadRow, others: Mapping[int, ThreadSamples]) -> ThreadSamples:
-    return others.get(row.tid, ThreadSamples()) if row.count == 1 else ThreadSamples()
+def _samples(row: ThreadRow, others: Mapping[int, Samples]) -> Samples:
+    return others.get(row.tid, NO_SAMPLES) if row.count == 1 else NO_SAMPLES

@@ -125,7 +125,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def _by_text(self) -> tuple[Keeping, ...]:
-        return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.frames.keeping.items())
+        return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items())
 
     def _left_behind(self) -> Iterator[Keeping]:
         """The line of the program whose tensors grow most with each step."""
@@ -195,7 +195,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
         """The lines of the program that set one of these, as far as stacks lead there."""
-        return tuple(self._view.session.frames.counts[what])
+        return tuple(self._view.session.trie.counts[what])
 
     @cached_property
     def demand(self) -> Demand | None:

@@ -20,9 +20,9 @@ from tuimon.diagnosis.evidence.standstill_waits import (
 )
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
-from tuimon.session.loop_tree.activity import activity_of, innermost_wait
-from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.session import Session
+from tuimon.session.stacks.activity import activity_of, innermost_wait
+from tuimon.session.stacks.trie import user_place
 from tuimon.session.standing.collectives import Stuck
 from tuimon.session.standing.helpers import is_at_exit, waits_for_thread, waits_for_work
 from tuimon.session.steps.steps import StepStats
@@ -132,7 +132,7 @@ def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, s
 
 def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Session) -> StandingRank:
     pid, steps, threads = evidence.pid, evidence.steps, evidence.threads
-    stats, sampled, tid = session.step_stats.get(pid), session.samples.get(pid), _training_tid(pid, session)
+    stats, sampled, tid = session.step_stats.get(pid), session.stacks.get(pid), _training_tid(pid, session)
     workers = [session.threads.of(worker.pid) for worker in evidence.child_workers]
     main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
     return StandingRank(
@@ -185,7 +185,7 @@ def _was_stopped(stats: StepStats | None) -> bool:
 
 def _main_moves(pid: int, tid: int, session: Session) -> bool:
     """True if the main thread of a process that trains in another goes on, such as one that draws a progress bar."""
-    sampled = session.samples.get(pid)
+    sampled = session.stacks.get(pid)
     return tid != pid and sampled is not None and sampled.threads.same_stack_s(pid) == 0.0
 
 
@@ -212,10 +212,8 @@ def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Sessi
     """
     stack = sampled_stack(pid, tid, session)
     at_exit = is_at_exit(stack)
-    sampled = session.samples.get(pid)
-    others = (
-        [(pid, each) for each in sampled.now().tids() if each != tid] if sampled and waits_for_thread(stack) else []
-    )
+    sampled = session.stacks.get(pid)
+    others = [(pid, each) for each in sampled.tids("now") if each != tid] if sampled and waits_for_thread(stack) else []
     if _main_moves(pid, tid, session):
         others = [(pid, each) for _, each in others if each != pid]
     if innermost_wait(stack) == "batch":
@@ -232,7 +230,7 @@ def last_places(pid: int, session: Session) -> dict[int, Place]:
     workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == pid)
     places = {}
     for each, tid in ((pid, _training_tid(pid, session)), *((worker, worker) for worker in workers)):
-        sampled = session.samples.get(each)
+        sampled = session.stacks.get(each)
         place = sampled.threads.place_of(tid) if sampled is not None else None
         if place is not None:
             places[each] = place

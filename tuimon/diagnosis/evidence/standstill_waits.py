@@ -10,9 +10,9 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.steps import StepEvidence
 from tuimon.records import Frame, Process, Threads
 from tuimon.records import Standstill as Taken
-from tuimon.session.loop_tree.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
-from tuimon.session.loop_tree.stacks import user_place
 from tuimon.session.session import Session
+from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
+from tuimon.session.stacks.trie import user_place
 from tuimon.session.standing.helpers import outer_calls, stands_at_lock, waits_for_thread, waits_for_work
 from tuimon.torch_code import is_loader_code
 
@@ -101,7 +101,7 @@ def _may_wait_for_ever(stack: Sequence[Frame]) -> bool:
 
 def _is_outside(stack: Sequence[Frame], pid: int, session: Session) -> bool:
     """True if a stack is known to be in no function of the user's that calls backward."""
-    sampled = session.samples.get(pid)
+    sampled = session.stacks.get(pid)
     return sampled is not None and sampled.calls_backward(stack) is False
 
 
@@ -147,7 +147,7 @@ def _taken_stack(taken: Taken | None, pid: int, tid: int) -> list[Frame]:
 
 def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[Frame]:
     """The most frequent stack of a thread in the latest window, root first; empty if that began before ``begun_s``."""
-    sampled = session.samples.get(pid)
+    sampled = session.stacks.get(pid)
     if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
         return []
     return sampled_stack(pid, tid, session)
@@ -155,9 +155,9 @@ def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[
 
 def sampled_stack(pid: int, tid: int, session: Session) -> list[Frame]:
     """The most frequent stack of a thread in the latest window, root first."""
-    sampled = session.samples.get(pid)
+    sampled = session.stacks.get(pid)
     latest = sampled.threads.stack_of(tid) if sampled is not None else None
-    return [session.frames[number] for number in latest[0]] if latest is not None else []
+    return list(latest[0].frames) if latest is not None else []
 
 
 class First(Struct, frozen=True, gc=False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import collecting_line, sampled_collections
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
@@ -14,6 +13,7 @@ from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.session.rows import HotLine
 from tuimon.text import code_place, ms_text
 
 
@@ -28,7 +28,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
     if not is_sure(evidence, share, TRACE):
         return None
-    call = collecting_line(evidence.stacks.main)
+    call = collecting_line(evidence.samples)
     every_s = steps.window_s / collections.pauses
     every = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
     longest_ms = collections.longest_ns / 1e6
@@ -47,7 +47,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
 
 def _sampled(evidence: Evidence) -> Finding | None:
     """Collections that the loop calls for, where no marker tells how long they take."""
-    main = evidence.stacks.main
+    main = evidence.samples
     call, share = collecting_line(main.in_steps), sampled_collections(main)
     if call is None or share is None or not is_sure(evidence, share, 0.0):
         return None
@@ -56,7 +56,7 @@ def _sampled(evidence: Evidence) -> Finding | None:
 
 
 def _finding(
-    evidence: Evidence, share: float, call: HotFunction | None, more: str, figures: Mapping[str, float | None]
+    evidence: Evidence, share: float, call: HotLine | None, more: str, figures: Mapping[str, float | None]
 ) -> Finding:
     """The finding; ``more`` is added to its headline."""
     fix = _fewer_collections(evidence, call, share)
@@ -70,7 +70,7 @@ def _finding(
     )
 
 
-def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: float) -> Fix:
+def _fewer_collections(evidence: Evidence, call: HotLine | None, share: float) -> Fix:
     if call is not None:
         action = f"call {at_hot(call)} less often, or not at all"
         if call.library is None:

@@ -9,23 +9,23 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.cores import TrainingThread
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
-from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging, even_work
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import without
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
-from tuimon.session.rows import GpuRow
+from tuimon.session.rows import GpuRow, HotLine
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.windows import sampling_error
 from tuimon.text import ms_text
 
 #: What makes an exchange cheaper, where there are as many.
 _CHEAPER = "use a bf16 compression hook, or NCCL on GPUs"
 _CHEAPER_ON_GPUS = "use a bf16 compression hook, or fewer, larger buckets (bucket_cap_mb)"
-_WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
+_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
 class Communication(Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class Communication(Struct, frozen=True, gc=False):
 
     called: float  # samples in torch.distributed
     in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
-    hot: HotFunction | None
+    hot: HotLine | None
     error: float  # of ``share``, half the width of its 95 % interval
     gpus: tuple[GpuRow, ...] = ()
     exchange: Exchange | None = None  # where the share rests on GPU times
@@ -145,12 +145,12 @@ def communication(
     rank: Evidence, exchanges: Mapping[int, Exchange], thread: TrainingThread | None = None
 ) -> Communication | None:
     """Communication of a rank; None with too few samples, or where it is unknown how much its ``thread`` runs."""
-    main = rank.stacks.main
+    main = rank.samples
     if main.total < 3 * MIN_SAMPLES:
         return None
-    calls = main.where(lambda stack: stack.activity == "ranks" and stack.phase != "backward")
+    calls = main.where(doing="ranks", phase=[phase for phase in main.phases if phase != "backward"])
     called = calls.total / main.total
-    waiting = main.part_where(lambda stack: stack.activity in _WAITS)
+    waiting = main.part(doing=_WAITS)
     exchange, sampled = exchanges.get(rank.pid), called
     if rank.uses_gpu is False:
         exchange, in_backward = None, _idle_in_backward(rank, thread or rank.training_thread, called + waiting)
@@ -160,7 +160,7 @@ def communication(
         in_backward = exchange.at_least if exchange is not None else 0.0
     if in_backward is None:
         return None
-    hot = calls.hottest if called >= in_backward else None
+    hot = calls.hottest() if called >= in_backward else None
     error = sampling_error(sampled, main.total)
     return Communication(called, in_backward, hot, error, rank.gpus, exchange if in_backward > called else None)
 

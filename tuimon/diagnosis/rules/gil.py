@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gil import Contention
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import UNSURE
 from tuimon.diagnosis.rule import SAMPLES, Rule
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.threshold import REPORTED
+from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED
 from tuimon.diagnosis.words import percent
 
 _MOVE, _RELEASING = "move that work to a process", "code that releases the GIL (NumPy, torch, C)"

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.collections import sampled_collections, without_collections
 from tuimon.diagnosis.evidence.places.side_work import (
     SideWorkKind,
@@ -19,7 +18,6 @@ from tuimon.diagnosis.evidence.places.side_work import (
     update_path,
     update_share,
 )
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -30,7 +28,8 @@ from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
 from tuimon.session.processes.writes import Checkpoints
-from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
+from tuimon.session.rows import HotLine, LoaderRow, PhaseRow, PhaseTable
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.standing.helpers import outer_calls
 from tuimon.text import size_text
 
@@ -73,7 +72,7 @@ def evaluation_work(evidence: Evidence, side_share: float) -> Finding | None:
         return None
     if evaluation.share >= max(EVALUATION_SHARE, side_share):
         return _evaluation(evidence, evaluation)
-    hot = evaluation_beside_model(evidence.stacks.main)
+    hot = evaluation_beside_model(evidence.samples)
     if hot is None:
         return None
     share = min(evaluation.share, hot.share - side_share)  # samples outside the phases are of both
@@ -83,7 +82,7 @@ def evaluation_work(evidence: Evidence, side_share: float) -> Finding | None:
 
 
 def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
-    hot = evaluation_function(evidence.stacks.main)
+    hot = evaluation_function(evidence.samples)
     return _of_evaluation(
         evidence,
         f"{percent(evaluation.share)} of the time goes to evaluation, not training{in_library(hot)}",
@@ -134,7 +133,7 @@ def _forward_ms(evidence: Evidence, training: LoaderRow, forward: PhaseRow) -> f
     return max(forward.ms_per_step, gpu_ms) / max(1.0, training.fetches / steps.total)
 
 
-def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, share: float) -> Finding:
+def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotLine, share: float) -> Finding:
     return _of_evaluation(
         evidence,
         f"{percent(share)} of the time goes to evaluation's work outside the model{in_library(hot)}",
@@ -152,7 +151,7 @@ def _of_evaluation(
     action: str,
     share: float,
     part: float,
-    hot: HotFunction | None,
+    hot: HotLine | None,
     facts: dict[str, float | None],
     batches: _LargerBatches | None = None,
 ) -> Finding:
@@ -193,7 +192,7 @@ class _SideWork(NamedTuple):
     """The side work of a step, and its share."""
 
     claim: Claim
-    hot: HotFunction | None
+    hot: HotLine | None
     hot_part: float  # the part of it that this function takes
     runs_model: bool
     kind: SideWorkKind | None
@@ -320,23 +319,23 @@ def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
     return f"run {_at_work(evidence, hot)} less often, {less}"
 
 
-def _at_work(evidence: Evidence, hot: HotFunction) -> str:
-    main = evidence.stacks.main
+def _at_work(evidence: Evidence, hot: HotLine) -> str:
+    main = evidence.samples
     return work_at(hot, update_path(main) or main.training_path)  # which nothing may train
 
 
-def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
+def _without_collections(evidence: Evidence) -> tuple[Samples, float]:
     """The samples that are not of calls to the garbage collector, and which part (0..1) of the side work that leaves.
 
     If the process reports its collections, or samples show many, ``gc_pauses`` finds them.
     """
-    samples = evidence.stacks.main
+    samples = evidence.samples
     are_reported = evidence.steps is not None and evidence.steps.collections is not None
     if not are_reported and sampled_collections(samples) is None:
         return samples, 1.0
     left = without_collections(samples)
-    side = samples.in_phase("other").total
-    return left, left.in_phase("other").total / side if side else 1.0
+    side = samples.phases["other"]
+    return left, left.phases["other"] / side if side else 1.0
 
 
 def side_work(evidence: Evidence) -> Finding | None:

@@ -7,9 +7,8 @@ from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
-from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.loading.batches import READS
 from tuimon.diagnosis.evidence.places.side_work import update_path
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
@@ -21,7 +20,10 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL
 from tuimon.diagnosis.words import in_library, percent, work_at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
-from tuimon.session.loop_tree.activity import innermost_wait
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.activity import innermost_wait
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.text import ms_text
 
 #: The cause of these findings.
@@ -75,23 +77,19 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
     )
 
 
-def _where(evidence: Evidence, phase: str) -> tuple[str, HotFunction | None]:
+def _where(evidence: Evidence, phase: str) -> tuple[str, HotLine | None]:
     """The phase, and where all ranks are in it most: they run the same code, and each is late now and then."""
-    counts: dict[str, int] = {}
     phases = _DIVIDED if phase == BETWEEN else (phase,)
-    stacks = [
-        (name, stack)
-        for rank in evidence.compared
-        for name in phases
-        for stack in rank.stacks.main.in_phase(name).stacks
-        if stack.activity != "ranks"
-    ]
-    for name, stack in stacks:
-        counts[name] = counts.get(name, 0) + stack.count
-    if not counts:
+    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.compared)
+    if not samples.total:
         return ("the step" if phase == BETWEEN else phase), None
-    most = max(counts, key=counts.__getitem__)
-    return most, ThreadSamples(tuple(stack for name, stack in stacks if name == most)).hottest
+    most = max(phases, key=lambda name: samples.phases[name])
+    return most, samples.where(phase=most).hottest()
+
+
+def _is_at_work(node: Node) -> bool:
+    """True if a rank waits for no other one."""
+    return node.activity != "ranks"
 
 
 def _turns_headline(turns: Turns, phase: str) -> str:
@@ -188,8 +186,8 @@ def _late_by_samples(evidence: Evidence) -> LateRank | None:
 
 def _own_shares(rank: Evidence, waits: Communication) -> dict[str, float]:
     """The share of each phase in the time of a rank, less what it waits for others there."""
-    samples = rank.stacks.main
-    calling = {n: samples.in_phase(n).share_where(lambda sample: sample.activity == "ranks") or 0.0 for n in _PHASES}
+    samples = rank.samples
+    calling = {n: samples.where(phase=n).share(doing="ranks") or 0.0 for n in _PHASES}
     own = {name: rank.share_of(name) * (1.0 - calling[name]) for name in _PHASES}
     return own | {"backward": rank.share_of("backward") - waits.in_backward}
 
@@ -200,20 +198,20 @@ def _wait(evidence: Evidence) -> bool:
     return bool(known) and median(known) >= REPORTED
 
 
-def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
+def _hottest(own: Evidence, late: LateRank) -> HotLine | None:
     """The late rank's own line in its longer phase, not one at which it waits for others itself.
 
     Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
     """
-    samples = own.stacks.main.in_phase(late.phase)
-    inside = samples.where(lambda stack: innermost_wait(stack.frames) != "ranks")
+    samples = own.samples.where(phase=late.phase)
+    inside = samples.where(lambda node: innermost_wait(node.frames) != "ranks")
     share = inside.total / max(1, samples.total)
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
     if inside.total < samples.total and late.longer_ms is not None and share * phase_ms >= MOST * late.longer_ms:
-        return inside.hottest
+        return inside.hottest()
     if not samples.activities["ranks"]:
         return own.hottest_in(late.phase)
-    return samples.where(lambda stack: stack.activity != "ranks").hottest
+    return samples.where(_is_at_work).hottest()
 
 
 def _headline(late: LateRank, few: LongestSteps | None) -> str:
@@ -245,7 +243,7 @@ def _on_host(late: LateRank) -> str:
     return f" on {host}" if host is not None and any(other.host != host for other in late.others) else ""
 
 
-def _action(late: LateRank, own: Evidence | None, hot: HotFunction | None, few: LongestSteps | None) -> str:
+def _action(late: LateRank, own: Evidence | None, hot: HotLine | None, few: LongestSteps | None) -> str:
     """The fix names what the rank is late in; only longer passes in step show that it has more work."""
     rank = late.row.rank
     match late.why:
@@ -259,9 +257,9 @@ def _action(late: LateRank, own: Evidence | None, hot: HotFunction | None, few: 
         return f"give rank {rank} as much work as the others: its forward and its backward are longer alike"
     mend, place = _MEND[late.phase], late.phase
     if own is not None and hot is not None:
-        samples = own.stacks.main
+        samples = own.samples
         place = work_at(hot, update_path(samples))
-        if late.phase == "data" and samples.in_phase("data").mostly_read:
+        if late.phase == "data" and samples.where(phase="data").part(doing=READS) >= MOST:
             mend = "make its reads as fast as the others'"
     by = f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else ""
     return f"rank {rank} is {by}late in {place}: {mend}"

@@ -12,7 +12,6 @@ from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
 from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, is_held_back, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import without_starts
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.finding import Fix, What
 from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (
@@ -27,6 +26,7 @@ from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rows import LoaderRow, PhaseTable
+from tuimon.session.stacks.samples import Samples
 
 #: Times as much that it costs at most, for larger batches and busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
@@ -83,7 +83,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
         likely = in_a_crowd(evidence, likely, mean_ms)
-    if likely.workers and not lie_ready(evidence.loader, evidence.workers, evidence.stacks.data_phase):
+    if likely.workers and not lie_ready(evidence.loader, evidence.workers, evidence.data_samples):
         likely = waiting_for_workers(likely, mean_ms, evidence.workers.busy_ratio or 0.0)
     if is_held_back(evidence.loader, evidence.workers):
         likely = replace(likely, held_ms=max(0.0, mean_ms - step_ms(likely)))
@@ -104,11 +104,11 @@ def undisturbed_share(evidence: Evidence) -> float:
     That it is on a core outside its data phase, or waits there on its own account: not for a core, and not for the GIL.
     All of it where that is unknown.
     """
-    main, cpu_ratio = evidence.stacks.main, evidence.training_thread.cpu_ratio
-    in_data = main.share_where(lambda sample: sample.phase == "data" and sample.activity not in OWN_WAITS)
-    waits = main.share_where(lambda sample: sample.phase != "data" and sample.activity in OWN_WAITS)
-    if cpu_ratio is None or in_data is None or waits is None:
+    main, cpu_ratio = evidence.samples, evidence.training_thread.cpu_ratio
+    in_data = main.share(lambda node: node.activity not in OWN_WAITS, phase="data")
+    if cpu_ratio is None or in_data is None:
         return 1.0
+    waits = main.part(doing=OWN_WAITS) - main.part(doing=OWN_WAITS, phase="data")
     return min(1.0, max(0.0, cpu_ratio - in_data) + waits)
 
 
@@ -132,7 +132,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
     fetching = _fetching(evidence)
-    drawing_ms = (fetching.share_where(draws_indices(fetching)) or 0.0) * fetch_ms
+    drawing_ms = (fetching.share(draws_indices(fetching)) or 0.0) * fetch_ms
     fetch = (
         _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
         if workers.number
@@ -184,15 +184,15 @@ def _part_of_first_batch(evidence: Evidence, made_ms: float) -> float:
     loader, workers = evidence.loader, evidence.workers
     if loader is None or not workers.number or (workers.busy_ratio or 0.0) < MOST:
         return 0.0
-    if lie_ready(loader, workers, evidence.stacks.data_phase):
+    if lie_ready(loader, workers, evidence.data_samples):
         return 0.0
     each_s = (loader.start_s or 0.0) + (loader.end_s or 0.0)
     return min(loader.first_s or 0.0, made_ms / workers.number / 1e3) / each_s if each_s else 0.0
 
 
-def _fetching(evidence: Evidence) -> ThreadSamples:
+def _fetching(evidence: Evidence) -> Samples:
     """The training thread's samples in its fetches, without those of starting workers, which has a time of its own."""
-    data = evidence.stacks.data_phase
+    data = evidence.data_samples
     return without_starts(data) if evidence.epoch_starts is not None else data
 
 
@@ -205,7 +205,7 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
 
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
     pool = evidence.pool
-    waiting = evidence.stacks.data_phase.share_where(lambda sample: sample.activity in OWN_WAITS) or 0.0
+    waiting = evidence.data_samples.share(doing=OWN_WAITS) or 0.0
     running = 1.0 - waiting if pool is None else min(1.0, pool.cores)
     return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.step_ms else 0.0, drawing_ms)
 
@@ -220,7 +220,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
     hand_over_ms, on_core = fetch_ms, 1.0
-    if not lie_ready(loader, workers, evidence.stacks.data_phase):
+    if not lie_ready(loader, workers, evidence.data_samples):
         working = working_share(_fetching(evidence))
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)

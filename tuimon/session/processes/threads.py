@@ -13,8 +13,8 @@ from tuimon.session.processes.core_waits import CoreWaits, OnCores
 from tuimon.session.processes.run_processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable
+from tuimon.session.stacks.process import ProcessStacks
 
 INTRA_OP = "intra-op"
 #: Native and Python thread names -> role, first match wins.
@@ -131,7 +131,7 @@ class ThreadTable:
         return {pid for pid in self._latest if known[pid].t >= last_s - LAST_MOMENT_S}
 
     def rows_of(
-        self, pid: int, sampled: ProcessSamples | None, gil: GilTable, figures: Threads | None = None
+        self, pid: int, sampled: ProcessStacks | None, gil: GilTable, figures: Threads | None = None
     ) -> Iterator[ThreadRow]:
         """The threads of one process, of its latest window or of other figures; its intra-op pool is one row."""
         latest = figures or self._latest.get(pid)
@@ -150,7 +150,7 @@ class ThreadTable:
                 yield self._row(pid, folded, sampled, gil, INTRA_OP)
 
     def _row(
-        self, pid: int, thread: ThreadCpu, sampled: ProcessSamples | None, gil: GilTable, role: str | None = None
+        self, pid: int, thread: ThreadCpu, sampled: ProcessStacks | None, gil: GilTable, role: str | None = None
     ) -> ThreadRow:
         process = self._processes.known.get(pid)
         python_name = sampled.threads.name_of(thread.tid) if sampled else None
@@ -186,7 +186,7 @@ class ThreadTable:
         return "native" if python_name is None else "thread"
 
 
-def intra_op_pool(latest: Threads, sampled: ProcessSamples | None, cores: int | None) -> frozenset[int]:
+def intra_op_pool(latest: Threads, sampled: ProcessStacks | None, cores: int | None) -> frozenset[int]:
     """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
 
     They carry the name that the main thread had when it created them. Other native threads may too, so there must be

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from tuimon.records import BETWEEN, Process, Steps, Threads
-from tuimon.session.loop_tree.frame_table import FrameTable
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
-from tuimon.session.samples.process_samples import ProcessSamples
+from tuimon.session.stacks.process import ProcessStacks
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.step_sizes import RatesOfRanks
 
 #: How many ranks' samples are sorted at a time: those of a rank take about 2 ms, and a thousand ranks wait their turn.
@@ -54,7 +54,7 @@ class RankTable:
         """The steps of a process; empty before the first."""
         return self._stats.get(pid, _NOTHING)
 
-    def sort_newest(self, sampled: Mapping[int, ProcessSamples], frames: FrameTable, pids: Sequence[int]) -> None:
+    def sort_newest(self, sampled: Mapping[int, ProcessStacks], pids: Sequence[int]) -> None:
         """Sort the samples that have come since, of those ranks that have waited longest for it."""
         due = []
         for pid in pids:
@@ -64,7 +64,7 @@ class RankTable:
                 if known_s < own.latest.t:
                     due.append((known_s, pid, own))
         for _, pid, own in sorted(due, key=lambda row: row[:2])[:_SAMPLED_AT_ONCE]:
-            self._samples[pid] = sorted_samples(own)
+            self._samples[pid] = sorted_samples(own.over(), own.latest.t if own.latest is not None else 0.0)
 
     def times(self, pid: int, process: Process | None) -> RankTimes | None:
         """A rank over the last 30 s; None before a step."""
@@ -85,19 +85,17 @@ class RankTable:
         )
 
 
-def sorted_samples(sampled: ProcessSamples) -> RankSamples:
+def sorted_samples(samples: Samples, t: float = 0.0) -> RankSamples:
     """The training thread's samples by phase, and by whether they are in collectives or wait for something else."""
     found = PhaseSamples(Counter(), Counter(), Counter())
-    for sample in sampled.samples_of(sampled.tid):
-        found.total[sample.phase] += sample.count
-        activity = sample.activity
+    for row in samples.rows:
+        found.total[row.phase] += row.count
+        activity = row.node.activity
         if activity == "ranks":
-            found.collective[sample.phase] += sample.count
+            found.collective[row.phase] += row.count
         elif activity in _WAITS:
-            found.waiting[sample.phase] += sample.count
-    split = sampled.between_shares()
-    t = sampled.latest.t if sampled.latest is not None else 0.0
-    return RankSamples(t, found, split.shares if split is not None else {})
+            found.waiting[row.phase] += row.count
+    return RankSamples(t, found, samples.split.shares if samples.split is not None else {})
 
 
 class Held(Struct):

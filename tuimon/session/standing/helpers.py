@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence, Set
 
 from tuimon.records import Frame, Standstill
-from tuimon.session.loop_tree.activity import activity_of, stands_in_wait
+from tuimon.session.stacks.activity import activity_of, stands_in_wait
 
 #: Calls into C that wait for what another thread does: a queue, a future, a semaphore.
 _FOR_A_THREAD = frozenset({"get", "put", "result", "wait", "acquire", "join"})

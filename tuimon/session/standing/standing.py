@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
 from tuimon.records import Frame, Place, StandingProcess, Standstill
-from tuimon.session.loop_tree.activity import innermost_wait
-from tuimon.session.loop_tree.stacks import user_place
+from tuimon.session.stacks.activity import innermost_wait
+from tuimon.session.stacks.trie import user_place
 from tuimon.session.standing.helpers import (
     outer_calls,
     stands_at_lock,

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tuimon.records import BETWEEN
 from tuimon.session.steps.totals import Totals
+from tuimon.session.windows import sampling_error
 
 #: Samples find some phases more often than others, by no more than this factor: our choice.
 MOST_FOUND = 1.5
@@ -23,7 +24,7 @@ class Moved(Struct, frozen=True, gc=False):
     @property
     def error(self) -> float:
         """Half width of the 95 % interval of the share (binomial, normal approximation, never below 1/n)."""
-        return max(_half_width(self.share, self.samples), 1.0 / self.samples)
+        return max(sampling_error(self.share, self.samples), 1.0 / self.samples)
 
 
 class SplitShares(Struct):
@@ -54,16 +55,10 @@ class SplitShares(Struct):
         p = self.shares.get(name, 0.0)
         if not self.samples:
             return 1.0
-        return max(_half_width(p, self.samples), 1.0 / self.samples, self.unsure_of(name))
+        return max(sampling_error(p, self.samples), 1.0 / self.samples, self.unsure_of(name))
 
     def unsure_of(self, name: str) -> float:
         """How far a share may be off because nothing shows yet which phase the lines belong to."""
         if name in ("data", "forward"):
             return self.unsure + self.unknown
         return self.unknown if name == "other" else 0.0
-
-
-def _half_width(share: float, samples: int) -> float:
-    """Half the width of the 95 % interval of a share (binomial, normal approximation)."""
-    width: float = 1.96 * (share * (1 - share) / samples) ** 0.5
-    return width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,16 +11,16 @@ from msgspec import Struct, field
 from tuimon.code_origin import is_agent_file
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
-from tuimon.session.loop_tree.phases import classify_samples
-from tuimon.session.loop_tree.range_join import RANGE
-from tuimon.session.loop_tree.stacks import Stack, StackSample
 from tuimon.session.rows import role_kind
 from tuimon.session.session import Session
+from tuimon.session.stacks.phases import placed
+from tuimon.session.stacks.samples import RANGE, Sample
+from tuimon.session.stacks.trie import Node
 from tuimon.text import plain
 from tuimon.views.export.process_names import ProcessNames
 
 _Thread = tuple[int, int]  # pid, tid
-_Counts = dict[tuple[int, ...], int]  # frame ids, root first -> samples
+_Counts = Counter[Node]
 
 
 class Selection(Struct, frozen=True):
@@ -70,27 +71,23 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
             continue
         title = gathered.processes.title(pid)
         profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
-        for frames, count in _of_part(counts, selection.phase, gathered.session, pid):
-            own = tuple(frame for frame in frames if not is_agent_file(frame.file))  # without our hooks
-            profile.stacks.append((own or frames, count))
+        for node, count in _of_part(counts, selection.phase, gathered.session, pid):
+            own = tuple(frame for frame in node.frames if not is_agent_file(frame.file))  # without our hooks
+            profile.stacks.append((own or node.frames, count))
         if profile.stacks:
             out.append(profile)
     return out
 
 
-def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[Stack, int]]:
+def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[Node, int]]:
     if part is None:
-        return ((session.frames.stack(ids), count) for ids, count in counts.items())
-    samples = _classified(counts, session, pid)
-    return ((sample.frames, sample.count) for sample in samples if _lies_in(sample, part))
+        return counts.items()
+    sampled = session.stacks.get(pid)
+    samples = sampled.placed(counts) if sampled is not None else placed(counts)
+    return ((sample.node, sample.count) for sample in samples if _lies_in(sample, part))
 
 
-def _classified(counts: _Counts, session: Session, pid: int) -> list[StackSample]:
-    sampled = session.samples.get(pid)
-    return sampled.classify(counts) if sampled is not None else classify_samples(counts, session.frames)
-
-
-def _lies_in(sample: StackSample, part: str) -> bool:
+def _lies_in(sample: Sample, part: str) -> bool:
     if part in PHASES:
         return sample.phase == part
     name = part.removeprefix(RANGE)
@@ -129,8 +126,8 @@ class _Gathered:
 
     def _merge(self, record: Stacks) -> None:
         for stack in record.stacks:
-            counts = self._merged.setdefault((record.pid, stack.tid), {})
-            counts[tuple(stack.frames)] = counts.get(tuple(stack.frames), 0) + stack.count
+            counts = self._merged.setdefault((record.pid, stack.tid), Counter())
+            counts[self.session.trie.node(stack.frames)] += stack.count
             self.names[record.pid, stack.tid] = stack.thread
 
     def threads(self) -> list[tuple[_Thread, _Counts]]:

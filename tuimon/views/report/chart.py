@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tuimon.session.loop_tree.tree import CallTree, Node, call_tree
-from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import SessionView
+from tuimon.session.stacks.call_tree import Call, CallTree
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.steps.stretch import STACKED, StepStretch
 from tuimon.views.format import count, percent, place
 
@@ -141,8 +141,8 @@ def trees(run: SessionView, pid: int) -> list[tuple[str, CallTree]]:
 
 
 def _tree(run: SessionView, pids: Sequence[int]) -> CallTree:
-    sampled = [found for pid in pids if (found := run.process_samples(pid)) is not None]
-    return call_tree(one for each in sampled for one in each.samples_of(_sampled_tid(each)))
+    first = ((pid, next(iter(run.sampled_tids(pid)), None)) for pid in pids)
+    return Samples.joined(run.samples(pid, tid) for pid, tid in first).tree()
 
 
 def boxes_of(tree: CallTree) -> list[Box]:
@@ -160,12 +160,8 @@ def boxes_of(tree: CallTree) -> list[Box]:
     return boxes
 
 
-def _box(node: Node, left: float, share: float) -> Box:
+def _box(node: Call, left: float, share: float) -> Box:
     at = node.place()
     title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
     label, is_wide = f"{node.function} {percent(share)}", share >= _WIDE_SHARE
     return Box(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
-
-
-def _sampled_tid(sampled: ProcessSamples) -> int:
-    return next(iter(sampled.tids()), sampled.tid)

@@ -8,10 +8,10 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from tuimon.records import Frame
 from tuimon.session.goodput import goodput
 from tuimon.session.rows import GpuRow
 from tuimon.session.session import Session, SessionView
+from tuimon.session.stacks.trie import Trie
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain import page_html
@@ -40,9 +40,6 @@ TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
 _TRACES = 3
 _AROUND = 3  # lines of code before and after a place
-
-#: The text of lines of code that samples passed through, by file.
-Code = dict[str, dict[int, str]]
 
 
 def as_html(pages: Sequence[Page]) -> str:
@@ -88,7 +85,6 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     run = session.over("whole")
-    code = _code(run)
     table = run.phases(pid) if pid is not None else None
     gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
     return {
@@ -98,7 +94,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "title": _title(report),
         "command": " ".join(report["run"]["command"]) or "?",
         "ended": how_ended(session.exit) if session.exit is not None else NO_END,
-        "findings": [_finding(finding, code) for finding in report["findings"]],
+        "findings": [_finding(finding, session.trie) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": table,
         "bar": phase_bar((row.name, row.share) for row in table.rows) if table else [],
@@ -131,26 +127,26 @@ def _title(report: dict[str, Json]) -> str:
     return f"{rule_title(report['findings'][0]['rule'])}: {verdict}" if has_verdict(report["findings"]) else verdict
 
 
-def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
+def _finding(finding: dict[str, Json], trie: Trie) -> dict[str, Any]:
     return {
         **finding,
         "gain": finding_gain(finding["fixes"]),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": evidence_rows(finding["evidence"]),
         "page": page_html(str(finding["rule"]), finding["cause"]),
-        "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
+        "where": [{**place, "code": _around(trie, place["file"], place["line"])} for place in finding["where"][:5]],
     }
 
 
-def _around(code: Code, file: str, line: int) -> list[tuple[int | None, str]]:
+def _around(trie: Trie, file: str, line: int) -> list[tuple[int | None, str]]:
     """The sampled lines around one, without their common indent; nothing where its own text is not in the log.
 
     An ellipsis without a number stands for lines that no sample passed through.
     """
-    known = code.get(file, {})
+    lines = [(n, text.expandtabs(4)) for n, text in trie.lines_near(file, line, _AROUND)]
+    known = {n for n, _ in lines}
     if line not in known:
         return []
-    lines = [(n, known[n].expandtabs(4)) for n in range(line - _AROUND, line + _AROUND + 1) if n in known]
     indent = min(len(text) - len(text.lstrip()) for _, text in lines)
     found: list[tuple[int | None, str]] = []
     for n, text in lines:
@@ -158,23 +154,6 @@ def _around(code: Code, file: str, line: int) -> list[tuple[int | None, str]]:
             found.append((None, "…"))
         found.append((n, text[indent:]))
     return found
-
-
-def _code(run: SessionView) -> Code:
-    """The source text that the log holds: never read from a file that a log names."""
-    code: Code = {}
-    for process in run.processes():
-        sampled = run.process_samples(process.pid)
-        for tid in sampled.tids() if sampled else ():
-            for sample in sampled.samples_of(tid) if sampled else ():
-                _add_lines(code, sample.frames)
-    return code
-
-
-def _add_lines(code: Code, stack: Sequence[Frame]) -> None:
-    for frame in stack:
-        if frame.source:
-            code.setdefault(frame.file, {})[frame.line] = frame.source
 
 
 def _wall_time(session: Session) -> list[tuple[str, str, float, float]]:

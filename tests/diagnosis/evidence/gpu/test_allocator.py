@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from tests.diagnosis.gpu import END_S, LINES, PID, USUAL, findings
-from tests.session.records import frames
+from tests.session.records import frames, stacks
 from tuimon.records import Frames, TorchMemory
 
 EMPTYING = len(LINES.frames)
@@ -45,7 +45,7 @@ def test_without_a_cache_nothing_is_counted_at_all():
 
 def test_a_line_that_empties_the_cache_is_named():
     lines = Frames(t=END_S, pid=PID, first=EMPTYING, frames=EMPTY_LINES.frames)
-    finding = launches(([EMPTYING, EMPTYING + 1], 40), more=[lines])
+    finding = launches(more=[lines, stacks(END_S, *USUAL, ([EMPTYING, EMPTYING + 1], 40), pid=PID)])
     assert (finding.cause, finding.where[0].line) == ("allocator", 48)
     assert finding.action.startswith("leave out torch.cuda.empty_cache() at ")
     assert structs.asdict(lines)["first"] == EMPTYING

@@ -38,7 +38,7 @@ def at_most(*counted, pinned=0):
     window = steps(1.0, {"forward": 50, "backward": 50}, pid=PID)
     session = session_of(process(PID), LINES, lines, window, memory, stacks(1.0, *counted, pid=PID))
     evidence = evidence_of(session.over("recent"), PID)
-    return copying_upper_bound(evidence.stacks.main, evidence.torch_memory)
+    return copying_upper_bound(evidence.samples, evidence.torch_memory)
 
 
 def test_layers_backward_and_updates_copy_nothing():

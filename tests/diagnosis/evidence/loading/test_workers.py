@@ -11,12 +11,11 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.loading.batches import training_loader
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.evidence.loading.workers import worker_evidence
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
-from tuimon.session.loop_tree.frame_table import FrameTable
-from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.session import Session
+from tuimon.session.stacks.samples import Sample, Samples
+from tuimon.session.stacks.trie import Trie
 
 DATALOADER = "/lib/site-packages/torch/utils/data/dataloader.py"
 LOOP = frames(
@@ -124,20 +123,20 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(fetche
 
 
 def test_without_markers_samples_that_draw_indices_leave_open_whether_batches_lie_ready():
-    table = FrameTable()
+    table = Trie()
     table.add_frames(0, TAKING.frames)
     drawing = [("/lib/site-packages/torch/utils/data/dataloader.py", 715, "_next_index"), ("data.py", 90, "__iter__")]
     table.add_frames(20, frames(*drawing).frames)
     counted = ([0, 1, 20, 21], 60), ([0, 1, 2], 30), ([0, 1, 3], 10)
-    data = ThreadSamples(tuple(StackSample(table.stack(ids), count, "data") for ids, count in counted))
+    data = Samples(tuple(Sample(table.node(ids), count, "data") for ids, count in counted))
     workers = structs.replace(worker_evidence(Session().over("recent"), 100, None), number=1, busy_ratio=0.1)
     assert lie_ready(None, workers, data)
 
 
 def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_workers_do():
-    table = FrameTable()
+    table = Trie()
     table.add_frames(0, TAKING.frames)
-    data = ThreadSamples(tuple(StackSample(table.stack(ids), n, "data") for ids, n in ((TAKES, 60), (WAITS, 10))))
+    data = Samples(tuple(Sample(table.node(ids), n, "data") for ids, n in ((TAKES, 60), (WAITS, 10))))
     busy = structs.replace(
         worker_evidence(Session().over("recent"), 100, None), number=4, busy_ratio=0.65, cpu_ratio=0.6
     )

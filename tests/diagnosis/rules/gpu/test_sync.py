@@ -23,9 +23,9 @@ from tests.diagnosis.gpu import (
 from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
 from tuimon.diagnosis.evidence.gpu.waits import LongestWait
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.rules.gpu.sync import _advice, _calls
 from tuimon.records import Place, TracedSync, TraceTaken
+from tuimon.session.rows import HotLine
 
 
 def test_an_item_that_lets_the_gpu_run_dry():
@@ -106,7 +106,7 @@ def test_launching_is_no_waiting(stack):
     ],
 )
 def test_the_advice_replaces_the_very_call(source, advice):
-    hot = HotFunction(Place("train.py", 9, "main", source), 1.0, 10)
+    hot = HotLine(Place("train.py", 9, "main", source), 1.0, 10, 10)
     assert advice in _advice(LongestWait(hot, 0.5, by_transfer=False), _calls(hot))
 
 

@@ -7,8 +7,8 @@ from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED, gain_without_batches, 
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.threshold import MIN_SAMPLES
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, ThreadCpu, Threads, length_bucket
 from tuimon.session.session import Session
 

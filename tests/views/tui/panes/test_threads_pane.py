@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tests.session.records import frames, header, process, session_of, stacks, threads
-from tests.session.samples import profiles
-from tests.session.samples.profiles import MAIN
+from tests.session.records import frames, header, hot_lines, process, session_of, stacks, threads
+from tests.session.stacks import profiles
+from tests.session.stacks.profiles import MAIN
 from tests.views import streams
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
@@ -95,7 +95,7 @@ def test_a_long_files_name_leaves_its_line_to_be_read():
     (row, *_) = streams.input_bound(3).session.over("recent").threads()
     place = row.place._replace(file="/me/finetune_everything_on_one_machine.py", line=701)
     row = replace(row, place=place)
-    (hot, *_) = streams.input_bound(3).session.over("recent").hot_lines(MAIN)
+    (hot, *_) = hot_lines(streams.input_bound(3).session.over("recent"), MAIN)
     hot = hot._replace(place=place)
     for width in (80, 120):
         assert ":701 " in text_of(row_line(thread_columns([row], width), row))

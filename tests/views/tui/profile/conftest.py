@@ -2,13 +2,12 @@
 
 import pytest
 
-from tests.session.samples import profiles
-from tests.session.samples.profiles import MAIN
-from tuimon.session.samples.sample_profile import SampleProfile
+from tests.session.stacks import profiles
+from tests.session.stacks.profiles import MAIN
 from tuimon.views.tui.profile.scope import Scope
 
 
 @pytest.fixture
 def trainer():
     session = profiles.session(2)
-    return SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
+    return Scope(MAIN, MAIN, "main").samples(session)

@@ -2,16 +2,15 @@
 
 from typing import NamedTuple
 
-from tests.session.loop_tree.test_tree import table
-from tests.session.samples import profiles
+from tests.session.stacks import profiles
+from tests.session.stacks.test_tree import table
 from tests.views.playback import Playback
-from tuimon.session.loop_tree.stacks import StackSample
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.samples import Sample, Samples
 
 SIZES = [(36, 6), (76, 18), (116, 30), (196, 50)]
 
 
-class Sample(NamedTuple):
+class Counted(NamedTuple):
     """Samples of a stack by the numbers of its places."""
 
     numbers: list[int]
@@ -20,14 +19,14 @@ class Sample(NamedTuple):
     ranges: tuple[str, ...] = ()
 
 
-def of(*samples: Sample, places=profiles.PLACES):
+def of(*counted: Counted, places=profiles.PLACES):
     known = table(*places)
-    return SampleProfile([StackSample(known.stack(s.numbers), s.count, s.phase, ranges=s.ranges) for s in samples])
+    return Samples(tuple(Sample(known.node(c.numbers), c.count, c.phase, ranges=c.ranges) for c in counted))
 
 
 HOSTILE = of(
-    Sample([0, 1], 3, "data"),
-    Sample([0], 2, "other"),
+    Counted([0, 1], 3, "data"),
+    Counted([0], 2, "other"),
     places=(
         ("/tmp/[bold]x[red]\x1b[31m.py", 3, "f[red]\x07", "print('漢字')\x1b[2J" * 40, True),
         ("/tmp/" + "日本語" * 60 + ".py", 7, "関数" * 80, "", True),
@@ -36,8 +35,8 @@ HOSTILE = of(
 
 
 DEEP = of(
-    Sample([0] + [1, 2] * 250, 90, "forward"),
-    Sample([0, 3], 10, "other"),
+    Counted([0] + [1, 2] * 250, 90, "forward"),
+    Counted([0, 3], 10, "other"),
     places=(("d.py", 1, "main", "walk(0)", True), ("d.py", 5, "walk", "step(n)", True), ("d.py", 9, "step", "", True),
             ("d.py", 30, "log", "", True)),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Sample, of
+from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Counted, of
 from tests.views.tui.texts import texts
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.profile.calltree import TreeView, indent, node_of_line, visible_nodes
@@ -52,7 +52,7 @@ def test_fold_and_unfold(trainer):
 
 
 def test_one_key_opens_a_call_as_far_as_its_fork():
-    profile = of(Sample([0, 10, 12, 8], 1, "data"), Sample([0, 10, 16, 8], 1, "data"), Sample([21], 90, "other"))
+    profile = of(Counted([0, 10, 12, 8], 1, "data"), Counted([0, 10, 16, 8], 1, "data"), Counted([21], 90, "other"))
     view = TreeView()
     view.draw(profile, None, 116, 20)
     view.move(1)
@@ -66,7 +66,7 @@ def test_a_node_that_has_gone_leaves_the_cursor_with_its_caller(trainer):
     view = TreeView()
     view.draw(trainer, None, 116, 20)
     view.move(3)
-    fewer = of(Sample([0, 1], 5, "data"))
+    fewer = of(Counted([0, 1], 5, "data"))
     view.draw(fewer, None, 116, 20)
     assert view.selected(fewer.tree(None)).function == "main"
 
@@ -80,7 +80,7 @@ def test_deep_indents_say_how_deep_they_are():
 
 def test_from_a_line_to_its_node(trainer):
     tree = trainer.tree(None)
-    row = next(row for row in trainer.lines().lines if row.place.line == 24)
+    row = next(row for row in trainer.table().lines if row.place.line == 24)
     node = node_of_line(tree, row)
     assert (node.function, 24 in node.lines) == ("forward", True)
     view = TreeView()

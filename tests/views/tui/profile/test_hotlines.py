@@ -1,6 +1,6 @@
 """Hot lines."""
 
-from tests.views.tui.profile.samples import Sample, of
+from tests.views.tui.profile.samples import Counted, of
 from tests.views.tui.texts import texts
 from tuimon.views.tui.profile.hotlines import LinesView
 
@@ -22,16 +22,16 @@ def test_the_cursor_stays_on_its_line_when_others_overtake_it(trainer):
     view.draw(trainer, None, 116, 14, on_gpu=True)
     view.move(2)
     assert view.selected().place.line == 55
-    changed = of(Sample([0, 3, 13, 14], 90, "backward"), Sample([0, 1, 6, 7, 8], 10, "data"))
+    changed = of(Counted([0, 3, 13, 14], 90, "backward"), Counted([0, 1, 6, 7, 8], 10, "data"))
     view.draw(changed, None, 116, 14, on_gpu=True)
     assert view.selected().place.line == 55
-    view.draw(of(Sample([0, 1], 1, "data")), None, 116, 14, on_gpu=True)
+    view.draw(of(Counted([0, 1], 1, "data")), None, 116, 14, on_gpu=True)
     assert view.selected().place.line == 44
 
 
 def test_scrolled_to_the_cursor():
     many = of(
-        *(Sample([n], 300 - n, "none") for n in range(200)),
+        *(Counted([n], 300 - n, "none") for n in range(200)),
         places=[("m.py", n + 1, "f", f"line {n}", True) for n in range(200)],
     )
     view = LinesView()

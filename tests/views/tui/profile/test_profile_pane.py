@@ -4,8 +4,8 @@ import pytest
 
 from tests.recorded_logs import log_path
 from tests.session.records import steps
-from tests.session.samples import profiles
-from tests.session.samples.profiles import APP, MAIN
+from tests.session.stacks import profiles
+from tests.session.stacks.profiles import APP, MAIN
 from tests.views import streams
 from tests.views.playback import Playback
 from tests.views.tui.profile.samples import play
@@ -79,10 +79,10 @@ async def test_new_samples_keep_cursor_and_folding():
         await pilot.press("c", "down", "down", "left")
         before = shown(app)
         assert "▸ __next__" in text(app, "profile")
-        samples = app.board.profile.state.profile.samples
+        samples = app.board.profile.state.samples.total
         app.tick()
         await pilot.pause()
-        assert app.board.profile.state.profile.samples > samples
+        assert app.board.profile.state.samples.total > samples
         assert shown(app)[3:] == before[3:]
 
 

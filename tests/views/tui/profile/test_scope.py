@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.session.samples import profiles
-from tests.session.samples.profiles import MAIN
-from tests.views.tui.profile.samples import Sample, of
+from tests.session.stacks import profiles
+from tests.session.stacks.profiles import MAIN
+from tests.views.tui.profile.samples import Counted, of
 from tests.views.tui.texts import texts
-from tuimon.session.loop_tree.range_join import RANGE
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.samples import RANGE
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.profile.header import empty_lines, filters, phases_line, ranges_line
 from tuimon.views.tui.profile.scope import Scope
@@ -28,15 +27,14 @@ def test_levels(level, threads, samples):
     session = profiles.session(2)
     scope = WORKER._replace(level=level)
     assert scope.threads(session) == threads
-    assert sum(sample.count for sample in scope.samples(session)) == samples
+    assert sum(sample.count for sample in scope.samples(session).rows) == samples
 
 
 def test_workers_have_no_phase_the_trainer_has():
     session = profiles.session(2)
-    assert {sample.phase for sample in WORKER.samples(session)} == {"none"}
-    trainer = SampleProfile(Scope(MAIN, MAIN, "main").samples(session))
+    assert {sample.phase for sample in WORKER.samples(session).rows} == {"none"}
+    trainer = Scope(MAIN, MAIN, "main").samples(session)
     assert trainer.phases == {"data": 124, "forward": 40, "backward": 20, "optimizer": 8, "other": 8}
-    assert trainer.has_phases
 
 
 # -- what stands around the views of the profile
@@ -52,8 +50,8 @@ def test_phases_with_their_shares(trainer):
 
 def test_user_ranges_have_a_line_of_their_own_and_are_filters():
     ranges = [f"step/{'part' * 3} {i}" for i in range(8)]
-    samples = [Sample([0], 10, "other", ranges=("step", path)) for path in ranges]
-    profile = of(*samples, Sample([0], 20, "eval"))
+    samples = [Counted([0], 10, "other", ranges=("step", path)) for path in ranges]
+    profile = of(*samples, Counted([0], 20, "eval"))
     listed = filters(profile)
     assert listed[:7] == (None, "data", "forward", "backward", "optimizer", "other", "eval")
     assert listed[7:] == (f"{RANGE}step", *(RANGE + path for path in ranges))
@@ -66,11 +64,11 @@ def test_user_ranges_have_a_line_of_their_own_and_are_filters():
     assert "range" not in text_of(phases_line(profile, None, 200))
     assert "eval 20 %" in text_of(phases_line(profile, None, 200))
     assert profile.count(f"{RANGE}step") == 80
-    assert profile.lines(f"{RANGE}{ranges[0]}").samples == 10
+    assert profile.table(f"{RANGE}{ranges[0]}").samples == 10
     assert "the range gone" in text_of(empty_lines(profile, f"{RANGE}gone")[1])
 
 
 def test_why_there_is_nothing():
     assert "no stack samples" in texts(empty_lines(of(), None))[1]
-    assert "no sample in eval" in texts(empty_lines(of(Sample([0], 1, "data")), "eval"))[1]
-    assert "these threads have none" in texts(empty_lines(of(Sample([0], 1, "none")), "data"))[1]
+    assert "no sample in eval" in texts(empty_lines(of(Counted([0], 1, "data")), "eval"))[1]
+    assert "these threads have none" in texts(empty_lines(of(Counted([0], 1, "none")), "data"))[1]

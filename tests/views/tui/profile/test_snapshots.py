@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.samples import profiles
+from tests.session.stacks import profiles
 from tests.views.playback import Playback
 from tests.views.tui.test_snapshots import INSTALLED, RECORDED_WITH
 from tuimon.views.tui.app import TuimonApp

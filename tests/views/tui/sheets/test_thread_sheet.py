@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.session.records import threads
-from tests.session.samples.profiles import MAIN
+from tests.session.stacks.profiles import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet

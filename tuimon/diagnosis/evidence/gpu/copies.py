@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tuimon.diagnosis.evidence.lines import sampling_error
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.loop_tree.activity import Activity
-from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.session.rows import LoaderRow, TorchMemoryRow
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
+from tuimon.session.windows import sampling_error
 from tuimon.torch_code import copies_nothing
 
 SMALL_PINNED_BYTES = Threshold(
@@ -41,7 +41,7 @@ PINNED_RATIO = Threshold(
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
 
-def copying_upper_bound(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]) -> float | None:
+def copying_upper_bound(samples: Samples, memory: Iterable[TorchMemoryRow]) -> float | None:
     """Share of all time; None with pinned memory, whose copies nobody waits for, or too few samples.
 
     Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
@@ -52,20 +52,21 @@ def copying_upper_bound(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]
         return None
     if samples.total < 3 * MIN_SAMPLES:
         return None
-    counted = sum(sample.count * (2 if _is_in_model(sample) else 1) for sample in samples.stacks if _may_copy(sample))
+    copying = samples.where(_may_copy)
+    counted = copying.total + copying.where(_is_in_module, phase="forward").total
     ratio = min(1.0, counted / samples.total)
     return min(1.0, ratio + sampling_error(max(ratio, 1.0 / samples.total), samples.total))
 
 
-def _may_copy(sample: StackSample) -> bool:
-    if sample.activity in _CALLS_NOTHING or not sample.frames:
+def _may_copy(node: Node) -> bool:
+    if node.activity in _CALLS_NOTHING or not node.frames:
         return False
-    leaf = sample.frames[-1]
+    leaf = node.frame
     return not copies_nothing(leaf.file, leaf.function.rpartition(".")[2])
 
 
-def _is_in_model(sample: StackSample) -> bool:
-    return sample.phase == "forward" and any("torch/nn/modules/" in frame.file for frame in sample.frames)
+def _is_in_module(node: Node) -> bool:
+    return any("torch/nn/modules/" in frame.file for frame in node.frames)
 
 
 def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | None:

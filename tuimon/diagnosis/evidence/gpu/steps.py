@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
-from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
+from tuimon.session.windows import sampling_error
 
 #: Share of its time that the GPU may idle and still be the bottleneck: more is a claim of its own.
 BUSY_IDLE = REPORTED

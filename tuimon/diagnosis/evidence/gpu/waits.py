@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
-from tuimon.diagnosis.threshold import MOST
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
 from tuimon.records import Place, TraceTaken
-from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.text import code_place
 from tuimon.torch_code import is_grad_scaler
 
@@ -25,8 +25,8 @@ class GpuWaits(Struct, frozen=True, gc=False):
 
     sync: float  # reads a value, or synchronises
     transfer: float  # moves a tensor
-    hot_sync: HotFunction | None
-    hot_transfer: HotFunction | None
+    hot_sync: HotLine | None
+    hot_transfer: HotLine | None
     sync_by_phase: dict[str, float]  # reads values, or synchronises: while a copy waits, the GPU may have nothing to do
     samples: int  # all of them
 
@@ -46,7 +46,7 @@ class GpuWaits(Struct, frozen=True, gc=False):
 class LongestWait(NamedTuple):
     """The line at which the training thread waits for the GPU, and the share of the time."""
 
-    hot: HotFunction
+    hot: HotLine
     share: float
     by_transfer: bool  # of a tensor that it moves; else to read a value, or to synchronise
 
@@ -71,7 +71,7 @@ def traced_waits(trace: TraceTaken | None, place: Place) -> TracedWaits | None:
     return TracedWaits(sum(row.count for row in rows) / steps, sum(row.total_ns for row in rows) / steps / 1e6)
 
 
-def gpu_waits(samples: ThreadSamples, trace: TraceTaken | None = None) -> GpuWaits | None:
+def gpu_waits(samples: Samples, trace: TraceTaken | None = None) -> GpuWaits | None:
     """Waits for the GPU by samples; None with fewer than three times MIN_SAMPLES in steps.
 
     ``trace``: the latest of the process, for lines whose syntax does not show that they wait.
@@ -81,31 +81,28 @@ def gpu_waits(samples: ThreadSamples, trace: TraceTaken | None = None) -> GpuWai
     if total < 3 * MIN_SAMPLES:
         return None
     traced = _traced_lines(samples, trace)
-    sync = samples.where(lambda sample: _reads(sample, traced))
-    transfer = samples.where(lambda sample: sample.activity == "transfer")
-    by_phase: Counter[str] = Counter()
-    for sample in sync.stacks:
-        by_phase[sample.phase] += sample.count
+    sync = samples.where(lambda node: _reads(node, traced))
+    transfer = samples.where(doing="transfer")
     return GpuWaits(
         sync=sync.total / total,
         transfer=transfer.total / total,
-        hot_sync=sync.hottest,
-        hot_transfer=transfer.hottest,
-        sync_by_phase={name: n / total for name, n in by_phase.items()},
+        hot_sync=sync.hottest(),
+        hot_transfer=transfer.hottest(),
+        sync_by_phase={name: n / total for name, n in sync.phases.items()},
         samples=total,
     )
 
 
-def _traced_lines(samples: ThreadSamples, trace: TraceTaken | None) -> frozenset[str]:
+def _traced_lines(samples: Samples, trace: TraceTaken | None) -> frozenset[str]:
     """The lines that wait in a trace for MOST of the time at least that they are sampled for."""
     if trace is None or not trace.syncs or trace.end_s <= trace.begin_s:
         return frozenset()
     sampled, waited = Counter[str](), Counter[str]()
-    for sample in samples.stacks:
-        if sample.place is not None:
-            sampled[code_place(sample.place.file, sample.place.line)] += sample.count
-    for row in trace.syncs:
-        waited[_line(row.where)] += row.total_ns
+    for row in samples.rows:
+        if row.node.place is not None:
+            sampled[code_place(row.node.place.file, row.node.place.line)] += row.count
+    for sync in trace.syncs:
+        waited[_line(sync.where)] += sync.total_ns
     length_ns = (trace.end_s - trace.begin_s) * 1e9
     return frozenset(
         line for line, count in sampled.items() if waited[line] >= MOST * length_ns * count / samples.total
@@ -117,16 +114,16 @@ def _line(where: str) -> str:
     return where.partition("() ")[2]
 
 
-def _reads(sample: StackSample, traced: Container[str]) -> bool:
+def _reads(node: Node, traced: Container[str]) -> bool:
     """True if it reads a value, or synchronises."""
-    doing, leaf = sample.activity, sample.frames[-1] if sample.frames else None
-    if leaf is None or doing in ("sync", "transfer"):
+    doing, leaf = node.activity, node.frame
+    if not node.frames or doing in ("sync", "transfer"):
         return doing == "sync"
     if is_grad_scaler(leaf.file):
         return True
     if doing not in ("python", "torch") or not (leaf.user or leaf.file.endswith(_ARGUMENT_FILES)):
         return False
-    return sample.place is not None and _may_wait(sample.place, traced, is_leaf=leaf.user)
+    return node.place is not None and _may_wait(node.place, traced, is_leaf=leaf.user)
 
 
 def _may_wait(place: Place, traced: Container[str], *, is_leaf: bool) -> bool:

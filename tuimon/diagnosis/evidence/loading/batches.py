@@ -8,13 +8,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuimon.code_origin import is_others_package
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.session.disk_reads import EpochReads
-from tuimon.session.loop_tree.stacks import StackSample
-from tuimon.session.rows import LoaderRow
-from tuimon.session.samples.process_samples import ProcessSamples
+from tuimon.session.rows import HotLine, LoaderRow
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.session.windows import mean_of_known
 from tuimon.text import size_text
 
@@ -29,7 +28,9 @@ LEAST_BYTES = Threshold(
 #: The kinds of file systems that other machines hold, by the beginning of their names.
 _REMOTE = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "glusterfs")
 #: Activities of a training thread that only waits for its data.
-WAITS = ("data", "idle", "io", "lock")
+WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock")
+#: Activities of a slow read: a file, the network, or a sleep, as it may look. There is nothing to compute.
+READS: tuple[Activity, ...] = ("io", "sleep")
 #: The DataLoader's function that draws the indices of a batch.
 _DRAWS = "_next_index"
 
@@ -49,81 +50,74 @@ def evaluation_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
     return found[0] if len(found) == 1 else None
 
 
-def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | None:
+def own_collate_share(loader: LoaderRow | None, data: Samples) -> float | None:
     """The part of the wait for data that the training process, without workers, spends in collate.
 
     ``data``: the training thread's samples in the data phase.
     """
     if loader is not None and not loader.facts.workers and (share := collate_share(loader, ())) is not None:
         return share
-    return data.share_where(lambda sample: sample.has("collates"))
+    return data.share(below="collates")
 
 
-def collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> float | None:
-    """The part of making batches that collate takes; ``spots``: samples of the processes that make them."""
+def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float | None:
+    """The part of making batches that collate takes; ``makers``: samples of the processes that make them."""
     rows = loader.worker_rows if loader is not None else ()
     items, collate = mean_of_known([w.items_ms for w in rows]), mean_of_known([w.collate_ms for w in rows])
     if items is not None and collate is not None and items + collate > 0:
         return collate / (items + collate)
-    return mean_of_known([s.collate_share() for s in spots])
+    return mean_of_known([samples.part(below="collates") for samples in makers if samples.total])
 
 
-def is_outside_collate(hot: HotFunction, data: ThreadSamples) -> bool:
+def is_outside_collate(hot: HotLine, data: Samples) -> bool:
     """True if the samples that collate show another function than the one that is named; without any, none does."""
     named = hot.library or hot.place
-    collating = [sample for sample in data.stacks if sample.has("collates")]
+    collating = data.where(below="collates").rows
     return bool(collating) and not any(
-        (frame.file, frame.function) == (named.file, named.function)
-        for sample in collating
-        for frame in [*dropwhile(lambda caller: "collates" not in caller.roles, sample.frames)][1:]
+        frame.code == (named.file, named.function)
+        for row in collating
+        for frame in [*dropwhile(lambda caller: "collates" not in caller.roles, row.node.frames)][1:]
     )
 
 
-def working_share(data: ThreadSamples) -> float | None:
+def working_share(data: Samples) -> float | None:
     """Share of the training thread's samples in the data phase in which it works itself; None with too few.
 
     Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
     """
-    return data.share_where(lambda sample: sample.activity not in WAITS and sample.kinds[-1:] != ["fetch"])
+    return data.share(lambda node: node.activity not in WAITS and node.frame.kind != "fetch")
 
 
-def is_loaders_own(sample: StackSample) -> bool:
+def is_loaders_own(node: Node) -> bool:
     """True if the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
-    kinds = sample.kinds
-    if "fetch" not in kinds:
-        return False
-    return not any(frame.user or is_others_package(frame.file) for frame in sample.frames[kinds.index("fetch") :])
+    below = node.frames[len(node.before("fetch")) :]
+    return bool(below) and not any(frame.user or is_others_package(frame.file) for frame in below)
 
 
-def draws_indices(data: ThreadSamples) -> Callable[[StackSample], bool]:
+def draws_indices(data: Samples) -> Callable[[Node], bool]:
     """True if a sample of the data phase draws indices: it is in that function, or in what others show it to call.
 
     A stack that was read while it changed may lack the DataLoader's own frames.
     """
     called = {
-        (frame.file, frame.function)
-        for sample in data.stacks
-        for caller, frame in pairwise(sample.frames)
-        if caller.function == _DRAWS
+        frame.code for row in data.rows for caller, frame in pairwise(row.node.frames) if caller.function == _DRAWS
     }
-    return lambda sample: any(
-        frame.function == _DRAWS or (frame.file, frame.function) in called for frame in sample.frames
-    )
+    return lambda node: any(frame.function == _DRAWS or frame.code in called for frame in node.frames)
 
 
-def drawing_function(data: ThreadSamples) -> HotFunction | None:
+def drawing_function(data: Samples) -> HotLine | None:
     """The user's function that draws indices in most samples; its share is of all those of the data phase."""
-    return with_callees(data.hottest_where(draws_indices(data)), data)
+    return data.with_callees(data.hottest(draws_indices(data)))
 
 
-def may_draw(data: ThreadSamples) -> bool:
+def may_draw(data: Samples) -> bool:
     """True if the fetch may draw indices most of the time, as far as few samples show.
 
     If more than half of them do, one in five is seen in 97 of 100 cases (1 - 0.5**5).
     """
     if data.total >= MIN_SAMPLES:
         return False
-    return data.total < MIN_SAMPLES / 2 or any(map(draws_indices(data), data.stacks))
+    return data.total < MIN_SAMPLES / 2 or data.part(draws_indices(data)) > 0
 
 
 class ReadAgain(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.loading.batches import WAITS, draws_indices
 from tuimon.diagnosis.evidence.loading.workers import Workers
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
-from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import LoaderRow
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.session.windows import mean_of_known
 
 HAND_OVER_MS = Threshold(
@@ -25,7 +25,7 @@ _NEXT = "__next__"
 _SEVERAL = 2
 
 
-def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
+def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool:
     """True if batches are ready at most fetches: these take the time to hand a batch over, not to make it.
 
     Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
@@ -38,8 +38,8 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -
         if is_busy and workers.number > 1 and _lack_cores(workers):
             return False
         draws = draws_indices(data)
-        fetching = data.where(lambda sample: not draws(sample))
-        taking = fetching.share_where(lambda sample: _takes(sample, is_busy))
+        fetching = data.where(lambda node: not draws(node))
+        taking = fetching.share(lambda node: _takes(node, is_busy))
         return taking is not None and taking > 1.0 - MOST
     if loader.ready_none_ratio is None or (is_busy and workers.number > 1):
         return False
@@ -71,14 +71,14 @@ def _lack_cores(workers: Workers) -> bool:
     return workers.ran_ratio - workers.cpu_ratio > workers.cpu_ratio
 
 
-def _takes(sample: StackSample, is_busy: bool) -> bool:
+def _takes(node: Node, is_busy: bool) -> bool:
     """True if the training thread takes a batch over, or tells a worker to make the next.
 
     It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
     """
-    if sample.activity in WAITS:
-        return _takes_batch(sample) and not is_busy
-    return _takes_batch(sample) or sample.calls(_NEXT)
+    if node.activity in WAITS:
+        return _takes_batch(node) and not is_busy
+    return _takes_batch(node) or node.calls(_NEXT)
 
 
 def _is_ahead(loader: LoaderRow) -> bool:
@@ -89,22 +89,21 @@ def _is_ahead(loader: LoaderRow) -> bool:
     return waited is None or waited >= SMALL
 
 
-def _is_held(loader: LoaderRow, data: ThreadSamples) -> bool:
+def _is_held(loader: LoaderRow, data: Samples) -> bool:
     """True if fetches wait for a thread of the worker to send the memory of a batch that lies ready.
 
     It needs the GIL, which the code that makes the next batch holds meanwhile.
     """
-    held = data.share_where(lambda sample: _takes_batch(sample) and sample.activity in WAITS)
+    held = data.share(_takes_batch, doing=WAITS)
     return held is not None and held * (loader.wait_ms or 0.0) >= HAND_OVER_MS
 
 
-def draws_for_longer(data: ThreadSamples) -> bool:
+def draws_for_longer(data: Samples) -> bool:
     """True if more samples draw indices than wait for a batch or take it over."""
     draws = draws_indices(data)
-    drawing = sum(sample.count for sample in data.stacks if draws(sample))
-    taking = (s for s in data.stacks if not draws(s) and (_takes_batch(s) or s.activity in WAITS))
-    return drawing > sum(sample.count for sample in taking)
+    taking = data.where(lambda node: not draws(node) and (_takes_batch(node) or node.activity in WAITS))
+    return data.where(draws).total > taking.total
 
 
-def _takes_batch(sample: StackSample) -> bool:
-    return sample.calls(_TAKES_BATCH)
+def _takes_batch(node: Node) -> bool:
+    return node.calls(_TAKES_BATCH)

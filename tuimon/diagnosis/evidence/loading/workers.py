@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.loading.batches import collate_share
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples, with_callees
-from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.records import Process, Threads
-from tuimon.session.loop_tree.stacks import StackSample
-from tuimon.session.rows import LoaderRow
+from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.session import SessionView
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.session.windows import mean_of_known
 from tuimon.torch_code import is_fetcher
 
@@ -43,8 +42,8 @@ class Workers(Struct, frozen=True, gc=False):
     ran_ratio: float | None  # with the time in which it waited for a core
     busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
     disk_ratio: float
-    hot: HotFunction | None
-    hot_in_collate: HotFunction | None
+    hot: HotLine | None
+    hot_in_collate: HotLine | None
     collate_share: float | None  # of the time in which they make batches
     batch_ms: float | None  # that one of them takes to make a batch
     gone: bool  # there were workers, and none is left
@@ -68,10 +67,10 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
     disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
-    spots = [s for p in pids if (s := view.process_samples(p)) is not None]
+    own = [view.samples(p) for p in pids]
+    together = Samples.joined(own)
     rows = loader.worker_rows if loader is not None and loader.facts.workers else ()
     by_markers = mean_of_known([row.busy_ratio for row in rows if row.pid not in idle])
-    own = [thread_samples(s, s.tid) for s in spots]
     number = loader.facts.workers - len(idle) if loader is not None and loader.facts.workers else len(live)
     renewed = are_renewed(live, recent)
     brief = _brief_share(view, pid, number) if renewed else None
@@ -84,16 +83,14 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         ran_ratio=ran_ratio,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
-        hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
-        hot_in_collate=hottest_function(
-            merged_lines(s.hot_lines_under(lambda frame: "collates" in frame.roles) for s in spots)
-        ),
-        collate_share=collate_share(loader, spots),
+        hot=together.with_callees(together.without_imports.hottest()),
+        hot_in_collate=together.inside(lambda frame: "collates" in frame.roles).hottest(),
+        collate_share=collate_share(loader, own),
         batch_ms=_batch_ms(loader),
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
         idle=len(idle),
-        on_network=(_all_of(own).where(_works).share_where(lambda sample: sample.has("network")) or 0.0) >= MOST,
+        on_network=(together.where(_works).share(below="network") or 0.0) >= MOST,
     )
 
 
@@ -111,33 +108,33 @@ class Senders(Struct, frozen=True, gc=False):
     number: int
     cpu_ratio: float | None  # mean of one process
     ran_ratio: float | None  # with the time in which it waited for a core
-    working: HotFunction | None  # where they wait for no message and no lock; its share is of that
+    working: HotLine | None  # where they wait for no message and no lock; its share is of that
 
 
 def sender_evidence(view: SessionView, pid: int) -> Senders:
     """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
     pids = [each.pid for each in view.children(pid) or view.workers(pid)]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-    own = [thread_samples(s, s.tid) for p in pids if (s := view.process_samples(p)) is not None]
-    return Senders(len(pids), *_core_use(threads), _all_of(own).where(_works).hottest)
+    working = Samples.joined(view.samples(p) for p in pids).where(_works)
+    return Senders(len(pids), *_core_use(threads), working.hottest())
 
 
 def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[int]:
     """The workers of a stream that wait in all samples while others make batches, or that have ended before these."""
-    own = {each: thread_samples(s, s.tid) for each in live if (s := view.process_samples(each)) is not None}
+    own = {each: view.samples(each) for each in live}
     busy = {each: share for each, samples in own.items() if (share := _busy_share([samples])) is not None}
     working = [each for each, share in busy.items() if share >= SATURATED_BUSY]
-    if not any(_streams(sample) for each in working for sample in own[each].stacks):
+    if not any(own[each].part(_streams) for each in working):
         return set()
     ended = view.session.run_processes.ended_beside(pid, view.now_s, _NEXT_S)
     return {each for each, share in busy.items() if share < SMALL} | {worker.pid for worker in ended}
 
 
-def _streams(sample: StackSample) -> bool:
+def _streams(node: Node) -> bool:
     """True if torch's worker asks an iterator for its next item, not a data set for one by its index."""
     return any(
         is_fetcher(caller.file) and frame.function in ("__iter__", "__next__")
-        for caller, frame in pairwise(sample.frames)
+        for caller, frame in pairwise(node.frames)
     )
 
 
@@ -192,7 +189,7 @@ def _busiest_share(workers: Sequence[Threads]) -> float | None:
     return mean_of_known(shares)
 
 
-def _busy_share(workers: Sequence[ThreadSamples]) -> float | None:
+def _busy_share(workers: Sequence[Samples]) -> float | None:
     """Share of the workers' samples in which they did not idle until the next batch was requested."""
     total = sum(samples.total for samples in workers)
     busy = total - sum(samples.activities["idle"] for samples in workers)
@@ -210,12 +207,8 @@ def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
     return min(1.0, trainer.childrens_cores / max(1.0, min(number, cores - (trainer.cpu_ratio or 0.0))))
 
 
-def _works(sample: StackSample) -> bool:
-    return sample.activity not in ("lock", "idle") and not sample.awaits_message
-
-
-def _all_of(workers: Sequence[ThreadSamples]) -> ThreadSamples:
-    return ThreadSamples(tuple(stack for samples in workers for stack in samples.stacks))
+def _works(node: Node) -> bool:
+    return node.activity not in ("lock", "idle") and not node.awaits_message
 
 
 class EpochStarts(NamedTuple):
@@ -231,23 +224,23 @@ class EpochStarts(NamedTuple):
         return self.start_s + (self.end_s or 0.0) if self.start_s is not None else None
 
 
-def epoch_starts(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> EpochStarts | None:
+def epoch_starts(loader: LoaderRow | None, workers: Workers, data: Samples) -> EpochStarts | None:
     """The starts, by markers, or without them by the samples of the data phase; None where workers stay, or are few.
 
     ``loader``: the one for training, where markers show it.
     """
     if loader is None:
-        share = data.share_where(_is_start) if workers.renewed else None
+        share = data.share(_is_start) if workers.renewed else None
         return EpochStarts(share) if share else None
     if loader.facts.persistent or not loader.facts.workers or loader.starts < _START_EPOCHS or not loader.start_share:
         return None
     return EpochStarts(min(1.0, loader.start_share), loader.start_s or 0.0, loader.end_s)
 
 
-def without_starts(data: ThreadSamples) -> ThreadSamples:
+def without_starts(data: Samples) -> Samples:
     """The samples of the data phase that neither start an epoch nor end its workers."""
-    return data.where(lambda sample: not _is_start(sample))
+    return data.where(lambda node: not _is_start(node))
 
 
-def _is_start(sample: StackSample) -> bool:
-    return any(map(sample.calls, _STARTS))
+def _is_start(node: Node) -> bool:
+    return any(map(node.calls, _STARTS))

@@ -8,34 +8,34 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_others_package, is_package_file, is_torch
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Frame, Place
-from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.stacks import StackSample, function_at
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.frames import Function, KnownFrame
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node, function_at
 from tuimon.torch_code import is_loader_code, loads_data
 
 
-def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) -> HotFunction | None:
+def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine | None:
     """A hot line of the user's, with the library's function below it if backward is called from the same line.
 
     ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function distinguishes
     them. ``samples``: of the training thread. If a DataLoader calls the library, the line that it calls is named
     too: a data set's.
     """
-    if hot is None or not any(_is_at(hot.place, stack) for stack in samples.in_phase("backward").stacks):
+    if hot is None or not samples.part(lambda node: _is_at(hot.place, node), phase="backward"):
         return hot
     found: dict[Function, Counter[Place]] = {}
     makers: dict[Function, Counter[Place]] = {}
-    for stack in samples.in_phase(phase).stacks:
-        frame = library_frame(stack) if _is_at(hot.place, stack) else None
+    for row in samples.where(lambda node: _is_at(hot.place, node), phase=phase).rows:
+        frame = library_frame(row.node)
         if frame is not None:
             own = (frame.file, frame.function)
-            found.setdefault(own, Counter())[Place(frame.file, frame.line, frame.function)] += stack.count
-            maker = _maker(stack)
+            found.setdefault(own, Counter())[Place(frame.file, frame.line, frame.function)] += row.count
+            maker = _maker(row.node)
             if maker is not None and maker.code != own:
                 place = Place(maker.file, maker.line, maker.function, maker.source)
-                makers.setdefault(own, Counter())[place] += stack.count
+                makers.setdefault(own, Counter())[place] += row.count
     if not found:
         return hot
     most = max(found, key=lambda own: found[own].total())
@@ -46,7 +46,7 @@ def _hottest(places: Counter[Place]) -> Place | None:
     return max(places, key=places.__getitem__, default=None)
 
 
-def in_library(hot: HotFunction | None, samples: ThreadSamples) -> HotFunction | None:
+def in_library(hot: HotLine | None, samples: Samples) -> HotLine | None:
     """A hot line, with the share of the library's function that is named with it: the rest cannot be saved.
 
     ``samples``: those that its share is of. As it is where no function of a library is named.
@@ -54,39 +54,39 @@ def in_library(hot: HotFunction | None, samples: ThreadSamples) -> HotFunction |
     if hot is None or hot.library is None:
         return hot
     own = (hot.library.file, hot.library.function)
-    at = samples.where(lambda stack: _is_at(hot.place, stack))
-    inside = at.where(lambda stack: (frame := library_frame(stack)) is not None and (frame.file, frame.function) == own)
+    at = samples.where(lambda node: _is_at(hot.place, node))
+    inside = at.where(lambda node: (frame := library_frame(node)) is not None and (frame.file, frame.function) == own)
     return hot._replace(share=hot.share * inside.total / at.total, samples=inside.total) if at.total else hot
 
 
-def _is_at(place: Place, stack: StackSample) -> bool:
-    own = stack.place
+def _is_at(place: Place, node: Node) -> bool:
+    own = node.place
     return own is not None and (own.file, own.line, own.function) == (place.file, place.line, place.function)
 
 
-def _maker(stack: StackSample) -> KnownFrame | None:
+def _maker(node: Node) -> KnownFrame | None:
     """The frame that a DataLoader calls in an installed package other than torch."""
     return next(
         (
             frame
-            for caller, frame in pairwise(stack.frames)
+            for caller, frame in pairwise(node.frames)
             if loads_data(caller.file, caller.function) and is_others_package(frame.file)
         ),
         None,
     )
 
 
-def library_frame(stack: StackSample) -> Frame | None:
+def library_frame(node: Node) -> Frame | None:
     """The innermost frame of an installed package other than torch, below the user's innermost one.
 
     If torch's DataLoader is further in, the stack does not show what that calls, or it calls nothing.
     """
-    for depth in range(len(stack.frames) - 1, -1, -1):
-        frame = stack.frames[depth]
+    for depth in range(len(node.frames) - 1, -1, -1):
+        frame = node.frames[depth]
         if frame.user or is_loader_code(frame.file):
             return None
         if is_library(frame):
-            return replace(frame, function=function_at(stack.frames[: depth + 1]))
+            return replace(frame, function=function_at(node.frames[: depth + 1]))
     return None
 
 

@@ -6,12 +6,11 @@ import re
 from collections.abc import Container
 
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.records import Place
-from tuimon.session.loop_tree.frame_table import Function
-from tuimon.session.loop_tree.order import to_user
-from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.frames import Function
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node, to_user
 
 #: Packages that compute for whoever calls them, on a CPU.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
@@ -21,54 +20,50 @@ _AT_WORK = ("python", "sync")
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 
 
-def python_function(samples: ThreadSamples) -> HotFunction | None:
+def python_function(samples: Samples) -> HotLine | None:
     """The user's function in which most samples run Python; its share is of all the samples. None without any."""
-    return samples.hottest_where(_runs_python)
+    return samples.hottest(_runs_python)
 
 
-def running_python(samples: ThreadSamples, place: Place) -> ThreadSamples:
+def running_python(samples: Samples, place: Place) -> Samples:
     """The samples in which the function of a place runs Python."""
-    return samples.where(lambda sample: _is_in(sample, place) and _runs_python(sample))
+    return samples.where(lambda node: _is_in(node, place) and _runs_python(node))
 
 
-def looping_function(samples: ThreadSamples, training: Container[Function]) -> HotFunction | None:
+def looping_function(samples: Samples, training: Container[Function]) -> HotLine | None:
     """The user's function in which most samples are in a loop of its own, outside modules; None without any.
 
     ``training``: functions whose loop is the training's. The share is of all the samples, and holds what the loop calls
     of libraries, such as a distribution's ``log_prob``.
     """
-    return samples.hottest_where(lambda sample: _loops(sample) and _function_of(sample) not in training)
+    return samples.hottest(lambda node: _loops(node) and node.function not in training)
 
 
-def looping(samples: ThreadSamples, place: Place) -> ThreadSamples:
+def looping(samples: Samples, place: Place) -> Samples:
     """The samples in which the function of a place is in a loop of its own, outside modules."""
-    return samples.where(lambda sample: _is_in(sample, place) and _loops(sample))
+    return samples.where(lambda node: _is_in(node, place) and _loops(node))
 
 
-def runs_no_operation(sample: StackSample) -> bool:
+def runs_no_operation(node: Node) -> bool:
     """True if the innermost line runs no operation of torch's: such a one has no frame, and looks like Python."""
-    leaf = sample.frames[-1]
-    return not leaf.user or _makes_tensor(sample) or bool(leaf.packages)
+    leaf = node.frame
+    return not leaf.user or _makes_tensor(node) or bool(leaf.packages)
 
 
-def keeps_no_gradients(sample: StackSample) -> bool:
+def keeps_no_gradients(node: Node) -> bool:
     """True if a sample is in code without gradients, as far as the source shows."""
-    return any(frame.no_grad is not None for frame in sample.frames)
+    return any(frame.no_grad is not None for frame in node.frames)
 
 
-def _is_in(sample: StackSample, place: Place) -> bool:
-    return _function_of(sample) == (place.file, place.function)
+def _is_in(node: Node, place: Place) -> bool:
+    return node.function == (place.file, place.function)
 
 
-def _function_of(sample: StackSample) -> Function | None:
-    return (sample.place.file, sample.place.function) if sample.place is not None else None
-
-
-def _runs_python(sample: StackSample) -> bool:
+def _runs_python(node: Node) -> bool:
     """True if the user's code is at work, itself or by a package that computes for it; a library's is not."""
-    if sample.activity not in _AT_WORK and not _makes_tensor(sample):
+    if node.activity not in _AT_WORK and not _makes_tensor(node):
         return False
-    for frame in reversed(sample.frames):
+    for frame in reversed(node.frames):
         if frame.user:
             return True
         if is_agent_file(frame.file) or (is_package_file(frame.file) and not _NUMERIC.search(frame.file)):
@@ -76,11 +71,11 @@ def _runs_python(sample: StackSample) -> bool:
     return False
 
 
-def _loops(sample: StackSample) -> bool:
+def _loops(node: Node) -> bool:
     """True if the innermost line of the user's is in a loop of its function, and runs no module."""
-    own = to_user(sample.frames)
-    return bool(own) and own[-1].loop and all(kind == "none" for kind in sample.kinds[len(own) :])
+    own = to_user(node.frames)
+    return bool(own) and own[-1].loop and all(kind == "none" for kind in node.kinds[len(own) :])
 
 
-def _makes_tensor(sample: StackSample) -> bool:
-    return any(leaf.user and _FROM_PYTHON.search(leaf.source) is not None for leaf in sample.frames[-1:])
+def _makes_tensor(node: Node) -> bool:
+    return node.frame.user and _FROM_PYTHON.search(node.frame.source) is not None

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, with_callees
-from tuimon.diagnosis.threshold import MOST
-from tuimon.session.loop_tree.frame_table import Function, KnownFrame
-from tuimon.session.loop_tree.stacks import StackSample, is_environment_step
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.frames import Function, KnownFrame
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node, is_environment_step
 
 #: Phases that only the loop leads to: the model is run by a policy, too.
 _UPDATE = ("backward", "optimizer")
@@ -48,40 +48,39 @@ class _Parts(NamedTuple):
     loop: frozenset[Function]  # lead to backward and the update
     lines: dict[Function, tuple[int, int]]  # of those that also step the environment: from the first call of either
 
-    def is_between(self, sample: StackSample) -> bool:
+    def is_between(self, node: Node) -> bool:
         """True if a sample is in lines from the policy to the environment, and in no function beside these."""
-        ends = ((frame.line, self.lines.get(frame.code, (0, -1))) for frame in sample.frames)
-        return any(first <= line <= last for line, (first, last) in ends) and not self.is_beside(sample)
+        ends = ((frame.line, self.lines.get(frame.code, (0, -1))) for frame in node.frames)
+        return any(first <= line <= last for line, (first, last) in ends) and not self.is_beside(node)
 
-    def is_beside(self, sample: StackSample) -> bool:
+    def is_beside(self, node: Node) -> bool:
         """True if a sample is in a function that only the loop calls: it takes from a buffer, or computes returns."""
         making = self.stepping | self.acting
-        if sample.makes_data or (making - self.loop) & sample.functions:
+        if node.makes_data or (making - self.loop) & node.functions:
             return False
-        return bool(sample.functions - making - self.loop)
+        return bool(node.functions - making - self.loop)
 
 
-def _parts(main: ThreadSamples) -> _Parts | None:
+def _parts(main: Samples) -> _Parts | None:
     """None where no data is made by a rollout, or samples are few."""
-    data = main.in_phase("data")
-    making = [sample for sample in data.stacks if sample.makes_data]
-    if data.total < MIN_SAMPLES or not making:
+    data = main.where(phase="data")
+    making = data.where(lambda node: node.makes_data)
+    if data.total < MIN_SAMPLES or not making.total:
         return None
-    stepping = frozenset[Function]().union(*(sample.functions for sample in making))
-    loop = frozenset[Function]().union(*(sample.functions for sample in main.in_phases(_UPDATE).stacks))
-    acting = frozenset(filter(None, map(_caller_of_model, data.stacks))) - stepping - loop
-    return _Parts(stepping, acting, loop, _acting_lines(data.stacks))
+    stepping, loop = frozenset(making.through), frozenset(main.where(phase=_UPDATE).through)
+    acting = frozenset(filter(None, (_caller_of_model(row.node) for row in data.rows))) - stepping - loop
+    return _Parts(stepping, acting, loop, _acting_lines([row.node for row in data.rows]))
 
 
-def _acting_lines(data: Iterable[StackSample]) -> dict[Function, tuple[int, int]]:
+def _acting_lines(data: Iterable[Node]) -> dict[Function, tuple[int, int]]:
     """The lines from the policy's call to the environment's step, in functions that have both."""
     calling, stepping = set[KnownFrame](), set[KnownFrame]()
-    for sample in data:
-        if sample.maker_depth:
-            if not {"collector", "generates"} & sample.frames[sample.maker_depth].roles:
-                stepping.add(sample.frames[sample.maker_depth - 1])
-        elif sample.passes("module"):
-            calling.update(frame for frame in sample.before("module")[-1:] if frame.user)
+    for node in data:
+        if node.maker_depth:
+            if not {"collector", "generates"} & node.frames[node.maker_depth].roles:
+                stepping.add(node.frames[node.maker_depth - 1])
+        elif node.has("module"):
+            calling.update(frame for frame in node.before("module")[-1:] if frame.user)
     last = {step.code: max(s.line for s in stepping if s.code == step.code) for step in stepping}
     return {
         function: (min(f.line for f in calling | stepping if f.code == function), line)
@@ -89,71 +88,67 @@ def _acting_lines(data: Iterable[StackSample]) -> dict[Function, tuple[int, int]
     }
 
 
-def rollout_shares(main: ThreadSamples) -> Rollout | None:
+def rollout_shares(main: Samples) -> Rollout | None:
     """The rollout that makes the data of the training thread; None if there is none, or if samples are few.
 
     A function that leads to the environment, and not to the update, is part of the rollout with all that it does. So
     is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's. If one
     function does both, its lines from the one to the other are.
     """
-    data, parts = main.in_phase("data"), _parts(main)
+    data, parts = main.where(phase="data"), _parts(main)
     if parts is None:
         return None
     counts: Counter[str] = Counter()
     made = 0
-    for sample in data.stacks:
-        kind = _kind(sample) or ("policy" if parts.acting & sample.functions else "")
-        kind = "" if kind == "copy" and parts.is_beside(sample) else kind
-        kind = kind or ("policy" if parts.is_between(sample) else "")
-        counts[kind] += sample.count
-        made += sample.count if kind or (parts.stepping - main.training_path) & sample.functions else 0
+    for row in data.rows:
+        kind = _kind(row.node) or ("policy" if parts.acting & row.node.functions else "")
+        kind = "" if kind == "copy" and parts.is_beside(row.node) else kind
+        kind = kind or ("policy" if parts.is_between(row.node) else "")
+        counts[kind] += row.count
+        made += row.count if kind or (parts.stepping - main.training_path) & row.node.functions else 0
     shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))
     return shares if made >= MOST * data.total else None
 
 
-def rollout_parts(main: ThreadSamples) -> tuple[float, float] | None:
+def rollout_parts(main: Samples) -> tuple[float, float] | None:
     """The shares of a step, 0..1, that the environment and the policy of a rollout take; None without a rollout."""
     rollout = rollout_shares(main)
     if rollout is None:
         return None
-    share = main.in_phase("data").total / main.in_steps.total
+    share = main.phases["data"] / main.in_steps.total
     return rollout.environment * share, rollout.policy * share
 
 
-def hottest_beside(main: ThreadSamples) -> HotFunction | None:
+def hottest_beside(main: Samples) -> HotLine | None:
     """The function with most samples in the data phase that are beside a rollout; None without a rollout."""
-    data, parts = main.in_phase("data"), _parts(main)
+    data, parts = main.where(phase="data"), _parts(main)
     if parts is None:
         return None
-    hot = hottest_place(
-        (sample.place if _kind(sample) in ("", "copy") and parts.is_beside(sample) else None, sample.count)
-        for sample in data.stacks
-    )
-    return with_callees(hot, data, main.training_path)
+    hot = data.hottest(lambda node: _kind(node) in ("", "copy") and parts.is_beside(node))
+    return data.with_callees(hot, main.training_path)
 
 
-def _caller_of_model(sample: StackSample) -> Function | None:
+def _caller_of_model(node: Node) -> Function | None:
     """The user's function that calls the outermost module, by file and name."""
-    callers = sample.before("module") if sample.passes("module") else ()
+    callers = node.before("module") if node.has("module") else ()
     return next((frame.code for frame in reversed(callers) if frame.user), None)
 
 
-def _steps_environment(sample: StackSample) -> bool:
-    return sample.has("environment") or any(is_environment_step(*pair) for pair in pairwise(sample.frames))
+def _steps_environment(node: Node) -> bool:
+    return node.has("environment") or any(is_environment_step(*pair) for pair in pairwise(node.frames))
 
 
-def _kind(sample: StackSample) -> str:
-    if _steps_environment(sample):
+def _kind(node: Node) -> str:
+    if _steps_environment(node):
         return "environment"
-    if sample.passes("module") or sample.has("generates"):
+    if node.has("module") or node.has("generates"):
         return "policy"
-    leaf = sample.frames[-1] if sample.frames else None
-    if leaf is not None and _COPIES.search(leaf.source or leaf.function):
+    if _COPIES.search(node.frame.source or node.frame.function):
         return "copy"
-    return "policy" if _is_collectors_own(sample) else ""
+    return "policy" if _is_collectors_own(node) else ""
 
 
-def _is_collectors_own(sample: StackSample) -> bool:
+def _is_collectors_own(node: Node) -> bool:
     """True if a library's collector is at work around its policy, and calls no function of the user's."""
-    called = [frame.user for frame in dropwhile(lambda frame: "collector" not in frame.roles, sample.frames)]
+    called = [frame.user for frame in dropwhile(lambda frame: "collector" not in frame.roles, node.frames)]
     return bool(called) and not any(called)

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Container
 from typing import Literal
 
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
-from tuimon.diagnosis.evidence.samples import ThreadSamples, with_callees
 from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Frame, Place
-from tuimon.session.loop_tree.frame_table import Function
-from tuimon.session.loop_tree.roles import Role
-from tuimon.session.loop_tree.stacks import Stack, StackSample, function_at, without_imports
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.frames import FrameKind, Function, Role
+from tuimon.session.stacks.samples import Sample, Samples, hottest_place
+from tuimon.session.stacks.trie import Node, Stack, function_at
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
@@ -36,7 +35,7 @@ _OF_UPDATE = re.compile(
 )
 
 
-def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
+def evaluation_function(samples: Samples) -> HotLine | None:
     """The user's function off the path of training that most samples pass through; None without such samples.
 
     A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
@@ -44,14 +43,13 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     is that function, at its line.
     """
     off = _off_training(samples)
-    own = [sample for sample in without_imports(samples.stacks) if sample.phase == "eval"]
-    beside = sum(sample.count for sample in off if sample.phase == "eval")
-    chosen = own if 2 * beside < sum(sample.count for sample in own) else off
-    placed = [(_place(sample.user_path), sample.count) for sample in chosen if sample.user_path]
+    own = samples.without_imports.where(phase="eval")
+    chosen = own if 2 * off.phases["eval"] < own.total else off
+    placed = [(_place(path), row.count) for row in chosen.rows if (path := _user_path(row))]
     return with_library(hottest_place(placed), samples, "eval")
 
 
-def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
+def evaluation_beside_model(samples: Samples) -> HotLine | None:
     """The user's function that most samples of evaluation pass through outside the model, such as a metric or a plot.
 
     The model is modules, and what the forward pass of training calls besides; a module that calls functions of the
@@ -59,69 +57,74 @@ def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
     as the model's cost. The share is of all samples.
     """
     model = _model_functions(samples)
-    running = [sample for sample in samples.stacks if sample.phase == "eval" and sample.passes("module")]
-    evaluators = {frame.code for sample in running for frame in sample.user_path}
-    off = set(map(id, _off_training(samples)))
+    running = samples.where(phase="eval", below="module")
+    evaluators = {frame.code for row in running.rows for frame in _user_path(row)}
+    off = set(map(id, _off_training(samples).rows))
 
-    def beside_model(sample: StackSample) -> Stack:
-        if sample.phase not in ("eval", "other"):
+    def beside_model(row: Sample) -> Stack:
+        if row.phase not in ("eval", "other"):
             return ()
-        if sample.passes("module"):
-            return _in_modules(sample)
-        if id(sample) not in off or sample.phase == "other":
-            return sample.user_path if id(sample) in off else ()
-        called = evaluators and sample.user_path[-1].code not in evaluators
-        return sample.user_path if called and not sample.passes("fetch") else ()
+        if row.node.has("module"):
+            return _in_modules(row.node)
+        path = _user_path(row) if id(row) in off else ()
+        if row.phase == "other" or not path:
+            return path
+        called = evaluators and path[-1].code not in evaluators
+        return path if called and not row.node.has("fetch") else ()
 
-    framed = ((beside_model(sample), sample.count) for sample in samples.stacks)
+    framed = ((beside_model(row), row.count) for row in samples.rows)
     return hottest_place(
         (_place(frames) if model.isdisjoint(frame.code for frame in frames) else None, count)
         for frames, count in framed
     )
 
 
-def _model_functions(samples: ThreadSamples) -> set[Function]:
+def _model_functions(samples: Samples) -> set[Function]:
     """The user's functions that only the forward pass of training goes through."""
-    return set().union(*(each.functions for each in samples.in_phase("forward").stacks)) - update_path(samples)
+    return set(samples.where(phase="forward").through) - update_path(samples)
 
 
-def _in_modules(sample: StackSample) -> Stack:
+def _user_path(row: Sample) -> Stack:
+    """The user's frames before torch is entered; side work may be what an optimizer's step calls."""
+    optimizer: tuple[FrameKind, ...] = () if row.phase == "other" else ("optimizer",)
+    return tuple(frame for frame in row.node.before("fetch", "backward", "module", *optimizer) if frame.user)
+
+
+def _in_modules(node: Node) -> Stack:
     """The user's frames that modules call."""
-    called = sample.frames[len(sample.before("module")) :]
-    return tuple(frame for frame in called if frame.user)
+    return tuple(frame for frame in node.frames[len(node.before("module")) :] if frame.user)
 
 
-def _in_metric(sample: StackSample, model: Container[Function]) -> Stack:
+def _in_metric(node: Node, model: Container[Function]) -> Stack:
     """The user's frames that a library's module calls, if training never does, as a metric's; else none."""
-    frames = _in_modules(sample)
+    frames = _in_modules(node)
     if not frames or any(frame.code in model for frame in frames):
         return ()
-    return frames if is_library(sample.frames[sample.frames.index(frames[0]) - 1]) else ()
+    return frames if is_library(node.frames[node.frames.index(frames[0]) - 1]) else ()
 
 
-def _off_training(samples: ThreadSamples) -> list[StackSample]:
+def _off_training(samples: Samples) -> Samples:
     """Samples whose innermost function of the user's before torch training never passes through."""
-    path, known = update_path(samples), without_imports(samples.stacks)
-    apart = (sample for sample in known if sample.phase not in _TRAINING and sample.user_path)
-    return [sample for sample in apart if sample.user_path[-1].code not in path]
+    path = update_path(samples)
+    apart = (row for row in samples.without_imports.rows if row.phase not in _TRAINING)
+    return Samples(tuple(row for row in apart if (own := _user_path(row)) and own[-1].code not in path))
 
 
-def update_path(samples: ThreadSamples) -> set[Function]:
+def update_path(samples: Samples) -> set[Function]:
     """The user's functions that lead to backward and to the update.
 
     An evaluation that takes gradients, before anything trains, looks like training: a function that leads to
     evaluation more often is none of them, unless most of training passes through it. That is who calls both.
     """
     training, evaluation = Counter[Function](), Counter[Function]()
-    for sample in samples.stacks:
-        if sample.phase in _TRAINING or sample.phase == "eval":
-            counts = training if sample.phase in _TRAINING else evaluation
-            counts.update(dict.fromkeys((frame.code for frame in sample.user_path), sample.count))
-    most = samples.in_phases(_TRAINING).total / 2
+    for row in samples.where(phase=(*_TRAINING, "eval")).rows:
+        counts = training if row.phase in _TRAINING else evaluation
+        counts.update(dict.fromkeys((frame.code for frame in _user_path(row)), row.count))
+    most = samples.where(phase=_TRAINING).total / 2
     return {own for own, count in training.items() if count > min(evaluation[own], most)}
 
 
-def side_function(samples: ThreadSamples) -> HotFunction | None:
+def side_function(samples: Samples) -> HotLine | None:
     """The user's function with most side work, at the line before torch is entered; None without samples.
 
     A line within the model would name what training calls as well: then it is the one that calls the model. A metric's
@@ -129,10 +132,10 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     the function that is named with it counts.
     """
     update = _Update(samples)
-    apart = (each for each in without_imports(samples.stacks) if each.phase == "other" and each.activity != "ranks")
-    side = ThreadSamples(tuple(each for each in apart if not update.holds(each)))
+    side = samples.without_imports.where(lambda node: node.activity != "ranks", phase="other")
+    side = Samples(tuple(row for row in side.rows if not update.holds(row)))
     model, called = _shared_with_model(samples, side), _model_functions(samples)
-    framed = [(_in_metric(each, called) or _outside(model, each.user_path), each.count) for each in side.stacks]
+    framed = [(_in_metric(row.node, called) or _outside(model, _user_path(row)), row.count) for row in side.rows]
     placed = [(_place(frames), count) for frames, count in framed]
     hot = _side_place(placed, side, samples)
     if hot is None or hot.library is None:
@@ -143,18 +146,16 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     return other if other is not None and other.samples > hot.samples else hot
 
 
-def _side_place(
-    placed: list[tuple[Place | None, int]], side: ThreadSamples, samples: ThreadSamples
-) -> HotFunction | None:
+def _side_place(placed: list[tuple[Place | None, int]], side: Samples, samples: Samples) -> HotLine | None:
     """The hottest of these places, with what it calls, or with the library's function below it."""
-    hot = with_callees(hottest_place(placed), side, samples.training_path)
-    known = ThreadSamples((*side.stacks, *samples.in_phase("backward").stacks))
+    hot = side.with_callees(hottest_place(placed), samples.training_path)
+    known = Samples.joined((side, samples.where(phase="backward")))
     return in_library(with_library(hot, known, "other"), side)
 
 
-def _shared_with_model(samples: ThreadSamples, side: ThreadSamples) -> set[Function]:
+def _shared_with_model(samples: Samples, side: Samples) -> set[Function]:
     """The model's functions that side work calls, too; a few samples of side work may look as if they were forward."""
-    in_model, beside = samples.in_phase("forward").through, side.through
+    in_model, beside = samples.where(phase="forward").through, side.through
     return {own for own in _model_functions(samples) if in_model[own] >= _SHARED_PART * beside[own]}
 
 
@@ -169,31 +170,31 @@ def _outside(model: Container[Function], frames: Stack) -> Stack:
 class _Update:
     """The stacks that belong to each update beside the optimizer's step."""
 
-    def __init__(self, samples: ThreadSamples) -> None:
-        in_backward, in_optimizer = samples.in_phase("backward").stacks, samples.in_phase("optimizer").stacks
-        fetching = (sample for sample in samples.in_phase("data").stacks if sample.passes("fetch"))
+    def __init__(self, samples: Samples) -> None:
+        in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in _TRAINING)
         # lines that lead to the optimizer's step alone, where Opacus clips and adds noise before torch's own;
         # ``trainer.fit(model)`` is the line of backward as well
-        self._lines = {_line(f) for each in in_optimizer for f in each.user_path[-1:]}
-        self._lines -= {_line(f) for each in in_backward for f in each.user_path}
+        self._lines = {_line(f) for row in in_optimizer for f in _user_path(row)[-1:]}
+        self._lines -= {_line(f) for row in in_backward for f in _user_path(row)}
         #: The functions of a library that owns the loop.
         self._functions = {
-            f.code for each in (*in_backward, *in_optimizer) for f in each.outside_torch if is_library(f)
+            f.code for row in (*in_backward, *in_optimizer) for f in row.node.outside_torch if is_library(f)
         }
-        self._fetching = {_line(f) for each in fetching for f in each.outside_torch[-1:]}
+        fetching = samples.where(phase="data", below="fetch").rows
+        self._fetching = {_line(f) for row in fetching for f in row.node.outside_torch[-1:]}
 
-    def holds(self, sample: StackSample) -> bool:
+    def holds(self, row: Sample) -> bool:
         """True if a sample is of it: on such a line, or in a library's function that leads to backward and the step.
 
         Nobody can make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
         for the learning rate. Its other calls, such as a logger, are side work. A line that fetches a batch
         frees the one before, when its name gets the new one.
         """
-        if any(_line(frame) in self._fetching for frame in sample.frames[-1:]):
+        if _line(row.node.frame) in self._fetching:
             return True
-        if any(_line(f) in self._lines or _OF_UPDATE.search(f.source) for f in sample.user_path[-1:]):
+        if any(_line(f) in self._lines or _OF_UPDATE.search(f.source) for f in _user_path(row)[-1:]):
             return True
-        library = library_frame(sample)
+        library = library_frame(row.node)
         return library is not None and (library.file, library.function) in self._functions
 
 
@@ -201,32 +202,28 @@ def _line(frame: Frame | Place) -> _Line:
     return frame.file, frame.line
 
 
-def update_share(samples: ThreadSamples) -> float:
+def update_share(samples: Samples) -> float:
     """Share (0..1) of the side work's samples that belong to every update, such as clipping gradients."""
-    update = _Update(samples)
-    return samples.in_phase("other").part_where(update.holds)
+    update, side = _Update(samples), samples.where(phase="other")
+    return sum(row.count for row in side.rows if update.holds(row)) / side.total if side.total else 0.0
 
 
-def model_share(samples: ThreadSamples) -> float:
+def model_share(samples: Samples) -> float:
     """Share (0..1) of the side work's samples that run the model: evaluation that no marker separates from it.
 
     A metric of torchmetrics, or of the user's, is a module, and no model.
     """
     called = _model_functions(samples)
-    return samples.in_phase("other").part_where(
-        lambda each: each.passes("module") and not each.computes_metric and not _in_metric(each, called)
+    return samples.where(phase="other").part(
+        lambda node: node.has("module") and not node.computes_metric and not _in_metric(node, called)
     )
 
 
-def kind_of_work(samples: ThreadSamples, hot: HotFunction) -> SideWorkKind | None:
+def kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
     """The kind of work that most samples of side work at a line show."""
     line = _line(hot.library or hot.place)
-    at_line = [each for each in samples.in_phase("other").stacks if any(_line(frame) == line for frame in each.frames)]
-    least = MOST * sum(each.count for each in at_line)
-    return next(
-        (kind for role, kind in _KINDS if least and sum(each.count for each in at_line if each.has(role)) >= least),
-        None,
-    )
+    at_line = samples.where(lambda node: any(_line(frame) == line for frame in node.frames), phase="other")
+    return next((kind for role, kind in _KINDS if at_line.part(below=role) >= MOST), None)
 
 
 def _place(frames: Stack) -> Place | None:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.places.model_python import (
     keeps_no_gradients,
     looping,
@@ -15,17 +14,16 @@ from tuimon.diagnosis.evidence.places.model_python import (
     running_python,
     runs_no_operation,
 )
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
-from tuimon.diagnosis.threshold import MOST, REPORTED, Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
-from tuimon.session.loop_tree.stacks import NEARLY_ALL
-from tuimon.session.rows import PhaseTable
+from tuimon.session.rows import HotLine, PhaseTable
+from tuimon.session.stacks.order import NEARLY_ALL
 
 SMALL_PART = Threshold(
     0.15,
@@ -45,7 +43,7 @@ _PHASES = ("forward", "backward")
 class _PythonWork(NamedTuple):
     """A function of the user's that the model calls, and what its work is."""
 
-    hot: HotFunction
+    hot: HotLine
     share: float  # of the step
     held_ratio: float | None  # share of all time in which it holds the GIL
     is_operations: bool  # of torch's, so small that what surrounds them takes most of their time
@@ -95,28 +93,26 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     it counts, or one whose lines call nothing but other packages. If operations are so small that what surrounds
     them takes most of their time, the GIL is held for a good part of it, too.
     """
-    samples = evidence.stacks.main.in_phases(_PHASES).whole
+    samples = evidence.samples.where(phase=_PHASES).whole
     hot = python_function(without_settings(samples, evidence))
     if hot is None or samples.total < MIN_SAMPLES:
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
     running = running_python(samples, hot.place)
     # how long a phase takes is known better than samples show it
-    share = sum(row.share * running.in_phase(row.name).total / max(1, samples.in_phase(row.name).total) for row in rows)
+    share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
     if not is_sure(evidence, share):
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
     of_all_time = share * evidence.in_steps
     held = evidence.gil_held_in(hot.place)
-    is_python = running.part_where(runs_no_operation) >= NEARLY_ALL or (
-        held is not None and held.ratio >= MOST * of_all_time
-    )
-    at_line = running.part_where(lambda sample: sample.place is not None and sample.place.line == hot.place.line)
+    is_python = running.part(runs_no_operation) >= NEARLY_ALL or (held is not None and held.ratio >= MOST * of_all_time)
+    at_line = running.part(lambda node: node.place is not None and node.place.line == hot.place.line)
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and at_line >= NEARLY_ALL
     if not (is_python or is_small):
         return None
     # what it calls is hardly ever Python then
-    is_operations = not is_python and running.part_where(lambda sample: sample.frames[-1].user) >= NEARLY_ALL
+    is_operations = not is_python and running.part(lambda node: node.frame.user) >= NEARLY_ALL
     return _PythonWork(hot, share, held.ratio if held is not None else None, is_operations)
 
 
@@ -126,10 +122,10 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     On its lines Python and operations of torch take turns. That it loops is what its text shows: so two samples that
     find the GIL held are enough to tell small operations from large ones.
     """
-    main, forward = evidence.stacks.main, evidence.phase("forward")
-    whole, training = main.in_phase("forward").whole, main.in_phases(("backward", "optimizer"))
+    main, forward = evidence.samples, evidence.phase("forward")
+    whole, training = main.where(phase="forward").whole, main.where(phase=("backward", "optimizer"))
     samples = without_settings(whole, evidence)
-    hot = looping_function(samples, frozenset().union(*(sample.functions for sample in training.stacks)))
+    hot = looping_function(samples, training.through)
     if hot is None or forward is None or samples.total < MIN_SAMPLES:
         return None
     looped = looping(samples, hot.place)
@@ -139,10 +135,10 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     of_all_time = share * evidence.in_steps
     if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
-    in_torch = looped.part_where(lambda sample: sample.activity == "torch")
+    in_torch = looped.part(doing="torch")
     is_operations = in_torch > MOST or held.ratio < MOST * of_all_time
     backward = evidence.phase("backward")
-    has_backward = is_operations and backward is not None and looped.part_where(keeps_no_gradients) < NEARLY_ALL
+    has_backward = is_operations and backward is not None and looped.part(keeps_no_gradients) < NEARLY_ALL
     again = _again(own_share, part, backward.share) if backward is not None and has_backward else 0.0
     return _PythonWork(hot._replace(share=looped.total / whole.total), share, held.ratio, is_operations, again)
 

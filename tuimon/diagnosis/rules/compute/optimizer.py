@@ -7,8 +7,6 @@ from itertools import takewhile
 
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
@@ -17,11 +15,12 @@ from tuimon.diagnosis.speedup import TAKES_ERROR, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF, Part
 from tuimon.diagnosis.step_model.measured import host_model, without
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.threshold import MOST, Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts, Place
-from tuimon.session.loop_tree.stacks import StackSample
-from tuimon.session.rows import PhaseRow
+from tuimon.session.rows import HotLine, PhaseRow
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.torch_code import is_unfused_update
 
 FUSED_OF_SINGLE = Threshold(
@@ -127,15 +126,15 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     return _finding(evidence, share, hot, "", fixes)
 
 
-def _own_share(evidence: Evidence, hot: HotFunction | None) -> float:
+def _own_share(evidence: Evidence, hot: HotLine | None) -> float:
     """The part of the update that a function of the user's makes by itself; 0 with too few samples."""
-    samples = evidence.stacks.main.in_phase("optimizer")
+    samples = evidence.samples.where(phase="optimizer")
     if hot is None or hot.library is not None or samples.total < MIN_SAMPLES:
         return 0.0
     return _own_update_share(samples, hot.place)
 
 
-def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotFunction, own: float) -> Finding | None:
+def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotLine, own: float) -> Finding | None:
     """An update on the CPU of which a function of the user's makes this part, rows or tensors one by one.
 
     Its operations are so small that what surrounds them takes most of their time: the GIL is held for a good part.
@@ -154,8 +153,8 @@ def _unfused(evidence: Evidence) -> float:
     """The part of the update on a CPU that a fused one of torch's could do; 0 with too few samples."""
     if evidence.uses_gpu is not False:
         return 0.0
-    samples = evidence.stacks.main.in_phase("optimizer")
-    return samples.share_where(lambda s: any(is_unfused_update(f.file, f.function) for f in s.frames)) or 0.0
+    samples = evidence.samples.where(phase="optimizer")
+    return samples.share(lambda node: any(is_unfused_update(f.file, f.function) for f in node.frames)) or 0.0
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
@@ -199,7 +198,7 @@ def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> 
     return model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
 
 
-def _finding(evidence: Evidence, share: float, hot: HotFunction | None, what: str, fixes: Sequence[Fix]) -> Finding:
+def _finding(evidence: Evidence, share: float, hot: HotLine | None, what: str, fixes: Sequence[Fix]) -> Finding:
     """The finding; ``what``: the rest of its headline."""
     optimizer = evidence.phase("optimizer")
     return Finding(
@@ -236,19 +235,18 @@ OPTIMIZER_BOUND = Rule(
 )
 
 
-def _own_update_share(update: ThreadSamples, place: Place) -> float:
+def _own_update_share(update: Samples, place: Place) -> float:
     """The share of the samples in which the function of a place updates by itself, or by operations of torch.
 
     An optimizer of torch's or of another library, which it calls, is not its own.
     """
     function = (place.file, place.function)
-    found = sum(sample.count for sample in update.stacks if function in sample.functions and _is_own(sample, function))
-    return found / update.total if update.total else 0.0
+    return update.part(lambda node: _is_own(node, function), below=function)
 
 
-def _is_own(sample: StackSample, function: tuple[str, str]) -> bool:
+def _is_own(node: Node, function: tuple[str, str]) -> bool:
     below = takewhile(
         lambda pair: (pair[0].file, pair[0].function) != function,
-        zip(reversed(sample.frames), reversed(sample.kinds), strict=True),
+        zip(reversed(node.frames), reversed(node.kinds), strict=True),
     )
     return not any(kind == "optimizer" or is_library_file(frame.file) for frame, kind in below)

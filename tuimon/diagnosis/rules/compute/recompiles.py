@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.step_model.measured import without
-from tuimon.diagnosis.threshold import REPORTED
+from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.records import CompilerEvents, Place
+from tuimon.session.stacks.samples import Samples
 from tuimon.text import code_place
 
 #: Graph breaks that are named.
@@ -109,11 +109,11 @@ def guard_of(reason: str) -> Guard:
 
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread compiles its model after the first steps, too: it does so for each new input."""
-    main = evidence.stacks.main
+    main = evidence.samples
     share = _share(main)
     if not is_sure(evidence, share) or not is_sure(evidence, _share(evidence.samples_since_first_step)):
         return _gave_up(evidence) or _breaks(evidence)
-    hot = main.in_steps.where(lambda sample: sample.compiles).hottest
+    hot = main.in_steps.where(lambda node: node.compiles).hottest()
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
     why = f": {guard.differs}" if again and again[0].reason else ""
@@ -130,8 +130,8 @@ def recompiles(evidence: Evidence) -> Finding | None:
     )
 
 
-def _share(samples: ThreadSamples) -> float:
-    return samples.in_steps.share_where(lambda sample: sample.compiles) or 0.0
+def _share(samples: Samples) -> float:
+    return samples.in_steps.share(lambda node: node.compiles) or 0.0
 
 
 def _name(again: Sequence[CompilerEvents]) -> str:

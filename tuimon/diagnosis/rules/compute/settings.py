@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
@@ -21,11 +20,12 @@ from tuimon.diagnosis.speedup import TAKES_ERROR
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.library_code import is_tracer
 from tuimon.records import Place
-from tuimon.session.loop_tree.stacks import StackSample
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
 
 AVX512_TAKES = Threshold(
     0.45,
@@ -138,7 +138,8 @@ def _tracer(evidence: Evidence) -> _Slow | None:
     """
     process, tid = evidence.process, evidence.training_tid
     held = next((row.gil_ratio for row in evidence.thread_rows if row.tid == tid), None)
-    tracing = evidence.stacks.main.in_steps.where(_traces(evidence))
+    tracing = evidence.samples.in_steps.where(_traces(evidence))
+    hot = tracing.hottest()
     is_on = tracing.total >= MIN_SAMPLES or (process is not None and "tracer" in process.debug_settings)
     if not is_on or held is None:
         return None
@@ -150,7 +151,7 @@ def _tracer(evidence: Evidence) -> _Slow | None:
         f"a tracer follows the Python code, which takes {percent(held)} of each step",
         held,
         _fix(host_model(evidence), action, "gil", part, takes, TRACED_ERROR),
-        tracing.hottest.place if tracing.hottest is not None else None,
+        hot.place if hot is not None else None,
     )
 
 
@@ -172,42 +173,40 @@ def _anomalies(evidence: Evidence) -> _Slow | None:
     return replace(slow, fix=slow.fix._replace(high=math.inf)) if slow is not None else None
 
 
-def without_settings(samples: ThreadSamples, evidence: Evidence) -> ThreadSamples:
+def without_settings(samples: Samples, evidence: Evidence) -> Samples:
     """The samples that are not in what a setting adds to the training's own work."""
     traces = _traces(evidence)
-    return samples.where(lambda sample: not (_checks_arguments(sample) or _notes_stack(sample) or traces(sample)))
+    return samples.where(lambda node: not (_checks_arguments(node) or _notes_stack(node) or traces(node)))
 
 
-def _traces(evidence: Evidence) -> Callable[[StackSample], bool]:
+def _traces(evidence: Evidence) -> Callable[[Node], bool]:
     """Whether a sample is in a tracer: a library's, or a function that the program hands to ``sys.settrace``."""
     handed = (_HANDED.search(place.source) for place in evidence.run.here.set_at("tracer"))
     names = {match[1] for match in handed if match is not None}
-    return lambda sample: any(
+    return lambda node: any(
         (frame.user and frame.function.rpartition(".")[2] in names) or is_tracer(frame.file, frame.function)
-        for frame in sample.frames
+        for frame in node.frames
     )
 
 
-def _notes_stack(sample: StackSample) -> bool:
+def _notes_stack(node: Node) -> bool:
     """True if autograd notes a stack: beside compilers, it alone has that done by this function of torch.fx.
 
     See ``PyAnomalyMetadata::store_stack`` in torch's ``csrc/autograd/python_anomaly_mode.cpp``.
     """
     notes = any(
-        frame.function == "format_stack" and frame.file.endswith("torch/fx/traceback.py") for frame in sample.frames
+        frame.function == "format_stack" and frame.file.endswith("torch/fx/traceback.py") for frame in node.frames
     )
-    return notes and not any(frame.kind == "compile" for frame in sample.frames)
+    return notes and not node.has("compile")
 
 
-def _sampled(
-    evidence: Evidence, cause: str, is_it: Callable[[StackSample], bool], headline: str, action: str
-) -> _Slow | None:
+def _sampled(evidence: Evidence, cause: str, is_it: Callable[[Node], bool], headline: str, action: str) -> _Slow | None:
     """Checks that samples show at work; None where these are few."""
-    samples = evidence.stacks.main.in_steps
+    samples = evidence.samples.in_steps
     checking = samples.where(is_it)
     if checking.total < MIN_SAMPLES:
         return None
-    share, hot = checking.total / samples.total, checking.hottest
+    share, hot = checking.total / samples.total, checking.hottest()
     return _Slow(
         cause,
         headline.format(f"{percent(share)} of each step"),
@@ -217,10 +216,8 @@ def _sampled(
     )
 
 
-def _checks_arguments(sample: StackSample) -> bool:
-    leaf = sample.frames[-1] if sample.frames else None
-    if leaf is None:
-        return False
+def _checks_arguments(node: Node) -> bool:
+    leaf = node.frame
     if leaf.file.endswith("torch/distributions/constraints.py"):
         return True
     return leaf.file.endswith("torch/distributions/distribution.py") and leaf.function in (

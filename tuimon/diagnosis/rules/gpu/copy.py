@@ -10,13 +10,13 @@ from tuimon.diagnosis.evidence.gpu.copies import PINNED_RATIO as LINK_RATIO
 from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.lines import sampling_error
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, idle_part
+from tuimon.session.windows import sampling_error
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,

@@ -13,8 +13,6 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.launching import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
@@ -23,10 +21,11 @@ from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Gpu, Place, Process
-from tuimon.session.rows import LoaderRow, TorchMemoryRow
+from tuimon.session.rows import HotLine, LoaderRow, TorchMemoryRow
+from tuimon.session.stacks.samples import Samples
 from tuimon.text import number_text, size_text
 
 #: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
@@ -109,8 +108,8 @@ def _is_autocast(process: Process | None) -> bool:
 
 def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) -> Fix:
     """A GradScaler belongs to autocast: a cast for each weight and input, and its own checks."""
-    steps = evidence.stacks.main.in_steps
-    passes = steps.share_where(lambda sample: sample.phase in ("forward", "backward")) or 0.0
+    steps = evidence.samples.in_steps
+    passes = steps.share(phase=("forward", "backward")) or 0.0
     shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - TAKES_ERROR, AUTOCAST_TAKES)]
     most = passes * (AUTOCAST_TAKES + TAKES_ERROR) + found.scaler
     low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
@@ -217,7 +216,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
     if idle.at_most < LARGE:
         return None
-    allocator = _allocator_waits(evidence.torch_memory, evidence.stacks.main, gpu.step_ms, gpu.time.device)
+    allocator = _allocator_waits(evidence.torch_memory, evidence.samples, gpu.step_ms, gpu.time.device)
     if allocator is None:  # what backward and optimizer launch is torch's own
         hot = evidence.hottest_in("forward") if "forward" in followed else None
         why, fixes = launch_fixes(evidence, idle)
@@ -266,16 +265,16 @@ class _AllocatorWaits(Struct, frozen=True, gc=False):
 
     why: Literal["empty_cache", "no_cache", "fragmentation"]
     frees_per_step: float | None  # None where they are not counted
-    hot: HotFunction | None
+    hot: HotLine | None
 
 
 def _allocator_waits(
-    memory: Iterable[TorchMemoryRow], samples: ThreadSamples, step_ms: float, device: int
+    memory: Iterable[TorchMemoryRow], samples: Samples, step_ms: float, device: int
 ) -> _AllocatorWaits | None:
     """Waits for the allocator; None where memory is given back in few steps, or that is unknown."""
     row = next((row for row in memory if row.device == device), None)
-    emptying = samples.where(lambda sample: sample.calls("empty_cache"))
-    hot = emptying.hottest
+    emptying = samples.where(lambda node: node.calls("empty_cache"))
+    hot = emptying.hottest()
     frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
     if hot is not None and emptying.total >= MIN_SAMPLES:
         return _AllocatorWaits("empty_cache", frees, hot)

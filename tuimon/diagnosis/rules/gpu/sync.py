@@ -9,7 +9,6 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.gpu.waits import LongestWait, traced_waits
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
@@ -17,7 +16,7 @@ from tuimon.diagnosis.speedup import speedup_without, within
 from tuimon.diagnosis.step_model.measured import queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at, idle_part, percent
-from tuimon.session.rows import ThreadRow
+from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.text import plain
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
         return IdleBounds(gpu.idle, at_most)
     rest = gpu.idle_in(*(name for name in gpu.phases if name != "data"))
     workers = evidence.workers
-    starved = bool(workers.number) and not lie_ready(evidence.loader, workers, evidence.stacks.data_phase)
+    starved = bool(workers.number) and not lie_ready(evidence.loader, workers, evidence.data_samples)
     return IdleBounds(rest.at_least, rest.at_most if starved else at_most)
 
 
@@ -122,7 +121,7 @@ def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:
     )
 
 
-def _calls(hot: HotFunction) -> Sequence[SyncCall]:
+def _calls(hot: HotLine) -> Sequence[SyncCall]:
     """The calls on the line that wait, the likeliest first."""
     from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
 
@@ -169,7 +168,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     )
 
 
-def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotFunction | None] | None:
+def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotLine | None] | None:
     """The place of the CPU time, in words beside its line; None if no wait for the GPU explains it."""
     waits = evidence.gpu_waits
     if waits is not None and waits.longest is not None and waits.share >= REPORTED:

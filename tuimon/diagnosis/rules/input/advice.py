@@ -8,8 +8,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction, sampling_error
-from tuimon.diagnosis.evidence.loading.batches import is_loaders_own
+from tuimon.diagnosis.evidence.loading.batches import READS, is_loaders_own
 from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.evidence.places.side_work import update_path
@@ -25,6 +24,8 @@ from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_sha
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent, work_at
+from tuimon.session.rows import HotLine
+from tuimon.session.windows import sampling_error
 from tuimon.text import ms_text
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
@@ -44,7 +45,7 @@ _HANDED_OVER_ALIKE = f"each costs the same to hand over ({CHANGES_TRAINING})"
 _MORE_ENVIRONMENTS = 4
 
 
-def fixes_for(cause: str | None, hot: HotFunction | None, evidence: Evidence, waiting: Part) -> list[Fix]:
+def fixes_for(cause: str | None, hot: HotLine | None, evidence: Evidence, waiting: Part) -> list[Fix]:
     """Fixes for a wait for data of this part of the step, the surest gain first.
 
     Each fix is a change of the step's model, and its gain what the simulation of that gives: more workers before a
@@ -92,7 +93,7 @@ def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepM
     return model._replace(likely=likely, certain=certain)
 
 
-def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
+def _ways(cause: str | None, hot: HotLine | None, evidence: Evidence, model: StepModel) -> list[Way]:
     making = _cheaper(evidence, hot, "items", _part(hot, evidence))
     match cause:
         case "no_workers":
@@ -135,7 +136,7 @@ def _no_more_workers(evidence: Evidence) -> str:
     return f": all {evidence.run.cores} cores are busy, so more workers would need more cores"
 
 
-def _drawn_sooner(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
+def _drawn_sooner(hot: HotLine | None, evidence: Evidence) -> list[Way]:
     drawing = _cheaper(evidence, hot, "fetch", _part_of_fetch(hot, evidence))
     if draws_in_few(evidence) is not None:
         at_start = ": it draws an epoch's indices at its start, so do it by whole arrays, or draw the next epoch's in a"
@@ -156,7 +157,7 @@ def _option(evidence: Evidence) -> str:
     return "dataloader_num_workers" if evidence.launching.owner == "transformers" else "num_workers"
 
 
-def _beside_workers(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
+def _beside_workers(hot: HotLine | None, evidence: Evidence, model: StepModel) -> list[Way]:
     """More workers at work, and cheaper items; workers that mostly wait have no computation to save."""
     workers = evidence.workers
     if workers.idle:
@@ -187,7 +188,7 @@ def _a_part_for_each(evidence: Evidence) -> Way:
     return Way(f"{share}; {fewer}", Change("workers", number))
 
 
-def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
+def _prepared_here(making: list[Way], hot: HotLine | None, evidence: Evidence, model: StepModel) -> list[Way]:
     """Ways to let workers make what the loop makes itself: those that it has, if it has some."""
     if evidence.workers.number:
         own = _cheaper(evidence, hot, "items", _own_part(hot))
@@ -197,7 +198,7 @@ def _prepared_here(making: list[Way], hot: HotFunction | None, evidence: Evidenc
     return [*making, *_more_workers("prepare the next batch in DataLoader workers during the step", evidence, model)]
 
 
-def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
+def _from_processes(hot: HotLine | None, evidence: Evidence) -> list[Way]:
     """Data of other processes as if it came at once."""
     sent = _own_part(hot)
     if evidence.senders.working is not None:
@@ -205,7 +206,7 @@ def _from_processes(hot: HotFunction | None, evidence: Evidence) -> list[Way]:
     return [Way("make the data in more processes, or make each of them faster", Change("items", 0.0), sent)]
 
 
-def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
+def _part(hot: HotLine | None, evidence: Evidence) -> Part:
     """The part of making batches that this function takes; all of it without one.
 
     The samples of workers are of all their time, those of the training thread of the data phase.
@@ -217,26 +218,26 @@ def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
     return Part(share, hot.error)
 
 
-def _own_part(hot: HotFunction | None) -> Part:
+def _own_part(hot: HotLine | None) -> Part:
     """The part of making batches that this function of the training thread's takes; all of it without one."""
     return Part(hot.share, hot.error) if hot else Part()
 
 
-def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
+def _part_of_fetch(hot: HotLine | None, evidence: Evidence) -> Part:
     """The part of the training thread's own work for a batch that this function takes."""
     if hot is None:
         return Part()
     return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), hot.error)
 
 
-def _cheaper(evidence: Evidence, hot: HotFunction | None, what: Literal["items", "fetch"], part: Part) -> list[Way]:
+def _cheaper(evidence: Evidence, hot: HotLine | None, what: Literal["items", "fetch"], part: Part) -> list[Way]:
     """A line as if it cost nothing; nothing is named of the loop's own line, which only takes the items."""
-    path, free = update_path(evidence.stacks.main), Change(what, 0.0)
-    at_line = evidence.stacks.data_phase.where(lambda sample: hot is not None and sample.place == hot.place)
-    takes = any("fetch" in sample.kinds for sample in at_line.stacks)
-    if hot is None or (takes and hot.library is None and (hot.place.file, hot.place.function) in path):
+    path, free = update_path(evidence.samples), Change(what, 0.0)
+    at_line = evidence.data_samples.where(lambda node: hot is not None and node.place == hot.place)
+    takes = at_line.part(below="fetch") > 0
+    if hot is None or (takes and hot.library is None and hot.function in path):
         return [Way("make items cheaper", free, part)]
-    if at_line.mostly_read if at_line.total else evidence.workers.waiting:
+    if at_line.part(doing=READS) >= MOST if at_line.total else evidence.workers.waiting:
         how = "cache, or read ahead"  # there is nothing to compute
     else:
         how = "vectorise or cache it" if evidence.uses_gpu is False else "vectorise, cache, or move it to the GPU"
@@ -264,7 +265,7 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[Way
     return [Way(action, Change("workers", more))]
 
 
-def _of_rollout(hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[Way]:
+def _of_rollout(hot: HotLine | None, evidence: Evidence, model: StepModel) -> list[Way]:
     if evidence.rollout is not None and evidence.rollout.is_by_policy:
         return [_more_at_once(evidence)]
     own = _cheaper(evidence, hot, "items", _own_part(hot))
@@ -281,7 +282,7 @@ def _more_at_once(evidence: Evidence) -> Way:
     REINFORCE, has no such forward pass.
     """
     made, data, forward = evidence.rollout, evidence.phase("data"), evidence.phase("forward")
-    in_model = evidence.stacks.main.in_phase("forward").part_where(lambda sample: sample.passes("module"))
+    in_model = evidence.samples.where(phase="forward").part(below="module")
     known = evidence.uses_gpu is False and in_model >= SMALL
     if not known or data is None or forward is None or made is None or not made.environment:
         return Way("run the model for more environments or prompts at once: each call costs about the same")
@@ -290,7 +291,7 @@ def _more_at_once(evidence: Evidence) -> Way:
         f"step {_MORE_ENVIRONMENTS}x as many environments together, for fewer steps each: a call of the policy then"
         f" serves as many more states ({CHANGES_TRAINING})"
     )
-    part = Part(calls, sampling_error(calls, evidence.stacks.data_phase.total))
+    part = Part(calls, sampling_error(calls, evidence.data_samples.total))
     return Way(action, Change("items", 1.0 / _MORE_ENVIRONMENTS), part, changes_training=True)
 
 
@@ -312,7 +313,7 @@ def _in_this_process(evidence: Evidence, model: StepModel) -> list[Way]:
     They would take as long in turn as they compute together; the rest is spent on messages.
     """
     made, senders = evidence.rollout, evidence.senders
-    fetches = any("fetch" in sample.kinds for sample in evidence.stacks.data_phase.stacks)
+    fetches = evidence.data_samples.part(below="fetch") > 0
     if made is None or evidence.loader is not None or fetches or not senders.number or senders.cpu_ratio is None:
         return []
     waited = made.environment * model.likely.batch_ms / model.step_ms
@@ -360,7 +361,7 @@ def _kept_workers(evidence: Evidence, model: StepModel) -> list[Way]:
     kept = "the worker then stays" if number == 1 else f"the {number} workers then stay"
     action = f"set persistent_workers=True: {kept} from epoch to epoch"
     keeping = Way(action, Change("persistent", 1))
-    if not lie_ready(loader, evidence.workers, evidence.stacks.data_phase):
+    if not lie_ready(loader, evidence.workers, evidence.data_samples):
         return [keeping]
     return [
         keeping,
@@ -378,8 +379,8 @@ def _whole_batches(evidence: Evidence) -> list[Way]:
 
     Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it.
     """
-    data = evidence.stacks.data_phase
-    own = 1.0 if not data.total else data.share_where(is_loaders_own) or 0.0
+    data = evidence.data_samples
+    own = 1.0 if not data.total else data.share(is_loaders_own) or 0.0
     if own < MOST:
         return []
     at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"

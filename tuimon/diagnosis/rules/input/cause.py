@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading.batches import (
     drawing_function,
     draws_indices,
@@ -17,12 +16,11 @@ from tuimon.diagnosis.evidence.loading.batches import (
 from tuimon.diagnosis.evidence.loading.producer import producer, thread_wait
 from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, is_held_back, late_worker, lie_ready
 from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY, EpochStarts, Workers
-from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import LongestSteps
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
-from tuimon.session.loop_tree.stacks import StackSample
-from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
+from tuimon.session.rows import HotLine, LoaderRow, PhaseRow, PhaseTable
+from tuimon.session.stacks.samples import Samples
 from tuimon.text import ms_text, size_text
 
 
@@ -30,7 +28,7 @@ class Cause(Struct, frozen=True, gc=False):
     """Why the data comes late: the cause's name, the place to inspect, and the headline's end, without the place."""
 
     name: str | None
-    hot: HotFunction | None
+    hot: HotLine | None
     clause: str
 
 
@@ -63,23 +61,24 @@ def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> b
 
     Samples show it however few they are: a single one in a DataLoader is one that is there.
     """
-    samples = evidence.stacks.data_phase
-    fetching = sum(sample.count for sample in samples.stacks if "fetch" in sample.kinds)
-    return (data.estimated or table.inferred) and fetching < MOST * max(samples.total, 1)
+    samples = evidence.data_samples
+    return (data.estimated or table.inferred) and samples.part(below="fetch") < MOST
 
 
 def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     """``by_hand``: most of it is made in the loop, outside every fetch of a DataLoader."""
-    workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
-    drawing, drawn_by = data.share_where(draws_indices(data)), drawing_function(data)
+    workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.data_samples
+    drawing, drawn_by = data.share(draws_indices(data)), drawing_function(data)
     if evidence.rollout is not None:
         return Cause("rollout", own, f": the loop {evidence.rollout.maker}{in_library(own)}")
     if drawn_by is not None and drawing is not None and drawing >= MOST:
         return _drawing(drawn_by, evidence)
-    if by_hand and (data.share_where(lambda sample: sample.awaits_message) or 0.0) >= MOST:
-        waits_there = own is not None and any(sample.awaits_message and _is_in(sample, own) for sample in data.stacks)
+    if by_hand and (data.share(lambda node: node.awaits_message) or 0.0) >= MOST:
+        waits_there = (
+            own is not None and data.part(lambda node: node.awaits_message and node.function == own.function) > 0
+        )
         return _sent(evidence.senders.working, own if waits_there else None)
-    made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
+    made_here = by_hand and own is not None and data.total >= MIN_SAMPLES
     if not made_here and evidence.loader is not None and is_held_back(evidence.loader, workers):
         return Cause("held_back", workers.hot, _late(evidence.loader) + in_library(workers.hot))
     if workers.number and not made_here and not may_draw(data) and lie_ready(evidence.loader, workers, data):
@@ -93,9 +92,9 @@ def _cause(evidence: Evidence, by_hand: bool) -> Cause:
     return _made_in_loop(own, evidence) if by_hand else _in_its_process(own, evidence)
 
 
-def _in_its_process(own: HotFunction | None, evidence: Evidence) -> Cause:
+def _in_its_process(own: HotLine | None, evidence: Evidence) -> Cause:
     """The cause where a DataLoader without workers has the training process make its batches."""
-    data = evidence.stacks.data_phase
+    data = evidence.data_samples
     if thread_wait(data) >= MOST and (made_at := _made_by_children(evidence)) is not None:
         return _sent(made_at, None)
     if evidence.pool is not None:
@@ -108,39 +107,34 @@ def _in_its_process(own: HotFunction | None, evidence: Evidence) -> Cause:
     return Cause("no_workers", own, _prepares(own, data))
 
 
-def _made_in_loop(own: HotFunction | None, evidence: Evidence) -> Cause:
+def _made_in_loop(own: HotLine | None, evidence: Evidence) -> Cause:
     """The same where the loop makes them itself, or a thread of its."""
-    thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values()))
+    thread = producer(evidence.samples, list(evidence.other_threads.values()))
     if thread is not None:
         return Cause("slow_thread", thread, f": it is prepared in a thread{in_library(thread)}")
-    return Cause("hand_rolled_loader", own, _prepares(own, evidence.stacks.data_phase))
+    return Cause("hand_rolled_loader", own, _prepares(own, evidence.data_samples))
 
 
-def _prepares(own: HotFunction | None, data: ThreadSamples) -> str:
-    remote = (data.share_where(lambda sample: sample.has("network")) or 0.0) >= MOST
+def _prepares(own: HotLine | None, data: Samples) -> str:
+    remote = (data.share(below="network") or 0.0) >= MOST
     return f": the training process {'reads it over the network' if remote else 'prepares it'}{in_library(own)}"
 
 
-def _made_by_children(evidence: Evidence) -> HotFunction | None:
+def _made_by_children(evidence: Evidence) -> HotLine | None:
     """Where other processes work, if they use more of the cores than the threads that could make the data here."""
     senders, pool = evidence.senders, evidence.pool
     cores = senders.number * (senders.cpu_ratio or 0.0)
     return senders.working if pool is None or cores > pool.cpu_ratio else None
 
 
-def _sent(made_at: HotFunction | None, awaited_at: HotFunction | None) -> Cause:
+def _sent(made_at: HotLine | None, awaited_at: HotLine | None) -> Cause:
     """Data that other processes send: where they make it, else where the training waits for it."""
     if made_at is not None:
         return Cause("messages", made_at, f": another process makes it{in_library(made_at)}")
     return Cause("messages", awaited_at, f": it is sent to the training{in_library(awaited_at)}")
 
 
-def _is_in(sample: StackSample, hot: HotFunction) -> bool:
-    place = sample.place
-    return place is not None and (place.file, place.function) == (hot.place.file, hot.place.function)
-
-
-def _drawing(hot: HotFunction, evidence: Evidence) -> Cause:
+def _drawing(hot: HotLine, evidence: Evidence) -> Cause:
     few = draws_in_few(evidence)
     when = f", mostly in {few.steps} of {few.of:,} steps" if few is not None else ""
     return Cause("sampler", hot, f": the training process draws the indices{when}{in_library(hot)}")
@@ -205,8 +199,8 @@ def _all(workers: Workers) -> str:
 
 def draws_in_few(evidence: Evidence) -> LongestSteps | None:
     """The few steps in which most of the time goes that drawing indices takes: where an epoch begins; else None."""
-    samples, data = evidence.stacks.data_phase, evidence.phase("data")
-    drawing = samples.share_where(draws_indices(samples))
+    samples, data = evidence.data_samples, evidence.phase("data")
+    drawing = samples.share(draws_indices(samples))
     if drawing is None or data is None or data.ms_per_step is None:
         return None
     return evidence.longest_steps(drawing * data.ms_per_step)
@@ -214,4 +208,4 @@ def draws_in_few(evidence: Evidence) -> LongestSteps | None:
 
 def working_part(evidence: Evidence) -> float | None:
     """The share of its fetches in which the training thread works itself, where workers make the batches."""
-    return working_share(evidence.stacks.data_phase) if evidence.workers.number else None
+    return working_share(evidence.data_samples) if evidence.workers.number else None

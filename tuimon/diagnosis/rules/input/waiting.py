@@ -42,7 +42,7 @@ def _without_copies(evidence: Evidence, data: PhaseRow) -> PhaseRow:
     """The data phase without what it copies to the GPU: that is no wait for data, and has a rule of its own."""
     if not evidence.uses_gpu:
         return data
-    copied = evidence.stacks.data_phase.share_where(lambda sample: sample.activity == "transfer") or 0.0
+    copied = evidence.data_samples.share(doing="transfer") or 0.0
     left = 1.0 - copied
     return data._replace(share=left * data.share, ms_per_step=data.ms_per_step and left * data.ms_per_step)
 

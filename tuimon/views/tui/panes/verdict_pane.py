@@ -81,7 +81,7 @@ class VerdictPane(Pane[Verdict]):
             exit=session.exit,
             focused=self.has_focus,
             unseen=tuple(unseen_trainings(session)),
-            sampled=pid is not None and session.samples.get(pid) is not None,
+            sampled=pid is not None and session.stacks.get(pid) is not None,
             trains=table is None or table.trains,
             before_torch=ended_before_torch(session),
             measuring_s=self._first.measuring_s(session, findings)

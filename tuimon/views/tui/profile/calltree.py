@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tuimon.session.loop_tree.hot_lines import LineShare
-from tuimon.session.loop_tree.tree import CallTree, Node
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.call_tree import Call, CallTree
+from tuimon.session.stacks.samples import LineShare, Samples
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, cells, clipped_left, column, filled, line, with_cursor
@@ -15,7 +14,7 @@ from tuimon.views.tui.drawing.moving import moved, scrolled
 Trail = tuple[int, ...]  # ids from the root's child to a node
 
 
-def node_of_line(tree: CallTree, row: LineShare) -> Node | None:
+def node_of_line(tree: CallTree, row: LineShare) -> Call | None:
     """The node in which most samples of a line lie."""
     best, most = None, 0
     for node in tree.root.walk():
@@ -26,9 +25,9 @@ def node_of_line(tree: CallTree, row: LineShare) -> Node | None:
     return best
 
 
-def visible_nodes(tree: CallTree, opened: AbstractSet[int]) -> list[Node]:
+def visible_nodes(tree: CallTree, opened: AbstractSet[int]) -> list[Call]:
     """The rows: the root's children and, below each opened node, its own; the heaviest first."""
-    rows: list[Node] = []
+    rows: list[Call] = []
     stack = tree.root.ordered()[::-1]
     while stack:
         node = stack.pop()
@@ -54,7 +53,7 @@ def bar_width(width: int) -> int:
     return 12 if width >= 110 else 8 if width >= 90 else 5
 
 
-def node_line(tree: CallTree, node: Node, width: int, *, opened: bool, cursor: bool = False) -> Line:
+def node_line(tree: CallTree, node: Call, width: int, *, opened: bool, cursor: bool = False) -> Line:
     """One function: its shares, its place in the tree, its hottest line."""
     share = tree.share(node.total)
     here = node.place()
@@ -74,7 +73,7 @@ def node_line(tree: CallTree, node: Node, width: int, *, opened: bool, cursor: b
     return with_cursor(left) if cursor else left
 
 
-def _code(node: Node) -> Line:
+def _code(node: Call) -> Line:
     """The function's hottest line; of a library's function the user's line that called it."""
     source = plain(node.place().source).strip()
     if source:
@@ -93,7 +92,7 @@ def indent(depth: int, width: int) -> str:
     return " " * (width // 3 - len(mark)) + mark
 
 
-def detail_line(tree: CallTree, node: Node, width: int) -> Line:
+def detail_line(tree: CallTree, node: Call, width: int) -> Line:
     """The node under the cursor, whole: name, shares, place."""
     shares = f"{percent(tree.share(node.total), 1)} total, {percent(tree.share(node.own), 1)} self"
     here = node.place()
@@ -115,12 +114,12 @@ class TreeView:
         self._selected: Trail = ()
         self._begun = False  # some path has been opened
         self._tree = CallTree()
-        self._rows: list[Node] = []
+        self._rows: list[Call] = []
         self._top = 0
 
-    def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int) -> list[Line]:
+    def draw(self, samples: Samples, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
-        tree = self._tree = profile.tree(phase)
+        tree = self._tree = samples.tree(phase)
         self._open_hottest_path(tree)
         self._rows = visible_nodes(tree, self.opened)
         at = self._at()
@@ -139,7 +138,7 @@ class TreeView:
             self.reveal(path[0])
             self.opened |= {node.id for node in path}
 
-    def selected(self, tree: CallTree) -> Node:
+    def selected(self, tree: CallTree) -> Call:
         """The node under the cursor; if it has gone, the innermost of its callers that is left."""
         found = tree.root
         for number in self._selected:
@@ -149,13 +148,13 @@ class TreeView:
             found = node
         return found
 
-    def reveal(self, node: Node) -> None:
+    def reveal(self, node: Call) -> None:
         """Unfold the way to a node and put the cursor there."""
         self._begun = True
         self.opened |= {each.id for each in node.path()[:-1]}
         self._select(node)
 
-    def _select(self, node: Node) -> None:
+    def _select(self, node: Call) -> None:
         self._selected = tuple(each.id for each in node.path())
 
     def move(self, rows_down: int) -> None:
@@ -169,7 +168,7 @@ class TreeView:
             node = self._rows[self._at()]
             self._unfold(node) if step > 0 else self._fold(node)
 
-    def _unfold(self, node: Node) -> None:
+    def _unfold(self, node: Call) -> None:
         """Open the node and the only children below it; on an open node move to its first child."""
         if node.id in self.opened and node.children:
             self._select(node.ordered()[0])
@@ -180,7 +179,7 @@ class TreeView:
                 break
             (node,) = node.children.values()
 
-    def _fold(self, node: Node) -> None:
+    def _fold(self, node: Call) -> None:
         """Close the node; on a closed one move to its caller."""
         if node.id in self.opened and node.children:
             self.opened.discard(node.id)
@@ -207,7 +206,7 @@ class TreeView:
     def _at(self) -> int:
         """The row of the selected node; where it is folded away, of its innermost visible caller."""
         places = {node.id: index for index, node in enumerate(self._rows)}
-        node: Node | None = self.selected(self._tree)
+        node: Call | None = self.selected(self._tree)
         while node is not None and node.id not in places:
             node = node.parent
         return places[node.id] if node is not None else 0

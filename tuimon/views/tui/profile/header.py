@@ -7,8 +7,7 @@ from typing import Literal
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.loop_tree.range_join import RANGE
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.samples import RANGE, Samples
 from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
 from tuimon.views.tui.profile.scope import Scope
@@ -22,10 +21,10 @@ MODES: tuple[tuple[str, Mode, str], ...] = (
 FILTERS: tuple[str | None, ...] = (None, *(name for name in PHASES if name != "eval"))
 
 
-def filters(profile: SampleProfile) -> tuple[str | None, ...]:
+def filters(samples: Samples) -> tuple[str | None, ...]:
     """The filters that ``f`` cycles through: all, the phases, the user's ranges."""
-    evaluation = ("eval",) if profile.phases["eval"] else ()
-    return (*FILTERS, *evaluation, *(RANGE + path for path in sorted(profile.ranges)))
+    evaluation = ("eval",) if samples.phases["eval"] else ()
+    return (*FILTERS, *evaluation, *(RANGE + path for path in sorted(samples.ranges)))
 
 
 def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
@@ -41,21 +40,21 @@ def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
     return justified(spans, clip(right, max(width - cells(spans) - 1, 10)), width)
 
 
-def phases_line(profile: SampleProfile, part: str | None, width: int) -> Line:
+def phases_line(samples: Samples, part: str | None, width: int) -> Line:
     """The phases with their shares of these samples; the one that is shown alone is marked."""
     tight = width < 90
     spans: list[Span] = [Span(" f", "key bold"), Span(" " if tight else "  ")]
-    for name in filters(profile):
+    for name in filters(samples):
         if name is None or not name.startswith(RANGE):
-            spans += _choice(name or "all", name or "text", profile, name, part, tight)
+            spans += _choice(name or "all", name or "text", samples, name, part, tight)
     return clip(spans, width)
 
 
-def ranges_line(profile: SampleProfile, part: str | None, width: int) -> Line:
+def ranges_line(samples: Samples, part: str | None, width: int) -> Line:
     """The user's ranges with their shares; where room is short, those before the one shown alone are left out."""
     tight = width < 90
-    listed = [name for name in filters(profile) if name is not None and name.startswith(RANGE)]
-    choices = [_choice(plain(name.removeprefix(RANGE)), "text", profile, name, part, tight) for name in listed]
+    listed = [name for name in filters(samples) if name is not None and name.startswith(RANGE)]
+    choices = [_choice(plain(name.removeprefix(RANGE)), "text", samples, name, part, tight) for name in listed]
     label = Span(" ranges ", "dim")
     at = listed.index(part) if part in listed else 0
     first = 0
@@ -64,10 +63,8 @@ def ranges_line(profile: SampleProfile, part: str | None, width: int) -> Line:
     return clip([label, *([Span("… ", "dim")] if first else []), *chain(*choices[first:])], width)
 
 
-def _choice(
-    text: str, role: str, profile: SampleProfile, name: str | None, part: str | None, tight: bool
-) -> list[Span]:
-    share = f" {percent(profile.count(name) / profile.samples)}" if name and profile.samples else ""
+def _choice(text: str, role: str, samples: Samples, name: str | None, part: str | None, tight: bool) -> list[Span]:
+    share = f" {percent(samples.count(name) / samples.total)}" if name and samples.total else ""
     if tight:
         share = share.replace(" %", "%")
     after = Span("" if tight else " ")
@@ -96,12 +93,12 @@ def part_text(part: str) -> str:
     return f"the range {plain(part.removeprefix(RANGE))}" if part.startswith(RANGE) else part
 
 
-def empty_lines(profile: SampleProfile, phase: str | None) -> list[Line]:
+def empty_lines(samples: Samples, phase: str | None) -> list[Line]:
     """Why there is nothing to show, and what to press."""
-    if profile.samples and phase is not None and not profile.has_phases:
+    if samples.total and phase is not None and not any(name != "none" for name in samples.phases):
         why = "only the training threads have phases: these threads have none"
         return [(), line((why, "text")), line("press ", ("f", "key bold"), " for all samples")]
-    if profile.samples and phase is not None:
+    if samples.total and phase is not None:
         return [(), line((f"no sample in {part_text(phase)} in the last 30 s", "text"))]
     return [
         (),

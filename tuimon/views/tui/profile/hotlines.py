@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from rich.cells import cell_len
 
 from tuimon.records import Place
-from tuimon.session.loop_tree.activity import Activity
-from tuimon.session.loop_tree.hot_lines import LineShare, LineTable
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import LineShare, LineTable, Samples
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import (
@@ -129,7 +128,7 @@ class LinesView:
 
     def draw(
         self,
-        profile: SampleProfile,
+        samples: Samples,
         phase: str | None,
         width: int,
         height: int,
@@ -138,7 +137,7 @@ class LinesView:
         code_of: Callable[[Place], Code] = no_code,
     ) -> list[Line]:
         """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
-        table = profile.lines(phase, libraries=self.libraries)
+        table = samples.table(phase, libraries=self.libraries)
         self._rows = sorted_lines(table, SORTS[self.sort])
         self._go_to_pointed()
         chosen = self.selected()

@@ -14,7 +14,7 @@ from textual.worker import Worker, WorkerState
 
 from tuimon.records import Place
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.samples import Samples
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.drawing.pane import Pane
@@ -59,7 +59,7 @@ class _DutyCycle:
 class ProfileState(NamedTuple):
     """The samples of a scope."""
 
-    profile: SampleProfile  # the same object as long as no new sample came
+    samples: Samples  # the same object as long as no new sample came
     who: str
     on_gpu: bool
 
@@ -89,8 +89,8 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.scope: Scope | None = None
         self._session: Session | None = None
         self._duty_cycle = _DutyCycle()
-        self._made_from: tuple[object, ...] | None = None  # the input that ``_profile`` was made from
-        self._profile: SampleProfile | None = None
+        self._made_from: tuple[object, ...] | None = None  # the input that ``_samples`` was made from
+        self._samples: Samples | None = None
         self._code: CodeAround | None = None
 
     def _code_of(self, place: Place) -> Code:
@@ -99,7 +99,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         if session is None or scope is None or self._code is None:
             return ()
         read = self._code.of(place.file, place.line, session.process(scope.pid))
-        return read or session.frames.lines_near(place.file, place.line, AROUND_LINES)
+        return read or session.trie.lines_near(place.file, place.line, AROUND_LINES)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Code was read."""
@@ -145,16 +145,16 @@ class ProfilePane(Moving, Pane[ProfileState]):
                 super().update_state(session, findings)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> ProfileState:
-        """The samples of the scope; the same profile as before unless new ones came."""
+        """The samples of the scope; the same as before unless new ones came."""
         self._session = session
         scope = self.scope or _scope(None, session)
         made_from = (scope, latest_times(session, scope))
-        if self._profile is None or made_from != self._made_from:
+        if self._samples is None or made_from != self._made_from:
             self._made_from = made_from
-            self._profile = SampleProfile(scope.samples(session))
+            self._samples = scope.samples(session)
         process = session.process(scope.pid)
         alike = count_same_role(session.over("recent").threads(), scope) if scope.level == "role" else 0
-        return ProfileState(self._profile, who_text(scope, alike), bool(process and process.gpu_uuids))
+        return ProfileState(self._samples, who_text(scope, alike), bool(process and process.gpu_uuids))
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
         """Tabs, phases, and the view that is chosen."""
@@ -162,19 +162,19 @@ class ProfilePane(Moving, Pane[ProfileState]):
         return [*above, *self._view(state, width, max(height - len(above), 1))][:height]
 
     def _above(self, state: ProfileState, width: int) -> list[Line]:
-        profile, phase = state.profile, self.views.phase
-        lines = [tabs_line(self.views.mode, state.who, profile.samples, width)]
-        if profile.has_phases or phase is not None:
-            lines.append(phases_line(profile, phase, width))
-        if profile.ranges:
-            lines.append(ranges_line(profile, phase, width))
+        samples, phase = state.samples, self.views.phase
+        lines = [tabs_line(self.views.mode, state.who, samples.total, width)]
+        if any(name != "none" for name in samples.phases) or phase is not None:
+            lines.append(phases_line(samples, phase, width))
+        if samples.ranges:
+            lines.append(ranges_line(samples, phase, width))
         return [*lines, ()]
 
     def _view(self, state: ProfileState, width: int, height: int) -> list[Line]:
-        if not state.profile.count(self.views.phase):
-            return empty_lines(state.profile, self.views.phase)
+        if not state.samples.count(self.views.phase):
+            return empty_lines(state.samples, self.views.phase)
         with self._duty_cycle.measured():
-            return self.views.draw(state.profile, width, height, on_gpu=state.on_gpu, code_of=self._code_of)
+            return self.views.draw(state.samples, width, height, on_gpu=state.on_gpu, code_of=self._code_of)
 
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """The name of the view, and the key that leaves it."""
@@ -186,7 +186,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
     def action_view(self, what: str, *args: int) -> None:
         """What a key does in the view that is shown: a method of ``SampleViews``."""
         if self.state is not None:
-            self.views.profile = self.state.profile
+            self.views.samples = self.state.samples
         getattr(self.views, what)(*args)
         self.redraw(force=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuimon.records import Place
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.samples import Samples
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.profile.calltree import TreeView, node_of_line
 from tuimon.views.tui.profile.header import FILTERS, Mode, filters
@@ -19,7 +19,7 @@ class SampleViews:
     def __init__(self) -> None:
         self.mode: Mode = "lines"
         self.phase: str | None = None  # or a user range; None: all samples
-        self.profile: SampleProfile | None = None  # the samples that are shown
+        self.samples: Samples | None = None  # the samples that are shown
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -28,7 +28,7 @@ class SampleViews:
 
     def draw(
         self,
-        profile: SampleProfile,
+        samples: Samples,
         width: int,
         height: int,
         *,
@@ -37,8 +37,8 @@ class SampleViews:
     ) -> list[Line]:
         """Exactly ``height`` lines of the view that is shown."""
         if self.mode == "lines":
-            return self.lines.draw(profile, self.phase, width, height, on_gpu=on_gpu, code_of=code_of)
-        return self.tree.draw(profile, self.phase, width, height)
+            return self.lines.draw(samples, self.phase, width, height, on_gpu=on_gpu, code_of=code_of)
+        return self.tree.draw(samples, self.phase, width, height)
 
     def _shown(self) -> LinesView | TreeView:
         return self.lines if self.mode == "lines" else self.tree
@@ -61,7 +61,7 @@ class SampleViews:
 
     def select_phase(self, step: int) -> None:
         """Show only the samples of the next phase or user range."""
-        choices = filters(self.profile) if self.profile is not None else FILTERS
+        choices = filters(self.samples) if self.samples is not None else FILTERS
         at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
         self.phase = choices[(at + step) % len(choices)]
         self.tree = TreeView()
@@ -76,9 +76,9 @@ class SampleViews:
 
     def _show_line_in_tree(self) -> None:
         row = self.lines.selected()
-        if row is None or self.profile is None:
+        if row is None or self.samples is None:
             return
-        node = node_of_line(self.profile.tree(self.phase), row)
+        node = node_of_line(self.samples.tree(self.phase), row)
         self.mode = "tree"
         if node is not None:
             self.tree.reveal(node)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuimon.records import Place
-from tuimon.session.loop_tree.stacks import StackSample
 from tuimon.session.rows import ThreadRow, role_kind
-from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.stacks.samples import Samples
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -43,15 +42,15 @@ class Scope(NamedTuple):
             case "run":
                 return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
 
-    def samples(self, session: Session) -> list[StackSample]:
+    def samples(self, session: Session) -> Samples:
         """Their samples of the last 30 s; outside the training processes the phase is "none"."""
-        trainers = set(session.trainers())
-        found: list[StackSample] = []
+        trainers, found = set(session.trainers()), []
         for pid, tid in self.threads(session):
-            sampled = session.samples.get(pid)
-            own = sampled.now().samples_of(tid) if sampled is not None else []
-            found += own if pid in trainers else [sample.at("none") for sample in own]
-        return found
+            sampled = session.stacks.get(pid)
+            if sampled is not None:
+                own = sampled.over("now", tid)
+                found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
+        return Samples.joined(found)
 
 
 def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
@@ -62,13 +61,13 @@ def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
 def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
     """Times of the selected processes' latest samples: changes whenever the samples do."""
     pids = {pid for pid, _ in scope.threads(session)}
-    spots = (session.samples.get(pid) for pid in sorted(pids))
+    spots = (session.stacks.get(pid) for pid in sorted(pids))
     return tuple(spot.latest.t for spot in spots if spot is not None and spot.latest is not None)
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
-    spots = [(pid, session.samples.get(pid)) for pid in pids]
-    return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.now().tids()]
+    spots = [(pid, session.stacks.get(pid)) for pid in pids]
+    return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids("now")]
 
 
 #: Workers whose samples are searched: they do the same work, and a table of each takes some milliseconds.
@@ -98,6 +97,5 @@ def blamed(session: Session, findings: Sequence[Finding]) -> Blamed | None:
 
 def _samples_at(session: Session, row: ThreadRow, where: Place) -> int:
     """How many samples of a thread pass through a line."""
-    samples = Scope(row.pid, row.tid, row.role).samples(session)
-    lines = SampleProfile(samples).lines().lines
+    lines = Scope(row.pid, row.tid, row.role).samples(session).table().lines
     return sum(line.total for line in lines if (line.place.file, line.place.line) == (where.file, where.line))

@@ -91,7 +91,7 @@ class FindingsSheet(Sheet):
         processes = self._monitor.session.processes()
         starts = [process.start_unix_s for process in processes]
         read = self._code.of(where.file, where.line, next(iter(processes), None), min(starts, default=None))
-        return read or self._monitor.session.frames.lines_near(where.file, where.line, AROUND)
+        return read or self._monitor.session.trie.lines_near(where.file, where.line, AROUND)
 
 
 def _goodput_lines(session: Session, width: int) -> list[Line]:

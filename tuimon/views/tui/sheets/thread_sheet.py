@@ -9,9 +9,9 @@ from textual.worker import Worker, WorkerState
 
 from tuimon.node_ids import own_id
 from tuimon.records import Frame
-from tuimon.session.loop_tree.hot_lines import by_line
-from tuimon.session.loop_tree.tree import program_part
 from tuimon.session.rows import ThreadRow
+from tuimon.session.stacks.call_tree import program_part
+from tuimon.session.stacks.samples import by_line
 from tuimon.views.format import duration, percent
 from tuimon.views.tui.drawing.lines import Line, Span, line, places_width
 from tuimon.views.tui.panes.thread_rows import thread_lines
@@ -37,13 +37,12 @@ class LatestStack(NamedTuple):
 
 def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
     """The latest stack of a thread; None where no sample is known."""
-    sampled = session.samples.get(row.pid)
+    sampled = session.stacks.get(row.pid)
     found = sampled.threads.stack_of(row.tid) if sampled is not None else None
     if sampled is None or found is None:
         return None
-    numbers, share = found
-    frames = program_part(session.frames.stack(numbers))
-    return LatestStack(tuple(reversed(frames)), share, sampled.threads.same_stack_s(row.tid))
+    node, share = found
+    return LatestStack(tuple(reversed(program_part(node.frames))), share, sampled.threads.same_stack_s(row.tid))
 
 
 def own_line(stack: LatestStack | None) -> Frame | None:
@@ -103,8 +102,8 @@ class ThreadSheet(Sheet):
         stack = latest_stack(self._session, self._row)
         own = own_line(stack)
         drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else _no_stack()
-        sampled = self._session.samples.get(self._row.pid)
-        hot_lines = by_line(sampled.now().hot_lines()) if sampled is not None else []
+        sampled = self._session.stacks.get(self._row.pid)
+        hot_lines = by_line(sampled.over("now").without_imports.lines()) if sampled is not None else []
         return thread_lines(self._row, hot_lines, width, drawn)
 
     def _code_of(self, own: Frame | None) -> Code:

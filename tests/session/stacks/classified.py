@@ -1,0 +1,36 @@
+"""Stacks of a training thread, in their phases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tuimon.records import Frame
+from tuimon.session.stacks.phases import Known, placed
+from tuimon.session.stacks.samples import Sample
+from tuimon.session.stacks.trie import Trie
+
+Counted = tuple[Sequence[Frame], int]
+
+
+def by_ids(stacks: Mapping[tuple[int, ...], int], trie: Trie, **known: Any) -> list[Sample]:
+    """The sample of each stack of frame ids, root first; ``known``: fields of ``Known``."""
+    return list(placed({trie.node(ids): count for ids, count in stacks.items()}, Known(**known)))
+
+
+def classified(counted: Iterable[Counted], **known: Any) -> list[Sample]:
+    """The sample of each stack of frames, root first, that was seen so often; a frame has one id, as in a log."""
+    ids: dict[Frame, int] = {}
+    numbered = [(tuple(ids.setdefault(frame, len(ids)) for frame in stack), count) for stack, count in counted]
+    trie, stacks = Trie(), Counter[tuple[int, ...]]()
+    trie.add_frames(0, list(ids))
+    for stack, count in numbered:
+        stacks[stack] += count
+    found = {sample.node.ids: sample for sample in by_ids(stacks, trie, **known)}
+    return [found[stack] for stack, _ in numbered]
+
+
+def last_of(*stacks: Sequence[Frame], count: int = 20, **known: Any) -> Sample:
+    """The sample of the last of these stacks, each seen so often."""
+    return classified([(stack, count) for stack in stacks], **known)[-1]

@@ -1,0 +1,118 @@
+"""What innermost frames tell: one table row after the other."""
+
+import pytest
+
+from tuimon.records import Frame
+from tuimon.session.stacks.activity import activity_of
+
+TORCH = "/e/lib/python3.11/site-packages/torch"
+LIB = "/usr/lib/python3.11"
+MAIN = Frame("/p/train.py", 4, "main", "for x in loader:", True)
+FETCH = Frame(f"{TORCH}/utils/data/dataloader.py", 1464, "_try_get_data")
+QUEUE = Frame(f"{LIB}/multiprocessing/queues.py", 113, "get")
+SELECT = Frame(f"{LIB}/selectors.py", 415, "select")
+WAIT = Frame(f"{LIB}/threading.py", 327, "Condition.wait")
+COMMUNICATE = Frame(f"{LIB}/subprocess.py", 1196, "communicate")
+LOOP = Frame(f"{TORCH}/utils/data/_utils/worker.py", 349, "_worker_loop")
+CONV = Frame(f"{TORCH}/nn/modules/conv.py", 543, "_conv_forward")
+
+
+def user(text):
+    return Frame("/p/train.py", 9, "main", text, True)
+
+
+@pytest.mark.parametrize(
+    ("stack", "activity"),
+    [
+        ((MAIN, FETCH, QUEUE, SELECT), "data"),
+        ((MAIN, FETCH, WAIT), "data"),  # with pin_memory the trainer waits for a thread's queue
+        ((LOOP, QUEUE, SELECT), "idle"),
+        ((LOOP,), "idle"),
+        ((Frame(f"{TORCH}/utils/data/_utils/pin_memory.py", 28, "do_one_step"), QUEUE, SELECT), "idle"),
+        ((WAIT,), "idle"),  # a helper thread, its other frames left out of the log
+        ((Frame(f"{LIB}/socket.py", 294, "accept"),), "idle"),
+        ((MAIN, WAIT), "lock"),
+        ((MAIN, Frame(f"{LIB}/concurrent/futures/_base.py", 451, "result"), WAIT), "lock"),
+        ((MAIN, Frame(f"{LIB}/queue.py", 171, "get"), WAIT), "lock"),
+        ((MAIN, Frame(f"{TORCH}/distributed/distributed_c10d.py", 2500, "all_reduce")), "ranks"),
+        ((MAIN, Frame(f"{TORCH}/distributed/c10d_logger.py", 81, "wrapper")), "ranks"),
+        ((MAIN, Frame(f"{TORCH}/cuda/__init__.py", 985, "synchronize")), "sync"),
+        ((MAIN, Frame(f"{TORCH}/cuda/streams.py", 222, "Event.synchronize")), "sync"),
+        ((MAIN, Frame(f"{TORCH}/_tensor_str.py", 146, "__init__")), "sync"),
+        ((MAIN, CONV), "torch"),
+        ((MAIN, Frame(f"{TORCH}/optim/adam.py", 380, "step")), "torch"),
+        ((MAIN, Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper")), "compile"),
+        ((MAIN, Frame(f"{TORCH}/_inductor/cpp_builder.py", 696, "_run_compile_cmd"), COMMUNICATE), "compile"),
+        ((MAIN, Frame(f"{TORCH}/_inductor/codecache.py", 3852, "load_fn"), WAIT), "compile"),
+        ((Frame(f"{TORCH}/_inductor/compile_worker/subproc_pool.py", 9, "_read_thread"), WAIT), "idle"),
+        ((Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper"), MAIN, WAIT), "lock"),
+        ((MAIN, Frame("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed")), "import"),
+        ((MAIN, Frame(f"{TORCH}/serialization.py", 850, "_save")), "io"),
+        ((MAIN, Frame(f"{LIB}/socket.py", 706, "readinto")), "io"),
+        ((MAIN, Frame(f"{LIB}/json/decoder.py", 353, "raw_decode")), "python"),
+        ((LOOP, Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")), "python"),
+        ((LOOP, Frame(f"{TORCH}/utils/data/_utils/collate.py", 52, "collate")), "python"),
+        ((), "python"),
+    ],
+)
+def test_places(stack, activity):
+    assert activity_of(stack) == activity
+
+
+@pytest.mark.parametrize(
+    ("text", "activity"),
+    [
+        ("time.sleep(0.01)", "sleep"),
+        ("sleep(1)", "sleep"),
+        ("total += loss.item()", "sync"),
+        ("acc = (out.argmax(1) == y).float().mean().cpu()", "sync"),
+        ("rows = mask.nonzero()", "sync"),
+        ("torch.cuda.synchronize()", "sync"),
+        ("x = x.to(device, non_blocking=True)", "transfer"),
+        ("model.cuda()", "transfer"),
+        ("lock.acquire()", "lock"),
+        ("thread.join()", "lock"),
+        ('",".join(names)', "python"),
+        ("with self._lock:", "lock"),
+        ("img = Image.open(path)", "io"),
+        ("data = file.read()", "io"),
+        ("torch.save(model.state_dict(), path)", "io"),
+        ("y = torch.relu(x)", "torch"),
+        ("loss = F.cross_entropy(out, y)", "torch"),
+        ("loss.backward()", "torch"),
+        ("x = [a * b for a, b in pairs]", "python"),
+        ("", "python"),
+    ],
+)
+def test_what_the_text_of_a_line_betrays(text, activity):
+    assert activity_of((MAIN, user(text))) == activity
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "activity"),
+    [
+        ("main", "batch = torch.stack([load(n) for n in range(9)])", "torch"),
+        ("<listcomp>", "batch = torch.stack([load(n) for n in range(9)])", "python"),
+        ("<lambda>", "order = sorted(words, key=lambda word: by(word, torch.long))", "python"),
+        ("<genexpr>", "total = sum(loss.item() for loss in losses)", "sync"),
+    ],
+)
+def test_a_loop_on_a_line_that_calls_torch_is_python(function, text, activity):
+    assert activity_of((MAIN, Frame("/p/train.py", 9, function, text, True))) == activity
+
+
+def test_what_a_user_line_calls_is_told_by_what_it_calls():
+    assert activity_of((user("loss.item()"), CONV)) == "torch"
+
+
+def test_a_wait_deep_below_its_loop():
+    layers = [Frame(f"{LIB}/multiprocessing/connection.py", n, "wait") for n in range(6)]
+    assert activity_of((MAIN, FETCH, *layers, SELECT)) == "data"
+
+
+def test_the_wait_for_a_worker_that_has_yet_to_answer():
+    """The worker's thread that hands over the file of a tensor waits for the GIL while it makes the next batch."""
+    taking = Frame("/v/lib/python3.11/site-packages/torch/multiprocessing/reductions.py", 538, "rebuild_storage_fd")
+    for function in ("recvfds", "unpack"):
+        stack = (MAIN, FETCH, taking, Frame(f"{LIB}/multiprocessing/reduction.py", 157, function))
+        assert activity_of(stack) == ("data" if function == "recvfds" else "torch")

@@ -1,0 +1,104 @@
+"""Loops that a library owns: its callbacks are side work, whichever line they are called from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.session.stacks.classified import last_of
+from tuimon.records import Frame
+
+SITE = "/v/lib/python3.11/site-packages"
+FRAMES = {
+    "main": Frame("train.py", 37, "main", "trainer.run(loader)", True),
+    "run": Frame(f"{SITE}/ignite/engine/engine.py", 1056, "run"),
+    "fire": Frame(f"{SITE}/ignite/engine/engine.py", 453, "_fire_event"),
+    "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
+    "loss": Frame("train.py", 22, "update", "loss = cost(net(x), y)", True),
+    "backward line": Frame("train.py", 23, "update", "loss.backward()", True),
+    "prepare": Frame("train.py", 20, "update", "x = x.flatten(1)", True),
+    "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
+    "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
+    "environment": Frame(f"{SITE}/gymnasium/core.py", 576, "step"),
+    "wrapper": Frame("train.py", 50, "observation", "return draw(state)", True),
+    "after": Frame("train.py", 32, "after", "histogram(net)", True),
+    "histogram": Frame("train.py", 44, "histogram", "bins[int(v)] += 1", True),
+}
+TRAINING = ["main run fetch", "main run loss module", "main run backward line/backward"]
+
+
+def phase_of(stack: str, others: list[str], has_loader: bool = False) -> str:
+    """The phase of a stack among others; frames by name, root first."""
+
+    def named(each: str) -> list[Frame]:
+        return [FRAMES[name.replace("_", " ")] for name in each.replace("backward line/", "backward_line ").split()]
+
+    return last_of(*map(named, [*others, stack]), has_loader=has_loader).phase
+
+
+def test_a_wrapper_of_an_environment_that_a_library_steps_makes_the_data() -> None:
+    training = ["main run module", "main run backward", "main run environment"]
+    assert phase_of("main run environment wrapper", training) == "data"
+    assert phase_of("main run fire after", [*TRAINING, "main run environment"]) == "other"
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main run fire after histogram", "other"),
+        ("main run fire after", "other"),
+        ("main run prepare", "data"),
+        ("main run loss", "forward"),
+        ("main run fetch", "data"),
+    ],
+)
+def test_a_callback_is_side_work_though_it_is_called_from_the_line_that_trains(stack: str, phase: str) -> None:
+    assert phase_of(stack, [each for each in TRAINING if each != stack]) == phase
+
+
+def test_without_a_loader_a_function_that_the_library_calls_may_make_the_data() -> None:
+    assert phase_of("main run fire after histogram", [each for each in TRAINING if "fetch" not in each]) == "data"
+
+
+def test_markers_tell_of_a_loader_whose_fetches_no_sample_has_seen() -> None:
+    others = [each for each in TRAINING if "fetch" not in each]
+    assert phase_of("main run fire after histogram", others, has_loader=True) == "other"
+
+
+def test_a_call_of_the_users_own_on_the_line_that_trains_is_no_callback() -> None:
+    """``step(histogram())``: what is called before the step makes its data."""
+    others = ["main fetch", "main loss module", "main backward line/backward"]
+    assert phase_of("main after histogram", others) == "data"
+
+
+def test_what_a_library_does_between_update_and_fetch_is_side_work_though_it_is_on_the_line_that_fetches() -> None:
+    """``trainer.run(loader)`` fetches, runs the model and calls backward: its number tells nothing."""
+    others = ["main run fetch", "main run module", "main run backward"]
+    assert phase_of("main run fire", others) == "other"
+    assert phase_of("main", others) == "forward"  # the old batch is freed
+
+
+def test_what_the_user_prepares_after_the_fetch_is_moved_from_the_forward_pass() -> None:
+    """Markers measure from the fetch to backward as one; a call above the model makes data."""
+    frames, moved = FRAMES | OWN_LOOP, {}
+    for stack in ("loop_mix mix", "loop_mix", "loop_copy copy", "loop_after after"):
+        named = ("loop fetch", "loop_model module", "loop_backward backward", stack)
+        last = last_of(*([frames[name] for name in each.split()] for each in named), has_loader=True)
+        moved[stack] = (last.phase, last.moved_from)
+    assert moved == {
+        "loop_mix mix": ("data", "forward"),
+        "loop_mix": ("data", None),  # an operation of torch's
+        "loop_copy copy": ("data", None),
+        "loop_after after": ("other", None),
+    }
+
+
+OWN_LOOP = {
+    "loop": Frame("own.py", 10, "main", "for x in loader:", True),
+    "loop_mix": Frame("own.py", 11, "main", "x = mix(x)", True),
+    "loop_copy": Frame("own.py", 11, "main", "x = to_gpu(x)", True),
+    "copy": Frame("own.py", 40, "to_gpu", "return [each.to(device) for each in x]", True),
+    "mix": Frame("own.py", 30, "mix", "x[i] = x[j]", True),
+    "loop_model": Frame("own.py", 12, "main", "loss = net(x)", True),
+    "loop_backward": Frame("own.py", 13, "main", "loss.backward()", True),
+    "loop_after": Frame("own.py", 14, "main", "log(loss)", True),
+}

@@ -1,0 +1,242 @@
+"""The loop of the docstring of ``LoopLines``: what each of its lines is."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.session.stacks.classified import by_ids, classified, last_of
+from tuimon.records import Frame, LoopStack
+from tuimon.session.stacks.order import SeenBoundaries
+from tuimon.session.stacks.phases import ENOUGH_SAMPLES
+from tuimon.session.stacks.samples import Sample
+from tuimon.session.stacks.trie import Trie
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+BELOW = {
+    "fetch": Frame(f"{TORCH}/utils/data/dataloader.py", 1, "__next__"),
+    "module": Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
+    "backward": Frame(f"{TORCH}/_tensor.py", 3, "backward"),
+    "update": Frame(f"{TORCH}/optim/adam.py", 4, "step"),
+    "grad": Frame(f"{TORCH}/autograd/__init__.py", 5, "grad"),
+    "augment": Frame("train.py", 9, "augment", "", True),
+    "log": Frame("train.py", 8, "log", "", True),
+}
+LOOP = [(44, "fetch"), (46, "module"), (47, "backward"), (49, "update")]
+
+
+def at(line: int, *below: Frame, source: str = "") -> list[Frame]:
+    """A stack at a line of the loop."""
+    return [Frame("train.py", line, "main", source, True), *below]
+
+
+def stacks_of(loop: Iterable[tuple[int, str | None]]) -> list[list[Frame]]:
+    """Stacks at lines of the loop, each with what it calls."""
+    return [at(line, *([BELOW[below]] if below else [])) for line, below in loop]
+
+
+def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> Sample:
+    """A sample at a line of the loop."""
+    return last_of(*stacks_of([*loop, (line, below)]), count=count)
+
+
+SITE = "/v/lib/python3.11/site-packages"
+METRIC = Frame(f"{SITE}/torchmetrics/metric.py", 315, "forward")
+
+
+@pytest.mark.parametrize(
+    ("line", "inside", "found"),
+    [
+        (46, [BELOW["module"], METRIC], ("other", "forward")),
+        (46, [Frame(f"{SITE}/sklearn/metrics/_classification.py", 7, "f1_score")], ("other", "forward")),
+        (46, [BELOW["module"], METRIC, Frame(f"{SITE}/torchmetrics/image/ssim.py", 8, "update")], ("forward", None)),
+        (46, [BELOW["module"]], ("forward", None)),
+        (50, [BELOW["module"], METRIC], ("other", None)),
+    ],
+)
+def test_a_metric_before_backward_is_side_work_unless_one_may_train_on_it(line, inside, found):
+    """Markers count it as forward: they measure from the fetch to backward."""
+    last = last_of(*stacks_of(LOOP), at(line, *inside))
+    assert (last.phase, last.moved_from) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "found"),
+    [
+        (44, "fetch", ("data", False)),
+        (44, None, ("forward", True)),
+        (45, "augment", ("data", True)),
+        (45, None, ("data", True)),
+        (46, "module", ("forward", True)),
+        (46, None, ("forward", True)),
+        (47, "backward", ("backward", False)),
+        (48, None, ("other", True)),
+        (49, "update", ("optimizer", False)),
+        (50, None, ("other", True)),
+        (50, "module", ("other", True)),
+    ],
+)
+def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, bool]) -> None:
+    last = sample(line, below, LOOP)
+    assert (last.phase, last.excluded) == found
+    assert not last.unsure
+
+
+@pytest.mark.parametrize(
+    ("in_update", "in_module", "phase"), [(1, 40, "other"), (1, 8, "other"), (1, 7, "forward"), (2, 40, "forward")]
+)
+def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
+    in_update: int, in_module: int, phase: str
+) -> None:
+    """Its outer frames were read on line 50, its inner ones in the update before; two show a second update."""
+    loop = [(stack, 20) for stack in stacks_of(LOOP)]
+    probes = (at(50, BELOW["update"]), in_update), (at(50, BELOW["module"]), in_module)
+    assert classified([*loop, *probes])[-1].phase == phase
+
+
+def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
+    shutdown = [Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")], 10 * len(LOOP)
+    *steps, at_exit = classified([*((stack, 1) for stack in stacks_of(LOOP)), shutdown])
+    assert (at_exit.phase, at_exit.excluded) == ("none", True)
+    assert [sample.phase for sample in steps] == ["data", "forward", "backward", "optimizer"]
+
+
+CALLS = {
+    44: "for x, y in loader:",
+    46: "loss = cost(model(augment(x)), y)",
+    47: "loss.backward()",
+    49: "optimizer.step()",
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "measured"),
+    [(45, None, True), (46, "module", True), (48, None, True), (50, None, False), (51, "module", False),
+     (53, None, True), (55, None, True)],
+)  # fmt: skip
+def test_of_two_models_in_turn_only_what_is_between_their_steps_is_open(line, below, measured) -> None:
+    loop = [*LOOP, (51, "module"), (52, "backward"), (54, "update")]
+    assert sample(line, below, loop).excluded == measured
+
+
+@pytest.mark.parametrize(("line", "measured"), [(45, False), (48, True), (50, False)])
+def test_without_a_fetch_only_what_is_before_the_update_is_measured(line: int, measured: bool) -> None:
+    assert sample(line, None, LOOP[1:]).excluded == measured
+
+
+def test_markers_measure_before_backward_though_no_sample_is_in_a_fetch() -> None:
+    made = last_of(*stacks_of([*LOOP[1:], (45, "augment")]), has_loader=True)
+    assert (made.phase, made.excluded, made.moved_from) == ("data", True, "forward")
+
+
+def test_without_modules_lines_before_backward_are_surely_forward_once_there_are_enough_samples() -> None:
+    loop = [(44, "fetch"), (47, "backward"), (49, "update")]
+    few, many = sample(46, None, loop), sample(46, None, loop, count=ENOUGH_SAMPLES)
+    assert (few.phase, few.unsure) == ("forward", True)
+    assert (many.phase, many.unsure) == ("forward", False)
+
+
+def test_before_a_sample_has_shown_which_lines_train_nothing_is_sure() -> None:
+    last = sample(40, None, [], count=ENOUGH_SAMPLES)
+    assert (last.phase, last.unsure) == ("other", True)
+
+
+def test_before_that_a_wait_is_outside_the_model() -> None:
+    last = last_of(at(40, source="time.sleep(0.1)"), count=50)
+    assert (last.phase, last.unsure) == ("other", False)
+
+
+def test_the_lines_after_the_update_are_known_without_a_sample_of_backward() -> None:
+    before, after = sample(46, None, [(49, "update")]), sample(50, None, [(49, "update")])
+    assert (before.phase, before.unsure) == ("forward", True)
+    assert (after.phase, after.unsure) == ("other", False)
+
+
+@pytest.mark.parametrize("source", ["time.sleep(0.1)", "batch = queue.read(4)"])
+def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) -> None:
+    last = classified([(at(47, BELOW["backward"]), 1), (at(40, source=source), 50)])[-1]
+    assert (last.phase, last.unsure) == ("data", False)
+
+
+def test_the_lines_of_passes_too_short_for_most_samples_are_remembered() -> None:
+    frames, seen = Trie(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 46, "main", "", True), BELOW["module"]])
+    frames.add_frames(2, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
+    frames.add_frames(4, [Frame("train.py", 44, "main", "x = numbers[i]", True)])
+    windows = [{(4,): 9}, {(0, 1): 1, (2, 3): 1, (4,): 7}, {(4,): 9}]
+    phases = [by_ids(window, frames, seen=seen)[-1] for window in windows]
+    assert [(last.phase, last.unsure) for last in phases] == [("other", True), ("data", False), ("data", False)]
+
+
+def noted(line: int, boundary: str, first: int, frames: Trie) -> LoopStack:
+    """What the hooks noted of a boundary of the loop."""
+    frames.add_frames(first, [Frame("train.py", line, "main", "", True), BELOW[boundary]])
+    return LoopStack("backward" if boundary == "backward" else "optimizer", [first, first + 1])
+
+
+def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
+    frames, seen = Trie(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
+    frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
+    seen.add_noted([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
+    samples = {sample.node.frames[0].id: sample for sample in by_ids({(0, 1): 20, (2,): 80}, frames, seen=seen)}
+    assert [(samples[n].phase, samples[n].unsure) for n in (0, 2)] == [("data", False), ("other", False)]
+    assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
+
+
+def test_what_samples_show_of_a_boundary_counts_before_what_the_hooks_noted() -> None:
+    frames, seen = Trie(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BELOW["backward"]])
+    frames.add_frames(2, [Frame("train.py", 85, "train", "", True)])
+    seen.add_noted([noted(90, "backward", 10, frames)], frames)  # of the search for a learning rate
+    assert by_ids({(0, 1): 1, (2,): 9}, frames, seen=seen)[-1].phase == "other"
+
+
+@pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
+def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
+    frames, seen = Trie(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
+    stack = noted(47, "backward", 10, frames)
+    seen.add_noted([stack], frames)
+    stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
+    assert by_ids(stacks, frames, seen=seen)[0].phase == found
+
+
+def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
+    frames, seen = Trie(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", line, "main", "", True) for line in range(100)])
+    for number in range(100):
+        seen.completed([Sample(frames.node([number]), 1, "backward")])
+    remembered = [sample.node.ids for sample in seen.completed([])]
+    assert remembered == [(number,) for number in range(36, 100)]
+
+
+def called(
+    path: list[tuple[int, str]], loop: list[tuple[int, str | None]], first: int, function: str = "train"
+) -> list[tuple[int, list[Frame]]]:
+    """Samples of the lines of a loop in a function, called along a path of lines and functions, with their counts."""
+    outer = [Frame("train.py", line, function, "", True) for line, function in path]
+    inner = [[Frame("train.py", at, function, "", True), *([BELOW[below]] if below else [])] for at, below in loop]
+    return [(first + n, [*outer, *each]) for n, each in enumerate(inner)]
+
+
+def phases_of(samples: list[tuple[int, list[Frame]]], **how: bool) -> list[str]:
+    """Of each sample."""
+    return [found.phase for found in classified(((stack, count) for count, stack in samples), **how)]
+
+
+def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> None:
+    """``train(model)`` on line 70 leads to backward, ``train(model, check=True)`` on line 80 does not."""
+    samples = [
+        *called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward")], 20),
+        *called([(80, "main")], [(45, "augment"), (46, "module")], 20),
+    ]
+    assert phases_of(samples)[3:] == ["other", "other"]
+
+
+@pytest.mark.parametrize(("backward", "excluded"), [(20, True), (70, False)])
+def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backward: int, excluded: bool) -> None:
+    """Between two lines of backward and update the markers would measure all, and the forward pass be none of it."""
+    loop: list[tuple[int, str | None]] = [(29, "module"), (29, "backward"), (32, "update")]
+    rest, torn = called([(70, "main")], loop, backward), called([(70, "main")], [(28, "backward")], 1)
+    forward, *_ = classified((stack, count) for count, stack in [*rest, *torn])
+    assert (forward.phase, forward.excluded) == ("forward", excluded)

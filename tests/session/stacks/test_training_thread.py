@@ -1,0 +1,90 @@
+"""A training that runs in another thread than the main one: its lines, its waits and its phases are that thread's."""
+
+import pytest
+
+from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.node_ids import id_on_node
+from tuimon.sources.log.joined.identity import FrameIds, Identity
+from tuimon.views.tui.panes.thread_list import SORTS
+
+TORCH = "/lib/site-packages/torch"
+TRAINER = 107
+LINES = frames(
+    ("app.py", 90, "main", "thread.join()", True),  # 0
+    ("app.py", 20, "train", "for x, y in loader:", True),
+    (f"{TORCH}/utils/data/dataloader.py", 5, "__next__"),
+    ("app.py", 5, "__getitem__", "x = read(i)", True),
+    ("app.py", 21, "train", "loss = model(x)", True),
+    (f"{TORCH}/nn/modules/module.py", 6, "_call_impl"),  # 5
+    ("app.py", 22, "train", "loss.backward()", True),
+    (f"{TORCH}/autograd/__init__.py", 7, "backward"),
+    (f"{TORCH}/autograd/function.py", 8, "apply"),
+    ("app.py", 40, "backward", "return grad * 2", True),
+)
+MAIN = ([0], 100)
+FETCH, FORWARD, BACKWARD = ([1, 2, 3], 60), ([4, 5], 20), ([6, 7], 20)
+OWN_OF_AUTOGRAD = ([7, 8, 9], 50)
+PHASES = {"data": 60, "forward": 20, "backward": 20}
+
+
+def together(*windows):
+    """One window with the samples of several threads."""
+    (first, *others) = windows
+    for other in others:
+        first.stacks.extend(other.stacks)
+    return first
+
+
+def training(markers=True):
+    """Twelve seconds of it."""
+    session = session_of(header(), process(markers=markers), LINES)
+    for t in range(1, 13):
+        if markers:
+            session.add(steps(t, PHASES, first_index=10 * t, tid=TRAINER))
+        rows = ((100, "python", 0.0, "sleeping", 0.0), (TRAINER, "python", 0.7, "running", 0.25))
+        session.add(threads(t, *rows))
+        session.add(together(stacks(t, MAIN), stacks(t, FETCH, FORWARD, BACKWARD, tid=TRAINER)))
+    return session
+
+
+@pytest.mark.parametrize("markers", [True, False])
+def test_its_phases_and_lines_are_those_of_the_thread_that_trains(markers):
+    session = training(markers)
+    assert session.over("recent").phases(100).inferred is not markers
+    assert [line.place.line for line in hot_lines(session.over("recent"), 100, "data")] == [5]
+    bound = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
+    assert (bound.where[0].function, bound.where[0].line) == ("__getitem__", 5)
+
+
+def test_what_it_waits_for_a_core_is_what_that_thread_waits():
+    session = training()
+    assert evidence_of(session.over("recent"), 100).training_thread == pytest.approx((0.7, 0.25))
+    assert {row.tid: row.role for row in session.over("recent").threads_of(100)} == {100: "main", TRAINER: "training"}
+
+
+def test_the_users_code_in_a_thread_of_autograds_own_trains_nothing():
+    session = session_of(header(), process(markers=False), LINES)
+    for t in range(1, 13):
+        session.add(together(stacks(t, MAIN), stacks(t, OWN_OF_AUTOGRAD, tid=TRAINER)))
+    assert session.over("recent").phases(100) is None
+
+
+def test_a_main_thread_that_trains_again_is_the_one_that_counts():
+    session = training()
+    for t in range(13, 16):
+        session.add(steps(t, PHASES, first_index=10 * t))
+    assert session.training_tid(100) == 100
+    assert [sample.node.ids for sample in session.over("recent").samples(100).rows] == [(0,)]
+
+
+def test_on_another_node_it_is_another_thread():
+    adopted = Identity(2, FrameIds()).adopt(steps(1, PHASES, tid=TRAINER), 0.0)
+    assert adopted.tid == id_on_node(2, TRAINER) and adopted.pid == id_on_node(2, 100)
+
+
+def test_the_thread_that_trains_stands_first():
+    """What is chosen at first is what the hot lines and the stack are of."""
+    rows = training().over("recent").threads_of(100)
+    assert [row.role for row in sorted(rows, key=SORTS[0][1])] == ["training", "main"]

@@ -1,0 +1,186 @@
+"""Samples since the last step belong to none that has ended: once the one under way is long, they explain none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.session.stacks.trie import Trie
+from tuimon.session.stacks.windows import Window, Windows, summed
+from tuimon.session.state import run_state
+from tuimon.session.windows import Span
+
+FRAMES = frames(
+    ("/home/me/train.py", 2, "<module>", "loss.backward()", True),
+    ("/v/site-packages/torch/_tensor.py", 1, "backward", "", False),
+    ("/home/me/train.py", 9, "evaluate", "scores.append(rank(model))", True),
+    ("/home/me/train.py", 8, "evaluate", "for batch in held_out:", True),
+    ("/v/site-packages/torch/utils/data/dataloader.py", 1, "__next__", "", False),
+)
+STEP = {"data": 10, "forward": 50, "backward": 40}
+TRAINING, EVALUATION, FETCHING = ([0, 1], 30), ([2], 30), ([3, 4], 30)
+
+
+def lines(session, over="recent"):
+    """Samples by line over a span; ``now``: with those of the step under way."""
+    samples = session.stacks[100].over("now") if over == "now" else session.over(over).samples(100)
+    return {row.place.line: row.samples for row in samples.lines()}
+
+
+def trained(seconds):
+    found = [header(), process(), FRAMES]
+    for t in range(1, seconds + 1):
+        found += [steps(t, STEP, first_index=10 * t), stacks(t, TRAINING)]
+    return session_of(*found)
+
+
+def test_a_long_evaluation_at_the_end_explains_no_step():
+    session = trained(3)
+    for t in range(4, 44):
+        session.add(steps(t, {}, count=0, first_index=40))
+        session.add(stacks(t, EVALUATION))
+    assert lines(session) == {2: 90}
+    assert lines(session, "now") == {9: 930}  # 31 windows, as anywhere
+
+
+def test_once_its_step_has_ended_it_counts():
+    session = trained(3)
+    for t in range(4, 9):
+        session.add(steps(t, {}, count=0, first_index=40))
+        session.add(stacks(t, EVALUATION))
+    session.add(steps(9, STEP, count=1, first_index=40))
+    assert lines(session) == lines(session, "now") == {2: 90, 9: 150}
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_samples_that_come_before_their_steps_count(lag):
+    session = trained(3)
+    for t in range(4, 4 + lag):
+        session.add(stacks(t, TRAINING))
+    assert lines(session) == {2: 90 + 30 * lag}
+
+
+def test_without_steps_all_samples_count():
+    session = session_of(header(), process(markers=False), FRAMES)
+    for t in range(1, 5):
+        session.add(stacks(t, TRAINING if t < 3 else EVALUATION))
+    assert lines(session) == {2: 60, 9: 60}
+
+
+def unmarked(*windows):
+    """A process without markers, with these samples, a second each."""
+    session = session_of(header(), process(markers=False), FRAMES)
+    for t, samples in enumerate(windows, 1):
+        session.add(stacks(t, samples))
+    return session
+
+
+def test_what_follows_the_last_update_for_long_is_no_part_of_a_step_without_markers():
+    session = unmarked(*[TRAINING] * 3, *[EVALUATION] * 20)
+    assert lines(session) == {2: 90}
+    assert lines(session, "now") == {2: 90, 9: 600}
+    assert lines(session, "whole") == {2: 90}
+    assert {row.name: row.share for row in session.over("recent").phases(100).rows}["backward"] == 1.0
+
+
+def test_once_the_loop_goes_on_without_markers_it_counts():
+    session = unmarked(*[TRAINING] * 3, *[EVALUATION] * 20, TRAINING)
+    assert lines(session) == lines(session, "whole") == {2: 120, 9: 600}
+
+
+def test_rollouts_as_long_as_those_before_count_without_markers_before_the_next_update():
+    session = unmarked(TRAINING, *[EVALUATION] * 8, TRAINING, *[EVALUATION] * 8)
+    assert lines(session) == lines(session, "whole") == {2: 60, 9: 480}
+
+
+@pytest.mark.parametrize(("pause_s", "state"), [(8, "training"), (9, "between_steps")])
+def test_a_loop_that_few_samples_show_has_paused_once_some_would_have_shown_it(pause_s, state):
+    """One of 90 samples is in backward: among 30 a second, three are within 9 s."""
+    session = session_of(header(), process(markers=False), FRAMES)
+    for t in range(1, 5 + pause_s):
+        session.add(stacks(float(t), *([([0, 1], 1), ([2], 89)] if t < 5 else [EVALUATION])))
+    assert run_state(session).name == state
+
+
+def test_an_evaluation_that_fetches_counts_without_markers():
+    session = unmarked(*[TRAINING] * 3, *[FETCHING] * 5)
+    assert sum(lines(session).values()) == 240
+
+
+def test_what_a_hang_shows_in_the_window_of_the_last_step_divides_no_step():
+    """The last step ended 0.3 s into its window, and samples come from half a second before that on."""
+    session = session_of(header(), process(), FRAMES, steps(1, STEP))
+    for t in range(2, 5):
+        session.add(steps(t, STEP, first_index=10 * t, open_phase="between", open_for_s=0.01 if t < 4 else 0.7))
+        session.add(stacks(t - 0.2, TRAINING if t < 4 else EVALUATION))
+    for t in range(5, 10):
+        session.add(stacks(t - 0.2, EVALUATION))
+        session.add(steps(t, {}, count=0, first_index=50, open_phase="between", open_for_s=t - 3.3))
+    assert lines(session) == lines(session, "whole") == {2: 60}
+    assert lines(session, "now") == {2: 60, 9: 180}
+    session.add(steps(10, STEP, count=1, first_index=50))  # it goes on: that was a part of a step
+    assert lines(session) == {2: 60, 9: 180}
+
+
+TRIE = Trie()
+
+
+def window(t, *counted, window_s=1.0):
+    return Window(t, window_s, {100: {TRIE.node([number]): count for number, count in counted}})
+
+
+def counts_of(windows):
+    return {node.ids: count for node, count in summed(windows, 100).items()}
+
+
+def run_of(seconds, limit=32):
+    """Every eighth second saves a checkpoint (stack 1), the others train."""
+    windows = Windows(limit)
+    for t in range(1, seconds + 1):
+        windows.add(window(float(t), (1 if t % 8 == 1 else 2, 20)))
+    return windows
+
+
+@pytest.mark.parametrize("seconds", [64, 100, 1600, 7200])
+def test_every_sample_counts_however_regular_the_run_and_however_long(seconds):
+    windows = run_of(seconds).over(Span())
+    checkpoints = len(range(1, seconds + 1, 8))
+    assert counts_of(windows) == {(1,): 20 * checkpoints, (2,): 20 * (seconds - checkpoints)}
+    assert len(windows) <= 64
+
+
+def test_the_latest_windows_stay_and_older_ones_follow_each_other_without_a_gap():
+    windows = run_of(13, limit=4).over(Span())
+    assert [window.window_s for window in windows[-4:]] == [1.0] * 4
+    assert [window.begin_s for window in windows] == [0.0, *(window.t for window in windows[:-1])]
+    assert len(windows) <= 8
+
+
+def test_windows_of_ten_seconds_count_as_ten_of_one_second():
+    fine, coarse = Windows(), Windows()
+    for t in range(1, 601):
+        fine.add(window(float(t), (1 if t % 10 == 3 else 2, 20)))
+        if t <= 300:
+            coarse.add(window(float(t), (1 if t % 10 == 3 else 2, 20)))
+        elif t % 10 == 0:
+            coarse.add(window(float(t), (1, 20), (2, 180), window_s=10.0))
+    assert counts_of(coarse.over(Span())) == counts_of(fine.over(Span()))
+
+
+def test_what_was_before_a_span_or_after_it_is_no_part_of_it():
+    windows = run_of(1600)
+    inside = windows.over(Span(400.0, 1200.0))
+    assert inside
+    assert all(window.begin_s >= 400.0 and window.t <= 1200.0 for window in inside)
+    windows.leave_out_before(1500.0)
+    assert all(window.begin_s >= 1500.0 for window in windows.over(Span()))
+    assert len(windows.over(Span())) >= 32
+
+
+def test_a_window_holds_its_most_frequent_stacks():
+    windows = Windows(limit=1)
+    for t in range(1, 20):
+        windows.add(window(float(t), (0, 30), *((1000 * t + n, 1) for n in range(100))))
+    older = counts_of(windows.over(Span())[:1])
+    assert len(older) <= 128
+    assert max(older, key=older.__getitem__) == (0,)

@@ -1,0 +1,169 @@
+"""The call tree of stack samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct, field
+
+from tuimon.code_origin import is_agent_file
+from tuimon.records import Frame, Place
+from tuimon.session.stacks.trie import Stack
+from tuimon.torch_code import is_module_call, is_worker_loop
+
+#: How many nodes a tree may have; samples beyond are cut at their caller.
+CALLS_LIMIT = 20_000
+
+
+class LineCount(Struct):
+    """One line within a node: how many samples passed through it, and how many ended there."""
+
+    total: int = 0
+    own: int = 0
+    source: str = ""
+
+
+class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, comparing two would recurse as well
+    """A function as it was reached on one path from the root; lines are its detail."""
+
+    file: str
+    function: str
+    user: bool
+    id: int  # the same for the same path in every tree of this process: cursor and folding survive a refresh
+    depth: int
+    parent: Call | None
+    total: int = 0
+    own: int = 0
+    phases: Counter[str] = field(default_factory=Counter)
+    lines: dict[int, LineCount] = field(default_factory=dict)
+    called_at: Counter[int] = field(default_factory=Counter)  # lines of the caller
+    children: dict[tuple[str, str], Call] = field(default_factory=dict)
+
+    def ordered(self) -> list[Call]:
+        """The children, the heaviest first; equal ones by name, so that they do not change places."""
+        return sorted(self.children.values(), key=lambda node: (-node.total, node.file, node.function))
+
+    def place(self) -> Place:
+        """The function at the line that most samples passed through; 0 where none is known."""
+        line = max(self.lines, key=lambda line: (self.lines[line].total, -line), default=0)
+        return Place(self.file, line, self.function, self.lines[line].source if line in self.lines else "")
+
+    def call(self) -> Place | None:
+        """The caller's line that most samples came by; None below the root."""
+        caller = self.parent
+        if caller is None or caller.parent is None or not self.called_at:
+            return None
+        line = max(self.called_at, key=lambda line: (self.called_at[line], -line))
+        return Place(caller.file, line, caller.function, caller.lines[line].source)
+
+    def phase(self) -> str | None:
+        """The phase in which at least two thirds of its samples lie; None where they are mixed or have none."""
+        name, count = max(self.phases.items(), key=lambda item: item[1], default=("none", 0))
+        return name if name != "none" and 3 * count >= 2 * self.total else None
+
+    def path(self) -> list[Call]:
+        """The nodes from the root's child to this one."""
+        nodes: list[Call] = []
+        node: Call | None = self
+        while node is not None and node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def walk(self) -> Iterator[Call]:
+        """This node and all below it, parents first, the heaviest child first."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack += reversed(node.ordered())
+
+
+class CallTree:
+    """Samples merged by function, from the root on; bounded by ``limit`` nodes."""
+
+    def __init__(self, limit: int = CALLS_LIMIT) -> None:
+        self.root = Call("", "all", user=False, id=0, depth=0, parent=None)
+        self.cut = 0  # samples whose innermost frames were left out, because the tree is full
+        self._limit = limit
+        self._nodes: dict[int, Call] = {0: self.root}
+
+    @property
+    def samples(self) -> int:
+        """All samples in the tree: what shares are of."""
+        return self.root.total
+
+    def share(self, count: int) -> float:
+        """A count as a share (0..1) of all samples."""
+        return count / self.root.total if self.root.total else 0.0
+
+    def node(self, number: int) -> Call | None:
+        """The node with this id, if this tree has it."""
+        return self._nodes.get(number)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def add_stack(self, stack: Sequence[Frame], count: int, phase: str = "none") -> None:
+        """Add ``count`` samples of a stack (root first)."""
+        node = self.root
+        node.total += count
+        node.phases[phase] += count
+        line: LineCount | None = None
+        at = 0  # the line of the caller
+        for frame in stack:
+            child = node.children.get((frame.file, frame.function)) or self._grow(node, frame)
+            if child is None:
+                self.cut += count
+                break
+            node = child
+            node.total += count
+            node.phases[phase] += count
+            node.called_at[at] += count
+            at = frame.line
+            line = node.lines.get(frame.line)
+            if line is None:
+                line = node.lines[frame.line] = LineCount(source=frame.source)
+            line.total += count
+        node.own += count
+        if line is not None:
+            line.own += count
+
+    def hottest_path(self) -> list[Call]:
+        """The heaviest child each time from the root on, as long as it holds a tenth of all samples."""
+        path: list[Call] = []
+        node = self.root
+        while node.children:
+            node = max(node.children.values(), key=lambda child: child.total)
+            if node.total * 10 < self.root.total:
+                break
+            path.append(node)
+        return path
+
+    def _grow(self, parent: Call, frame: Frame) -> Call | None:
+        if len(self._nodes) >= self._limit:
+            return None
+        key = (frame.file, frame.function)
+        node = Call(*key, frame.user, hash((parent.id, *key)), parent.depth + 1, parent)
+        parent.children[key] = node
+        self._nodes[node.id] = node
+        return node
+
+
+def program_part(stack: Stack) -> Stack:
+    """The part of a stack that the program itself put there.
+
+    Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), without the
+    frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost
+    frame that is not one of these hooks always stays.
+    """
+    ours = next((n for n, frame in enumerate(reversed(stack)) if not is_agent_file(frame.file)), 0)
+    stack = stack[: len(stack) - ours]
+    depths = range(len(stack) - 1, 0, -1)
+    start = next((depth for depth in depths if is_worker_loop(stack[depth].file, stack[depth].function)), 0)
+    return (*(frame for frame in stack[start:-1] if not _is_between(frame)), *stack[-1:])
+
+
+def _is_between(frame: Frame) -> bool:
+    return is_module_call(frame.file, frame.function) or is_agent_file(frame.file)

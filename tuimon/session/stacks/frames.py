@@ -1,0 +1,185 @@
+"""A frame and its role in a training loop: a boundary of it, or code with some role that its names show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from msgspec.structs import astuple
+
+from tuimon.code_origin import is_import_system, is_library_file
+from tuimon.library_code import (
+    is_collector,
+    is_environment,
+    is_evaluator,
+    is_generation,
+    is_metric,
+    is_network,
+    is_rollout_entry,
+    may_be_loss,
+)
+from tuimon.records import Frame
+from tuimon.torch_code import (
+    collates,
+    compiles,
+    is_backward_entry,
+    is_fetch,
+    is_gradient_call,
+    is_layer,
+    is_model_upkeep,
+    is_module_body,
+    is_module_run,
+    is_optimizer_step,
+    is_torch_optimizer,
+    marked_part,
+    may_be_boundary,
+    may_call_closure,
+    saves_checkpoint,
+)
+
+#: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop_lines``).
+StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
+#: The phases in which gradients are made or used.
+UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
+FrameKind = Literal["fetch", "backward", "optimizer", "module", "compile", "import", "none"]
+#: A function's file and its bare name.
+Function = tuple[str, str]
+#: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
+Block = tuple[str, int, str]
+Role = Literal[
+    "anchor",
+    "calls_closure",
+    "collates",
+    "collector",
+    "environment",
+    "generates",
+    "layer",
+    "library",
+    "makes_data",
+    "may_be_loss",
+    "metric",
+    "network",
+    "optimizer_code",
+    "returns_gradients",
+    "saves",
+    "upkeep",
+]
+
+
+#: How many functions the roles are remembered for: a run has some hundreds.
+_FUNCTIONS_HELD = 4096
+#: By the names that libraries and torch give their files and functions.
+_NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
+    (
+        "anchor",
+        lambda file, _: bool(marked_part(file)),
+    ),  # a part of torch that the views name, as are the user's frames
+    ("calls_closure", may_call_closure),
+    ("collector", is_collector),  # makes data with a policy
+    ("environment", is_environment),
+    ("generates", is_generation),  # text, with a language model
+    ("layer", is_layer),
+    ("library", lambda file, function: is_library_file(file) and not is_rollout_entry(file, function)),  # not torch
+    ("makes_data", lambda *names: is_collector(*names) or is_environment(*names) or is_generation(*names)),
+    ("may_be_loss", lambda file, _: may_be_loss(file)),
+    ("metric", lambda file, _: is_metric(file)),
+    ("network", lambda file, _: is_network(file)),
+    ("optimizer_code", lambda file, _: is_torch_optimizer(file)),
+    ("returns_gradients", is_gradient_call),
+    ("saves", saves_checkpoint),
+    ("upkeep", is_model_upkeep),
+)
+
+
+@lru_cache(_FUNCTIONS_HELD)
+def _named(file: str, function: str) -> frozenset[Role]:
+    found: set[Role] = {role for role, has_it in _NAMED if has_it(file, function)}
+    return frozenset(found - {"library"} if "anchor" in found else found)
+
+
+def roles_of(frame: Frame) -> frozenset[Role]:
+    """The roles of a frame, by its names, by whose code it is, and by the text of its line."""
+    found = _named(frame.file, frame.function)
+    more: set[Role] = {"anchor"} if frame.user else set()
+    if collates(frame.file, frame.function, frame.source):
+        more.add("collates")
+    return (found - {"library"} if frame.user else found) | more if more else found
+
+
+def block_of(frame: Frame) -> Block | None:
+    """The block of code that may evaluate which a frame is in: without gradients, or of a library and named so."""
+    if frame.no_grad is not None:
+        return frame.file, frame.no_grad[0], frame.function
+    return (frame.file, 0, frame.function) if is_evaluator(frame.file, frame.function) else None
+
+
+def frame_kind(frame: Frame) -> FrameKind:
+    """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
+    file, function = frame.file, frame.function
+    if not frame.user and is_module_body(file, function):
+        return "import"
+    if compiles(file, function):
+        return "compile"
+    if not may_be_boundary(file):
+        return "none"
+    if is_import_system(file):
+        return "import"
+    if is_fetch(file, function):
+        return "fetch"
+    if is_backward_entry(file, function):
+        return "backward"
+    if is_optimizer_step(file, function):
+        return "optimizer"
+    return "module" if is_module_run(file, function) else "none"
+
+
+def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
+    """The phase of a stack given the kinds of its frames, root first.
+
+    The innermost boundary decides, as it does for markers: a module run by a checkpoint inside backward is backward, a
+    module run by a closure inside an optimizer's step is forward. A model that is compiled calls no module yet: that is
+    forward, too, but a step that is compiled is the optimizer's. The code that an import runs is none of them.
+    """
+    module = False
+    for depth in range(len(kinds) - 1, -1, -1):
+        kind = kinds[depth]
+        if kind == "none":
+            continue
+        if kind == "module":
+            module = True
+        elif kind == "import":
+            return "rest"
+        elif kind == "fetch":
+            return "data"
+        elif kind == "backward":
+            return "backward"
+        elif kind == "optimizer" and (not depth or kinds[depth - 1] != "import"):
+            return "forward" if module else "optimizer"
+    return "forward" if module or "compile" in kinds else "rest"
+
+
+class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
+    """A frame, and what it is in a training loop; there is one for each id, so that equal ones are the same."""
+
+    id: int
+    code: Function
+    kind: FrameKind = "none"
+    roles: frozenset[Role] = frozenset()
+    block: Block | None = None
+
+    @classmethod
+    def of(cls, frame: Frame, number: int) -> KnownFrame:
+        """The facts known of a frame, with this id."""
+        return cls(
+            *astuple(frame),
+            id=number,
+            code=(frame.file, frame.function),
+            kind=frame_kind(frame),
+            roles=roles_of(frame),
+            block=block_of(frame),
+        )
+
+
+#: A frame of which nothing is known.
+UNKNOWN = KnownFrame("", 0, "?", id=-1, code=("", "?"))

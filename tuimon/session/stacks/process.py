@@ -1,0 +1,294 @@
+"""The stack samples of one process: its windows, what is known of its loop, and the samples of a span with phases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
+from tuimon.session.stacks.frames import UPDATES
+from tuimon.session.stacks.order import SeenBoundaries
+from tuimon.session.stacks.phases import Known, RangeJoin, placed
+from tuimon.session.stacks.samples import Sample, Samples
+from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps
+from tuimon.session.stacks.trie import Node, Trie, place_of
+from tuimon.session.stacks.windows import Over, Window, Windows, summed
+
+#: Phases of boundaries that show a training loop; programs run a model after it, too.
+_OF_LOOP = UPDATES | {"data"}
+#: How many thread names are held, the latest ones.
+_NAMES_LIMIT = 1024
+
+
+class ProcessStacks:
+    """Folds a process's stack samples, and what markers say of its loop."""
+
+    def __init__(self, pid: int, trie: Trie) -> None:
+        self.pid = self.tid = pid  # ``tid``: the thread that trains
+        self._trie = trie
+        self._windows = Windows()
+        self._unmarked = UnmarkedSteps()
+        self._has_markers = False
+        self._has_optimizer = False  # whether markers show one
+        self._has_trained = False  # whether they show a backward or an update
+        self._marks_evaluation = False  # whether they show evaluation
+        self._has_loader = False  # whether markers show that it fetches from a DataLoader
+        self._steps_ended = 0  # by markers
+        self._answers: dict[tuple[int, Over], Samples] = {}  # since something has changed
+        self._seen = SeenBoundaries()
+        self._ranges = RangeJoin()
+        self.threads = LatestStacks()
+        self.set_up = SetUp()
+        self.spent = Spent()
+        self.latest: Stacks | None = None
+        self.failed = 0
+        self.samples = 0
+
+    # ---- folding
+
+    def add_window(self, record: Stacks) -> None:
+        """Fold a window of samples."""
+        self.failed += record.failed
+        self.samples += record.samples
+        if record.loop:
+            self._seen.add_noted(record.loop, self._trie)
+        self.threads.add_names(record)
+        if not record.samples:
+            return
+        self.latest, window = record, Window.of(record, self._trie)
+        self.threads.add_window(window)
+        self.spent.add_window(window, self.tid)
+        if not self._unmarked.has_whole_step:
+            self._find_steps(window, record.cycles)
+        is_of_loop = self._windows.add(window)
+        if is_of_loop and not self._has_markers:
+            of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
+            own = window.counts.get(self.tid, {})
+            shown = sum(count for node, count in own.items() if node.boundary in of_loop)
+            self._windows.add_unmarked(window, sum(own.values()), shown)
+        self._answers.clear()
+
+    def _find_steps(self, window: Window, cycles: int | None) -> None:
+        """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step.
+
+        A window after others that show none is of the set-up in part: without markers they begin after it.
+        """
+        is_mixed = self.set_up.doing is not None and not self._has_markers
+        self.set_up.add_window(window, self.pid)
+        had_begun, was_forward_only = self._unmarked.have_begun, self.forward_only
+        tid = self._unmarked.add_window(window, cycles, self.tid)
+        if tid is None:
+            if self.forward_only and not was_forward_only:
+                self.leave_out_before(max(self.begin_s, self._unmarked.forward_since_s or 0.0))
+            return
+        self.note_training_thread(tid)
+        if not had_begun:
+            self.leave_out_before(max(self.begin_s, window.t if is_mixed else window.begin_s))
+
+    def end_steps(self, record: Steps) -> None:
+        """Markers show steps that have ended, or what was evaluated in the one under way."""
+        before = self._state()
+        self._has_markers = True
+        self.spent.end_steps(record)
+        self._windows.boundary_s = math.inf if record.open_for_s is None else record.t - record.open_for_s
+        self._has_optimizer |= record.updates > 0
+        self._has_trained |= bool(record.backwards or record.updates)
+        self._marks_evaluation |= bool(record.eval_count)
+        if record.count or record.eval_count:
+            self._steps_ended += record.count
+            self._windows.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
+        if self._state() != before:
+            self._answers.clear()
+
+    def _state(self) -> tuple[object, ...]:
+        """What answers rest on beside samples."""
+        of_loop = self._has_optimizer, self.forward_only, self._marks_evaluation
+        return (*of_loop, self._windows.step_is_long, self._windows.end_s)
+
+    def leave_out_before(self, t: float) -> None:
+        """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
+        self.spent.begin(t)
+        self.threads.begin_s = t
+        self._windows.leave_out_before(t)
+        self._answers.clear()
+
+    def leave_out_outside(self, record: Steps) -> None:
+        """Leave out the samples of the time in which the program was outside its loop."""
+        self._windows.leave_out_outside(record)
+        self._answers.clear()
+
+    def note_markers(self) -> None:
+        """Hooks are in the process: what ends its steps, they show."""
+        self._has_markers = True
+
+    def note_training_thread(self, tid: int) -> None:
+        """Markers show which thread trains."""
+        if tid != self.tid:
+            self.tid = tid
+            self._answers.clear()
+
+    def note_loader(self) -> None:
+        """Markers show that it fetches from a DataLoader."""
+        if not self._has_loader:
+            self._has_loader = True
+            self._answers.clear()
+
+    def add_range_places(self, places: Sequence[RangePlace]) -> None:
+        """Add where user ranges were opened and closed."""
+        if places and self._ranges.add_places(places):
+            self._answers.clear()
+
+    # ---- what is known of the loop
+
+    @property
+    def begin_s(self) -> float:
+        """When the loop began, as far as is known."""
+        return self._windows.begin_s
+
+    @property
+    def steps_end_s(self) -> float:
+        """When its steps have ended, if none has for unusually long; else infinite."""
+        return self._windows.end_s
+
+    @property
+    def has_whole_step(self) -> bool:
+        """True if samples have shown a whole step: what they show before that belongs to the set-up."""
+        return self._unmarked.has_whole_step or self.forward_only
+
+    @property
+    def forward_only(self) -> bool:
+        """True if it makes steps without backward and update, as markers, or without them samples, have shown."""
+        if self._has_markers:
+            return self._steps_ended > 0 and not self._has_trained
+        return self._unmarked.forward_since_s is not None
+
+    def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
+        """True if a stack is in a function of the user's that calls backward; None while none is known."""
+        calling = self._seen.calling_backward()
+        return any((frame.file, frame.function) in calling for frame in stack) if calling else None
+
+    def noted_loops(self) -> list[Node]:
+        """Whole stacks in the boundaries of the loop, as its hooks noted them."""
+        return [noted.node for noted in self._seen.noted]
+
+    # ---- samples
+
+    def over(self, over: Over = "steps", tid: int | None = None) -> Samples:
+        """The samples of the thread that trains, or of another one, over some of the windows.
+
+        Off the training thread only boundaries show a phase, else it is "none". On it that are stacks that have lost
+        all code of the user's: they are listed as the thread's of late, and are no part of anything else.
+        """
+        key = self.tid if tid is None else tid, over
+        if key not in self._answers:
+            windows = self._of(over)
+            counts = summed(windows, key[0])
+            covered_s = windows[-1].t - min(window.begin_s for window in windows) if windows else 0.0
+            rows = self.placed(counts) if key[0] == self.tid else _unplaced(counts)
+            if key[0] == self.tid and over != "now":
+                rows = tuple(row for row in rows if row.phase != "none")
+            self._answers[key] = Samples(rows, covered_s)
+        return self._answers[key]
+
+    def tids(self, over: Over = "steps") -> list[int]:
+        """The threads with samples, the one that trains first."""
+        tids = {tid for window in self._of(over) for tid in window.counts}
+        return sorted(tids, key=lambda tid: (tid != self.tid, tid))
+
+    def placed(self, counts: Mapping[Node, int]) -> tuple[Sample, ...]:
+        """These samples of the training thread, by all that is known of its loop."""
+        return placed(
+            counts,
+            Known(
+                self._ranges,
+                self._has_loader,
+                self._seen,
+                self._has_optimizer,
+                self.forward_only,
+                self._marks_evaluation,
+            ),
+        )
+
+    def _of(self, over: Over) -> list[Window]:
+        if over == "now" and not self._windows.step_is_long:
+            over = "steps"
+        return self._windows.over(over)
+
+
+def _unplaced(counts: Mapping[Node, int]) -> tuple[Sample, ...]:
+    return tuple(Sample(node, n, "none" if node.boundary == "rest" else node.boundary) for node, n in counts.items())
+
+
+class LatestStacks:
+    """The threads of a process in its latest window: their names, where each was, and since when it has not moved."""
+
+    def __init__(self) -> None:
+        self.begin_s = -math.inf  # of the steps: a window before it shows the set-up
+        self._names: dict[int, str] = {}
+        self._latest: Window | None = None
+        self._unmoved: dict[int, tuple[Node, float]] = {}  # tid: its one stack, since when
+
+    def add_names(self, record: Stacks) -> None:
+        """Add the names of the threads in a record, also of those that are parked."""
+        for tid, name in (*((stack.tid, stack.thread) for stack in record.stacks), *record.parked):
+            self._names.pop(tid, None)
+            self._names[tid] = name
+        while len(self._names) > _NAMES_LIMIT:
+            del self._names[next(iter(self._names))]
+
+    def add_window(self, window: Window) -> None:
+        """Make a window with samples the latest one."""
+        self._latest, unmoved = window, {}
+        for tid, counts in window.counts.items():
+            if len(counts) == 1:
+                (only,) = counts
+                before = self._unmoved.get(tid)
+                unmoved[tid] = before if before and before[0] is only else (only, window.begin_s)
+        self._unmoved = unmoved
+
+    def name_of(self, tid: int) -> str | None:
+        """Python's name of a thread; None for native threads, and before any sample."""
+        return self._names.get(tid)
+
+    def place_of(self, tid: int) -> Place | None:
+        """As ``place_in``, in whatever phase; None for a window that began before the steps."""
+        return self.place_in(tid, None, self.begin_s)
+
+    def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
+        """The place where a thread was most often in the latest window while in the phase that markers show now.
+
+        None where no stack of the window may be of that phase, or the window began before ``since_s``.
+        """
+        if self._latest is None or self._latest.begin_s < since_s:
+            return None
+        own = {node: n for node, n in self._counts(tid).items() if phase is None or _may_be_in(phase, node)}
+        return place_of(max(own, key=own.__getitem__).frames) if own else None
+
+    def stack_of(self, tid: int) -> tuple[Node, float] | None:
+        """A thread's most frequent stack of the latest window, and its share of it (0..1)."""
+        own = self._counts(tid)
+        if not own:
+            return None
+        best = max(own, key=own.__getitem__)
+        return best, own[best] / sum(own.values())
+
+    def same_stack_s(self, tid: int) -> float | None:
+        """How long all samples of a thread have been of one stack; None where the latest window has none of it."""
+        if self._latest is None or not self._counts(tid):
+            return None
+        unmoved = self._unmoved.get(tid)
+        return self._latest.t - unmoved[1] if unmoved else 0.0
+
+    def is_still(self, tid: int, since_s: float) -> bool | None:
+        """True if a thread has shown one stack since then; None while no window has begun since, or without samples."""
+        if self._latest is None or not self._counts(tid) or self._latest.begin_s < since_s:
+            return None
+        return tid in self._unmoved
+
+    def _counts(self, tid: int) -> dict[Node, int]:
+        return self._latest.counts.get(tid, {}) if self._latest is not None else {}
+
+
+def _may_be_in(phase: str, node: Node) -> bool:
+    """True if a stack may be of a phase: those between two boundaries that stacks show as well show them."""
+    return node.boundary == phase or not (node.boundary in _OF_LOOP or phase in UPDATES)

@@ -1,0 +1,412 @@
+"""The samples of a thread over a span, each in its phase, and what rules and views ask of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct, field
+
+from tuimon.code_origin import WITHIN, innermost_work
+from tuimon.records import BETWEEN, Frame, Place
+from tuimon.session.rows import HotLine
+from tuimon.session.stacks.activity import Activity, activity_of
+from tuimon.session.stacks.call_tree import CallTree, program_part
+from tuimon.session.stacks.frames import FrameKind, Function, KnownFrame, Role
+from tuimon.session.stacks.trie import Node
+from tuimon.session.steps.split_shares import Moved, SplitShares
+
+#: The prefix of a filter by a user range; a filter by a phase is its bare name.
+RANGE = "range:"
+#: The samples of a thread from which a share of them is used at all: with 10 it is known to within 31 points (95 %).
+ENOUGH = 10
+#: How many lines are listed.
+_LINES = 20
+#: How many lines a table lists, those with most own samples.
+_TABLE_LINES = 500
+#: Phases in which nothing but training runs, and the model.
+_TRAINING = ("forward", "backward", "optimizer")
+
+Test: TypeAlias = Callable[[Node], bool]
+
+
+class Sample(Struct, frozen=True):
+    """A stack of a thread, how often it was sampled, and in which phase.
+
+    Before its phase is known, that is the innermost boundary that it is in: a ``StackPhase``.
+    """
+
+    node: Node
+    count: int
+    phase: str
+    excluded: bool = False  # from dividing what markers leave open: they measure its phase
+    unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
+    moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
+    ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
+
+    def at(self, phase: str, node: Node | None = None) -> Sample:
+        """The same in another phase, of this stack."""
+        return Sample(self.node if node is None else node, self.count, phase)
+
+
+class Samples(Struct, frozen=True, dict=True):
+    """The samples of one thread, or of several, over a span.
+
+    Queries select by ``phase`` (or some, or a user range), by what the thread is ``doing`` (or some of it), by what a
+    stack is ``below``, a role, a kind of frame or a function of the user's, and by any test of its node.
+    """
+
+    rows: tuple[Sample, ...] = ()
+    covered_s: float = 0.0  # from the beginning of the first window to the end of the last
+
+    @classmethod
+    def joined(cls, several: Iterable[Samples]) -> Samples:
+        """Those of several threads."""
+        return cls(tuple(row for samples in several for row in samples.rows))
+
+    @cached_property
+    def total(self) -> int:
+        """How many samples."""
+        return sum(row.count for row in self.rows)
+
+    def where(
+        self,
+        test: Test | None = None,
+        *,
+        phase: str | Collection[str] | None = None,
+        doing: Activity | Collection[Activity] | None = None,
+        below: Role | FrameKind | Function | None = None,
+    ) -> Samples:
+        """The samples that match all of these."""
+        rows: Iterable[Sample] = self.rows
+        if isinstance(phase, str) and phase.startswith(RANGE):
+            rows = [row for row in rows if phase.removeprefix(RANGE) in row.ranges]
+        elif phase is not None:
+            phases = (phase,) if isinstance(phase, str) else phase
+            rows = [row for row in rows if row.phase in phases]
+        if doing is not None:
+            activities = (doing,) if isinstance(doing, str) else doing
+            rows = [row for row in rows if row.node.activity in activities]
+        if isinstance(below, str):
+            rows = [row for row in rows if row.node.has(below)]
+        elif below is not None:
+            rows = [row for row in rows if below in row.node.functions]
+        return Samples(tuple(rows if test is None else [row for row in rows if test(row.node)]), self.covered_s)
+
+    def part(
+        self,
+        test: Test | None = None,
+        *,
+        phase: str | Collection[str] | None = None,
+        doing: Activity | Collection[Activity] | None = None,
+        below: Role | FrameKind | Function | None = None,
+    ) -> float:
+        """Share (0..1) of the samples that match, however few there are; 0 without any."""
+        return self.where(test, phase=phase, doing=doing, below=below).total / self.total if self.total else 0.0
+
+    def share(
+        self,
+        test: Test | None = None,
+        *,
+        phase: str | Collection[str] | None = None,
+        doing: Activity | Collection[Activity] | None = None,
+        below: Role | FrameKind | Function | None = None,
+    ) -> float | None:
+        """The same; None with fewer than ENOUGH samples."""
+        return None if self.total < ENOUGH else self.part(test, phase=phase, doing=doing, below=below)
+
+    def inside(self, is_it: Callable[[KnownFrame], bool]) -> Samples:
+        """What the outermost such frame of a stack calls, of the samples that have one; without imports."""
+        rows = []
+        for row in self.rows:
+            depth = next((depth for depth, frame in enumerate(row.node.frames) if is_it(frame)), None)
+            if depth is not None:
+                rows.append(row.at(row.phase, row.node.trie.node(row.node.ids[depth:])))
+        return Samples(tuple(rows), self.covered_s).without_imports
+
+    @cached_property
+    def phases(self) -> Counter[str]:
+        """Samples by phase."""
+        counts: Counter[str] = Counter()
+        for row in self.rows:
+            counts[row.phase] += row.count
+        return counts
+
+    @cached_property
+    def ranges(self) -> Counter[str]:
+        """Samples by the path of a user range; those around others hold their samples as well."""
+        counts: Counter[str] = Counter()
+        for row in self.rows:
+            counts.update(dict.fromkeys(row.ranges, row.count))
+        return counts
+
+    @cached_property
+    def activities(self) -> Counter[Activity]:
+        """Samples by what the thread was doing."""
+        counts: Counter[Activity] = Counter()
+        for row in self.rows:
+            counts[row.node.activity] += row.count
+        return counts
+
+    @cached_property
+    def through(self) -> Counter[Function]:
+        """Samples by each function of the user's that they go through."""
+        counts: Counter[Function] = Counter()
+        for row in self.rows:
+            counts.update(dict.fromkeys(row.node.functions, row.count))
+        return counts
+
+    @cached_property
+    def training_path(self) -> frozenset[Function]:
+        """The user's functions that lead to the model and to the update: what they call is not theirs."""
+        return frozenset(self.where(phase=_TRAINING).through)
+
+    @cached_property
+    def in_steps(self) -> Samples:
+        """Those that are not of evaluation."""
+        return Samples(tuple(row for row in self.rows if row.phase != "eval"), self.covered_s)
+
+    @cached_property
+    def whole(self) -> Samples:
+        """Those that do not end in a call of a module, which does not tell what that runs.
+
+        The dropped stacks are rare ones, merged for the log, or were read while they changed.
+        """
+        calls = {call for row in self.rows for call in row.node.module_calls}
+        return self.where(lambda node: node.frames not in calls)
+
+    @cached_property
+    def without_imports(self) -> Samples:
+        """Those that are no part of an import: what a step imports, it imports once.
+
+        If the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
+        """
+        if any(row.phase == "backward" and row.node.imports for row in self.rows):
+            return self
+        return self.where(lambda node: not node.imports)
+
+    # ---- lines and functions
+
+    def lines(self) -> list[HotLine]:
+        """The innermost user lines, most samples first; shares are of all samples, also of those without user code."""
+        counts: Counter[Place] = Counter()
+        for row in self.rows:
+            if row.node.place is not None:
+                counts[row.node.place] += row.count
+        return [HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common(_LINES)]
+
+    def hottest(
+        self,
+        test: Test | None = None,
+        *,
+        phase: str | Collection[str] | None = None,
+        doing: Activity | Collection[Activity] | None = None,
+    ) -> HotLine | None:
+        """The user's function with most of the samples that match, at its hottest line; its share is of all samples."""
+        matching = self.where(test, phase=phase, doing=doing).rows
+        return hottest_place(((row.node.place, row.count) for row in matching), self.total)
+
+    def with_callees(self, hot: HotLine | None, path: Collection[Function] = ()) -> HotLine | None:
+        """The function with the share of all samples that pass through it; as it is where it is on the ``path``.
+
+        ``path``: functions, by file and name, that call the training itself.
+        """
+        if hot is None or not self.total or hot.function in path:
+            return hot
+        inside = self.where(below=hot.function).total
+        return hot._replace(share=max(hot.share, inside / self.total), samples=max(hot.samples, inside))
+
+    def count(self, part: str | None) -> int:
+        """How many lie in a phase, or in a user range."""
+        if part is None:
+            return self.total
+        return self.ranges[part.removeprefix(RANGE)] if part.startswith(RANGE) else self.phases[part]
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str | None, bool], LineTable]:
+        return {}
+
+    def table(self, part: str | None = None, *, libraries: bool = False) -> LineTable:
+        """The hot lines of a phase or range (None: of all), see ``line_table``."""
+        key = part, libraries
+        if key not in self._tables:
+            self._tables[key] = line_table(self.where(phase=part).rows, libraries=libraries)
+        return self._tables[key]
+
+    @cached_property
+    def _trees(self) -> dict[str | None, CallTree]:
+        return {}
+
+    def tree(self, part: str | None = None) -> CallTree:
+        """The call tree of a phase or range (None: of all)."""
+        if part not in self._trees:
+            tree = self._trees[part] = CallTree()
+            for row in self.where(phase=part).rows:
+                tree.add_stack(program_part(row.node.frames), row.count, row.phase)
+        return self._trees[part]
+
+    # ---- what they say of the time that markers leave open
+
+    def marked_counts(self) -> Counter[str]:
+        """Samples by phase as markers would count them, without imports.
+
+        The loop's own lines between the fetch and the model belong to the forward pass.
+        """
+        counts: Counter[str] = Counter()
+        for row in self.without_imports.rows:
+            by_markers = row.phase == "data" and row.excluded and row.moved_from is None
+            counts["forward" if by_markers else row.phase] += row.count
+        return counts
+
+    def unsure_counts(self) -> Counter[str]:
+        """How many of a phase may be of another, as nothing shows yet which (``Sample.unsure``)."""
+        counts: Counter[str] = Counter()
+        for row in self.rows:
+            counts[row.phase] += row.count if row.unsure else 0
+        return counts
+
+    @cached_property
+    def split(self) -> SplitShares | None:
+        """How the samples outside fetch, backward and optimizer divide; None without any."""
+        moved = self._moved()
+        outside, unsure = Counter({"data": 0, "forward": 0, "other": 0}), Counter[str]()
+        for row in self.without_imports.rows:
+            if row.phase in outside and not row.excluded and not row.node.has("fetch"):
+                outside[row.phase] += row.count
+                unsure[row.phase] += row.count if row.unsure else 0
+        if evaluated := sum(row.count for row in self.rows if row.moved_from == BETWEEN):
+            outside["eval"] = evaluated
+        total = outside.total()
+        if not total:
+            return SplitShares({"forward": 1.0}, 0, moved=moved) if moved else None
+        closures = any(row.phase == "forward" and row.node.has("optimizer") for row in self.rows)
+        return SplitShares(
+            {name: n / total for name, n in outside.items()},
+            total,
+            self.phases["optimizer"] / self._marked_in_steps() if closures else None,
+            unsure["forward"] / total,
+            unsure["other"] / total,
+            moved,
+        )
+
+    def _moved(self) -> tuple[Moved, ...]:
+        counts: Counter[tuple[str, str]] = Counter()
+        for row in self.rows:
+            if row.moved_from is not None and row.moved_from != BETWEEN:
+                counts[row.moved_from, row.phase] += row.count
+        steps = self._marked_in_steps()
+        return tuple(Moved(*of_to, n / steps, steps) for of_to, n in counts.items())
+
+    def _marked_in_steps(self) -> int:
+        """How many samples lie in steps, by markers: those in evaluation that markers show do not."""
+        return sum(row.count for row in self.rows if row.phase != "eval" or row.moved_from is not None)
+
+
+NO_SAMPLES = Samples()
+
+
+def hottest_place(placed: Iterable[tuple[Place | None, int]], total: int | None = None) -> HotLine | None:
+    """The function with most of these samples, at its hottest line; None without any.
+
+    Shares are of ``total``, else of all that are given, including those without a place.
+    """
+    lines, functions = Counter[Place](), Counter[Function]()
+    given = 0
+    for place, count in placed:
+        given += count
+        if place is not None:
+            lines[place] += count
+    for place, count in lines.most_common():
+        functions[place.file, place.function] += count
+    if not functions:
+        return None
+    most = max(functions, key=functions.__getitem__)
+    line = max((place for place in lines if (place.file, place.function) == most), key=lines.__getitem__)
+    total = given if total is None else total
+    return HotLine(line, functions[most] / total, functions[most], total)
+
+
+def by_line(lines: Iterable[HotLine]) -> list[HotLine]:
+    """One row for each line of the file, most samples first: a lambda shares that of its function."""
+    rows: dict[tuple[str, int], HotLine] = {}
+    for found in sorted(lines, key=lambda found: -found.samples):
+        key = found.place.file, found.place.line
+        row = rows.get(key)
+        more = row and row._replace(share=row.share + found.share, samples=row.samples + found.samples)
+        rows[key] = more or found
+    return sorted(rows.values(), key=lambda found: -found.samples)
+
+
+class LineShare(NamedTuple):
+    """One line and its part of the selected samples."""
+
+    place: Place
+    user: bool
+    own: int  # samples in which this was the innermost line of the user's code (of any code, with libraries)
+    total: int  # samples in which the line was anywhere in the stack
+    activity: Activity  # of most of its own samples; of all its samples where it has none of its own
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """The identity of this line from refresh to refresh."""
+        return self.place.file, self.place.line, self.place.function
+
+
+class LineTable(NamedTuple):
+    """The hot lines of the selected samples, most own samples first."""
+
+    lines: tuple[LineShare, ...]
+    samples: int  # what shares are of
+    activities: tuple[tuple[Activity, int], ...]  # all samples by what the thread was doing, most first
+
+
+class _Tally(Struct):
+    frame: Frame
+    own: Counter[Activity] = field(default_factory=Counter)
+    total: Counter[Activity] = field(default_factory=Counter)
+
+
+def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
+    """Own and total samples of each line.
+
+    A library's time counts as the own time of the user's line that called it, unless ``libraries`` lists every line by
+    itself. A line counts once for a stack, however often it recurses.
+    """
+    tallies: dict[tuple[str, int, str], _Tally] = {}
+    everything: Counter[Activity] = Counter()
+
+    def tally(frame: Frame) -> _Tally:
+        key = frame.file, frame.line, "" if frame.line else frame.function  # without a number, a function
+        found = tallies.setdefault(key, _Tally(frame))
+        if found.frame.function in WITHIN:
+            found.frame = frame  # the row is called by the function, not by what is within it
+        return found
+
+    for row in rows:
+        stack = program_part(row.node.frames)
+        doing = activity_of(stack)
+        everything[doing] += row.count
+        innermost = _innermost(stack, libraries)
+        passed = {id(found): found for f in stack if libraries or f.user or f is innermost for found in (tally(f),)}
+        for found in passed.values():
+            found.total[doing] += row.count
+        if innermost is not None:
+            tally(innermost).own[doing] += row.count
+    lines = sorted((_share(each) for each in tallies.values()), key=lambda x: (-x.own, -x.total, x.place))
+    return LineTable(tuple(lines[:_TABLE_LINES]), everything.total(), tuple(everything.most_common()))
+
+
+def _innermost(stack: Sequence[KnownFrame], libraries: bool) -> KnownFrame | None:
+    """The line whose own time a stack is; without user code the innermost of a package, torch last, then the leaf."""
+    if not stack or libraries:
+        return stack[-1] if stack else None
+    user = next((frame for frame in reversed(stack) if frame.user), None)
+    return user or stack[innermost_work([frame.file for frame in stack])]
+
+
+def _share(tally: _Tally) -> LineShare:
+    frame, doing = tally.frame, tally.own or tally.total
+    place = Place(frame.file, frame.line, frame.function, frame.source)
+    return LineShare(place, frame.user, tally.own.total(), tally.total.total(), doing.most_common(1)[0][0])

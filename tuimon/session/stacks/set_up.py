@@ -1,0 +1,250 @@
+"""The work of a process beside its steps: until the first of them, and what of its time markers do not show."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tuimon.records import Place, Stacks, Steps
+from tuimon.session.stacks.activity import (
+    Activity,
+    Work,
+    awaits_own_process,
+    imported_by,
+    imported_for_compiler,
+)
+from tuimon.session.stacks.frames import UPDATES
+from tuimon.session.stacks.phases import ENOUGH_SAMPLES
+from tuimon.session.stacks.trie import Node, place_of
+from tuimon.session.stacks.windows import Window
+from tuimon.torch_code import is_worker_loop
+
+COMPILING = "compiling"
+AWAITS_PROCESSES = "waiting for its processes"
+#: Words for activities that no phase of a loop explains; for all others "setting up".
+_WORDS: dict[Activity, str] = {
+    "io": "reading or writing",
+    "lock": "waiting",
+    "ranks": "waiting for other ranks",
+    "sleep": "sleeping",
+    "transfer": "moving tensors",
+}
+RUNS_MODEL = "running the model"
+_PHASES = {
+    "data": "preparing data",
+    "forward": RUNS_MODEL,
+    "backward": "running backward",
+    "optimizer": "running the optimizer",
+}
+#: Passes through backward between the beginnings of which one whole step lies.
+_WHOLE_STEP = 2
+#: Windows that are held until it is known when the loop began: a first step may compile for ten minutes.
+_HELD = 600
+
+
+class UnmarkedSteps:
+    """Which thread makes the steps; they begin with the first window in which one is in backward, or in an update.
+
+    Until then a thread that fetches from a DataLoader and runs a model may evaluate before it trains, or never train.
+    So many samples without an update as would hardly miss one show that it goes on without: as with markers, its steps
+    are batches then, until a first update shows that they were an evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.have_begun = False
+        self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
+        self._fetching: Counter[str] | None = None  # samples of the main thread by boundary, since its first fetch
+        self._fetching_since_s = 0.0
+
+    @property
+    def has_whole_step(self) -> bool:
+        """True if samples have shown a whole step: what they show before that belongs to the set-up."""
+        return self.have_begun if self._cycles is None else self._cycles >= _WHOLE_STEP
+
+    @property
+    def forward_since_s(self) -> float | None:
+        """Since when it fetches batches and runs a model on them without training; None if that is not known."""
+        counts = self._fetching
+        if self.have_begun or counts is None or not counts["forward"] or counts.total() < ENOUGH_SAMPLES:
+            return None
+        return self._fetching_since_s
+
+    def add_window(self, window: Window, cycles: int | None, known: int) -> int | None:
+        """Fold a window; the thread that trains in it, the ``known`` one before others; None where none does."""
+        tids = {tid for tid, counts in window.counts.items() if any(_trains(node, tid == known) for node in counts)}
+        tid = known if known in tids else None if self.have_begun else min(tids, default=None)
+        if tid is not None:
+            self.have_begun = True
+            if self._cycles is not None:
+                self._cycles = None if cycles is None else self._cycles + cycles
+        elif not self.have_begun:
+            self._add_batches(window, known)
+        return tid
+
+    def _add_batches(self, window: Window, known: int) -> None:
+        counts: Counter[str] = Counter()
+        for node, n in window.counts.get(known, {}).items():
+            if node.frames and not any(is_worker_loop(frame.file, frame.function) for frame in node.frames):
+                counts[node.boundary] += n
+        if self._fetching is None and counts["data"]:
+            self._fetching, self._fetching_since_s = Counter(), window.begin_s
+        if self._fetching is not None:
+            self._fetching += counts
+
+
+def _trains(node: Node, is_known: bool) -> bool:
+    if node.boundary not in UPDATES:
+        return False
+    # a thread of autograd's own may run the user's code in backward, but is not called by it
+    return is_known or any(frame.user for frame in node.before("backward", "optimizer"))
+
+
+class Doing(NamedTuple):
+    """The work of a main thread, its start, and its line of the user's code."""
+
+    words: str  # "importing transformers", "preparing data"
+    since_s: float
+    place: Place | None  # None while it imports
+
+
+class SetUp:
+    """Follows a main thread from window to window.
+
+    Windows of one second that are mostly at these places, and what is known at the end of each::
+
+        train.py:1 import torch      importing torch   since 0
+        train.py:1 import torch      importing torch   since 0
+        prep.py:40 load              setting up        since 2, load() prep.py:40
+        prep.py:41 load              setting up        since 2, load() prep.py:41
+    """
+
+    def __init__(self) -> None:
+        self.doing: Doing | None = None
+
+    def add_window(self, window: Window, pid: int) -> None:
+        """Fold a window of samples of the process."""
+        counts: Counter[tuple[str, Place | None]] = Counter()
+        for node, n in window.counts.get(pid, {}).items():
+            counts[_doing(node)] += n
+        by_function: Counter[tuple[str, str, str]] = Counter()
+        for (words, place), count in counts.items():
+            by_function[_function(words, place)] += count
+        if not by_function:
+            return
+        most = max(by_function, key=by_function.__getitem__)
+        words, place = max((key for key in counts if _function(*key) == most), key=counts.__getitem__)
+        before = self.doing
+        goes_on = before is not None and _function(before.words, before.place) == most
+        self.doing = Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
+
+
+def _doing(node: Node) -> tuple[str, Place | None]:
+    imported = imported_by(node.frames)
+    if imported is not None and not imported_for_compiler(node.frames):
+        return f"importing {imported or 'modules'}", None
+    activity: Activity = node.activity if imported is None else "compile"
+    if activity == "compile":
+        return COMPILING, place_of(node.frames)
+    if awaits_own_process(node.frames):
+        return AWAITS_PROCESSES, place_of(node.frames)
+    return _PHASES.get(node.boundary) or _WORDS.get(activity) or "setting up", place_of(node.frames)
+
+
+def _function(words: str, place: Place | None) -> tuple[str, str, str]:
+    return (words, place.file, place.function) if place is not None else (words, "", "")
+
+
+Seconds = dict[str, float]  # by Work
+
+
+class _Works(NamedTuple):
+    begin_s: float
+    end_s: float
+    seconds: Seconds
+
+
+class Spent:
+    """How long a training thread has done what markers do not show: before the loop, in it, since its latest step.
+
+    Time without samples is divided like the window of samples that follows it.
+    """
+
+    def __init__(self) -> None:
+        self.in_loop: Seconds = defaultdict(float)
+        self.since_step: Seconds = defaultdict(float)
+        self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
+        self._before: Seconds = defaultdict(float)
+        self._early: list[_Works] = []
+        self._first: _Works | None = None
+        self.begun_s: float | None = None
+        self.saves = 0  # samples since then in which a checkpoint is saved
+        self.end_s = -math.inf  # of the latest window
+
+    def add_window(self, window: Window, tid: int) -> None:
+        """Fold a window of samples, by its training thread."""
+        counts: Counter[Work] = Counter()
+        for node, n in window.counts.get(tid, {}).items():
+            counts[node.work] += n
+        self._add(window.t, window.window_s, counts)
+
+    def add_awaited(self, record: Stacks) -> None:
+        """Fold a window of a process that it has started, such as ``pip``: until that ends, it is sampled instead."""
+        if self.begun_s is None:
+            self._add(record.t, record.window_s, {"program": 1})
+
+    def _add(self, t: float, window_s: float, counts: Mapping[Work, int]) -> None:
+        begin_s = t - window_s if math.isinf(self.end_s) else self.end_s
+        total = sum(counts.values())
+        if not total or t <= begin_s:
+            return
+        self.end_s = t
+        if 2 * counts.get("compile", 0) <= total:
+            self.compiling_since_s = None
+        elif self.compiling_since_s is None:
+            self.compiling_since_s = begin_s
+        works = _Works(begin_s, t, {work: (t - begin_s) * n / total for work, n in counts.items()})
+        self._first = self._first or works
+        if self.begun_s is not None:
+            self._divide(works, self.begun_s)
+            self.saves += counts.get("checkpoint", 0)
+            return
+        self._early.append(works)
+        if len(self._early) > _HELD:
+            _add(self._before, self._early.pop(0).seconds)
+
+    def begin(self, t: float) -> None:
+        """The loop has begun at a moment, or a process that this one started and that trains."""
+        if self.begun_s is not None:
+            return
+        self.begun_s = t
+        for works in self._early:
+            self._divide(works, t)
+        self._early.clear()
+
+    def _divide(self, works: _Works, begun_s: float) -> None:
+        """A window may have begun before the loop: its samples may come after the first steps."""
+        part = min(1.0, max(0.0, (begun_s - works.begin_s) / (works.end_s - works.begin_s)))
+        _add(self._before, works.seconds, part)
+        _add(self.since_step, works.seconds, 1 - part)
+
+    def end_steps(self, record: Steps) -> None:
+        """Steps have ended; of a loop's last one it may be known only at the end of the process."""
+        if record.count and record.last_step_s is None:
+            _add(self.in_loop, self.since_step)
+            self.since_step.clear()
+
+    def before(self, started_s: float) -> Seconds:
+        """Seconds from the start of the process to its loop; until that begins, all."""
+        seconds, first = self._before.copy(), self._first
+        if first is not None and first.begin_s > started_s:
+            _add(seconds, first.seconds, (first.begin_s - started_s) / (first.end_s - first.begin_s))
+        for works in self._early:
+            _add(seconds, works.seconds)
+        return seconds
+
+
+def _add(seconds: Seconds, works: Seconds, part: float = 1.0) -> None:
+    for work, took_s in works.items():
+        seconds[work] += part * took_s

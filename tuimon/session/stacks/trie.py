@@ -1,0 +1,334 @@
+"""The stacks of all threads as a trie of frames: a node is a stack, and knows what its frames show.
+
+Records name a stack by the ids of its frames, root first. Its node is made below its caller's when it first comes, and
+goes with the last window that counts it. What a node shows (boundary, activity, whose code it is in) is worked out on
+first use, and once, for all windows, threads and processes in which it is sampled::
+
+    >>> from tuimon.records import Frame
+    >>> trie = Trie()
+    >>> torch = "/v/lib/python3.11/site-packages/torch"
+    >>> main = Frame("train.py", 44, "main", "loss = model(x)", True)
+    >>> trie.add_frames(0, [main, Frame(f"{torch}/nn/modules/module.py", 1, "_call_impl")])
+    >>> model = trie.node([0, 1])
+    >>> model is trie.node([0, 1]), model.parent is trie.node([0])
+    (True, True)
+    >>> model.boundary, model.activity, model.place.line, model.has("module")
+    ('forward', 'torch', 44, True)
+
+A window counts nodes (``windows.py``), a process knows its loop and places the nodes of a span in phases
+(``process.py``, ``phases.py``), and ``Samples`` answers for them (``samples.py``)::
+
+    >>> from tuimon.session.stacks.samples import Sample, Samples
+    >>> found = Samples((Sample(model, 30, "forward"), Sample(trie.node([0]), 10, "data")))
+    >>> found.share(below="module"), found.share(doing="torch", phase="data"), found.hottest(phase="forward").samples
+    (0.75, 0.0, 30)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import get_args
+from weakref import WeakValueDictionary
+
+from msgspec import Struct
+
+from tuimon.code_origin import WITHIN, innermost_work
+from tuimon.library_code import steps_environment
+from tuimon.records import CountSetting, Frame, Kept, Place
+from tuimon.session.stacks.activity import (
+    Activity,
+    Work,
+    activity_of,
+    awaits_process,
+    awaits_program,
+    imported_by,
+    imported_for_compiler,
+    outside_wait,
+)
+from tuimon.session.stacks.frames import (
+    UNKNOWN,
+    FrameKind,
+    Function,
+    KnownFrame,
+    Role,
+    StackPhase,
+    stack_phase,
+)
+from tuimon.torch_code import compiles, is_module_call, is_worker_loop
+
+#: How many frames of a log are held; what lies beyond has no name.
+_FRAMES_LIMIT = 50_000
+#: Most lines that are held of those that set how many threads, or workers, there are; and of those that keep.
+_COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
+#: Frames, root first.
+Stack = tuple[KnownFrame, ...]
+
+
+class Trie:
+    """Frames by id, over all processes of a stream, and the nodes of the stacks that are in use; bounded."""
+
+    def __init__(self) -> None:
+        #: The lines of code that set these.
+        self.counts: dict[CountSetting, list[Place]] = {what: [] for what in get_args(CountSetting)}
+        self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more of these each step
+        self._frames: dict[int, KnownFrame] = {}
+        self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
+        self._root = Node((), None, UNKNOWN, frozenset(), self)
+        self._nodes: WeakValueDictionary[tuple[int, ...], Node] = WeakValueDictionary()
+        self._nodes[()] = self._root
+
+    def add_frames(self, first: int, frames: list[Frame]) -> None:
+        """Add frames, with ids from ``first`` on."""
+        for number, frame in enumerate(frames, first):
+            if len(self._frames) < _FRAMES_LIMIT:
+                self._frames[number] = KnownFrame.of(frame, number)
+                if frame.source:
+                    self._texts.setdefault(frame.file, {})[frame.line] = frame.source
+                for one in frame.counts:
+                    self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
+                for line in frame.keeping:
+                    places = self.keeping.setdefault(line.kept, [])
+                    if len(places) < _KEEPING_LIMIT:
+                        places.append(Place(frame.file, line.line, line.function, line.source))
+
+    def _note_count(self, what: CountSetting, place: Place) -> None:
+        places = self.counts[what]
+        if len(places) < _COUNTS_LIMIT and place not in places:
+            places.append(place)
+
+    def frames(self, ids: Sequence[int]) -> Stack:
+        """The frames with these ids."""
+        known = self._frames
+        return tuple([known.get(number, UNKNOWN) for number in ids])
+
+    def node(self, ids: Sequence[int]) -> Node:
+        """The stack of frames with these ids, root first."""
+        key = tuple(ids)
+        node = self._nodes.get(key)
+        if node is not None:
+            return node
+        depth = next(depth for depth in range(len(key) - 1, -1, -1) if key[:depth] in self._nodes)
+        node = self._nodes[key[:depth]]
+        for number in key[depth:]:
+            frame = self._frames.get(number, UNKNOWN)
+            own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
+            roles = node.roles if own <= node.roles else node.roles | own
+            node = Node((*node.ids, number), node, frame, roles, self)
+            self._nodes[node.ids] = node
+        return node
+
+    def lines_near(self, file: str, line: int, around: int) -> list[tuple[int, str]]:
+        """The lines of code from ``around`` before to ``around`` after one that samples have brought, numbered."""
+        texts = self._texts.get(file, {})
+        return [(n, texts[n]) for n in range(line - around, line + around + 1) if n in texts]
+
+
+class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
+    """A stack: its innermost frame, below the node of its caller. The root stands for a stack without frames."""
+
+    ids: tuple[int, ...]  # of its frames, root first
+    parent: Node | None
+    frame: KnownFrame  # the innermost
+    roles: frozenset[Role | FrameKind]  # of all of its frames
+    trie: Trie
+
+    @cached_property
+    def frames(self) -> Stack:
+        """Its frames, root first."""
+        return self.trie.frames(self.ids)
+
+    @cached_property
+    def kinds(self) -> list[FrameKind]:
+        """The kind of each frame, which shows the phase."""
+        return [frame.kind for frame in self.frames]
+
+    @cached_property
+    def boundary(self) -> StackPhase:
+        """The innermost boundary that it is in."""
+        return stack_phase(self.kinds)
+
+    def has(self, role: Role | FrameKind) -> bool:
+        """True if one of its frames has this role, or is of this kind."""
+        return role in self.roles
+
+    @cached_property
+    def imports(self) -> bool:
+        """True if it imports a module; the root is the program itself."""
+        return self.has("import") and "import" in self.kinds[1:]
+
+    @cached_property
+    def compiles(self) -> bool:
+        """True if torch.compile compiles in it; to run compiled code does not count."""
+        return any(compiles(frame.file, frame.function) for frame in self.frames)
+
+    def before(self, *kinds: FrameKind) -> Stack:
+        """The frames from the root to the first of these kinds."""
+        if self.roles.isdisjoint(kinds):
+            return self.frames
+        return self.frames[: next(depth for depth, kind in enumerate(self.kinds) if kind in kinds)]
+
+    @cached_property
+    def outside_torch(self) -> Stack:
+        """The frames from the root to the first boundary or module."""
+        return self.before("fetch", "backward", "optimizer", "module")
+
+    def up_to(self, depth: int) -> Node:
+        """The node of its outermost frames."""
+        return self.trie.node(self.ids[:depth])
+
+    @property
+    def outline(self) -> Node:
+        """The stack without the inner frames of libraries, which differ from stack to stack.
+
+        For ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
+        A frame that makes data stays: it shows that the user's functions that it calls are of a rollout.
+        """
+        return self._outline if self.has("library") else self
+
+    @cached_property
+    def _outline(self) -> Node:
+        frames = self.frames
+        last = next((i for i in range(len(frames) - 1, -1, -1) if "anchor" in frames[i].roles), -1)
+        kept = [
+            self.ids[i]
+            for i, frame in enumerate(frames)
+            if i > last or "library" not in frame.roles or "makes_data" in frame.roles or (i and frames[i - 1].user)
+        ]
+        return self.trie.node(kept)
+
+    # ---- whose code it is in
+
+    @cached_property
+    def user_line(self) -> KnownFrame | None:
+        """The innermost frame of the user's code."""
+        return next((frame for frame in reversed(self.frames) if frame.user), None)
+
+    @cached_property
+    def place(self) -> Place | None:
+        """The innermost user line; None where a forked DataLoader worker has none of its own."""
+        return user_place(self.frames)
+
+    @property
+    def function(self) -> Function | None:
+        """The user's innermost function, by file and name."""
+        return (self.place.file, self.place.function) if self.place is not None else None
+
+    @cached_property
+    def functions(self) -> frozenset[Function]:
+        """The user's functions that it passes through, by file and name."""
+        return frozenset(frame.code for frame in self.frames if frame.user)
+
+    def calls(self, function_part: str) -> bool:
+        """True if a function whose name contains this is in the stack."""
+        return any(function_part in frame.function for frame in self.frames)
+
+    @cached_property
+    def module_calls(self) -> list[Stack]:
+        """The frames up to each call of a module in it that goes on to some other frame."""
+        calls = (i for i, frame in enumerate(self.frames[:-1]) if is_module_call(frame.file, frame.function))
+        return [self.frames[: i + 1] for i in calls]
+
+    # ---- what it does
+
+    @cached_property
+    def activity(self) -> Activity:
+        """The activity of the thread."""
+        return activity_of(self.frames)
+
+    @cached_property
+    def returns_gradients(self) -> bool:
+        """True if the backward pass that it is in returns gradients, and accumulates none."""
+        return next(("returns_gradients" in frame.roles for frame in self.frames if frame.kind == "backward"), False)
+
+    @cached_property
+    def closure(self) -> Stack:
+        """The frames that one of torch's optimizers calls, the innermost of its own before them."""
+        own = next((i for i in range(len(self.frames) - 1, -1, -1) if "optimizer_code" in self.frames[i].roles), None)
+        return self.frames[own + 1 :] if own is not None and "calls_closure" in self.frames[own].roles else ()
+
+    @property
+    def is_in_closure(self) -> bool:
+        """True if one of torch's optimizers calls code that is not torch's there."""
+        return any(frame.user or "library" in frame.roles for frame in self.closure)
+
+    @cached_property
+    def maker_depth(self) -> int | None:
+        """Which frame, if any, is the outermost that steps an environment or generates."""
+        for depth, frame in enumerate(self.frames):
+            if "makes_data" in frame.roles or (depth and is_environment_step(self.frames[depth - 1], frame)):
+                return depth
+        return None
+
+    @property
+    def makes_data(self) -> bool:
+        """True if an environment is stepped in it, or a model generates."""
+        return self.maker_depth is not None
+
+    @property
+    def computes_metric(self) -> bool:
+        """True if it is in a library's metric on which nobody trains."""
+        return self.has("metric") and not self.has("may_be_loss")
+
+    @cached_property
+    def work(self) -> Work:
+        """The work that markers do not show; ``none`` of what they divide."""
+        if self.has("saves"):
+            return "checkpoint"
+        if outside_wait(self.frames) == "prompt":
+            return "prompt"
+        if self.has("compile"):
+            return "compile"
+        if self.imports and imported_by(self.frames) is not None:
+            return "compile" if imported_for_compiler(self.frames) else "import"
+        if self.boundary == "data":
+            return "first batch"
+        if self.has("network"):
+            return "network"
+        return "program" if awaits_program(self.frames) else "none"
+
+    @property
+    def awaits_message(self) -> bool:
+        """True if it waits for a message of another process, and not for one of a loader's worker."""
+        return not self.has("fetch") and awaits_process(self.frames)
+
+
+def is_environment_step(caller: Frame, frame: Frame) -> bool:
+    """True if a ``step`` of the user's is an environment's, as the line that calls it shows."""
+    return frame.function == "step" and steps_environment(caller.source)
+
+
+def to_user(stack: Stack) -> Stack:
+    """The frames from the root to the innermost of the user's."""
+    return stack[: next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].user), 0)]
+
+
+def user_place(frames: Sequence[Frame]) -> Place | None:
+    """The innermost user line of a stack (root first); None where it holds none.
+
+    A forked DataLoader worker carries the trainer's own frames below its loop: they are no work of its own.
+    """
+    for depth in range(len(frames) - 1, -1, -1):
+        frame = frames[depth]
+        if frame.user:
+            return Place(frame.file, frame.line, function_at(frames[: depth + 1]), frame.source)
+        if is_worker_loop(frame.file, frame.function):
+            return None
+    return None
+
+
+def place_of(frames: Sequence[Frame]) -> Place | None:
+    """The innermost user line; without one the innermost line of a package, torch last, then of anything."""
+    own = user_place(frames)
+    if own is not None or not frames:
+        return own
+    frame = frames[innermost_work([frame.file for frame in frames])]
+    return Place(frame.file, frame.line, frame.function, frame.source)
+
+
+def function_at(stack: Sequence[Frame]) -> str:
+    """The function of the innermost frame; a comprehension, or a lambda that it is called with, is its function's."""
+    depth = len(stack) - 1
+    while depth and stack[depth].function in WITHIN and stack[depth - 1].file == stack[depth].file:
+        depth -= 1
+    return stack[depth].function
