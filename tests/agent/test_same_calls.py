@@ -29,9 +29,25 @@ def called(function):
     return counted
 
 
-class Rows(Dataset):
+class Watchful:
+    '''Sees each look at an attribute of its own.'''
+
+    def __getattribute__(self, name):
+        calls[type(self).__name__, name] += 1
+        return object.__getattribute__(self, name)
+
+    __class__ = property(called(lambda self: type(self)))
+
+
+class Rows(Watchful, Dataset):
     __len__ = called(lambda self: 40)
     __getitem__ = called(lambda self, index: torch.rand(2))
+
+
+class Order(Watchful):
+    batch_size = property(called(lambda self: 2))
+    __len__ = called(lambda self: 40)
+    __iter__ = called(lambda self: iter(range(40)))
 
 
 class Watched(torch.Tensor):
@@ -84,17 +100,21 @@ class Odd(dict):
     del name
 
 
-class Held:
+class Held(Watchful):
     def __init__(self, **attributes):
         object.__getattribute__(self, "__dict__").update(attributes)
 
-    __getattribute__ = called(object.__getattribute__)
     __len__ = __iter__ = called(lambda self: 0)
-    __class__ = property(called(lambda self: type(self)))
 
 
-class Own(torch.optim.SGD):
-    groups = property(called(lambda self: self.param_groups))
+class Own(Watchful, torch.optim.SGD):
+    @property
+    def param_groups(self):
+        return self.held
+
+    @param_groups.setter
+    def param_groups(self, groups):
+        self.held = groups
 
 
 class Failed(Exception):
@@ -111,12 +131,14 @@ def collate(items):
 
 weight = torch.nn.Parameter(torch.ones(2))
 watched = torch.ones(2).as_subclass(Watched).requires_grad_()
-optimizers = [Own([weight], lr=0.1), Own([watched], lr=0.1)]
+optimizers = [torch.optim.SGD([watched], lr=0.1), Own([weight], lr=0.1)]
 loaders = [DataLoader(Rows(), 2, shuffle=shuffle, collate_fn=collate, drop_last=shuffle) for shuffle in (False, True)]
+loaders += [DataLoader(Rows(), 2, sampler=Order(), collate_fn=collate), DataLoader(Rows(), None, sampler=Order())]
 with Functions(), Operations():
     for loader in [*loaders, *loaders]:
         iterator = iter(loader)
-        for rows, *_ in iterator:
+        for batch in iterator:
+            rows = batch[0]
             ((weight * rows).sum() + (watched * rows).sum()).backward()
             for optimizer in optimizers:
                 optimizer.step()

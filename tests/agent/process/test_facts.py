@@ -102,6 +102,15 @@ load()
 """
 
 
+OWN_TEXT = """
+import torch
+class Own(Exception):
+    def __str__(self): return "of its own making"
+def load(): raise Own("no such column")
+load()
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [
@@ -110,6 +119,8 @@ load()
         (FAILS.replace('"no such column"', "chr(0x5217) * 9000"), "KeyError: '\u5217\u5217"),
         (FAILS.replace("load()\n", "try: load()\nexcept KeyError: raise SystemExit(3)\n"), None),
         (FAILS + "1", "KeyError: 'no such column'\n"),
+        (OWN_TEXT, "Own\n"),
+        (FAILS.replace("KeyError", "SyntaxError"), "SyntaxError: no such column\n"),
         ("import sys, torch; sys.ps1 = '>>> '; 1/0", None),  # as a prompt, which goes on
         ("import sys, torch\ntry: print(undefined)\nexcept NameError as error: sys.last_value = error", None),
     ],
