@@ -129,10 +129,10 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --
   --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links --excludes requirements/excluded.txt
 lock: $(BIN)/python
 	$(BIN)/python -c 'import uv' 2>/dev/null || $(PIP) uv
-	$(LOCK) --python-version 3.10 --extra demo --extra test pyproject.toml requirements/dev.in --output-file requirements/dev.lock
+	$(LOCK) --python-version 3.10 --extra demo --group test pyproject.toml requirements/dev.in --output-file requirements/dev.lock
 	$(LOCK) --python-version 3.10 --extra demo pyproject.toml requirements/demo.in --output-file requirements/demo.lock
-	$(LOCK) --python-version 3.11 --extra docs pyproject.toml --output-file requirements/docs.lock
-	$(LOCK) --python-version 3.10 pyproject.toml requirements/wild.in --output-file requirements/wild.lock
+	$(LOCK) --python-version 3.11 --group docs pyproject.toml --output-file requirements/docs.lock
+	$(LOCK) --python-version 3.10 --group wild pyproject.toml requirements/wild.in --output-file requirements/wild.lock
 
 # An environment of its own: torch comes from the other one, which it finds behind its own packages.
 LOWEST := $(VENV)/lowest

@@ -1,6 +1,6 @@
 """Other tools that can watch a whole training: their step times, over the loops and in the run that ours are taken in.
 
-They come with the extra ``bench``; what is not installed is said to be so.
+They are the dependency group ``bench``; what is not installed is said to be so.
 """
 
 from __future__ import annotations

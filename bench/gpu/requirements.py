@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
-#: Of the extra ``test``, what the tests marked ``gpu`` and the demos need; of the runtime's dependencies, all.
+#: Of the group ``test``, what the tests marked ``gpu`` and the demos need; of the runtime's dependencies, all.
 _FOR_TESTS = ("numpy", "pytest", "pytest-asyncio", "pytest-timeout")
 _LISTS = re.compile(r"^(dependencies|test) = \[\n(.*?)^\]", re.MULTILINE | re.DOTALL)
 _REQUIREMENT = re.compile(r'"([A-Za-z0-9._-]+)([^";]*)')

@@ -21,9 +21,11 @@ else:
     tomllib = pytest.importorskip("tomli")
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+SETS = PROJECT["optional-dependencies"] | PYPROJECT["dependency-groups"]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-LOCKS = {"dev.lock": ("demo", "test"), "demo.lock": ("demo",), "docs.lock": ("docs",)}
+LOCKS = {"dev.lock": ("demo", "test"), "demo.lock": ("demo",), "docs.lock": ("docs",), "wild.lock": ("wild",)}
 
 
 def locked(name: str) -> list[tuple[Requirement, int]]:
@@ -59,7 +61,7 @@ def test_every_python_is_a_classifier_and_tested_by_the_workflow() -> None:
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_covers_what_is_asked_for(name: str, python: str) -> None:
     lock = locked(name)
-    extras = [line for extra in LOCKS[name] for line in PROJECT["optional-dependencies"][extra]]
+    extras = [line for extra in LOCKS[name] for line in SETS[extra]]
     for asked in map(Requirement, [*PROJECT["dependencies"], *extras]):
         if asked.name != "torch" and applies(asked, python):
             found = version(lock, asked.name, python)
