@@ -7,6 +7,7 @@ from tests.session.records import header
 from tuimon.diagnosis import verdicts
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.hysteresis import SettledGains
+from tuimon.diagnosis.severity import graded
 from tuimon.records import Place
 from tuimon.session.session import Session
 
@@ -47,6 +48,14 @@ def test_a_gain_that_scatters_with_its_samples_settles():
     assert gains[0] == 6.6
     assert all(later == gains[1] for later in gains[1:])
     assert gains[-1] == pytest.approx(5.4, rel=0.1)
+
+
+def test_the_severity_is_that_of_the_gain_that_is_shown():
+    """What is shown surely gains 1.24x; the gain of a moment scatters about what makes a finding critical."""
+    settled, found = SettledGains(), [graded(waiting(gain)) for gain in (1.75, 1.65, 1.75, 1.65)]
+    assert [each.severity for each in found] == ["critical", "warning"] * 2
+    moments = [settled.settle([each], t)[0] for t, each in enumerate(found, 1)]
+    assert [(each.severity, each.best.low) for each in moments] == [("critical", pytest.approx(1.237, abs=0.001))] * 4
 
 
 def test_the_gains_of_moments_settle(monkeypatch):
