@@ -58,7 +58,7 @@ def test_duration(seconds: float, shown: str) -> None:
     ("low_ms", "high_ms", "shown"),
     [
         (6.31, 25.4, "6.3 to 25.4 ms"),
-        (0.0, 25.4, "0 to 25.4 ms"),
+        (0.0, 25.4, "up to 25.4 ms"),
         (25.41, 25.42, "25.4 ms"),
         (0.0, 0.0, "0 ms"),
         (0.0, 1e-4, "<0.001 ms"),

@@ -40,10 +40,15 @@ def percent(ratio: float | None, digits: int = 0) -> str:
 
 
 def ms_range(low_ms: float, high_ms: float, to: str = "–") -> str:
-    """``6.1–25.4 ms``: what is only known to lie between two times; ``25.4 ms`` where these look the same."""
+    """``6.1–25.4 ms``: what is only known to lie between two times; ``25.4 ms`` where these look the same.
+
+    In words, with ``to``, one from 0 on is ``up to 25.4 ms``.
+    """
     per_unit, unit = (1000, "s") if high_ms >= 10_000 else (1, "ms")
     low, high = number(low_ms / per_unit), number(high_ms / per_unit)
-    return f"{high} {unit}" if low == high or (low_ms == 0 and high.startswith("<")) else f"{low}{to}{high} {unit}"
+    if low == high or (low_ms == 0 and high.startswith("<")):
+        return f"{high} {unit}"
+    return f"up to {high} {unit}" if low == "0" and to == " to " else f"{low}{to}{high} {unit}"
 
 
 def percent_range(low: float, high: float, to: str = "–") -> str:

@@ -69,7 +69,7 @@ def idle_text(row: PhaseRow) -> str | None:
 
 
 def idle_text_of(phase: dict[str, Any]) -> str | None:  # Any: a phase of the report's JSON
-    """``6.1 to 25.4 ms`` or ``unknown``."""
+    """``6.1 to 25.4 ms``, ``up to 4.0 ms``, or ``unknown``."""
     if "gpu_idle_ms_low" not in phase:
         return None
     return _text(phase["gpu_idle_ms_low"], phase["gpu_idle_ms_high"], phase["gpu_ms_per_step"], " to ")
