@@ -27,6 +27,9 @@ from tuimon.torch_code import is_loader_idle_loop, loads_data
 #: Seconds between two reads: while a window ends, and at most (a process may appear).
 _POLL_S = 0.05
 _LONGEST_SLEEP_S = 0.25
+#: A window ends early once it has used so many times the CPU that it was planned with: our choice, beyond what a loaded
+#: machine adds.
+_OVERSPENT = 3.0
 #: Up to so many training processes the end of every window is awaited closely; of more, only that of the first one's:
 #: with 64 some window ends at nearly any moment.
 _FEW_TRAINERS = 4
@@ -193,7 +196,8 @@ class StackSource(Source):
         if self._binary is None:
             return False
         try:
-            recording = recorder.Recording.start(self._binary, pid, window.plan.rate_hz, window.plan.window_s)
+            plan, most_cpu_s = window.plan, _OVERSPENT * window.cpu_s
+            recording = recorder.Recording.start(self._binary, pid, plan.rate_hz, plan.window_s, most_cpu_s=most_cpu_s)
         except OSError as error:
             window.settle(None, 0.0)
             self._note_start_error(error, now_s)

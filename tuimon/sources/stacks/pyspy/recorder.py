@@ -20,6 +20,7 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tuimon.proc import procfs
 from tuimon.proc.pthreads import os_ids
 from tuimon.proc.short_turns import take_short_turns
 from tuimon.sources.stacks.pyspy import same_core
@@ -76,6 +77,7 @@ class Recording(Struct):
     child: int
     _output: int
     _messages: int
+    _most_cpu_s: float = math.inf  # to be ended once it has used more
     _silent_s: float | None = None  # when it was due, and had not begun to sample
     _stopped_s: float | None = None
 
@@ -83,8 +85,20 @@ class Recording(Struct):
     STOP_TIMEOUT_S = 5.0
 
     @classmethod
-    def start(cls, binary: str, pid: int, rate_hz: int, window_s: float, *, gil: bool = False) -> Recording:
-        """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when it does not start."""
+    def start(
+        cls,
+        binary: str,
+        pid: int,
+        rate_hz: int,
+        window_s: float,
+        *,
+        gil: bool = False,
+        most_cpu_s: float = math.inf,
+    ) -> Recording:
+        """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when it does not start.
+
+        It ends early once it has used ``most_cpu_s``: threads may have come, and each makes a sample dearer.
+        """
         output = os.memfd_create("tuimon-stacks")
         messages = os.memfd_create("tuimon-messages")
         limit_s = math.ceil(2 * window_s + 3)  # it ends by itself if nobody is left to stop it
@@ -102,7 +116,7 @@ class Recording(Struct):
             raise
         take_short_turns(child)
         now_s = time.monotonic()
-        return cls(pid, now_s, now_s + window_s, now_s + limit_s, child, output, messages)
+        return cls(pid, now_s, now_s + window_s, now_s + limit_s, child, output, messages, most_cpu_s)
 
     def poll(self, now_s: float) -> Ended | None:
         """Stop the window when it is due; what it holds, once it has ended."""
@@ -125,7 +139,7 @@ class Recording(Struct):
         On a busy machine, or a cold disk, that may be seconds. It prints a line when it begins.
         """
         if now_s < self.due_s:
-            return False
+            return self._is_overspent()
         if not os.fstat(self._messages).st_size and now_s < self.latest_s:
             self._silent_s = now_s
             return False
@@ -134,6 +148,10 @@ class Recording(Struct):
         self.due_s += self._silent_s - self.started_s
         self.started_s, self._silent_s = self._silent_s, None
         return now_s >= self.due_s
+
+    def _is_overspent(self) -> bool:
+        used = procfs.read_process_stat(self.child) if self._most_cpu_s < math.inf else None
+        return used is not None and used.cpu_s > self._most_cpu_s and os.fstat(self._messages).st_size > 0
 
     def keep_beside(self) -> None:
         """Let it run on the core that the process's main thread is on now, and nowhere else."""
