@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tuimon.records import Compiler, CompilerEvents, CompilerWork
-from tuimon.session.windows import Window
+from tuimon.session.series import EVER, Series
+from tuimon.session.windows import Span
 
 #: Most different events of a process that are held.
 _EVENTS = 256
+#: Windows of each length that a series holds: those of the last 30 s as they were recorded.
+_ROWS = 32
 
-_Key = tuple[str, str, int, str, str, str]
+
+class _Stretch(NamedTuple):
+    """Windows that follow one another; a row of a ``Series``. Counts: ``2 n`` how often event n came, then its ns."""
+
+    begin_s: float
+    end_s: float
 
 
 class CompilerStats:
     """The events of one process."""
 
     def __init__(self) -> None:
-        self._window: Window[Compiler] = Window()
-        self._run: dict[_Key, CompilerEvents] = {}
+        self._series = Series(_Stretch, _ROWS)
+        self._events: dict[tuple[str, str, int, str, str, str], tuple[int, CompilerEvents]] = {}  # with their numbers
 
     def add_record(self, record: Compiler) -> None:
         """Fold a window."""
-        self._window.append(record)
-        _add(self._run, record.events)
+        counts: dict[int, int] = {}
+        for event in record.events:
+            key = (event.what, event.file, event.line, event.function, event.reason, event.guarded)
+            if key not in self._events and len(self._events) >= _EVENTS:
+                continue
+            number, _ = self._events.setdefault(key, (len(self._events), event))
+            counts[2 * number] = counts.get(2 * number, 0) + event.count
+            counts[2 * number + 1] = counts.get(2 * number + 1, 0) + event.total_ns
+        self._series.append(_Stretch(record.t - record.window_s, record.t), counts)
 
-    def events(self, *whats: CompilerWork) -> list[CompilerEvents]:
-        """Those of the whole run, what took longest, or came most often, first."""
-        return _of(self._run.values(), whats)
-
-    def recent(self, now_s: float, *whats: CompilerWork) -> list[CompilerEvents]:
-        """Those of the last 30 s."""
-        self._window.expire(now_s)
-        sums: dict[_Key, CompilerEvents] = {}
-        for record in self._window.records:
-            _add(sums, record.events)
-        return _of(sums.values(), whats)
-
-
-def _of(events: Iterable[CompilerEvents], whats: tuple[CompilerWork, ...]) -> list[CompilerEvents]:
-    return sorted((event for event in events if event.what in whats), key=lambda event: (-event.total_ns, -event.count))
-
-
-def _add(sums: dict[_Key, CompilerEvents], events: Iterable[CompilerEvents]) -> None:
-    for event in events:
-        key = (event.what, event.file, event.line, event.function, event.reason, event.guarded)
-        before = sums.get(key)
-        if before is not None:
-            sums[key] = replace(before, count=before.count + event.count, total_ns=before.total_ns + event.total_ns)
-        elif len(sums) < _EVENTS:
-            sums[key] = event
+    def events(self, *whats: CompilerWork, span: Span = EVER) -> list[CompilerEvents]:
+        """Those of a span, what took longest, or came most often, first."""
+        counts = self._series.counts(span)
+        found = [
+            replace(event, count=counts[2 * number], total_ns=counts[2 * number + 1])
+            for number, event in self._events.values()
+            if 2 * number in counts and event.what in whats
+        ]
+        return sorted(found, key=lambda event: (-event.total_ns, -event.count))

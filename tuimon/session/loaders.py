@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
+from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.rows import EpochRow, HotLine, LoaderRow, LoaderWorkerRow
 from tuimon.session.series import Series
-from tuimon.session.windows import WINDOW_S, Span, new_history, weighted_median
+from tuimon.session.windows import WINDOW_S, Span, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
 _LOADERS = 64
 #: Most workers of a loader, those that reported last.
 _WORKERS = 256
-#: Most reports of one worker that are kept.
-_REPORTS = 64
-#: Windows of each length that a series holds: those of the last 30 s as they were recorded.
-_ROWS = 32
+#: Windows of each length that a series holds: as many as the chart of ready batches shows ...
+_ROWS = 128
+#: ... and of what workers report: 64 ranks have hundreds of these.
+_REPORT_ROWS = 16
 #: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
 _WORKER_SILENT_S = 90.0
 
@@ -41,6 +38,12 @@ class _Stretch(NamedTuple):
     ready_none: float
     held_ns: float
     held_ms2: float
+    starts: float
+    start_ns: float
+    first_ns: float  # of ``start_ns``, after ``iter(loader)``
+    ends: float
+    end_ns: float
+    data_ns: float  # that the training waited for the loader, for whatever reason
 
     @property
     def window_s(self) -> float:
@@ -64,57 +67,61 @@ def _stretch_of(record: Loader) -> _Stretch:
         record.ready_none,
         record.held_ns,
         record.held_ms2,
+        record.starts,
+        record.start_ns,
+        record.start_ns - record.iter_ns,
+        record.ends,
+        record.end_ns,
+        record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches) + record.iter_ns + record.end_ns,
     )
 
 
-class _WorkerSums(Struct):
-    """Sums over a worker's reports."""
+class _Reported(NamedTuple):
+    """Windows in which workers reported; a row of a ``Series``, with counts as ``_counts_of`` has them."""
 
-    reports: int = 0  # that hold its figures
-    batches: int = 0
-    items_ms: float = 0.0
-    collate_ms: float = 0.0
-    wait_ms: float = 0.0
-    handed_ms: float | None = None  # where it is known apart from the wait
-
-    def add_report(self, report: LoaderWorker) -> None:
-        if report.batches is None:
-            return
-        self.reports += 1
-        self.batches += report.batches
-        self.items_ms += report.items_ms or 0.0
-        self.collate_ms += report.collate_ms or 0.0
-        self.wait_ms += report.wait_ms or 0.0
-        if report.hand_over_ms is not None:
-            self.handed_ms = (self.handed_ms or 0.0) + report.hand_over_ms
+    begin_s: float
+    end_s: float
 
 
-class _Worker:
-    """One worker's reports of the last 30 s."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.reports: deque[tuple[float, LoaderWorker]] = deque(maxlen=_REPORTS)
-
-    def add_report(self, t: float, report: LoaderWorker) -> None:
-        self.reports.append((t, report))
-        while self.reports[0][0] < t - WINDOW_S:
-            self.reports.popleft()
+#: What a worker's report adds to the counts, times in us: the key is worker number * _FIELDS + place in here.
+_BATCHES, _ITEMS, _COLLATE, _WAIT, _HANDED, _FIELDS = range(6)
 
 
-def _worker_row(pid: int, name: str, sums: _WorkerSums, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
-    batches, span_ms = sums.batches, sums.items_ms + sums.collate_ms + sums.wait_ms + (sums.handed_ms or 0.0)
-    if not sums.reports:
+def _counts_of(record: Loader) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for each in record.workers:
+        if each.batches is None:
+            continue
+        figures = (each.batches, *(_us(ms) for ms in (each.items_ms, each.collate_ms, each.wait_ms)))
+        handed = () if each.hand_over_ms is None else (_us(each.hand_over_ms),)  # known apart from the wait
+        for field, number in enumerate((*figures, *handed)):
+            key = each.number * _FIELDS + field
+            counts[key] = counts.get(key, 0) + number
+    return counts
+
+
+def _us(ms: float | None) -> int:
+    return round(1e3 * (ms or 0.0))
+
+
+def _worker_row(
+    pid: int, name: str, number: int, counts: Mapping[int, int], hot: HotLine | None, ended: bool
+) -> LoaderWorkerRow:
+    if number * _FIELDS + _BATCHES not in counts:
         return LoaderWorkerRow(pid, name, None, None, None, None, None, None, hot, ended)
+    batches, *times_us = (counts.get(number * _FIELDS + field, 0) for field in range(_FIELDS))
+    items_ms, collate_ms, wait_ms, handed_ms = (each / 1e3 for each in times_us)
+    span_ms = items_ms + collate_ms + wait_ms + handed_ms
+    is_handed = number * _FIELDS + _HANDED in counts
     return LoaderWorkerRow(
         pid=pid,
         name=name,
-        busy_ratio=(sums.items_ms + sums.collate_ms) / span_ms if span_ms else None,
+        busy_ratio=(items_ms + collate_ms) / span_ms if span_ms else None,
         batches_per_s=1000 * batches / span_ms if span_ms else None,
-        items_ms=sums.items_ms / batches if batches else None,
-        collate_ms=sums.collate_ms / batches if batches else None,
-        wait_ms=sums.wait_ms / batches if batches else None,
-        hand_over_ms=sums.handed_ms / batches if batches and sums.handed_ms is not None else None,
+        items_ms=items_ms / batches if batches else None,
+        collate_ms=collate_ms / batches if batches else None,
+        wait_ms=wait_ms / batches if batches else None,
+        hand_over_ms=handed_ms / batches if batches and is_handed else None,
         hot=hot,
         ended=ended,
     )
@@ -131,46 +138,29 @@ class LoaderStats:
         self.latest: Loader | None = None  # the newest window
         self._batches: MeasuredBatches | None = None  # of the whole run
         self._epoch = EpochRow(0, None, None)
-        self._fetches = 0
         self._series = Series(_Stretch, _ROWS)
-        # of the whole run: an epoch may take hours
-        self._first_end_s: float | None = None
-        self._starts = self._start_ns = self._first_ns = self._ends = self._end_ns = self._data_ns = 0
-        self._workers: dict[int, _Worker] = {}  # by pid
-        self._run_by_number: dict[int, _WorkerSums] = {}  # each epoch may start its workers anew
-        self._history: deque[float | None] = new_history()
+        self._reported = Series(_Reported, _REPORT_ROWS)
+        self._first_end_s: float | None = None  # of an epoch
+        self._workers: dict[int, tuple[float, int]] = {}  # when each has reported last, and its number, by pid
 
     def add_window(self, record: Loader) -> None:
         """Fold one window."""
-        previous = self.latest
-        if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
-            self._history.append(None)  # it was not used for a while
         self.latest = record
         self._series.append(_stretch_of(record))
         self.facts = record.facts or self.facts
         if record.batches is not None:
             self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
         self._note_epoch(record)
-        self._fetches += record.fetches + record.counted
-        self._starts += record.starts
-        self._start_ns += record.start_ns
-        self._first_ns += record.start_ns - record.iter_ns
         if record.epochs and self._first_end_s is None:
             self._first_end_s = record.t
-        self._ends += record.ends
-        self._end_ns += record.end_ns
-        waited_ns = record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches)
-        self._data_ns += waited_ns + record.iter_ns + record.end_ns
-        mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
-        self._history.append(mean)
+        if record.workers:
+            self._reported.append(_Reported(record.t - record.window_s, record.t), _counts_of(record))
         for report in record.workers:
-            worker = self._workers.pop(report.pid, None) or _Worker(report.number)
-            self._workers[report.pid] = worker  # the latest last
-            worker.add_report(record.t, report)
-            self._run_by_number.setdefault(report.number, _WorkerSums()).add_report(report)
+            self._workers.pop(report.pid, None)
+            self._workers[report.pid] = record.t, report.number  # the latest last
         while self._workers:
-            pid, silent_longest = next(iter(self._workers.items()))
-            if silent_longest.reports[-1][0] >= record.t - _WORKER_SILENT_S and len(self._workers) <= _WORKERS:
+            pid, (silent_s, _) = next(iter(self._workers.items()))
+            if silent_s >= record.t - _WORKER_SILENT_S and len(self._workers) <= _WORKERS:
                 break
             del self._workers[pid]
 
@@ -184,10 +174,12 @@ class LoaderStats:
         self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span | None
     ) -> LoaderRow | None:
         """Its row over the last 30 s in which it was used, or over a span; None before its facts are known."""
-        latest, facts = self.latest, self.facts
-        if latest is None or facts is None:
+        latest, facts, run = self.latest, self.facts, self._series.over()
+        if latest is None or facts is None or run is None:
             return None
-        records = self._series.rows(span or Span(latest.t - WINDOW_S))
+        history = self._series.rows(last=_ROWS) if span is None else self._series.even_rows()
+        span = span or Span(latest.t - WINDOW_S)
+        records = self._series.rows(span)
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.used_s for record in records)
@@ -203,17 +195,17 @@ class LoaderStats:
             fetches_per_s=sum(r.fetches + r.counted for r in records) / span_s if span_s else None,
             wait_ms=wait_ms / fetches if fetches else None,
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
-            starts=self._starts,
-            start_s=self._start_ns / 1e9 / self._starts if self._starts else None,
-            first_s=self._first_ns / 1e9 / self._starts if self._starts else None,
-            end_s=self._end_ns / 1e9 / self._ends if self._ends else None,
-            start_share=(self._start_ns + self._end_ns) / self._data_ns if self._starts and self._data_ns else None,
+            starts=int(run.starts),  # as what follows, of the whole run: an epoch may take hours
+            start_s=run.start_ns / 1e9 / run.starts if run.starts else None,
+            first_s=run.first_ns / 1e9 / run.starts if run.starts else None,
+            end_s=run.end_ns / 1e9 / run.ends if run.ends else None,
+            start_share=(run.start_ns + run.end_ns) / run.data_ns if run.starts and run.data_ns else None,
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
-            ready_history=tuple(self._history),
-            worker_rows=self._worker_rows(ended, hot, span is not None),
+            ready_history=_ready_history(history),
+            worker_rows=self._worker_rows(ended, hot, span),
             batches=self._batches,
-            fetches=self._fetches,
+            fetches=int(run.fetches + run.counted),
             epoch=self._epoch if self._epoch.done or self._epoch.given is not None else None,
             first_end_s=self._first_end_s,
             held_ms=held_ms / fetches if fetches else None,
@@ -221,29 +213,29 @@ class LoaderStats:
         )
 
     def _worker_rows(
-        self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], whole_run: bool
+        self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span
     ) -> tuple[LoaderWorkerRow, ...]:
         """The latest worker of each number, a live one before others, with what all of its number have reported."""
-        latest = {worker.number: pid for pid, worker in self._workers.items()}
-        live = {worker.number: pid for pid, worker in self._workers.items() if not ended(pid)}
-        sums = self._run_by_number if whole_run else self._window_by_number()
+        latest = {number: pid for pid, (_, number) in self._workers.items()}
+        live = {number: pid for pid, (_, number) in self._workers.items() if not ended(pid)}
+        counts = self._reported.counts(span)
         return tuple(
-            _worker_row(pid, self._name(pid), sums[number], hot(pid), ended(pid))
+            _worker_row(pid, self._name(pid), number, counts, hot(pid), ended(pid))
             for number, pid in sorted((latest | live).items())
         )
 
     def _name(self, pid: int) -> str:
         return "main" if pid == self.pid else self._worker_name(pid)
 
-    def _window_by_number(self) -> dict[int, _WorkerSums]:
-        found: dict[int, _WorkerSums] = {}
-        since_s = self.latest.t - WINDOW_S if self.latest is not None else 0.0
-        for worker in self._workers.values():
-            sums = found.setdefault(worker.number, _WorkerSums())
-            for t, report in worker.reports:
-                if t >= since_s:
-                    sums.add_report(report)
-        return found
+
+def _ready_history(windows: Sequence[_Stretch]) -> tuple[float | None, ...]:
+    """The mean of each, None of a gap between two of them."""
+    found: list[float | None] = []
+    for before, row in zip((None, *windows), windows, strict=False):
+        if before is not None and row.begin_s > before.end_s + row.window_s / 2:
+            found.append(None)  # it was not used for a while
+        found.append(row.ready_total / row.ready_fetches if row.ready_fetches else None)
+    return tuple(found)
 
 
 class LoaderTable:

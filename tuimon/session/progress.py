@@ -12,7 +12,7 @@ from tuimon.session.flops import flops_rate
 from tuimon.session.rank_list import training_of
 from tuimon.session.rows import EpochRow, LoaderRow, StepSummary
 from tuimon.session.session import Session, SessionView, once
-from tuimon.session.step_sizes import Rates, RatesOfRanks
+from tuimon.session.steps.totals import Rates, RatesOfRanks, Totals
 
 #: Ranks whose rates are worked out in a second, 40 us each.
 _RANKS_A_SECOND = 64
@@ -87,8 +87,7 @@ def rates_in(view: SessionView, pid: int) -> Rates:
     """Samples and tokens a second of one process."""
     steps = view.steps(pid)
     per_s = steps.per_second if steps is not None else None
-    told = view.session.step_sizes(pid).rates(per_s, whole_run=view.is_whole)
-    return _rates(_training_loaders(view, pid, steps), told)
+    return _rates(_training_loaders(view, pid, steps), view.step_totals(pid), per_s)
 
 
 @once
@@ -133,8 +132,11 @@ def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float | None) -> L
     return Left((epoch.length - epoch.given) / batches_per_s, "epoch")
 
 
-def _rates(loaders: list[_Loader], told: Rates) -> Rates:
+def _rates(loaders: list[_Loader], totals: Totals, steps_per_s: float | None) -> Rates:
     """As the program tells them, else of all batches that training loaders give; None where some are unknown."""
+    told = Rates()
+    if totals.sized and steps_per_s is not None:
+        told = Rates(*(n and n / totals.sized * steps_per_s for n in (totals.samples, totals.tokens)))
     samples: list[float | None] = []
     tokens: list[float | None] = []
     for row, per_s in loaders:

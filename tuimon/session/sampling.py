@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -11,19 +11,24 @@ from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import Gil, Place, Stacks
-from tuimon.session.windows import Window
+from tuimon.session.series import Series
+from tuimon.session.windows import Span
 
 #: The time that the figures cover, in seconds.
 SPAN_S = 60.0
 #: A window is recorded only when it ends, so coverage is counted up to the end of the latest one; but not if that is
 #: longer ago than this: the longest window, and the time that ending it may take.
 _LATE_S = 26.0
+#: Windows of each length that a series holds: those of the last minute as they were recorded.
+_ROWS = 64
 #: Samples that a share of the GIL needs: about two windows of 0.6 s at 50 Hz.
 _ENOUGH_SAMPLES = 50
 #: Samples that show whether a function holds the GIL most of the time or hardly ever: one such window.
 _ENOUGH_OF_ONE = 30
 #: Length of such a window, in seconds.
 _GIL_WINDOW_S = 0.6
+#: Most of them that are held of a process: one comes every five seconds.
+_GIL_WINDOWS = 64
 #: Quantile of the normal distribution below which nine of ten values lie.
 _Z_OF_NINE_IN_TEN = 1.2816
 #: More than this share of the windows must have counted cycles: on a busy machine a few windows of a slow loop do not.
@@ -58,62 +63,72 @@ class Sampling(NamedTuple):
     in_process: bool = False  # whether any of them is sampled by its agent: Python frames only
 
 
-class _SampledWindow(Struct, frozen=True, gc=False):
-    """The part of a window that is kept for a minute, without its stacks."""
+class _Windows(NamedTuple):
+    """Windows of samples of a process; a row of a ``Series``."""
 
-    t: float
-    window_s: float
-    samples: int
-    lost: int
-    cycles: int | None
+    begin_s: float
+    end_s: float
+    sampled_s: float  # without windows that were lost
+    samples: float
+    failed: float
+    lost: float  # windows
+    windows: float  # that were not lost
+    counted: float  # of these, in which cycles were counted
+    cycles: float
+    cycles_s: float  # that the cycles are of
+
+
+def _windows_of(record: Stacks) -> _Windows:
+    is_counted = record.cycles is not None and not record.lost
+    # a window of n samples covers only the n - 1 intervals between them
+    cycles_s = record.window_s * (1 - 1 / max(record.samples, 2)) if is_counted else 0.0
+    return _Windows(
+        record.t - record.window_s,
+        record.t,
+        0.0 if record.lost else record.window_s,
+        record.samples,
+        record.failed,
+        record.lost,
+        not record.lost,
+        is_counted,
+        (record.cycles or 0) if is_counted else 0,
+        cycles_s,
+    )
 
 
 class _Process:
     """The windows of one process."""
 
     def __init__(self) -> None:
-        self.windows: Window[_SampledWindow] = Window(SPAN_S, limit=256)
-        self.first_s: float | None = None
-        self.first_cycle_s = math.inf  # time of the first window with a step; before it is set-up
-        self.samples = self.failed = self.lost = 0
-        self.sampled_s = 0.0
+        self.series = Series(_Windows, _ROWS)
+        self.first_cycle_s = math.inf  # when the first window with a step began; before it is set-up
         self.in_process = False
 
     def add_window(self, record: Stacks) -> None:
-        if self.first_s is None:
-            self.first_s = record.t - record.window_s
+        self.series.append(_windows_of(record))
         if record.cycles:
-            self.first_cycle_s = min(self.first_cycle_s, record.t)
-        self.windows.append(_SampledWindow(record.t, record.window_s, record.samples, record.lost, record.cycles))
-        self.samples += record.samples
-        self.failed += record.failed
-        self.lost += record.lost
+            self.first_cycle_s = min(self.first_cycle_s, record.t - record.window_s)
         self.in_process = record.in_process if not record.lost else self.in_process
-        self.sampled_s += 0.0 if record.lost else record.window_s
 
-    def run_row(self, pid: int) -> SamplerRow:
-        """Like ``row``, over the whole run."""
-        rate_hz = self.samples / self.sampled_s if self.sampled_s > 0 else None
-        span_s = self.windows.records[-1].t - self.first_s if self.first_s is not None else 0.0
-        coverage = min(self.sampled_s / span_s, 1.0) if span_s > 0 else None
-        return SamplerRow(pid, rate_hz, coverage, self.samples, self.failed, self.lost, self.in_process)
-
-    def row(self, pid: int, now_s: float) -> SamplerRow:
-        records = [record for record in self.windows.records if not record.lost and record.t > now_s - SPAN_S]
-        sampled_s = sum(record.window_s for record in records)
-        rate_hz = sum(record.samples for record in records) / sampled_s if sampled_s > 0 else None
-        coverage = self._coverage(now_s)
-        return SamplerRow(pid, rate_hz, coverage, self.samples, self.failed, self.lost, self.in_process)
-
-    def _coverage(self, now_s: float) -> float | None:
-        records = self.windows.records
-        if not records or self.first_s is None:
+    def row(self, pid: int, span: Span) -> SamplerRow | None:
+        ever, sums = self.series.over(), self.series.over(span)
+        if ever is None:
             return None
-        until_s = records[-1].t if now_s - records[-1].t < _LATE_S else now_s
-        from_s = max(self.first_s, until_s - SPAN_S)
-        stretches = ((max(r.t - r.window_s, from_s), min(r.t, until_s)) for r in records if not r.lost)
-        inside_s = sum(max(end_s - begin_s, 0.0) for begin_s, end_s in stretches)
-        return min(inside_s / (until_s - from_s), 1.0) if until_s > from_s else None
+        is_silent = ever.end_s + _LATE_S <= span.end_s < math.inf
+        until_s = span.end_s if is_silent else ever.end_s
+        from_s = max(ever.begin_s, span.begin_s)
+        if sums is not None:  # a window may begin before
+            from_s = min(from_s, sums.begin_s)
+        sampled_s, samples = (sums.sampled_s, sums.samples) if sums is not None else (0.0, 0.0)
+        return SamplerRow(
+            pid,
+            rate_hz=samples / sampled_s if sampled_s > 0 else None,
+            coverage_ratio=min(sampled_s / (until_s - from_s), 1.0) if until_s > from_s else None,
+            samples=int(ever.samples),
+            failed=int(ever.failed),
+            lost=int(ever.lost),
+            in_process=self.in_process,
+        )
 
 
 class SamplerTable:
@@ -135,29 +150,24 @@ class SamplerTable:
         """Drop what is known of a pid that another process has now."""
         self._processes.pop(pid, None)
 
-    def sampling(self, trainers: Sequence[int], now_s: float, cpu_ratio: float | None) -> Sampling | None:
-        """The figures of these processes; None before the first window."""
-        rows = tuple(self._processes[pid].row(pid, now_s) for pid in trainers if pid in self._processes)
-        return _summary(rows, len(trainers), cpu_ratio) if rows else None
+    def sampling(self, trainers: Sequence[int], span: Span, cpu_ratio: float | None) -> Sampling | None:
+        """The figures of these processes; None before the first window. A span without end lasts to the latest one."""
+        rows = [self._processes[pid].row(pid, span) for pid in trainers if pid in self._processes]
+        known = tuple(row for row in rows if row is not None)
+        return _summary(known, len(trainers), cpu_ratio) if known else None
 
-    def run_sampling(self, trainers: Sequence[int], now_s: float, nodes: int) -> Sampling | None:
-        """Like ``sampling``, over the whole run; its cost is that of all windows on a node, of workers as well."""
-        rows = tuple(self._processes[pid].run_row(pid) for pid in trainers if pid in self._processes)
+    def cpu_ratio(self, now_s: float, nodes: int) -> float | None:
+        """What all windows of the run took on a node, of workers as well."""
         span_s = now_s - self._first_s if self._first_s is not None else 0.0
-        return _summary(rows, len(trainers), self._cost_s / span_s / nodes if span_s > 0 else None) if rows else None
+        return self._cost_s / span_s / nodes if span_s > 0 else None
 
     def steps_per_second(self, pid: int, now_s: float) -> float | None:
         """Backward passes a second, estimated from the order of samples; None where these are too far apart."""
         process = self._processes.get(pid)
-        since_s = max(now_s - SPAN_S, process.first_cycle_s) if process else now_s
-        records = [r for r in process.windows.records if not r.lost and r.t >= since_s] if process else []
-        counted = [record for record in records if record.cycles is not None]
-        cycles = sum(record.cycles or 0 for record in counted)
-        if len(counted) <= _COUNTED_SHARE * len(records) or cycles < _ENOUGH_CYCLES:
+        sums = process.series.over(Span(max(now_s - SPAN_S, process.first_cycle_s))) if process is not None else None
+        if sums is None or sums.counted <= _COUNTED_SHARE * sums.windows or sums.cycles < _ENOUGH_CYCLES:
             return None
-        # a window of n samples covers only the n - 1 intervals between them
-        covered_s = sum(record.window_s * (1 - 1 / max(record.samples, 2)) for record in counted)
-        return cycles / covered_s if covered_s > 0 else None
+        return sums.cycles / sums.cycles_s if sums.cycles_s > 0 else None
 
 
 def _summary(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | None) -> Sampling:
@@ -199,7 +209,7 @@ class GilTable:
     def __init__(self, begin_s_of: Callable[[int], float]) -> None:
         """``begin_s_of`` a pid: from when on it counts; before lie imports, which hold the GIL all the time."""
         self._begin_s_of = begin_s_of
-        self._windows: defaultdict[int, Window[Gil]] = defaultdict(lambda: Window(SPAN_S, limit=64))
+        self._windows: defaultdict[int, deque[Gil]] = defaultdict(lambda: deque(maxlen=_GIL_WINDOWS))
 
     def add_gil(self, record: Gil) -> None:
         """Fold a short window of samples."""
@@ -237,7 +247,7 @@ class GilTable:
 
     def _latest(self, pid: int) -> tuple[Sequence[Gil], int]:
         """The records of the last minute, but for what lies before the steps, and their samples."""
-        window = self._windows.get(pid)
-        begin_s = self._begin_s_of(pid)
-        records = [record for record in window.records if record.t - _GIL_WINDOW_S >= begin_s] if window else []
+        windows = self._windows.get(pid, ())
+        since_s = max(self._begin_s_of(pid), windows[-1].t - SPAN_S - _GIL_WINDOW_S if windows else 0.0)
+        records = [record for record in windows if record.t - _GIL_WINDOW_S >= since_s]
         return records, sum(record.samples for record in records)

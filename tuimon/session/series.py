@@ -41,6 +41,8 @@ EVER = Span()
 ROWS = 512
 #: Sums that are held, each from one row on, to go on from when rows have come.
 _HELD = 4
+#: Moments that rows are kept apart at.
+_APART = 64
 
 
 def first(values: Sequence[float]) -> float:
@@ -93,8 +95,9 @@ class Series(Generic[R]):
             level += self._levels.count(level) <= self.limit
 
     def keep_apart(self, t: float) -> None:
-        """Never join a row before a moment with one after it: a span may begin there."""
-        self._apart.append(t)
+        """Never join a row before a moment with one after it: a span may begin there. Of many, the latest hold."""
+        if t not in self._apart:
+            self._apart = [*self._apart[1 - _APART :], t]
 
     def rows(self, span: Span = EVER, last: int | None = None) -> list[R]:
         """The rows of a span, oldest first: those that have their middle in it; of them only the ``last`` ones."""

@@ -29,7 +29,7 @@ from tuimon.session.rows import (
     ThreadRow,
     TorchMemoryRow,
 )
-from tuimon.session.sampling import Sampling
+from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.stacks.frames import KnownFrame
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.windows import Over
@@ -106,10 +106,17 @@ class Session(Tables):
         return sampled.tid if sampled is not None else pid
 
     def steady_span(self, pid: int) -> Span:
-        """The steady part of a process's steps; without steps of its own, that of the process in focus."""
+        """The steady part of a process's steps; without steps of its own, that of the process in focus.
+
+        Without markers it begins where samples show the first step.
+        """
         focus = self.trainer()
         stats = self.step_stats.get(pid) or (self.step_stats.get(focus) if focus is not None else None)
-        return stats.steady_span() if stats is not None else Span()
+        if stats is not None:
+            return stats.steady_span()
+        process, sampled = self.process(focus or pid), self.stacks.get(focus or pid)
+        is_shown = sampled is not None and sampled.has_whole_step and process is not None and not process.markers
+        return Span(sampled.begin_s) if sampled is not None and is_shown else Span()
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """The memory that torch's allocator holds in a process, by device."""
@@ -336,8 +343,10 @@ class SessionView:
         trainers = self.session.trainers() or ([focus] if focus is not None else [])
         trainers.sort(key=lambda pid: pid != focus)
         if not self.is_whole:
-            return sampler.sampling(trainers, self.now_s, cost.sampler_cpu_ratio if cost else None)
-        return sampler.run_sampling(trainers, self.now_s, max(1, len(self.session.nodes.known)))
+            span = Span(self.now_s - SPAN_S, self.now_s)
+            return sampler.sampling(trainers, span, cost.sampler_cpu_ratio if cost else None)
+        nodes = max(1, len(self.session.nodes.known))
+        return sampler.sampling(trainers, Span(), sampler.cpu_ratio(self.now_s, nodes))
 
     # -- ranks
 
@@ -407,7 +416,9 @@ class SessionView:
         number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
         use = nodes.tables_of(number).core_use
         cores, monitor = nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0
-        return use.mean(cores, monitor) if self.is_whole else use.latest(cores, monitor)
+        if self.is_whole and self._steady == Span():  # no step is known
+            return None
+        return use.over(self._steady if self.is_whole else None, cores, monitor)
 
     def _node(self, node: int | None) -> int:
         return self.session.focus_node if node is None else node
@@ -458,7 +469,7 @@ class SessionView:
         stats = self.session.compilers.get(pid)
         if stats is None:
             return []
-        return stats.events(*whats) if self.is_whole else stats.recent(self.now_s, *whats)
+        return stats.events(*whats, span=Span() if self.is_whole else Span(self.now_s - WINDOW_S))
 
     @once
     def _on_gpu(self, pid: int) -> tuple[GpuTimeRow | None, GpuShares | None]:

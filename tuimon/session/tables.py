@@ -48,7 +48,6 @@ from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.standing.standstills import Standstills
-from tuimon.session.step_sizes import StepSizes
 from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.stretch import OnCores
 from tuimon.session.windows import Span
@@ -92,7 +91,6 @@ class Tables:
         self.disk_reads: defaultdict[int, DiskReadStats] = defaultdict(DiskReadStats)
         self.loaders = LoaderTable(self.worker_names.name)
         self.ranks = RankTable()
-        self._step_sizes: dict[int, StepSizes] = {}
         self.held = Held()
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
@@ -220,7 +218,7 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            *(self.step_stats, self.stacks, self.writes, self.gpu_times, self.compilers, self._step_sizes),
+            *(self.step_stats, self.stacks, self.writes, self.gpu_times, self.compilers),
             *(self.memory_history, self.disk_reads, self.uncaught),
         ):
             held.pop(pid, None)
@@ -240,7 +238,6 @@ class Tables:
         stats = self.step_stats.get(record.pid)
         if stats is None or stats.begins_anew(record):
             stats = self.step_stats[record.pid] = StepStats(record.pid)
-        self.step_sizes(record.pid).add_steps(record)
         begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
         on_cores = self.threads.on_cores(record.pid, record.t - record.window_s, record.t)
         stats.share_room(1 if record.pid == self.trainer() else len(self.step_stats))
@@ -260,10 +257,6 @@ class Tables:
         if not begun and stats.begin_s is not None:
             self._stacks_of(record.pid).leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
-
-    def step_sizes(self, pid: int) -> StepSizes:
-        """The samples and tokens of a process's steps, as its program passes them to ``tuimon.step``."""
-        return self._step_sizes.setdefault(pid, StepSizes())
 
     def launcher_of(self, process: Process) -> int | None:
         """The process of the run that started this one and waits for it; none where both are ranks."""

@@ -8,6 +8,7 @@ from msgspec import structs
 from tests.session.records import threads
 from tuimon.records import MachineMemory
 from tuimon.session.processes.core_use import CoreUse
+from tuimon.session.windows import Span
 
 
 def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:
@@ -26,7 +27,7 @@ def test_the_run_is_taken_off_over_the_same_time() -> None:
     used(0, 3, 0.0, use, 0.5)
     used(3, 6, 1.5, use, 0.5)
     use.add_machine(machine(5.5, 1.6))
-    found = use.latest(2, monitor=0.1)
+    found = use.over(None, 2, monitor=0.1)
     assert found is not None
     assert found.others == pytest.approx(1.6 - 1.5 * 2 / 5 - 0.1)
     assert found.idle == pytest.approx(0.4)
@@ -39,20 +40,20 @@ def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> Non
     used(6, 10, 1.0, use)
     use.add_machine(machine(5.0, 1.5))
     use.add_machine(machine(10.0, 1.5))
-    found = use.latest(2, monitor=0.0)
+    found = use.over(None, 2, monitor=0.0)
     assert found is not None
     assert found.others == pytest.approx(0.0)
 
 
 def test_nothing_is_known_before_both_are_measured() -> None:
     use = CoreUse()
-    assert use.latest(2, 0.0) is use.mean(2, 0.0) is None
+    assert use.over(None, 2, 0.0) is use.over(Span(), 2, 0.0) is None
     use.add_machine(machine(5.0, 1.0))
-    assert use.latest(2, 0.0) is None
+    assert use.over(None, 2, 0.0) is None
     used(0, 5, 1.0, use)
     use.add_machine(machine(10.0, None))
-    assert use.latest(2, 0.0) is not None
-    assert use.mean(2, 0.0) is None  # no step yet
+    assert use.over(None, 2, 0.0) is not None
+    assert use.over(Span(5.5), 2, 0.0) is None  # no step yet
 
 
 def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
@@ -60,18 +61,18 @@ def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
     used(0, 1, None, use)
     used(1, 5, 0.5, use)
     use.add_machine(machine(5.0, 0.6))
-    found = use.latest(2, 0.0)
+    found = use.over(None, 2, 0.0)
     assert found is not None and found.others == 0.0
 
 
 def test_the_mean_is_of_the_time_since_the_first_step() -> None:
     """Others used a core until it, and half of one since; a process that has ended since is not forgotten."""
     use = CoreUse()
-    use.begin_steps(6.0)
+    use.begin_steps(8.0)
     for end, own, busy in ((5, 1.0, 2.0), (10, 1.0, 2.0), (15, 1.0, 1.5), (20, 0.2, 0.7)):
         used(end - 5, end, own, use)
         use.add_machine(machine(float(end), busy, stolen_cores=0.2, held_cores=0.1, cpu_limit_cores=3.0))
-    found = use.mean(2, 0.0)
+    found = use.over(Span(8.0), 2, 0.0)
     assert found is not None
     assert found.others == pytest.approx(0.5)
     assert (found.stolen, found.held, found.limit) == (pytest.approx(0.2), pytest.approx(0.1), 3.0)
@@ -79,11 +80,10 @@ def test_the_mean_is_of_the_time_since_the_first_step() -> None:
 
 def test_windows_of_a_merged_log_are_as_good() -> None:
     use = CoreUse()
-    use.begin_steps(0.0)
     for t in (60.0, 120.0):
         of_run = threads(t, (100, "python", 0.5, "running"), cpu_ratio=0.5)
         use.add_threads(structs.replace(of_run, window_s=60.0))
         use.add_machine(MachineMemory(t=t, pid=0, window_s=60.0, busy_cores=0.9))
-    found = use.mean(None, 0.0)
+    found = use.over(Span(), None, 0.0)
     assert found is not None
     assert (found.others, found.idle) == (pytest.approx(0.4), None)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from operator import add
+from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from tuimon.records import MachineMemory, Threads
+from tuimon.session.series import Series
+from tuimon.session.windows import Span
 
 #: Seconds for which the run's own use is held: more than two windows of the machine. Of a long log, whose windows are
 #: merged, twice the longest, and no more than so many.
 _SECONDS = 32
 _MOST_SECONDS = 1024
+#: Windows of each length that a series holds.
+_ROWS = 32
 #: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
 _STARTING_CORES = 1.0
 
@@ -29,19 +32,16 @@ class CoresTaken(Struct, frozen=True, gc=False):
     limit: float | None = None  # that limit
 
 
-class _Sum(Struct, frozen=True, gc=False):
-    """Core-seconds of windows of the machine."""
+class _Used(NamedTuple):
+    """Core-seconds of windows of the machine; a row of a ``Series``."""
 
-    seconds: float = 0.0
-    busy: float = 0.0
-    own: float = 0.0
-    stolen: float = 0.0
-    held: float = 0.0
-
-    def plus(self, record: MachineMemory, own: float) -> _Sum:
-        seconds = record.window_s
-        cores = (record.busy_cores, own, record.stolen_cores, record.held_cores)
-        return _Sum(*map(add, astuple(self), (seconds, *((each or 0.0) * seconds for each in cores))))
+    begin_s: float
+    end_s: float
+    seconds: float
+    busy: float
+    own: float
+    stolen: float
+    held: float
 
 
 class CoreUse:
@@ -56,9 +56,8 @@ class CoreUse:
         self._own: defaultdict[int, float] = defaultdict(float)  # core-seconds by second
         self._own_until_s = -math.inf
         self._seconds = _SECONDS
-        self._begin_s = math.inf
         self._latest: MachineMemory | None = None
-        self._sum = _Sum()
+        self._series = Series(_Used, _ROWS)  # but for the latest window, while windows of processes may come to it
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of a process of the run."""
@@ -82,34 +81,46 @@ class CoreUse:
         """Fold a window of the machine."""
         if record.busy_cores is None:
             return
-        before, self._latest = self._latest, record
-        if before is None:
-            return
-        own = self._own_in(before)
-        if own is not None and before.t - before.window_s >= self._begin_s:
-            self._sum = self._sum.plus(before, own)
-        for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
-            del self._own[second]
+        if (before := self._latest_used()) is not None:
+            self._series.append(before)
+        if self._latest is not None:
+            for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
+                del self._own[second]
+        self._latest = record
 
     def begin_steps(self, t: float) -> None:
-        """The first training of the run has begun to make steps: ``mean`` is from now on."""
-        self._begin_s = min(self._begin_s, t)
+        """A training begins to make steps: a span may begin here."""
+        self._series.keep_apart(t)
 
-    def latest(self, cores: int | None, monitor: float) -> CoresTaken | None:
-        """Cores taken in the latest window; None before one was measured. ``monitor``: cores that tuimon uses."""
-        return self._taken(self._with_latest(_Sum(), -math.inf), cores, monitor)
+    def over(self, span: Span | None, cores: int | None, monitor: float) -> CoresTaken | None:
+        """Cores taken in a span, None: in the latest window; None before one was measured in it.
 
-    def mean(self, cores: int | None, monitor: float) -> CoresTaken | None:
-        """Since the first step; None before a window since then was measured."""
-        return self._taken(self._with_latest(self._sum, self._begin_s), cores, monitor)
+        ``monitor``: cores that tuimon uses.
+        """
+        latest = self._latest_used()
+        sums = self._series.over(span) if span is not None else None
+        if latest is not None and (span is None or span.begin_s <= (latest.begin_s + latest.end_s) / 2 <= span.end_s):
+            sums = self._series.joined((sums, latest)) if sums is not None else latest
+        if sums is None or not sums.seconds > 0:
+            return None
+        busy, stolen = sums.busy / sums.seconds, sums.stolen / sums.seconds
+        return CoresTaken(
+            others=max(0.0, busy - sums.own / sums.seconds - monitor),
+            idle=max(0.0, cores - busy - stolen) if cores is not None else None,
+            stolen=stolen,
+            held=sums.held / sums.seconds,
+            limit=self._latest.cpu_limit_cores if self._latest is not None else None,
+        )
 
-    def _with_latest(self, found: _Sum, since_s: float) -> _Sum:
-        """With the latest window, if that was measured and began since a moment."""
+    def _latest_used(self) -> _Used | None:
+        """The latest window, if what the run used in it is known."""
         record = self._latest
         own = self._own_in(record) if record is not None else None
-        if record is None or own is None or record.t - record.window_s < since_s:
-            return found
-        return found.plus(record, own)
+        if record is None or own is None:
+            return None
+        cores = (record.busy_cores, own, record.stolen_cores, record.held_cores)
+        used = ((each or 0.0) * record.window_s for each in cores)
+        return _Used(record.t - record.window_s, record.t, record.window_s, *used)
 
     def _own_in(self, record: MachineMemory) -> float | None:
         """Cores that the run used in a window of the machine, as far as its own windows reach; None where none does."""
@@ -119,18 +130,6 @@ class CoreUse:
         seconds = range(math.floor(begin_s), math.ceil(end_s))
         parts = (self._own.get(each, 0.0) * (min(end_s, each + 1) - max(begin_s, each)) for each in seconds)
         return sum(parts) / (end_s - begin_s)
-
-    def _taken(self, of: _Sum, cores: int | None, monitor: float) -> CoresTaken | None:
-        if not of.seconds > 0:
-            return None
-        busy, stolen = of.busy / of.seconds, of.stolen / of.seconds
-        return CoresTaken(
-            others=max(0.0, busy - of.own / of.seconds - monitor),
-            idle=max(0.0, cores - busy - stolen) if cores is not None else None,
-            stolen=stolen,
-            held=of.held / of.seconds,
-            limit=self._latest.cpu_limit_cores if self._latest is not None else None,
-        )
 
 
 def _own_cores(record: Threads) -> float:

@@ -12,7 +12,7 @@ from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.samples import Samples
-from tuimon.session.step_sizes import RatesOfRanks
+from tuimon.session.steps.totals import RatesOfRanks
 
 #: How many ranks' samples are sorted at a time: those of a rank take about 2 ms, and a thousand ranks wait their turn.
 _SAMPLED_AT_ONCE = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -11,6 +12,22 @@ from tuimon.session.steps.stretch import PHASE_COLUMNS, StepStretch
 
 #: Most paths of user ranges that are summed up by themselves.
 _PATHS = 256
+_SIZED, _SAMPLES, _TOKENS, _RANGES = -1, -2, -3, -4
+
+
+class Rates(NamedTuple):
+    """Samples and tokens a second; None where unknown."""
+
+    samples: float | None = None
+    tokens: float | None = None
+
+
+class RatesOfRanks(NamedTuple):
+    """The sums over so many ranks, as of ``t``."""
+
+    t: float
+    rates: Rates
+    ranks: int
 
 
 class Totals(Struct):
@@ -28,6 +45,9 @@ class Totals(Struct):
     histogram: Mapping[int, int] = field(default_factory=dict)
     phases: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
+    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
+    samples: int | None = None
+    tokens: int | None = None
     slowest: Sequence[tuple[float, float]] = ()  # of each of the latest windows: length and side work, in ns
 
     def per_second(self) -> float | None:
@@ -46,10 +66,10 @@ class Totals(Struct):
 
 
 class StepCounts:
-    """The lengths and the user ranges of steps as counts by key, as a ``Series`` holds them.
+    """The lengths, sizes and user ranges of steps as counts by key, as a ``Series`` holds them.
 
-    A key from 0 on is a bucket of the histogram; -1 and -2 are how often the first path of a range was seen and for how
-    many ns, -3 and -4 the same of the second.
+    A key from 0 on is a bucket of the histogram, -1 to -3 are sizes; -4 and -5 are how often the first path of a range
+    was seen and for how many ns, -6 and -7 the same of the second.
     """
 
     def __init__(self) -> None:
@@ -58,6 +78,11 @@ class StepCounts:
     def of(self, record: Steps) -> dict[int, int]:
         """Those of a window."""
         counts: dict[int, int] = dict(record.histogram)
+        if record.samples is not None or record.tokens is not None:
+            counts[_SIZED] = record.count
+            for key, number in ((_SAMPLES, record.samples), (_TOKENS, record.tokens)):
+                if number is not None:
+                    counts[key] = number
         for each in record.ranges:
             key = self._key_of(each)
             counts[key] = counts.get(key, 0) + each.count
@@ -66,7 +91,7 @@ class StepCounts:
 
     def _key_of(self, found: RangeTime) -> int:
         path = found.path if found.path in self._paths or len(self._paths) < _PATHS else MORE_RANGES
-        key, _ = self._paths.get(path, (-2 * len(self._paths) - 1, ""))
+        key, _ = self._paths.get(path, (_RANGES - 2 * len(self._paths), ""))
         self._paths[path] = key, found.phase
         return key
 
@@ -92,5 +117,8 @@ class StepCounts:
                 for path, (key, phase) in self._paths.items()
                 if key in counts
             },
+            sized=counts.get(_SIZED, 0),
+            samples=counts.get(_SAMPLES),
+            tokens=counts.get(_TOKENS),
             slowest=[(row.slowest_ns, row.side_work_ns) for row in latest if row.slowest_ns],
         )
