@@ -21,16 +21,18 @@ READS = 16
 @pytest.fixture
 def waiting() -> Iterator[list[tuple[threading.Thread, threading.Event]]]:
     """Threads that sleep until their event, then use CPU until they have used 0.2 s."""
+    over = threading.Event()
 
     def wait(event: threading.Event) -> None:
         event.wait()
-        while time.thread_time() < 0.2:
+        while not over.is_set() and time.thread_time() < 0.2:
             pass
 
     found = [(threading.Thread(target=wait, args=(event,), daemon=True), event) for event in map(_event, range(COUNT))]
     for thread, _ in found:
         thread.start()
     yield found
+    over.set()
     for thread, event in found:
         event.set()
         thread.join()
