@@ -1,17 +1,20 @@
 """What the user sees of the hooks: nothing, and they can be undone."""
 
+import functools
+import importlib
 import inspect
 import os
 import pickle
 import posix
 import sys
 import traceback
+import types
 
 import pytest
 
 from tests.agent.batches import Batches
 from tuimon.agent import install
-from tuimon.agent.loading import loader_facts, worker
+from tuimon.agent.loading import batches, loader_facts, worker
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -145,6 +148,41 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weig
     reader = RingReader(hooked._writer.path)
     seen = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
     assert seen == [*BACKWARD, OPTIMIZER_MADE, *OPTIMIZER]
+
+
+#: Modules that hooks call now and then, and the functions in them that the hooks themselves call.
+SELDOM = (
+    "debug_settings",
+    *("loading.batches", "loading.dataset", "loading.handover", "loading.loader_facts", "loading.worker"),
+    *("process.facts", "process.loop_stacks", "process.optimizer_facts", "process.plan", "process.precision"),
+    *("ring.loading_slots", "ring.names", "ring.paths"),
+    *("torch_compat.compilations", "torch_compat.optimizers", "torch_compat.unobserved"),
+)
+CALLED_BY_HOOKS = {"ready_batches", "end_fetch", "report"}
+
+
+def seldom_called():
+    for name in SELDOM:
+        module = importlib.import_module("tuimon.agent." + name)
+        for function, value in vars(module).items():
+            ours = isinstance(value, types.FunctionType) and value.__module__ == module.__name__
+            if ours and function not in CALLED_BY_HOOKS:
+                yield pytest.param(module, function, id=f"{name}.{function}")
+
+
+@pytest.mark.parametrize(("module", "function"), seldom_called())
+def test_whatever_fails_below_a_hook_the_training_goes_on(hooked, monkeypatch, weight, module, function):
+    """Each function of the agent fails, and again and again, as with another torch."""
+    loader = DataLoader(Batches(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, function, functools.partial(int, "no number"))
+        hooked.facts_due = True
+        for _ in loader:
+            (weight * 2).sum().backward()
+            optimizer.step()
+            batches.due.fetches = 1
+    assert hooked.on
 
 
 def test_an_error_in_publishing_facts_never_reaches_the_user(hooked, monkeypatch, weight):

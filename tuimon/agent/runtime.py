@@ -211,7 +211,7 @@ def open_names() -> Optional[RangeNames]:
 def mark_optimizer() -> None:
     """Mark once that the program has an optimizer: it trains, though it may evaluate before."""
     global _optimizer_marked
-    if not _optimizer_marked and optimizers.any_made():
+    if not _optimizer_marked and attempt(optimizers.any_made):
         _optimizer_marked = True
         emit(OPTIMIZER_MADE)
 
@@ -226,8 +226,8 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
     if _writer is None:
         return
     _boundaries += 1
-    if boundary and loop_stacks.is_due(_boundaries, boundary):
-        loop_stacks.note(boundary, sys._getframe(1))
+    if boundary and attempt(loop_stacks.is_due, _boundaries, boundary):
+        attempt(loop_stacks.note, boundary, sys._getframe(1))
     is_new = optimizer is not None and attempt(optimizer_facts.note, optimizer)
     if _boundaries & (_boundaries - 1) and not is_new:  # 1, 2, 4, ... 64
         return

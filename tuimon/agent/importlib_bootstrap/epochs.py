@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 from .. import runtime
 from ..loading import loader_facts
+from ..outside import attempt
 from ..ring.layout import ITER_BEGIN, ITER_END
 from ..torch_compat import dynamo, rebinding
 from ..torch_compat.tracebacks import hide_frame
@@ -67,4 +68,4 @@ def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _iterator_id(iterator: Any) -> int:
     """The id that this iterator's fetches carry."""
-    return loader_facts.numbers.get(id(iterator)) or loader_facts.iterator_id(iterator)
+    return loader_facts.numbers.get(id(iterator)) or attempt(loader_facts.iterator_id, iterator) or 0

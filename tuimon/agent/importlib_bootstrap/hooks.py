@@ -81,7 +81,7 @@ def hook_fetch(dataloader: Any) -> None:
     def tuimon_fetch(self: Any) -> Any:
         number = numbers.get(id(self))
         if number is None:
-            number = loader_facts.iterator_id(self)
+            number = attempt(loader_facts.iterator_id, self) or 0
         if number == state.usual_iterator and state.stepped:
             state.stepped = False
             state.steps += 1

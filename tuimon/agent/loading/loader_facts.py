@@ -34,10 +34,6 @@ _numbered_iterators: Dict[int, Any] = {}
 
 def iterator_id(iterator: Any) -> int:
     """The id in this iterator's markers: a new one."""
-    return attempt(_make_id, iterator) or 0
-
-
-def _make_id(iterator: Any) -> int:
     number: int = _next_iterator() % 0xFFFF + 1
     loader = _register(iterator)
     if loader is None:  # no ring yet: try again at the next fetch

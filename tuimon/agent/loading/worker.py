@@ -51,7 +51,7 @@ class _Fetch:
         if fetcher is not None:
             timer = _timers.get(id(fetcher), _UNKNOWN)
             if timer is _UNKNOWN:
-                timer = timer_of_worker(fetcher)
+                timer = attempt(timer_of_worker, fetcher)
             if timer is not None:
                 timer.enter(ITEMS)
         return self._plain.__get__(fetcher, owner)
@@ -130,9 +130,9 @@ def _timer_of_trainer(loader: int, dataset: str) -> Optional[BatchTimer]:
     if loader and loader not in _in_process:
         slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
         if slot is not None:
+            _switch_hooks(on=True)  # first: an error comes again
             timer = _in_process[loader] = BatchTimer(slot)
             in_process.append(timer)
-            _switch_hooks(on=True)
     return _in_process.get(loader)
 
 
@@ -142,7 +142,7 @@ def end_fetch(iterator: Any) -> None:
     if timer is not None:
         timer.end_batch()
         if timer.is_quick():
-            _stop_timing(timer)
+            attempt(_stop_timing, timer)
 
 
 def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
@@ -195,7 +195,8 @@ def _stop_timing(timer: BatchTimer) -> None:
     for table in (_timers, _in_process):
         for key in [key for key, attached in list(table.items()) if attached is timer]:
             table[key] = None
-    attempt(in_process.remove, timer)  # another thread may have done it
+    if timer in in_process:
+        in_process.remove(timer)
     timer.slot.free()
     if not in_process:
         _switch_hooks(on=False)

@@ -3,7 +3,6 @@
 import sys
 from typing import Any, Dict, List
 
-from ..outside import attempt
 from .unobserved import attributes
 
 
@@ -17,10 +16,6 @@ def groups(optimizer: Any) -> List[Dict[str, Any]]:
 
 def any_made() -> bool:
     """True if one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
-    return bool(attempt(_any_hooked))  # classes of the program may answer as they like
-
-
-def _any_hooked() -> bool:
     base = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
     waiting = [] if base is None else base.__subclasses__()
     while waiting:
