@@ -500,42 +500,9 @@ def test_what_runs_undisturbed_gives_the_program_what_a_handler_raised(handle):
         undisturbed(failed_import)
 
 
-PROGRAM = """
-import json, random, signal, sys
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-def handler(signum, frame):
-    global arrived
-    arrived = True
-    raise TimeoutError("late")
-
-signal.signal(signal.SIGALRM, handler)
-printed = []
-sys.unraisablehook = printed.append
-data, drawn = TensorDataset(torch.zeros(8, 1)), random.Random(1)
-list(DataLoader(data))  # the first imports what is optional, and torch keeps any error of that to itself
-raised = 0
-for _ in range(1000):
-    arrived = False
-    try:
-        signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.0001, 0.001))
-        while not arrived:
-            for batch in DataLoader(data, batch_size=4):
-                pass
-        for _ in range(9):  # the interpreter looks here whether something is pending
-            pass
-    except TimeoutError:
-        raised += 1
-print(json.dumps([raised, len(printed)]))
-"""
-
-
-def test_a_timeout_is_not_lost_while_iterators_begin_and_end(tmp_path):
-    """A thousand signals at any moment of short epochs reach the program.
-
-    Where callbacks are not shielded, 31 of them do not; where ``os.path.exists`` looks for the ring, one in 25,000.
-    """
-    raised, printed = printed_json(warm_python("-c", PROGRAM, env=environment(tmp_path / "rings")))
-    assert raised == 1000
-    assert printed == 0
+@pytest.mark.parametrize("how", ["plain", "unlike", "c", "thread", "worker"])
+def test_nothing_that_arrives_in_a_training_is_lost(tmp_path, how):
+    """Handlers of all kinds, and other threads: what they raise is raised once, where it should be."""
+    program = os.path.join(os.path.dirname(__file__), "arrivals.py")
+    done = warm_python(program, how, "150", env=environment(tmp_path / "rings"))
+    assert printed_json(done) == [150, 0, 0]

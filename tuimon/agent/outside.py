@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
     from types import FrameType, TracebackType
     from typing import Any, Callable, Generator, List, Optional, Tuple
 
-#: Instructions after which the interpreter looks for signals and for exceptions of other threads, from 3.11 on; before,
-#: any may be one.
-_POLLING = ("CALL", "PRECALL", "RESUME", "JUMP_BACKWARD")
+#: In the names of instructions after which the interpreter looks for signals and for exceptions of other threads, from
+#: 3.11 on; before, any may be one.
+_POLLING = ("CALL", "RESUME", "JUMP_BACKWARD")
 #: How often what has failed is called again: of three failures, two at one place are ours, and one is from outside.
 _MORE_CALLS = 2
 
@@ -101,7 +101,8 @@ def _is_polling(traceback: "TracebackType") -> bool:
         return True
     from opcode import opname
 
-    return opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]].startswith(_POLLING)
+    instruction = opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]]
+    return any(word in instruction for word in _POLLING)
 
 
 def _place(error: BaseException) -> "List[Any]":
