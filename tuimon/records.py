@@ -763,24 +763,6 @@ class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
     pause_ms: Amount | None = None  # how long the training waited for the figures
 
 
-class TracedPhase(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A phase in a trace, sums over its steps, beside what a step took before.
-
-    ``[name, cpu_ns, gpu_ns, gpu_idle_ns, cpu_ms_before, gpu_ms_before, gpu_idle_ms_before, estimated_before]``;
-    ``gpu_idle_ns``: of ``gpu_ns``, in which the main stream ran nothing. ``gpu_idle_ms_before``: at least.
-    ``estimated_before``: ``cpu_ms_before`` rests on stack samples, or nothing says that it was measured.
-    """
-
-    name: str
-    cpu_ns: Count
-    gpu_ns: Count | None = None
-    gpu_idle_ns: Count | None = None
-    cpu_ms_before: Amount | None = None
-    gpu_ms_before: Amount | None = None
-    gpu_idle_ms_before: Amount | None = None
-    estimated_before: bool = True
-
-
 class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An operator or a kernel in a trace, sums over its steps: ``[name, phase, count, total_ns, gpu_ns, where]``.
 
@@ -794,17 +776,6 @@ class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):
     total_ns: Count
     gpu_ns: Count | None = None
     where: str = ""
-
-
-class TracedWait(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A cause of waits of the GPU in a trace, sums over its steps: ``[cause, what, phase, where, count, total_ns]``."""
-
-    cause: str
-    what: str
-    phase: str
-    where: str
-    count: Count
-    total_ns: Count
 
 
 class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -851,13 +822,11 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     step_ms_before: Amount | None = None  # median before the trace
     gpu_span_ns: Count | None = None  # of all GPUs, from the first step's beginning to the last one's end
     gpu_busy_ns: Count | None = None
-    phases: Annotated[list[TracedPhase], _LISTED] = msgspec.field(default_factory=list)
     operators: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
     kernels: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
-    waits: Annotated[list[TracedWait], _LISTED] = msgspec.field(default_factory=list)
     syncs: Annotated[list[TracedSync], _LISTED] = msgspec.field(default_factory=list)
     flops: Annotated[list[TracedFlops], _LISTED] | None = None  # None where not all of them can be counted
-    folded: Count = 0  # operators, kernels, waits and syncs that are not listed
+    folded: Count = 0  # operators, kernels and syncs that are not listed
 
 
 class DiskReads(Record, frozen=True, kw_only=True, tag="disk_reads"):

@@ -59,7 +59,6 @@ def test_what_torch_exports(tmp_path: Path) -> None:
     assert rows["aten::linear"].count == 3
     assert rows["aten::linear"].phase == "forward"
     assert rows["autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"].phase == "backward"
-    assert {row.name for row in summary.phases} >= {"forward", "backward", "optimizer"}
     assert 0 < sum(row.total_ns for row in summary.operators) <= summary.span_ns
 
 
@@ -68,9 +67,8 @@ def check_small(trace: Trace) -> None:
         "aten::linear", "cudaLaunchKernel", "gemm", "Memcpy HtoD (Pinned -> Device)",
     ]  # fmt: skip
     assert [trace.events.length_ns(i) for i in range(4)] == [4000, 1000, 3000, 100]
-    assert (trace.events.amount[2], trace.events.threads[2], trace.events.amount[3]) == (80, 256, 1 << 20)
     assert [step.name for step in trace.steps.all] == ["step 7"]
-    assert trace.multiprocessors == {0: 80}
+    assert list(trace.events.correlation) == [0, 5, 5, 6] and trace.device_names == {0: "Tesla V100"}
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])

@@ -17,7 +17,7 @@ from tests.views.tui.sheets.test_memory_sheet import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.diagnosis.reading import fold
-from tuimon.records import TracedSync, TracedWait, TracedWork, TraceTaken
+from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.brief import MOST_BYTES, brief
 from tuimon.views.report.summary import report_of
@@ -88,10 +88,9 @@ def test_of_many_ranks_those_that_hold_up_the_others_stay(tmp_path: Path) -> Non
 
 def test_a_trace_and_memory_keep_to_it_too() -> None:
     work = [TracedWork("aten::mm", "forward", 3, 10**6, 10**6, "train.py:4")] * 40
-    waits = [TracedWait("cpu", "python", "data", "train.py:3", 4, 10**6)] * 40
     syncs = [TracedSync("cudaStreamSynchronize", "aten::item", "other", "train.py:5", 3, 10**6)] * 40
     trace = TraceTaken(
-        t=2.0, pid=100, begin_s=1.0, end_s=2.0, steps=3, wanted=3, file="t.gz", operators=work, waits=waits, syncs=syncs
+        t=2.0, pid=100, begin_s=1.0, end_s=2.0, steps=3, wanted=3, file="t.gz", operators=work, syncs=syncs
     )
     session = session_of(header(), process(), steps(1.0, {"forward": 5, "backward": 5}), trace, HISTORY)
     report = report_of(session, [], "run.jsonl")

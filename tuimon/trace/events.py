@@ -1,4 +1,4 @@
-"""The events of a trace in columns: 60 bytes an event, where objects would take ten times that."""
+"""The events of a trace in columns: 40 bytes an event, where objects would take ten times that."""
 
 from __future__ import annotations
 
@@ -45,28 +45,21 @@ class Stretch(NamedTuple):
 class Events:
     """Events by their beginning. Each column holds one fact of the event with index ``i``.
 
-    ``amount``: bytes of a copy, blocks of a kernel, 0 where unknown. ``threads``: of a kernel's block.
     ``correlation``: the same for a runtime call and what it put on the GPU; 0 for none.
     """
 
-    __slots__ = ("amount", "begin_ns", "correlation", "end_ns", "kind", "name", "names", "threads", "track")
+    __slots__ = ("begin_ns", "correlation", "end_ns", "kind", "name", "names", "track")
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.begin_ns, self.end_ns = array("q"), array("q")
         self.kind, self.name, self.track = array("b"), array("i"), array("i")
-        self.correlation, self.amount, self.threads = array("q"), array("q"), array("i")
+        self.correlation = array("q")
 
     def __len__(self) -> int:
         return len(self.begin_ns)
 
-    def add_event(self, kind: int, name: int, track: int, begin_ns: int, end_ns: int) -> None:
-        """Add an event that is no GPU work and no call."""
-        self.add_work(kind, name, track, begin_ns, end_ns, 0, 0, 0)
-
-    def add_work(
-        self, kind: int, name: int, track: int, begin_ns: int, end_ns: int, correlation: int, amount: int, threads: int
-    ) -> None:
+    def add_event(self, kind: int, name: int, track: int, begin_ns: int, end_ns: int, correlation: int = 0) -> None:
         """Add an event."""
         self.kind.append(kind)
         self.name.append(name)
@@ -74,8 +67,6 @@ class Events:
         self.begin_ns.append(begin_ns)
         self.end_ns.append(end_ns)
         self.correlation.append(correlation)
-        self.amount.append(amount)
-        self.threads.append(threads)
 
     def name_of(self, index: int) -> str:
         """The event's name."""
@@ -92,7 +83,7 @@ class Events:
     def sort(self) -> None:
         """Sort by beginning; of those that begin together the longer, which encloses the other, first."""
         order = sorted(range(len(self)), key=lambda i: (self.begin_ns[i], -self.end_ns[i]))
-        for column in ("begin_ns", "end_ns", "kind", "name", "track", "correlation", "amount", "threads"):
+        for column in ("begin_ns", "end_ns", "kind", "name", "track", "correlation"):
             values = getattr(self, column)
             setattr(self, column, array(values.typecode, [values[i] for i in order]))
 

@@ -35,13 +35,6 @@ class Intervals:
         pairs = zip(self._begins[first:last], self._ends[first:last], strict=True)
         return sum(min(end, end_ns) - max(begin, begin_ns) for begin, end in pairs)
 
-    def parts_in(self, begin_ns: int, end_ns: int) -> list[Interval]:
-        """The parts of a stretch that they cover."""
-        first = bisect_right(self._ends, begin_ns)
-        last = bisect_left(self._begins, end_ns)
-        pairs = zip(self._begins[first:last], self._ends[first:last], strict=True)
-        return [(max(begin, begin_ns), min(end, end_ns)) for begin, end in pairs]
-
 
 class Launch(NamedTuple):
     """The runtime call that put a work on the GPU."""
@@ -63,7 +56,6 @@ class Gpu:
         events = trace.events
         self.device = device
         self.name = trace.device_names.get(device, "")
-        self.multiprocessors = trace.multiprocessors.get(device, 0)
         self.launches = launches
         self.works = [i for i in works if whole.begin_ns <= self.called_ns(events, i) < whole.end_ns]
         self.streams: dict[int, list[int]] = defaultdict(list)  # track: its works
@@ -73,8 +65,6 @@ class Gpu:
             kernels[events.track[i]] += events.kind[i] == Kind.KERNEL
         self.main = max(kernels, key=lambda track: kernels[track])
         self.busy = Intervals((events.begin_ns[i], events.end_ns[i]) for i in works)
-        self.copies = Intervals((events.begin_ns[i], events.end_ns[i]) for i in works if events.kind[i] != Kind.KERNEL)
-        self.main_busy = Intervals((events.begin_ns[i], events.end_ns[i]) for i in self._main_works)
         self._called = [self.called_ns(events, i) for i in self._main_works]
         ends: list[int] = []
         for i in self._main_works:

@@ -19,9 +19,6 @@ class RawArgs(msgspec.Struct, gc=False):
     device: Any = None
     stream: Any = None
     correlation: Any = None
-    bytes: Any = None
-    grid: Any = None
-    block: Any = None
     # of an operator's inputs, where shapes were recorded; decoded for those few that need them
     sizes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
@@ -46,20 +43,6 @@ class DeviceProperties(msgspec.Struct):
 
     id: _Number = 0
     name: str = ""
-    numSms: _Number = 0  # kineto's spelling
-
-
-class PhaseBefore(msgspec.Struct, frozen=True, array_like=True):
-    """A phase of a step before the trace: ``[phase, cpu_ms, gpu_ms, gpu_idle_ms, estimated]``.
-
-    ``gpu_idle_ms``: at least. ``estimated``: ``cpu_ms`` rests on stack samples, or nothing says that it was measured.
-    """
-
-    phase: str
-    cpu_ms: float | None = None
-    gpu_ms: float | None = None
-    gpu_idle_ms: float | None = None
-    estimated: bool = True
 
 
 class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +60,6 @@ class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
     held_limit_ms: float | None = None  # what was allowed of that
     stop_ms: float | None = None  # the training was held up for so long to stop and to write
     step_ms: float | None = None  # median before the trace
-    before: list[PhaseBefore] = []
     note: str = ""
 
 

@@ -54,8 +54,7 @@ class Trace(Struct):
     phases: Stretches = field(default_factory=Stretches)  # by markers; none in files of other programs
     products: list[Product] = field(default_factory=list)
     lines: Stretches = field(default_factory=Stretches)  # of the user's code, where the training thread was sampled
-    multiprocessors: dict[int, int] = field(default_factory=dict)  # of each GPU
-    device_names: dict[int, str] = field(default_factory=dict)
+    device_names: dict[int, str] = field(default_factory=dict)  # of each GPU
     taken: TakenBy | None = None
     dropped: int = 0  # events beyond the limit
     unreadable: int = 0  # events that are damaged
@@ -95,7 +94,6 @@ class _Builder:
     def __init__(self, head: RawHead) -> None:
         self._trace = Trace(taken=head.tuimon)
         for properties in head.deviceProperties:
-            self._trace.multiprocessors[properties.id] = properties.numSms
             self._trace.device_names[properties.id] = plain(properties.name)
         self._names: dict[object, int] = {}
         self._tracks: dict[tuple[object, object], int] = {}
@@ -151,13 +149,8 @@ class _Builder:
             self._note_step(str(event.name), begin_ns, end_ns)
         if kind == Kind.OPERATOR and (product := product_of(event.name, args, begin_ns, end_ns, track)) is not None:
             self._trace.products.append(product)
-        if kind < Kind.RUNTIME:
-            self._trace.events.add_event(kind, named, track, begin_ns, end_ns)
-            return
-        correlation = _integer(args.correlation, _INT64) or 0
-        amount = _product(args.grid) if kind == Kind.KERNEL else _integer(args.bytes, _INT64) or 0
-        threads = min(_product(args.block), _INT32) if kind == Kind.KERNEL else 0
-        self._trace.events.add_work(kind, named, track, begin_ns, end_ns, correlation, amount, threads)
+        correlation = _integer(args.correlation, _INT64) or 0 if kind >= Kind.RUNTIME else 0
+        self._trace.events.add_event(kind, named, track, begin_ns, end_ns, correlation)
 
     def _times_ns(self, event: RawEvent) -> tuple[int, int]:
         """Near 0, so that a difference of large floats keeps its nanoseconds."""
@@ -213,14 +206,3 @@ def _integer(value: object, limit: int) -> int | None:
     if isinstance(value, str):
         value = whole_number(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit else None
-
-
-def _product(sizes: object) -> int:
-    """Product of the three sizes of a grid or block; 0 without them."""
-    if not isinstance(sizes, list) or len(sizes) != 3:
-        return 0
-    numbers = [_integer(size, 2**31) for size in sizes]
-    product = 1
-    for number in numbers:
-        product *= number or 0
-    return min(product, _INT64)

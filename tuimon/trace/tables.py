@@ -1,4 +1,4 @@
-"""The tables of a trace: operators, kernels, copies, launches, waits of GPU and CPU; the heaviest first."""
+"""The tables of a trace: operators, kernels, waits of the CPU for the GPU; the heaviest first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from msgspec import Struct, field
 
 from tuimon.records import TracedSync, TracedWork
 from tuimon.trace.events import Events, Kind, Stretch, Stretches, place_of
-from tuimon.trace.gaps import CpuWait, Gap
 from tuimon.trace.gpu import Gpu
 from tuimon.trace.nesting import Nesting
+from tuimon.trace.syncs import CpuWait
 
 #: A line is all of a row from this share of its time on.
 _ALL = 0.95
@@ -23,9 +23,6 @@ class _Sum(Struct):
     count: int = 0
     total_ns: int = 0
     gpu_ns: int = 0
-    amount: int = 0
-    threads: int = 0
-    longest_ns: int = 0
     phases: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lines: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # of the user's code: ns there
 
@@ -33,7 +30,6 @@ class _Sum(Struct):
         """Add one more, in a phase and at a line of the user's code."""
         self.count += 1
         self.total_ns += length_ns
-        self.longest_ns = max(self.longest_ns, length_ns)
         self.phases[phase] += length_ns
         self.lines[line] += length_ns
 
@@ -51,49 +47,6 @@ class _Sum(Struct):
     def phase(self) -> str:
         """The phase with most of it."""
         return max(self.phases, key=lambda name: self.phases[name], default="")
-
-
-class KernelRow(Struct, frozen=True):
-    """A kernel, all its runs."""
-
-    name: str
-    phase: str  # in which it was launched
-    count: int
-    total_ns: int
-    blocks: int  # of a run, in the mean; 0: unknown
-    threads: int  # of a block, in the mean; 0: unknown
-
-
-class CopyRow(Struct, frozen=True):
-    """Copies of one kind. ``pinned``: whether the memory of the host is; None where no host is involved."""
-
-    kind: str  # "host to GPU", "GPU to host", "on the GPU", "GPU to GPU", "memset"
-    pinned: bool | None
-    phase: str
-    count: int
-    total_ns: int
-    total_bytes: int
-
-
-class LaunchRow(Struct, frozen=True):
-    """Kernels by how long they ran."""
-
-    name: str  # "below 5 us"
-    count: int
-    total_ns: int
-    small: int  # of these, with fewer blocks than the GPU has multiprocessors
-
-
-class WaitRow(Struct, frozen=True):
-    """Waits of the GPU, all gaps of one cause."""
-
-    cause: str
-    what: str
-    phase: str
-    where: str  # the user's function; "" where it is not known
-    count: int
-    total_ns: int
-    longest_ns: int
 
 
 def operator_rows(
@@ -118,66 +71,15 @@ def operator_rows(
     return sorted(rows, key=lambda row: (-max(row.total_ns, row.gpu_ns or 0), row.name))
 
 
-def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[KernelRow]:
+def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[TracedWork]:
     """All kernels that were launched in the steps."""
     sums: dict[int, _Sum] = defaultdict(_Sum)
     for gpu in gpus:
         for i in gpu.works:
             if events.kind[i] == Kind.KERNEL:
-                found = sums[events.name[i]]
-                found.add(events.length_ns(i), phases.name_at(gpu.called_ns(events, i)))
-                found.amount += events.amount[i]
-                found.threads += events.threads[i]
-    rows = [
-        KernelRow(events.names[n], s.phase, s.count, s.total_ns, s.amount // s.count, s.threads // s.count)
-        for n, s in sums.items()
-    ]
+                sums[events.name[i]].add(events.length_ns(i), phases.name_at(gpu.called_ns(events, i)))
+    rows = [TracedWork(events.names[n], s.phase, s.count, s.total_ns) for n, s in sums.items()]
     return sorted(rows, key=lambda row: (-row.total_ns, row.name))
-
-
-def copy_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[CopyRow]:
-    """All copies and memsets that were launched in the steps, by kind and by whether the host's memory is pinned."""
-    sums: dict[tuple[str, bool | None], _Sum] = defaultdict(_Sum)
-    for gpu in gpus:
-        for i in gpu.works:
-            if events.kind[i] != Kind.KERNEL:
-                found = sums[_copy_kind(events.kind[i], events.name_of(i))]
-                found.add(events.length_ns(i), phases.name_at(gpu.called_ns(events, i)))
-                found.amount += events.amount[i]
-    rows = [CopyRow(*kind, s.phase, s.count, s.total_ns, s.amount) for kind, s in sums.items()]
-    return sorted(rows, key=lambda row: (-row.total_ns, row.kind))
-
-
-#: Upper bounds of the rows of launches, in us: below 5 a launch takes longer than the kernel.
-_LENGTHS_US = (5, 20, 100, 1000)
-
-
-def launch_rows(events: Events, gpus: Iterable[Gpu]) -> list[LaunchRow]:
-    """The kernels that were launched in the steps by their length; none where there are no kernels."""
-    names = [f"below {limit} µs" for limit in _LENGTHS_US] + [f"from {_LENGTHS_US[-1]} µs"]
-    counts, totals, small = ([0] * len(names) for _ in range(3))
-    for gpu in gpus:
-        for i in gpu.works:
-            if events.kind[i] == Kind.KERNEL:
-                length_us = events.length_ns(i) / 1000
-                row = sum(length_us >= limit for limit in _LENGTHS_US)
-                counts[row] += 1
-                totals[row] += events.length_ns(i)
-                small[row] += 0 < events.amount[i] < gpu.multiprocessors
-    return [LaunchRow(*row) for row in zip(names, counts, totals, small, strict=True)] if any(counts) else []
-
-
-def wait_rows(events: Events, gaps: Iterable[Gap], lines: Stretches) -> list[WaitRow]:
-    """The gaps by cause, what it is of, and the user's function; ``lines``: where the training thread was."""
-    sums: dict[tuple[str, str, str], _Sum] = defaultdict(_Sum)
-    for gap in gaps:
-        found = sums[gap.cause, gap.what if gap.cause != "start" else "", _where(events, gap.python)]
-        found.add(gap.length_ns, gap.phase, lines.name_at((gap.begin_ns + gap.end_ns) // 2))
-    rows = [
-        WaitRow(c, what, s.phase, where or s.where, s.count, s.total_ns, s.longest_ns)
-        for (c, what, where), s in sums.items()
-    ]
-    return sorted(rows, key=lambda row: (-row.total_ns, row.cause, row.what))
 
 
 def sync_rows(
@@ -197,13 +99,3 @@ def sync_rows(
 def _where(events: Events, python: int) -> str:
     place = place_of(events.name_of(python)) if python >= 0 else None
     return f"{place.function}() {place.file.rsplit('/', 1)[-1]}:{place.line}" if place is not None else ""
-
-
-def _copy_kind(kind: int, name: str) -> tuple[str, bool | None]:
-    """``Memcpy HtoD (Pageable -> Device)``: host to GPU, not pinned. HIP and CUDA name copies alike."""
-    if kind == Kind.MEMSET:
-        return "memset", None
-    for short, long in (("HtoD", "host to GPU"), ("DtoH", "GPU to host")):
-        if short in name:
-            return long, True if "Pinned" in name else False if "Pageable" in name else None
-    return ("GPU to GPU" if "PtoP" in name else "on the GPU" if "DtoD" in name else "other"), None

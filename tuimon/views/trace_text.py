@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuimon.records import TracedFlops, TracedPhase, TraceTaken
+from tuimon.records import TracedFlops, TraceTaken
 from tuimon.session.session import Session
-from tuimon.trace.raw import PhaseBefore, TakenBy
+from tuimon.trace.raw import TakenBy
 from tuimon.views.format import ABSENT, count, flops, ms, percent, phase_name, plain
 
 #: Rows of each table in the report.
 _ROWS = 5
-#: Causes of the GPU's waits, in words.
-CAUSES = {
-    "data": "for a batch",
-    "sync": "after a synchronisation, for new launches",
-    "memory": "for the allocator",
-    "launch": "for a launch",
-    "copy": "for a copy",
-    "other stream": "for another stream",
-    "start": "for launched work to start",
-    "unknown": "unknown",
-}
 _KINDS = {"product": "matrix products", "convolution": "convolutions", "recurrent": "recurrent layers"}
 
 
@@ -36,8 +25,8 @@ def head_text(trace: TraceTaken) -> str:
 
 
 def trace_text(trace: TraceTaken) -> list[str]:
-    """The head, then phases, waits of GPU and CPU, operators and kernels; times are of one step."""
-    parts = (_phase_lines, _flops_lines, _wait_lines, _sync_lines, _work_lines)
+    """The head, then idle time, waits of the CPU, operators and kernels; times are of one step."""
+    parts = (_idle_lines, _flops_lines, _sync_lines, _work_lines)
     return [head_text(trace), *(text for part in parts for text in part(trace))]
 
 
@@ -55,40 +44,17 @@ def _flops_lines(trace: TraceTaken) -> Iterator[str]:
         yield flops_text(trace.flops, trace.steps or 1)
 
 
+def _idle_lines(trace: TraceTaken) -> Iterator[str]:
+    if trace.gpu_span_ns and trace.gpu_busy_ns is not None:
+        yield f"GPU idle {percent(1 - trace.gpu_busy_ns / trace.gpu_span_ns)}"
+
+
 def _steps_text(trace: TraceTaken) -> str:
     if trace.first_step is None:
         return f"{trace.steps} steps"
     if trace.steps == 1:
         return f"step {count(trace.first_step)}"
     return f"steps {count(trace.first_step)} to {count(trace.first_step + trace.steps - 1)}"
-
-
-def _phase_lines(trace: TraceTaken) -> Iterator[str]:
-    steps = trace.steps or 1
-    for phase in trace.phases:
-        yield f"{plain(phase_name(phase.name))}: {', '.join(_phase_parts(phase, steps))}"
-    if trace.gpu_span_ns and trace.gpu_busy_ns is not None:
-        yield f"GPU idle {percent(1 - trace.gpu_busy_ns / trace.gpu_span_ns)}"
-
-
-def _phase_parts(phase: TracedPhase, steps: int) -> Iterator[str]:
-    for name, traced_ns, before_ms, mark in (
-        ("CPU", phase.cpu_ns, phase.cpu_ms_before, "~" if phase.estimated_before else ""),
-        ("GPU span", phase.gpu_ns, phase.gpu_ms_before, ""),
-        ("GPU idle", phase.gpu_idle_ns, phase.gpu_idle_ms_before, "at least "),
-    ):
-        if traced_ns is not None:
-            before = f" ({mark}{ms(before_ms)} before)" if before_ms is not None else ""
-            yield f"{name} {ms(traced_ns / steps / 1e6)}{before}"
-
-
-def _wait_lines(trace: TraceTaken) -> Iterator[str]:
-    steps = trace.steps or 1
-    for wait in trace.waits[:_ROWS]:
-        what = f" ({plain(wait.what)})" if wait.what else ""
-        where = plain(wait.where) or ABSENT
-        cause = CAUSES.get(wait.cause, plain(wait.cause))
-        yield f"the GPU waited {ms(wait.total_ns / steps / 1e6)} {cause}{what}, at {where}"
 
 
 def _sync_lines(trace: TraceTaken) -> Iterator[str]:
@@ -113,18 +79,11 @@ def _times(number: int) -> str:
 
 
 def known_before(session: Session, pid: int) -> TakenBy:
-    """Command, rank, length of a step and the phases' times, as far as they are known."""
-    process, now = session.process(pid), session.over("recent")
-    steps, table = now.steps(pid), now.phases(pid)
-    rows = table.rows if table is not None and table.steps else ()
+    """Command, rank and length of a step, as far as they are known."""
+    process, steps = session.process(pid), session.over("recent").steps(pid)
     return TakenBy(
         pid=pid,
         rank=process.rank if process is not None else None,
         command=" ".join(process.command)[:500] if process is not None else "",
         step_ms=steps.median_ms if steps is not None else None,
-        before=[
-            PhaseBefore(row.name, row.ms_per_step, row.gpu_ms_per_step, row.gpu_idle_ms_per_step or None, row.estimated)
-            for row in rows
-            if row.name != "eval"
-        ],
     )

@@ -57,7 +57,7 @@ def test_one_sample_says_nothing_of_how_long() -> None:
     assert stretches_of([(5, 0)], ["a"]) == stretches_of([(5, 0), (5, 0), (4, 0)], ["a"]) == []
 
 
-def test_lines_stand_beside_operators_and_gaps(tmp_path: Path) -> None:
+def test_lines_stand_beside_operators(tmp_path: Path) -> None:
     def line(name: str, begin_ms: int, end_ms: int) -> dict[str, object]:
         return event("tuimon_line", name, begin_ms * MS, end_ms * MS)
 
@@ -87,7 +87,6 @@ def test_lines_stand_beside_operators_and_gaps(tmp_path: Path) -> None:
         "aten::add": "",
         "aten::div": "",
     }
-    assert [row.where for row in summary.waits if row.cause == "launch"] == ["loss() train.py:50"]
     assert summary.has_lines
 
 

@@ -29,9 +29,7 @@ from tuimon.records import (
     Record,
     StackCount,
     Stacks,
-    TracedPhase,
     TracedSync,
-    TracedWait,
     TracedWork,
     TraceTaken,
 )
@@ -219,33 +217,18 @@ def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
 
 def test_a_trace_has_its_kernels_waits_and_operators(tmp_path, capsys):
     work = TracedWork("aten::mm<1>", "forward", 30, 10_000_000, 5_000_000, "train.py:42")
-    wait = TracedWait("sync", ".item()", "between", "train.py:45", 5, 20_000_000)
     syncs = [
         TracedSync("cudaStreamSynchronize", "aten::nonzero", "forward", "train.py:8", 80, 5_000_000),
         TracedSync("cudaDeviceSynchronize", "", "other", "train.py:46", 5, 2_000_000),
     ]
     trace = TraceTaken(t=12.5, pid=100, begin_s=11.0, end_s=11.5, first_step=110, steps=5, wanted=5, file="t.json.gz",
-                       operators=[work], kernels=[work], waits=[wait], syncs=syncs)  # fmt: skip
+                       operators=[work], kernels=[work], syncs=syncs)  # fmt: skip
     page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace]), capsys=capsys))
     assert page.parts.count("trace") == 1
     assert ["aten::mm<1>", "forward", "2.0 ms", "1.0 ms", "6", "train.py:42"] in page.rows
-    assert ["sync", ".item()", "data+forward", "4.0 ms", "train.py:45"] in page.rows
     assert ["aten::nonzero", "forward", "1.0 ms", "16", "train.py:8"] in page.rows
     assert ["cudaDeviceSynchronize", "other", "0.40 ms", "1", "train.py:46"] in page.rows
     assert "Trace of 5 steps from 110 on" in page.text and "t.json.gz" in page.text
-
-
-@pytest.mark.parametrize(("has_gpu", "estimated"), [(False, True), (True, False)])
-def test_the_phases_of_a_trace_stand_beside_those_before_it(tmp_path, capsys, has_gpu, estimated):
-    gpu_ns, idle_ns, *gpu_before = (15_000_000, 5_000_000, 3.5, 0.5) if has_gpu else (None, None, None, None)
-    phase = TracedPhase("between", 10_000_000, gpu_ns, idle_ns, 1.0, *gpu_before, estimated)
-    work = TracedWork("aten::mm", "forward", 30, 10_000_000, gpu_ns, "train.py:42")
-    trace = TraceTaken(t=12.5, pid=100, begin_s=11.0, end_s=11.5, first_step=110, steps=5, wanted=5, file="t.json.gz",
-                       phases=[phase], operators=[work])  # fmt: skip
-    page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], trace]), capsys=capsys))
-    shown = ["data+forward", "2.0 ms", "~1.0 ms" if estimated else "1.0 ms"]
-    assert shown + (["3.0 ms", "3.5 ms", "1.0 ms", "≥ 0.50 ms"] if has_gpu else []) in page.rows
-    assert ["aten::mm", "forward", "2.0 ms", *(["3.0 ms"] if has_gpu else []), "6", "train.py:42"] in page.rows
 
 
 def test_short_and_empty_logs(tmp_path, capsys):

@@ -71,9 +71,9 @@ class TraceRecords:
             self._tables.append(record.t)
             del self._tables[:-_TABLES_AN_HOUR]
             return record
-        rows = len(record.operators) + len(record.kernels) + len(record.waits) + len(record.syncs)
+        rows = len(record.operators) + len(record.kernels) + len(record.syncs)
         folded = record.folded + rows
-        return structs.replace(record, phases=[], operators=[], kernels=[], waits=[], syncs=[], folded=folded)
+        return structs.replace(record, operators=[], kernels=[], syncs=[], folded=folded)
 
 
 def _read(path: str) -> TraceTaken | None:

@@ -73,11 +73,9 @@ def _lone_rank(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
 
 #: The least important first.
 _CUTS: tuple[_Cut, ...] = (
-    (_each("traces"), "phases", (0,)),
     (_each("traces"), "text", (6,)),
     (_each("traces"), "operators", (3, 0)),
     (_each("traces"), "kernels", (3, 0)),
-    (_each("traces"), "waits", (3, 0)),
     (_each("traces"), "syncs", (3, 0)),
     (_each("memory"), "lines", (3, 0)),
     (_top, "traces", (1,)),

@@ -33,7 +33,7 @@ from tuimon.views.trace_text import trace_text
 
 REPORT_SCHEMA = 1
 #: Tables of a trace.
-_OF_TRACE = ("phases", "operators", "kernels", "waits", "syncs")
+_OF_TRACE = ("operators", "kernels", "syncs")
 
 
 class Page(NamedTuple):

@@ -1,4 +1,4 @@
-"""The tables of the page: a trace, by operator, kernel, wait and synchronisation; the ranks of a training."""
+"""The tables of the page: a trace, by operator, kernel and synchronisation; the ranks of a training."""
 
 from __future__ import annotations
 
@@ -11,23 +11,9 @@ from tuimon.views.report.step_json import Json
 
 _ROWS = 12
 #: Columns of figures.
-NUMBERS = frozenset(
-    (
-        "calls",
-        "a step",
-        "GPU a step",
-        "traced",
-        "before",
-        "GPU span traced",
-        "span before",
-        "GPU idle",
-        "idle before",
-    )
-)
+NUMBERS = frozenset(("calls", "a step", "GPU a step"))
 _OPERATOR = ("operator", "phase", "a step", "calls", "line")
 _OPERATOR_GPU = ("operator", "phase", "a step", "GPU a step", "calls", "line")
-_PHASE = ("phase", "traced", "before")
-_PHASE_GPU = ("GPU span traced", "span before", "GPU idle", "idle before")
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
 _SHOWN_RANKS = 16
 #: Columns that are left out where no rank has them: key, heading.
@@ -40,40 +26,14 @@ def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the tem
     has_gpu = any(row["gpu_ns"] for row in trace["operators"])
     operators = [_work(row, steps, *([row["gpu_ns"]] if has_gpu else [])) for row in trace["operators"][:_ROWS]]
     kernels = [_work(row, steps) for row in trace["kernels"][:_ROWS]]
-    waits = [
-        (row["cause"], row["what"], phase_name(row["phase"]), _each(row["total_ns"], steps), row["where"])
-        for row in trace["waits"][:_ROWS]
-    ]
     syncs = [_work({**row, "name": row["operator"] or row["call"]}, steps) for row in trace["syncs"][:_ROWS]]
     tables = (
-        ("Phases of a step, and of one before the trace (~: estimated)", *_phases(trace["phases"], steps)),
         ("Kernels", ("kernel", "phase", "a step", "calls", "line"), kernels),
-        ("What the GPU waited for", ("cause", "what", "phase", "a step", "line"), waits),
         ("Where the CPU waited for the GPU", _OPERATOR, syncs),
         ("Operators", _OPERATOR_GPU if has_gpu else _OPERATOR, operators),
     )
     shown = [table for table in tables if table[2]]
     return {**trace, "head": trace["text"][:1], "tables": shown, "numbers": NUMBERS}
-
-
-def _phases(phases: list[dict[str, Json]], steps: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows; those of the GPU only where it was used."""
-    has_gpu = any(phase["gpu_ns"] is not None for phase in phases)
-    rows = [_phase(phase, steps) for phase in phases]
-    return (*_PHASE, *_PHASE_GPU) if has_gpu else _PHASE, rows if has_gpu else [row[: len(_PHASE)] for row in rows]
-
-
-def _phase(phase: dict[str, Json], steps: int) -> tuple[str, ...]:
-    cells = (
-        cell
-        for name, mark in (("cpu", "~" if phase["estimated_before"] else ""), ("gpu", ""), ("gpu_idle", "≥ "))
-        for cell in (_each(phase[f"{name}_ns"], steps), _before(phase[f"{name}_ms_before"], mark))
-    )
-    return (phase_name(phase["name"]), *cells)
-
-
-def _before(before_ms: float | None, mark: str) -> str:
-    return ms(None) if before_ms is None else mark + ms(before_ms)
 
 
 def _work(row: dict[str, Json], steps: int, *more_ns: float | None) -> tuple[str, ...]:

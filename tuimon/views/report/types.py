@@ -48,10 +48,8 @@ class Trace(Struct):
     pause_ms: float | None
     gpu_idle: float | None
     text: list[str]
-    phases: list[TracedRow]  # fields of the log's TracedPhase
-    operators: list[TracedRow]  # of TracedWork
+    operators: list[TracedRow]  # fields of the log's TracedWork
     kernels: list[TracedRow]
-    waits: list[TracedRow]  # of TracedWait
     syncs: list[TracedRow]  # of TracedSync
     flops: list[TracedRow] | None  # of TracedFlops; None where not all of them can be counted
 
