@@ -98,9 +98,9 @@ class Hooks:
     @staticmethod
     def _skip_time(away_ns: int) -> None:
         """Steps without hooks pay for none of the timing."""
-        pace._began_ns += away_ns
-        pace._latest_ns += away_ns
-        pace._overdue_ns += away_ns if pace._overdue_ns else 0
+        pace.began_ns += away_ns
+        pace.latest_ns += away_ns
+        pace.overdue_ns += away_ns if pace.overdue_ns else 0
 
 
 class EmptyHooks(Hooks):

@@ -57,4 +57,4 @@ def _no_agent_is_left() -> Iterator[None]:
     from tuimon.agent.torch_compat import rebinding
 
     yield
-    assert (runtime.on, runtime.writer(), rebinding._undo, paths._given) == (False, None, [], [])
+    assert (runtime.on, runtime.writer(), rebinding.rebound_names, paths.given_directories) == (False, None, [], [])

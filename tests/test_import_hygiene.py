@@ -172,3 +172,65 @@ def test_no_named_tuple_is_generic() -> None:
         and {"NamedTuple", "Generic"} <= {ast.unparse(base).partition("[")[0] for base in node.bases}
     ]
     assert found == []
+
+
+# -- tests and private names
+
+#: Names with an underscore that are others' interfaces: of named tuples, and of Textual's App.
+FOREIGN = {"_fields", "_replace", "_asdict", "_make", "_handle_exception"}
+PATCHES = {"setattr", "delattr", "getattr", "patch", "object"}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_"
+
+
+def stored_names(tree: ast.AST) -> set[str]:
+    """The names that a module gives to functions, classes, variables and attributes."""
+    return {
+        getattr(node, "name", None) or getattr(node, "id", None) or getattr(node, "attr", "")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        or (isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store))
+    }
+
+
+def private_uses(tree: ast.AST, known: set[str]) -> set[str]:
+    """The private names of ``known`` that a test uses; its own classes' attributes, and torch's, are no use."""
+    own, found = stored_names(tree), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tuimon"):
+            found |= {alias.name for alias in node.names if is_private(alias.name)}
+        elif isinstance(node, ast.Attribute) and node.attr in known - FOREIGN:
+            owner = ast.unparse(node.value)
+            is_own = owner in ("self", "cls") and node.attr in own
+            found |= {node.attr} - ({node.attr} if is_own or "torch" in owner or "cuda" in owner else set())
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATCHES:
+            texts = [each.value for each in node.args[:2] if isinstance(each, ast.Constant) and type(each.value) is str]
+            found |= {name for text in texts if (name := text.rpartition(".")[2]) in known}
+    return found
+
+
+def test_private_uses_are_seen() -> None:
+    source = """
+from tuimon.text import _plain
+monitor._records.put(1)
+monkeypatch.setattr(gdb, "_run", None)
+mock.patch("tuimon.text._cut")
+class Own:
+    def __init__(self):
+        self._seen = row._replace(a=1), torch.cuda._sleep, "_run"
+"""
+    known = {"_plain", "_records", "_run", "_cut", "_seen", "_sleep", "_replace"}
+    assert private_uses(ast.parse(source), known) == {"_plain", "_records", "_run", "_cut"}
+
+
+def test_tests_use_no_private_name_of_the_product() -> None:
+    product = (ast.parse(path.read_text()) for path in python_files(ROOT / "tuimon"))
+    known = {name for tree in product for name in stored_names(tree) if is_private(name)}
+    used = {
+        str(path.relative_to(ROOT)): names
+        for path in python_files(ROOT / "tests")
+        if (names := private_uses(ast.parse(path.read_text()), known))
+    }
+    assert not used, "test it through what uses it, or make the name public"

@@ -19,7 +19,7 @@ QUICK_PART_S = 60.0
 _SPARE_S = 5.0
 _GRACE_S = 3.0
 #: How often a part's processes are noted down.
-_LOOK_S = 1.0
+LOOK_S = 1.0
 
 
 class Limit(NamedTuple):
@@ -53,7 +53,7 @@ def run(command: Sequence[str], limit_s: float) -> str | None:
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
     family: set[psutil.Process] = set()
     try:
-        while not _has_ended(process, min(_LOOK_S, until_s - time.monotonic())) and time.monotonic() < until_s:
+        while not _has_ended(process, min(LOOK_S, until_s - time.monotonic())) and time.monotonic() < until_s:
             family.update(_descendants(process.pid))
         is_cut_off = process.poll() is None
     finally:

@@ -33,18 +33,18 @@ def measure(seconds: float, out: Path, say: Say, device: str = "cuda") -> Iterat
     with ThreadPoolExecutor(1) as beside:
         say("the history of the allocator, beside all other checks")
         leaking = (*loop, str(seconds + _FIRST_S), "--leaks")
-        history = beside.submit(lambda: list(_remembered(leaking, out / "memory.jsonl", "asked")))
+        history = beside.submit(lambda: list(remembered(leaking, out / "memory.jsonl", "asked")))
         say("a trace of the next steps, and stacks in-process")
         run = (*TUIMON, "run", "--no-stacks", *HEADLESS, str(out / "watched.jsonl"), "--", *endless)
         with _running(run) as pid:
-            yield from _traced(pid, out / "trace.json.gz")
+            yield from traced(pid, out / "trace.json.gz")
             yield from _sampled_by_itself(pid, seconds, out / "in_process.jsonl")
         if device != "cpu":
             say("an error for want of memory")
-            yield from _remembered((*loop, "2", "--ends-in-oom"), out / "oom.jsonl", "oom")
+            yield from remembered((*loop, "2", "--ends-in-oom"), out / "oom.jsonl", "oom")
         say("hooks brought into a training that was started without them")
         with _running(endless) as pid:
-            yield from _brought_in(pid, seconds, out / "injected.jsonl")
+            yield from brought_in(pid, seconds, out / "injected.jsonl")
         yield from history.result()
 
 
@@ -63,11 +63,12 @@ def _running(command: tuple[str, ...]) -> Iterator[int]:
         process.communicate()
 
 
-def _traced(pid: int, path: Path) -> Iterator[Row]:
+def traced(pid: int, path: Path) -> Iterator[Row]:
+    """A trace of a running training, on request."""
     from tuimon.trace.reader import read_trace
     from tuimon.trace.summary import summarize
 
-    done = _run((*TUIMON, "trace", str(pid), "--steps", "5", "--force", "-o", str(path)))
+    done = run_orders((*TUIMON, "trace", str(pid), "--steps", "5", "--force", "-o", str(path)))
     if done.returncode or not path.exists():
         yield _absent("trace of 5 steps", done)
         return
@@ -83,7 +84,7 @@ def _traced(pid: int, path: Path) -> Iterator[Row]:
 def _sampled_by_itself(pid: int, seconds: float, log: Path) -> Iterator[Row]:
     """Stacks that the agent takes, while py-spy may not read the training."""
     watch = (*TUIMON, "attach", "--duration", str(seconds), *HEADLESS, str(log), str(pid))
-    done = _run((sys.executable, DENIED, *watch))
+    done = run_orders((sys.executable, DENIED, *watch))
     windows = records(log, Stacks)
     taken = [window for window in windows if window.in_process]
     if not taken:
@@ -94,9 +95,10 @@ def _sampled_by_itself(pid: int, seconds: float, log: Path) -> Iterator[Row]:
     yield Row(what, None, Spread.of([sum(window.samples for window in taken)]))
 
 
-def _remembered(loop: tuple[str, ...], log: Path, trigger: str) -> Iterator[Row]:
+def remembered(loop: tuple[str, ...], log: Path, trigger: str) -> Iterator[Row]:
+    """The allocator's history, on request or for want of memory."""
     what = f"allocator's history ({trigger})"
-    done = _run((*TUIMON, "run", "--memory", "--no-stacks", *HEADLESS, str(log), "--", *loop))
+    done = run_orders((*TUIMON, "run", "--memory", "--no-stacks", *HEADLESS, str(log), "--", *loop))
     told = [record for record in records(log, MemoryHistory) if record.trigger == trigger]
     if not told:
         yield _absent(what, done, log)
@@ -111,9 +113,10 @@ def _remembered(loop: tuple[str, ...], log: Path, trigger: str) -> Iterator[Row]
         yield Row(f"{what}: pause", None, Spread.of(pauses), unit="ms")
 
 
-def _brought_in(pid: int, seconds: float, log: Path) -> Iterator[Row]:
+def brought_in(pid: int, seconds: float, log: Path) -> Iterator[Row]:
+    """The hooks, brought into a running training."""
     what = "attach --inject"
-    done = _run((*TUIMON, "attach", "--inject", "--duration", str(seconds), *HEADLESS, str(log), str(pid)))
+    done = run_orders((*TUIMON, "attach", "--inject", "--duration", str(seconds), *HEADLESS, str(log), str(pid)))
     steps = sum(record.count for record in records(log, Steps))
     if not steps:
         yield _absent(what, done, log)
@@ -124,7 +127,8 @@ def _brought_in(pid: int, seconds: float, log: Path) -> Iterator[Row]:
     yield Row(f"{what}: steps timed on the GPU", None, Spread.of([timed]))
 
 
-def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def run_orders(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """One of tuimon's commands, within the time that is spared for it."""
     return watched.run(command, watched.SPARE_S)
 
 

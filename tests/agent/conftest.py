@@ -33,7 +33,7 @@ def no_compilations(monkeypatch):
     """Tests before this one have compiled in this process: no markers of that, but where a test wants them."""
     from tuimon.agent.torch_compat import compilations
 
-    monkeypatch.setattr(compilations._read, "due_ns", sys.maxsize)
+    monkeypatch.setattr(compilations.reading, "due_ns", sys.maxsize)
 
 
 @pytest.fixture
@@ -97,9 +97,8 @@ def monitored(monkeypatch, shared_memory):
     monkeypatch.setattr(runtime, "on", True)
     monkeypatch.setattr(runtime, "is_compiling", lambda: False)
     assert runtime.open_ring()
-    monkeypatch.setattr(api, "_runtime", runtime)
-    monkeypatch.setattr(api, "_ranges", range_markers)
-    reader = RingReader(runtime._writer.path)
+    api.connect(runtime, range_markers)
+    reader = RingReader(runtime.writer().path)
 
     def read():
         # what the API writes; others of this process, as the garbage collector, may write at any time
@@ -109,6 +108,7 @@ def monitored(monkeypatch, shared_memory):
     read.reader = reader
     yield read
     reader.close()
+    api.connect(None, None)
     runtime.stop()
 
 

@@ -117,7 +117,7 @@ def first_markers():
         runtime.stop()
         shutil.rmtree(os.environ["TUIMON_RING_DIR"], ignore_errors=True)  # with files whose making was cut short
         runtime.on = True
-        runtime._open_at_first_marker()
+        runtime.open_at_first_marker()
 
     def begin():
         runtime.emit(layout.BACKWARD_BEGIN, 1)

@@ -18,9 +18,9 @@ def gaps_always(monkeypatch, steps):
     monkeypatch.setattr(pace, "PAUSE_NS", 10**15)
     monkeypatch.setattr(pace, "SPELL", 5)
     monkeypatch.setattr(pace, "FIRST", 12)
-    monkeypatch.setattr(pace, "_long_spell", lambda drawn: 12)
+    monkeypatch.setattr(pace, "long_spell", lambda drawn: 12)
     monkeypatch.setattr(pace, "EVALUATES", 10)
-    monkeypatch.setattr(pace, "_steps_to_pay", lambda debt_ns, each_ns, drawn: steps)
+    monkeypatch.setattr(pace, "steps_to_pay", lambda debt_ns, each_ns, drawn: steps)
     monkeypatch.setattr(pace.pace, "checks_due", 10**9)  # another optimizer is no reason to time all steps for a while
     pace.pace.leave()
 

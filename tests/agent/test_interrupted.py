@@ -39,7 +39,7 @@ class Interruption(BaseException):
 def test_the_queue_is_bounded_and_what_it_loses_is_counted(tmp_path, monkeypatch):
     """Every writing is cut short at its begin: nothing is ever taken off the queue."""
     cut_short = [True]
-    plain = RingWriter._make_write
+    plain = RingWriter.make_write
 
     def made(self, slot_count, waiting):
         write_all = plain(self, slot_count, waiting)
@@ -51,7 +51,7 @@ def test_the_queue_is_bounded_and_what_it_loses_is_counted(tmp_path, monkeypatch
 
         return interrupted
 
-    monkeypatch.setattr(RingWriter, "_make_write", made)
+    monkeypatch.setattr(RingWriter, "make_write", made)
     monkeypatch.setattr(writing, "WAITING_LIMIT", 1000)
     writer = RingWriter(str(tmp_path / "1-1.ring"), slot_count=16384)
     reader = RingReader(writer.path)

@@ -29,8 +29,7 @@ from tuimon.agent.ranges import range_markers
 @pytest.fixture
 def counted(hooked, monkeypatch):
     """Runs a shape under our hooks; gives the sums of its Steps records."""
-    monkeypatch.setattr(api, "_runtime", hooked)
-    monkeypatch.setattr(api, "_ranges", range_markers)
+    api.connect(hooked, range_markers)
     monkeypatch.setattr(hooked, "facts_due", False)
 
     def run(shape):
@@ -146,9 +145,9 @@ def test_a_gap_takes_no_longer_than_planned_where_steps_become_slow(hooked, monk
 def test_a_long_step_of_a_gap_has_a_marker(hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 1000)
     loop.step()
-    monkeypatch.setattr(pace.pace, "_mean_ns", 0)
-    paused = pace.pace._latest_ns + 10**16
-    pace.pace._overdue_ns = 2 * paused
+    monkeypatch.setattr(pace.pace, "mean_ns", 0)
+    paused = pace.pace.latest_ns + 10**16
+    pace.pace.overdue_ns = 2 * paused
     monkeypatch.setattr(pace, "monotonic_ns", lambda: paused)
     (pause,) = markers_of(hooked, lambda: [loop.step() for _ in range(3 * pace.LOOK_STEPS)])
     assert (pause.kind, pause.value) == (layout.GAP_PAUSE, 10**16)
@@ -159,11 +158,11 @@ MEAN_NS, PAUSE_NS = 1000, 10**9
 
 def look_and_go_on(monkeypatch, step, since_ns):
     """Three usual steps of a gap after the clock was read, ``since_ns`` ago since the third; returns when that was."""
-    monkeypatch.setattr(pace.pace, "_mean_ns", MEAN_NS)
-    monkeypatch.setattr(pace.pace, "_pause_ns", PAUSE_NS)
-    while pace.pace._since_look() != 3:
+    monkeypatch.setattr(pace.pace, "mean_ns", MEAN_NS)
+    monkeypatch.setattr(pace.pace, "pause_ns", PAUSE_NS)
+    while pace.pace.since_look() != 3:
         step()
-    third_ns = pace.pace._latest_ns + 3 * MEAN_NS
+    third_ns = pace.pace.latest_ns + 3 * MEAN_NS
     monkeypatch.setattr(pace, "monotonic_ns", lambda: third_ns + since_ns)
     return third_ns
 
@@ -181,8 +180,8 @@ def test_a_gap_of_an_evaluation_ends_with_its_last_batch_if_something_long_follo
     loop = gap_now(hooked, monkeypatch)
     hooked.end_gap()
     fetches = iter(DataLoader(Batches(1000)))
-    monkeypatch.setattr(pace, "_steps_to_pay", lambda debt_ns, each_ns, drawn: 10**6)
-    while not pace.pace._is_open:
+    monkeypatch.setattr(pace, "steps_to_pay", lambda debt_ns, each_ns, drawn: 10**6)
+    while not pace.pace.is_open:
         next(fetches)
     third_ns = look_and_go_on(monkeypatch, lambda: next(fetches), 10**12)
     assert markers_of(hooked, loop.backward)[0].time_ns == third_ns
@@ -190,10 +189,10 @@ def test_a_gap_of_an_evaluation_ends_with_its_last_batch_if_something_long_follo
 
 def test_a_gap_that_ends_with_a_boundary_ends_there_and_its_last_step_may_be_a_long_one(hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 10)
-    while not pace.pace._is_due:
+    while not pace.pace.is_due:
         loop.step()
-    monkeypatch.setattr(pace.pace, "_pause_ns", PAUSE_NS)
-    begin_ns = pace.pace._latest_ns
+    monkeypatch.setattr(pace.pace, "pause_ns", PAUSE_NS)
+    begin_ns = pace.pace.latest_ns
     monkeypatch.setattr(pace, "monotonic_ns", lambda: begin_ns + 10**12)
     pause, end, *timed = markers_of(hooked, loop.step)
     assert (pause.kind, pause.value) == (layout.GAP_PAUSE, 10**12)
@@ -210,17 +209,17 @@ def test_sleep_after_the_loop_is_in_none_of_its_steps(hooked, monkeypatch):
     monkeypatch.setattr(pace, "PAUSE_NS", 5_000_000)
     monkeypatch.setattr(hooked, "facts_due", False)
     loop, made = Loop(), 0
-    while not pace.pace.counting or pace.pace._since_look() != 3:
+    while not pace.pace.counting or pace.pace.since_look() != 3:
         loop.step()
         made += 1
     ended_ns = time.monotonic_ns()
-    time.sleep((2 * pace.pace._pause_ns + 8 * pace.pace._mean_ns) / 1e9)
+    time.sleep((2 * pace.pace.pause_ns + 8 * pace.pace.mean_ns) / 1e9)
     hooked.end_gap()
     hooked.writer().flush()
     (record,) = (each for each in follower.last(time.monotonic_ns()) if isinstance(each, Steps))
     reader.close()
     assert (record.count, record.updates) == (made, made)
-    assert record.total_ns <= ended_ns - begin_ns + 3 * pace.pace._mean_ns
+    assert record.total_ns <= ended_ns - begin_ns + 3 * pace.pace.mean_ns
 
 
 def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
@@ -314,7 +313,7 @@ def test_a_gap_takes_the_hook_off_the_backward_and_leaves_torchs_hooks(hooked, m
     before = step_hooks()
     loop = gap_now(hooked, monkeypatch, 20)
     while pace.pace.counting:
-        assert step_hooks() == before and (not is_hooked() or pace.pace._is_due)
+        assert step_hooks() == before and (not is_hooked() or pace.pace.is_due)
         loop.step()
     assert step_hooks() == before and is_hooked()
 
@@ -323,7 +322,7 @@ def test_a_backward_in_the_gap_of_an_evaluation_is_timed(hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch)
     hooked.end_gap()
     fetches = iter(DataLoader(Batches(100)))
-    while not pace.pace._is_open:
+    while not pace.pace.is_open:
         next(fetches)
     kinds = kinds_of(hooked, lambda: [next(fetches), loop.backward()])
     assert kinds == [layout.GAP_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END]
@@ -390,7 +389,7 @@ def test_updates_by_changing_optimizers_have_no_gap(hooked, monkeypatch):
         loop.step()
         if number % 2:
             other.step()
-        assert not pace.pace._is_open
+        assert not pace.pace.is_open
 
 
 def test_a_thread_that_ends_in_a_gap_records_what_has_passed(counted, monkeypatch):
@@ -517,17 +516,17 @@ def test_epochs_as_long_as_a_long_spell_have_their_share_of_gaps(monkeypatch):
     for _ in range(400):
         for _ in range(pace.FIRST):
             loop.step()
-        if loop.pace._is_open:
+        if loop.pace.is_open:
             loop.pace.end()
     assert statistics.fmean(loop.timed) < 0.6
 
 
 def test_gaps_are_not_of_one_length_and_bounded():
-    found = {pace._steps_to_pay(100_000, 400_000, drawn / 100) for drawn in range(101)}
+    found = {pace.steps_to_pay(100_000, 400_000, drawn / 100) for drawn in range(101)}
     assert (min(found), max(found)) == (50, 150) and len(found) > 90
-    assert pace._steps_to_pay(10**9, 400_000, 1.0) <= pace.LONGEST_NS // 400_000
-    assert pace._steps_to_pay(10**9, 0, 1.0) <= pace.MOST_STEPS
-    assert pace._steps_to_pay(-100, 400_000, 1.0) <= 0
+    assert pace.steps_to_pay(10**9, 400_000, 1.0) <= pace.LONGEST_NS // 400_000
+    assert pace.steps_to_pay(10**9, 0, 1.0) <= pace.MOST_STEPS
+    assert pace.steps_to_pay(-100, 400_000, 1.0) <= 0
 
 
 def test_a_forked_child_forgets_its_parents_gap(hooked, monkeypatch):

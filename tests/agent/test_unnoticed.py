@@ -145,7 +145,7 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weig
     made.append(optimizer)
     (weight * 2).sum().backward()
     optimizer.step()
-    reader = RingReader(hooked._writer.path)
+    reader = RingReader(hooked.writer().path)
     seen = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
     assert seen == [*BACKWARD, OPTIMIZER_MADE, *OPTIMIZER]
 
@@ -189,7 +189,7 @@ def test_an_error_in_publishing_facts_never_reaches_the_user(hooked, monkeypatch
     from tuimon.agent.process import facts
 
     monkeypatch.setattr(facts, "late_facts", lambda: {"rank": object})
-    monkeypatch.setattr(hooked._writer, "set_meta", lambda meta: 1 / 0)
+    monkeypatch.setattr(hooked.writer(), "set_meta", lambda meta: 1 / 0)
     hooked.facts_due = True
     (weight * 2).sum().backward()
     assert not hooked.facts_due and hooked.on

@@ -141,7 +141,7 @@ def test_how_a_part_has_ended(command: str, ending: str | None) -> None:
 @pytest.mark.parametrize("last", ["wait", "sleep 1; kill -KILL $$"])
 def test_a_part_ends_with_all_that_it_has_started(last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is cut off, and one that dies."""
-    monkeypatch.setattr(limits, "_LOOK_S", 0.05)
+    monkeypatch.setattr(limits, "LOOK_S", 0.05)
     started = tmp_path / "started"
     ending = limits.run(["sh", "-c", f"setsid sleep 1000 & echo $! >{started}; {last}"], 2.0)
     assert ending == ("cut off after 2 s" if last == "wait" else "ended by SIGKILL")

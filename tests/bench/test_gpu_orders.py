@@ -27,7 +27,7 @@ def commands(monkeypatch, tmp_path):
             return subprocess.CompletedProcess(command, self.ending[0], "", self.ending[1])
 
     found = Commands()
-    monkeypatch.setattr(orders, "_run", found.run)
+    monkeypatch.setattr(orders, "run_orders", found.run)
     return found
 
 
@@ -37,7 +37,7 @@ def test_the_line_that_keeps_memory_and_the_pause(commands):
         MemoryHistory(t=2.0, pid=7, trigger="asked", device="cuda:0", steps=5, live_bytes=1, most_bytes=1,
                       lines=[larger, LINE], pause_ms=12.5),
     )  # fmt: skip
-    kept, pause = orders._remembered((), commands.log, "asked")
+    kept, pause = orders.remembered((), commands.log, "asked")
     assert "on cuda:0: loop.py:40 holds 5.24 MB" in kept.what
     assert (kept.measured.median, pause.measured.median) == (pytest.approx(1.048576), 12.5)
 
@@ -46,7 +46,7 @@ def test_hooks_that_came_in_are_counted_by_their_steps(commands):
     timed = GpuTime(t=2.0, pid=100, window_s=1.0, device=0, steps=8, total_ns=1, phases=[], leads=[])
     commands.records = (steps(1.0, {"forward": 1.0}, count=30), timed)
     commands.ending = (0, "tuimon: hooks brought into process 100 in 0.2 s\n[tuimon] log")
-    found, on_gpu = orders._brought_in(100, 1.0, commands.log)
+    found, on_gpu = orders.brought_in(100, 1.0, commands.log)
     assert found.what == "attach --inject: steps (hooks brought into process 100 in 0.2 s)"
     assert (found.measured.median, on_gpu.measured.median) == (30, 8)
 
@@ -61,9 +61,9 @@ def test_stacks_of_py_spy_are_not_taken_for_those_of_the_agent(commands):
 @pytest.mark.parametrize(
     "check",
     [
-        lambda path: orders._traced(100, path),
-        lambda path: orders._remembered((), path, "oom"),
-        lambda path: orders._brought_in(100, 1.0, path),
+        lambda path: orders.traced(100, path),
+        lambda path: orders.remembered((), path, "oom"),
+        lambda path: orders.brought_in(100, 1.0, path),
     ],
 )
 def test_what_cannot_be_had_says_why(commands, check):
@@ -77,5 +77,5 @@ def test_a_verdict_is_no_reason_and_an_error_of_the_log_is_one(commands):
     error = "torch.OutOfMemoryError: CUDA out of memory."
     said = ["[tuimon 0:03] 301 steps/s  LAUNCH-BOUND launches set the pace", error, "[tuimon] LAUNCH-BOUND: the pace"]
     commands.ending = (1, "\n".join(said))
-    (absent,) = orders._remembered((), commands.log, "oom")
+    (absent,) = orders.remembered((), commands.log, "oom")
     assert absent.why_absent == f"exit code 1: {error}; no process trains yet"

@@ -46,11 +46,11 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "squatted").chmod(0o777)
     places = [str(tmp_path / "squatted")]
     monkeypatch.setattr(paths, "ring_directories", lambda: places)
-    assert doctor._shared_memory().status == "fail"
+    assert doctor.shared_memory().status == "fail"
     (notice,) = refused_folders(1.0)
     assert notice.message == f"other users may write to {places[0]} (mode 777): there are no markers"
     places.append(str(tmp_path / "ours"))
-    assert doctor._shared_memory().status == "warn"
+    assert doctor.shared_memory().status == "warn"
     (notice,) = refused_folders(1.0)
     assert notice.message.endswith(f": rings are in {tmp_path}/ours instead")
 
@@ -116,11 +116,11 @@ def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_
     made = [Candidate(pid, 1, 100 - pid, [str(pid)], RingFacts() if pid in (5, 6) else None) for pid in (5, 6, 7, 8)]
     known = {candidate.pid: candidate for candidate in made}
     monkeypatch.setattr(candidates.procfs, "pids", lambda: list(known))
-    monkeypatch.setattr(candidates, "_candidate", lambda pid, _: known[pid])
+    monkeypatch.setattr(candidates, "candidate_of", lambda pid, _: known[pid])
     assert [candidate.pid for candidate in find_candidates()] == [6, 5, 8, 7]
 
 
 def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuimon.sources.stacks.pyspy.recorder.find", lambda: None)
-    found = doctor._py_spy()
+    found = doctor.py_spy()
     assert (found.status, found.essential, found.fix) == ("fail", True, install_command("py-spy"))

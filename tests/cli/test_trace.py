@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.sources.log.literal_log import HEADER, STEPS
 from tests.sources.log.literal_log import write as write_log
 from tests.trace.kineto_file import of_recording, write
-from tuimon.cli.commands.trace import _free_name
+from tuimon.cli.commands.trace import free_name
 from tuimon.cli.main import run_command_line
 from tuimon.records import Process
 
@@ -77,7 +77,7 @@ _ENDED = """\
 
 def test_without_o_a_name_is_taken_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert _free_name(5) == "tuimon-trace-5.json.gz"
+    assert free_name(5) == "tuimon-trace-5.json.gz"
     (tmp_path / "tuimon-trace-5.json.gz").write_text("an earlier trace")
     (tmp_path / "tuimon-trace-5-2.json.gz").symlink_to("nothing")
-    assert _free_name(5) == "tuimon-trace-5-3.json.gz"
+    assert free_name(5) == "tuimon-trace-5-3.json.gz"

@@ -18,7 +18,7 @@ def main() -> None:
     now = [0.0]
     interval_s, call_timeout_s, costs = map(float, sys.argv[1:4])
     if not costs:
-        slot._SLOW_RATIO = source._BUSY_RATIO = math.inf
+        slot.SLOW_RATIO = source.BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
     driver = AmdSmi() if sys.argv[5] == AmdSmi.name else Nvml()
     gpus = source.GpuSource(

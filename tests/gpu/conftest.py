@@ -35,7 +35,7 @@ class Clocked:
         """The GPU clock, which may pause; None before the first boundary."""
         from tuimon.agent.gpu_clock.clock import GpuClock
 
-        clock = self.runtime.clock or self.runtime._paused_clock
+        clock = self.runtime.clock or self.runtime.paused_clock
         return clock if isinstance(clock, GpuClock) else None
 
     def markers(self, *kinds):

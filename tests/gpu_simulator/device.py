@@ -52,7 +52,7 @@ class SimulatedDevice:
     def is_idle(self, stream: StreamHandle) -> bool:
         """Whether a stream has nothing left to do."""
         self._query()
-        return self._stream(stream).drained
+        return self.stream_of(stream).drained
 
     def new_event(self) -> Event:
         """An event that takes times."""
@@ -66,7 +66,7 @@ class SimulatedDevice:
         self.cpu.work(self.random.uniform(0, self.slow_record_ns))
         event.gpu = self.gpus[stream.device_index]
         cost_ns = self.random.uniform(*event.gpu.hardware.record_ns)
-        event.reached_ns = self._stream(stream).record(round(cost_ns))
+        event.reached_ns = self.stream_of(stream).record(round(cost_ns))
 
     def is_done(self, event: Event) -> bool:
         """Whether the GPU has come to the event."""
@@ -90,5 +90,5 @@ class SimulatedDevice:
     def _query(self) -> None:
         self.cpu.work(self.random.uniform(*self.gpus[0].hardware.query_ns))
 
-    def _stream(self, handle: StreamHandle):
+    def stream_of(self, handle: StreamHandle):
         return self.gpus[handle.device_index].stream(handle.number)

@@ -64,7 +64,7 @@ class RecordedDevice(SimulatedDevice):
         super().__init__(cpu, gpus)
         self._recorded = stream
 
-    def _stream(self, handle: StreamHandle) -> RecordedStream:  # type: ignore[override]
+    def stream_of(self, handle: StreamHandle) -> RecordedStream:  # type: ignore[override]
         return self._recorded
 
 
@@ -101,7 +101,7 @@ class RecordedTraining(Training):
         if mark.kind in _UNTIMED:
             self.emit(mark.kind, mark.value)
         else:
-            self._boundary(mark.kind, mark.value)
+            self.boundary(mark.kind, mark.value)
 
 
 @cache

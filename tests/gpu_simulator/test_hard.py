@@ -22,7 +22,7 @@ def assert_right(training, records, lead_us=50):
 
 def test_numbers_come_again():
     training = Training(20)
-    training.clock._events._number = layout.LAST_EVENT - 100
+    training.clock.events.latest_number = layout.LAST_EVENT - 100
     records = training.run(loops.data_starved, 30)
     numbers = {marker.flag for marker in training.markers if marker.kind == layout.GPU_TIME}
     assert {layout.FIRST_EVENT, layout.LAST_EVENT} <= numbers

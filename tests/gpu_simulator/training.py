@@ -67,17 +67,17 @@ class Truth:
         self.span_ns: Counter[str] = Counter()
         self.idle_ns: Counter[str] = Counter()
         self.boundaries: list[Boundary] = []
-        self._label: str | None = None
+        self.label: str | None = None
         self._since = (0, 0)  # when the GPU came to the beginning of what is labelled, and its work until then
 
     def enter(self, label: str, stream: Stream) -> None:
         """From here on the program is in this phase."""
         reached = (stream.reached_ns(), stream.busy_ns)
-        if self._label is not None:
+        if self.label is not None:
             span_ns = reached[0] - self._since[0]
-            self.span_ns[self._label] += span_ns
-            self.idle_ns[self._label] += max(0, span_ns - (reached[1] - self._since[1]))
-        self._label, self._since = label, reached
+            self.span_ns[self.label] += span_ns
+            self.idle_ns[self.label] += max(0, span_ns - (reached[1] - self._since[1]))
+        self.label, self._since = label, reached
 
     def share(self, name: str) -> float:
         """Share of a phase in the GPU's time, evaluation left out."""
@@ -112,7 +112,7 @@ class Training:
     @property
     def stream(self) -> Stream:
         """The current stream."""
-        return self.device._stream(self.device.current)
+        return self.device.stream_of(self.device.current)
 
     def use(self, device_index: int = 0, number: int = 0) -> None:
         """Make another stream the current one."""
@@ -128,7 +128,7 @@ class Training:
         self.emit(layout.FETCH_BEGIN, iterator)
         self.cpu.work(wait_ns, spread)
         self.truth.enter(label, self.stream)
-        self._boundary(layout.FETCH_END, iterator)
+        self.boundary(layout.FETCH_END, iterator)
 
     def exhausted(self, iterator: int = 1) -> None:
         """The DataLoader has no more batches."""
@@ -144,28 +144,28 @@ class Training:
 
     def begin_backward(self) -> str:
         """It is called; returns the label of what calls it."""
-        outer = self.truth._label or "other"
+        outer = self.truth.label or "other"
         self.truth.enter("backward", self.stream)
-        self._boundary(layout.BACKWARD_BEGIN)
+        self.boundary(layout.BACKWARD_BEGIN)
         return outer
 
     def end_backward(self, then: str = "other") -> None:
         """It returns."""
         self.truth.enter(then, self.stream)
-        self._boundary(layout.BACKWARD_END)
+        self.boundary(layout.BACKWARD_END)
 
     def step(self, work: Callable[[], None], optimizer: int = 1) -> None:
         """``optimizer.step()``."""
         self.truth.enter("optimizer", self.stream)
-        self._boundary(layout.OPTIMIZER_BEGIN, optimizer)
+        self.boundary(layout.OPTIMIZER_BEGIN, optimizer)
         work()
         self.truth.enter("other", self.stream)
-        self._boundary(layout.OPTIMIZER_END, optimizer)
+        self.boundary(layout.OPTIMIZER_END, optimizer)
 
     def begin_step(self, optimizer: int) -> None:
         """``optimizer.step()`` begins and raises."""
         self.truth.enter("other", self.stream)
-        self._boundary(layout.OPTIMIZER_BEGIN, optimizer)
+        self.boundary(layout.OPTIMIZER_BEGIN, optimizer)
 
     def emit(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """What the hooks and the GPU clock call to write a marker."""
@@ -174,7 +174,7 @@ class Training:
         self.markers.append(marker)
         self.cpu.now_ns += 500
 
-    def _boundary(self, kind: int, value: int = 0) -> None:
+    def boundary(self, kind: int, value: int = 0) -> None:
         """As the hooks do it."""
         number = self.clock.event_number(kind, value)
         boundary = Boundary(kind, self.cpu.now_ns, self.stream.reached_ns(), bool(number))

@@ -18,7 +18,7 @@ from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
 from tuimon.launch.attached import attach
-from tuimon.launch.candidates import Candidate, _is_worker, processes_of_run
+from tuimon.launch.candidates import Candidate, is_worker, processes_of_run
 from tuimon.launch.child import Ended
 from tuimon.launch.places import output_path
 from tuimon.proc.processes import command_line
@@ -135,5 +135,5 @@ def test_candidates_are_no_workers() -> None:
     spawned = Candidate(12, 10, 0, ["python", "-c", "from multiprocessing.spawn import spawn_main"], None)
     alone = Candidate(13, 1, 0, command, None)
     rank = Candidate(21, 20, 0, command, None)
-    found = [_is_worker(candidate, commands) for candidate in (forked, spawned, alone, rank)]
+    found = [is_worker(candidate, commands) for candidate in (forked, spawned, alone, rank)]
     assert found == [True, True, False, False]

@@ -46,7 +46,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path: Path)
     clock[0] += 3.0
     ticked_until(monitor, lambda: monitor.ended)
     late.go.set()
-    until(lambda: monitor._pollers.are_done)
+    until(lambda: monitor.pollers.are_done)
     clock[0] += 60.0  # tuimon was suspended
     monitor.tick()
     monitor.stop()

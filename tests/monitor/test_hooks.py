@@ -49,8 +49,8 @@ def test_ranks_and_launchers_are_told_from_workers(launched: tuple[int, int, int
     launcher, rank, worker, comes_back = launched
     assert is_fork_of(worker, rank) and not is_fork_of(rank, launcher)
     if comes_back:
-        assert hooks._trainings(launcher) == [rank, launcher]
+        assert hooks.trainings_of(launcher) == [rank, launcher]
     else:
         until(lambda: waits_for_child(launcher), "the launcher")
-        assert hooks._trainings(launcher) == [rank]
-    assert hooks._trainings(rank) == [rank]
+        assert hooks.trainings_of(launcher) == [rank]
+    assert hooks.trainings_of(rank) == [rank]

@@ -200,7 +200,7 @@ def test_an_iterator_makes_its_sources_when_the_monitor_begins() -> None:
 def test_what_the_queue_lost_is_told_with_the_cost() -> None:
     cost = Cost(t=1.0, pid=0, window_s=1.0, cpu_ratio=0.1, sampler_cpu_ratio=0.0, rss_bytes=1)
     monitor = Monitor([Given([cost])])
-    monitor._pollers._each[0].dropped = 12
+    monitor.pollers.pollers[0].dropped = 12
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.cost)
     assert monitor.session.cost is not None
@@ -215,12 +215,11 @@ def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> Non
     monitor = Monitor([], clock=lambda: now[0])
     for now_s in (10.0, 10.2, 10.9):
         now[0] = now_s
-        monitor._add_record(steps(now_s))
-        monitor._records.put(steps(now_s))
+        monitor.records.put(steps(now_s))
         monitor.tick()
     assert len(judged) == 1
     now[0] = 11.0
-    monitor._records.put(steps(11.0))
+    monitor.records.put(steps(11.0))
     monitor.tick()
     assert len(judged) == 2
 
@@ -239,7 +238,7 @@ def test_a_disk_that_fills_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monitor = Monitor([], log=log, process=Process())
     monkeypatch.setattr("tuimon.sources.log.writer.os.write", full)
     for t in (1.0, 2.0, 3.0):
-        monitor._records.put(steps(t))
+        monitor.records.put(steps(t))
         monitor.tick()
     assert "No space left" in monitor.session.notices["log"].message
     monitor.stop()
@@ -316,5 +315,5 @@ def test_judging_takes_its_share_of_a_core_and_no_more_however_busy_the_machine_
     for second in range(30):
         clock[0] = max(clock[0], float(second))
         monitor.add_notice("tuimon", "a record comes every second")
-        monitor._diagnose(clock[0])
+        monitor.diagnose_if_due(clock[0])
     assert judged == [0.0, 10.0, 20.0]

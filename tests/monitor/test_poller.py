@@ -169,8 +169,8 @@ def test_the_schedule_is_absolute_and_does_not_catch_up() -> None:
     now = [100.0]
     source = Fake(lambda number: [], period_s=1.0)
     running = Poller(source, RecordQueue(), clock=lambda: now[0])
-    assert running._next(100.0) == 101.0
+    assert running.next_due_s(100.0) == 101.0
     now[0] = 101.7  # a slow read: the next is still on the second
-    assert running._next(101.0) == 102.0
+    assert running.next_due_s(101.0) == 102.0
     now[0] = 150.75  # asleep for long: a window has just been read, the next ends on the second
-    assert running._next(102.0) == 151.0
+    assert running.next_due_s(102.0) == 151.0

@@ -50,10 +50,10 @@ class Watched:
     def see(self, now_s, *findings):
         self.session.now_s = now_s
         self.told += self.reactions.show(self.session, findings)
-        return len(self.reactions._running) + sum("was not run" not in notice.message for notice in self.told)
+        return len(self.reactions.running) + sum("was not run" not in notice.message for notice in self.told)
 
     def ended(self):
-        for each in self.reactions._running:
+        for each in self.reactions.running:
             each.join(30.0)
         told, self.told = [*self.told, *self.reactions.show(self.session, ())], []
         return [(notice.level, notice.message) for notice in told]

@@ -43,7 +43,7 @@ def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log:
     path = str(LOGS / f"{log}.jsonl.gz")
     monitor = open_log(path)
     monitor.start()
-    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty() and not monitor.tick())
+    ticked_until(monitor, lambda: monitor.ended and monitor.records.empty() and not monitor.tick())
     reported = read_log(path).findings
     assert [(found.rule, found.action) for found in monitor.findings] == [(each.rule, each.action) for each in reported]
     monitor.stop()
@@ -71,7 +71,7 @@ def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path: Path) -> Non
     log.close()
     monitor = open_log(log.path)
     monitor.start()
-    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty() and not monitor.tick())
+    ticked_until(monitor, lambda: monitor.ended and monitor.records.empty() and not monitor.tick())
     assert [found.rule for found in monitor.findings] == ["hang"]
     monitor.stop()
 
@@ -90,7 +90,7 @@ def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.Monkey
     monitor.start()
     seen = []
     monkeypatch.setattr(monitor.session, "add", seen.append)
-    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty())
+    ticked_until(monitor, lambda: monitor.ended and monitor.records.empty())
     assert len(seen) == 3000
     assert monitor.dropped == 0
     monitor.stop()

@@ -11,7 +11,7 @@ def test_a_container_is_to_be_started_with_gpus_only_where_the_machine_has_some(
     device = tmp_path / "0000:00:04.0"
     device.mkdir()
     (device / "vendor").write_text(vendor)
-    monkeypatch.setattr(container, "_VENDORS", str(tmp_path / "*" / "vendor"))
+    monkeypatch.setattr(container, "VENDORS", str(tmp_path / "*" / "vendor"))
     monkeypatch.setattr(problems, "in_container", lambda: True)
     assert container.has_nvidia_gpu() == hinted
     assert (problems.no_devices().hint is not None) == hinted

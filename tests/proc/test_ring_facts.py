@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tuimon.agent.ring.reader import _facts as read_facts
+from tuimon.agent.ring.reader import facts_of as read_facts
 from tuimon.proc.ring_facts import RingFacts, ring_facts
 from tuimon.records import OptimizerFacts
 

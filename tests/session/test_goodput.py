@@ -300,6 +300,6 @@ def test_headless_and_the_report_show_it():
     page = as_html([Page(report, session)])
     assert '<rect class="forward" x="0.00%" width="16.00%" height="22"><title>training 16 %</title>' in page
     monitor = Mock(session=session, findings=[], changes=[])
-    lines = FindingsSheet(monitor)._lines(100)
+    lines = FindingsSheet(monitor).sheet_lines(100)
     bar = lines[[text_of(line) for line in lines].index(f"Goodput: {said}") - 1]
     assert [(span.role, len(span.text)) for span in bar] == [("forward", 16), ("other", 80), ("other", 4)]

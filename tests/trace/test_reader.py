@@ -131,19 +131,19 @@ def test_no_pipe_and_no_folder_is_read(tmp_path: Path) -> None:
 
 
 def test_a_small_file_that_unpacks_to_much_ends_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_FILE_BYTES", 30 << 20)
+    monkeypatch.setattr(chunks, "FILE_BYTES", 30 << 20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (100 << 20)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "_EVENT_BYTES", 1 << 20)
+        patch.setattr(chunks, "EVENT_BYTES", 1 << 20)
         trace = read_trace(str(path))
     assert (len(trace.events), trace.ended_early) == (0, "it is damaged")
 
 
 def test_events_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "EVENTS_LIMIT", 100)
-    monkeypatch.setattr(reader, "_NAMES_LIMIT", 10)
-    monkeypatch.setattr(reader, "_TRACKS_LIMIT", 5)
+    monkeypatch.setattr(reader, "NAMES_LIMIT", 10)
+    monkeypatch.setattr(reader, "TRACKS_LIMIT", 5)
     events = [event("cpu_op", f"op{i}", i, i + 1, tid=i) for i in range(150)]
     trace = read_trace(write(tmp_path / "trace.json", events))
     assert (len(trace.events), trace.dropped) == (100, 50)

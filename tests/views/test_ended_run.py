@@ -71,7 +71,7 @@ def test_the_phases():
 
 def test_a_rate_that_is_only_estimated_is_kept(monkeypatch):
     estimate = StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)
-    monkeypatch.setattr(SessionView, "_estimated_steps", lambda self, pid: estimate)
+    monkeypatch.setattr(SessionView, "estimated_steps", lambda self, pid: estimate)
     session = session_of(header(), process(100, markers=False), Exit(t=5.0, pid=100, exit_code=0))
     assert session.shown() is session.over("whole")
     assert session.shown().steps(100) is estimate

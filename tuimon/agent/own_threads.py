@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .dumped_stacks import DumpedPlace
 
 #: From this Python on, a dump stops all threads where there is no GIL.
-_SAFE_DUMPS = (3, 13, 2)
+SAFE_DUMPS = (3, 13, 2)
 
 
 def has_gil() -> bool:
@@ -31,7 +31,7 @@ def has_unsafe_frames() -> bool:
 
 def has_unsafe_dumps() -> bool:
     """True if not even a dump of other threads is safe (``dumped_stacks.py``)."""
-    return not has_gil() and sys.version_info < _SAFE_DUMPS
+    return not has_gil() and sys.version_info < SAFE_DUMPS
 
 
 def is_running(ident: int, codes: Collection[CodeType]) -> bool:

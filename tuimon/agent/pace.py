@@ -158,38 +158,38 @@ class Pace:
     """
 
     __slots__ = (
-        "_began_ns",
         "_debt_ns",
         "_evaluates",
         "_extra",
         "_extra_at",
         "_extra_open",
         "_fetched",
-        "_is_due",
-        "_is_open",
-        "_latest_ns",
         "_looked_at",
-        "_mean_ns",
         "_mixed",
-        "_overdue_ns",
         "_owed",
         "_passed",
         "_pattern",
-        "_pause_ns",
         "_planned",
         "_planned_left",
         "_rounds",
         "_steps_at",
         "_updated",
         "_written",
+        "began_ns",
         "by_fetch",
         "by_mark",
         "checks_due",
         "counting",
         "held",
         "inside",
+        "is_due",
+        "is_open",
         "iterator",
+        "latest_ns",
         "left",
+        "mean_ns",
+        "overdue_ns",
+        "pause_ns",
         "spell",
         "stepped",
         "steps",
@@ -209,7 +209,7 @@ class Pace:
         """There is no loop any more: the next thread that updates has it."""
         self.thread = 0
         self.writer: Any = NoWriter()
-        self._is_open = False  # a gap
+        self.is_open = False  # a gap
         self.counting = 0  # ``thread`` while one is, unless that is of an evaluation
         self._bind_backward(on=True)
         self._updated = False  # an update has ended, and no step has begun since
@@ -229,18 +229,18 @@ class Pace:
         self._extra_at = self._extra_open = 0  # boundaries passed before the latest of these, and how many since
         self._steps_at = 0  # the kind of boundary at which its steps begin
         self.usual_iterator = -1  # of the fetches with which they do
-        self._is_due = False  # it ends at the next boundary
+        self.is_due = False  # it ends at the next boundary
         self._evaluates = False  # its fetches are of an evaluation
         self._planned = FIRST  # boundaries of this spell, or gap
         self._passed = 0  # boundaries of the gap before it
         self._owed = 0  # boundaries by which that was cut short
-        self._began_ns = monotonic_ns()  # when that gap began
-        self._mean_ns = 0  # from one boundary to the next
+        self.began_ns = monotonic_ns()  # when that gap began
+        self.mean_ns = 0  # from one boundary to the next
         self._rounds = 0  # of a gap and a spell that it is the mean of, up to a limit
         self._debt_ns = 0
         self._written = 0  # markers until the spell began
-        self._pause_ns = self._overdue_ns = 0  # of the gap: a long step; latest end, 0: now
-        self._latest_ns = self._looked_at = 0  # when the clock was read, and what was left then
+        self.pause_ns = self.overdue_ns = 0  # of the gap: a long step; latest end, 0: now
+        self.latest_ns = self._looked_at = 0  # when the clock was read, and what was left then
 
     def claim(self) -> bool:
         """True if the loop is this thread's, which has just updated; the first that does has it until it ends."""
@@ -255,9 +255,9 @@ class Pace:
         evaluates = self.unused >= EVALUATES
         if self.counting:
             evaluates = self._extra_at == self.steps and self._extra_open >= EVALUATES
-        if self._is_open:
+        if self.is_open:
             is_bare = self._steps_at == BACKWARD_BEGIN and (self.stepped or self._updated)
-            if is_bare or iterator != self.iterator or evaluates != self._evaluates or not self._overdue_ns:
+            if is_bare or iterator != self.iterator or evaluates != self._evaluates or not self.overdue_ns:
                 self.end(unused=1 + self._extra_open if evaluates and self.counting else 0)
                 self.unused = EVALUATES if evaluates else 0
         self._settle_update()
@@ -271,7 +271,7 @@ class Pace:
             self.begin_step(FETCH_BEGIN, iterator)
         self.unused += 1
         self.unmarked = 0
-        if self._is_open:
+        if self.is_open:
             if not is_boundary:
                 self._extra_open = self._extra_open + 1 if self._extra_at == self.steps else 1
                 self._extra_at = self.steps
@@ -285,7 +285,7 @@ class Pace:
 
     def end_failed_fetch(self, iterator: int) -> None:
         """A counted fetch has brought no batch: it ends the gap, and has begun within it."""
-        if self._is_open:  # else what ended the gap meanwhile has counted the fetch
+        if self.is_open:  # else what ended the gap meanwhile has counted the fetch
             self._extra -= 1
             self.end()
             self.unmarked = 0
@@ -293,9 +293,9 @@ class Pace:
 
     def begin_backward(self) -> bool:
         """A backward begins in the loop's thread; True if it is of a gap."""
-        if self._is_open and (self._evaluates or not self._overdue_ns):
+        if self.is_open and (self._evaluates or not self.overdue_ns):
             self.end()
-        if self.counting and not self._is_due:  # its hook is not to be called, but somebody else has wrapped that
+        if self.counting and not self.is_due:  # its hook is not to be called, but somebody else has wrapped that
             return True
         self.unused = self.unmarked = 0
         self._settle_update()
@@ -324,9 +324,9 @@ class Pace:
     def mark_step(self) -> bool:
         """``tuimon.step()`` in the loop's thread; True if it is only counted."""
         self.by_mark = BARE_UPDATES
-        if self._is_open and (self._steps_at != STEP or not self._overdue_ns):
+        if self.is_open and (self._steps_at != STEP or not self.overdue_ns):
             self.end()
-        if not self._is_open:
+        if not self.is_open:
             return False
         self.begin_step(STEP)
         return True
@@ -334,12 +334,12 @@ class Pace:
     def begin_step(self, kind: int, iterator: int = -1) -> None:
         """A step begins with this boundary, of a spell or a gap."""
         self._updated = False
-        if self._is_open:
+        if self.is_open:
             self.steps += 1
             if self._evaluates and self.steps % LOOK_STEPS == 0:
-                self._latest_ns = monotonic_ns()
-                self._is_due = self._latest_ns > self._overdue_ns
-            if self._is_due or (self._evaluates and self.steps >= self._planned):
+                self.latest_ns = monotonic_ns()
+                self.is_due = self.latest_ns > self.overdue_ns
+            if self.is_due or (self._evaluates and self.steps >= self._planned):
                 self.end(kind)
             return
         self.left -= 1
@@ -354,37 +354,37 @@ class Pace:
     def look(self) -> None:
         """Read the clock in a gap, after an optimizer step."""
         now_ns = monotonic_ns()
-        long_ns = self._long_ns(now_ns, max(1, self._since_look()))
+        long_ns = self._long_ns(now_ns, max(1, self.since_look()))
         if long_ns:
             self.writer.emit(GAP_PAUSE, long_ns)
-        self._latest_ns, self._looked_at = now_ns, self.left
-        if self._is_due and now_ns > self._overdue_ns:  # the loop's steps no longer begin as they did
+        self.latest_ns, self._looked_at = now_ns, self.left
+        if self.is_due and now_ns > self.overdue_ns:  # the loop's steps no longer begin as they did
             self.by_fetch = self.by_mark = 0
             self.end()
-        elif self.left <= 0 or now_ns > self._overdue_ns:
-            self._is_due, self.usual_iterator = True, -1
+        elif self.left <= 0 or now_ns > self.overdue_ns:
+            self.is_due, self.usual_iterator = True, -1
             self._bind_backward(on=True)
 
-    def _since_look(self) -> int:
+    def since_look(self) -> int:
         """How many whole steps have passed since the clock was read."""
         return self.steps % LOOK_STEPS if self._evaluates else self._pattern.steps_with(self._looked_at - self.left)
 
     def _long_ns(self, now_ns: int, steps: int) -> int:
         """How long one of so many latest steps took, if the others took as long as usual; 0 if it was no long one."""
-        long_ns = now_ns - self._latest_ns - (steps - 1) * self._mean_ns
-        return long_ns if long_ns > self._pause_ns else 0
+        long_ns = now_ns - self.latest_ns - (steps - 1) * self.mean_ns
+        return long_ns if long_ns > self.pause_ns else 0
 
     def end(self, kind: int = 0, *, unused: int = 0) -> None:
         """End the gap and mark what has passed; ``kind``: of the boundary at which it ends, 0 within a step.
 
         ``unused``: fetches whose batch has not been trained on.
         """
-        if not self._is_open:
+        if not self.is_open:
             return
-        self._is_open = False
+        self.is_open = False
         self._bind_backward(on=True)
         now_ns = monotonic_ns()
-        long_ns = self._long_ns(now_ns, 1 + self._since_look())
+        long_ns = self._long_ns(now_ns, 1 + self.since_look())
         if kind and long_ns:
             self.writer.emit(GAP_PAUSE, long_ns)
         counting, self.counting, self.usual_iterator = self.counting, 0, -1
@@ -414,7 +414,7 @@ class Pace:
         self._pay(self._passed)
         is_short = self._passed < SHORTEST  # as with a user range in every step
         self._owed = owed if owed >= SHORTEST and not is_short else 0
-        self.left = self._planned = 1 if self._owed else _long_spell(writer.drawn()) if is_short else SPELL
+        self.left = self._planned = 1 if self._owed else long_spell(writer.drawn()) if is_short else SPELL
 
     def wake(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """``runtime.emit`` in a gap."""
@@ -422,7 +422,7 @@ class Pace:
             if self.thread == get_ident():
                 self.end(unused=int(not self.stepped))
             else:  # that one's backward must have its hook, too
-                self._overdue_ns, self.usual_iterator = 0, -1
+                self.overdue_ns, self.usual_iterator = 0, -1
                 self._bind_backward(on=True)
         self.writer.emit(kind, value, flag)
 
@@ -442,7 +442,7 @@ class Pace:
         if self.stepped:
             self._updated, self.stepped = True, False
             self.unused = 0
-            if not self._is_open:
+            if not self.is_open:
                 self.spell.end_update()
 
     def _consider(self, kind: int, iterator: int) -> None:
@@ -450,10 +450,10 @@ class Pace:
         writer, now_ns = runtime.writer(), monotonic_ns()
         passed, rounds, owed = self._passed + self._planned, self._rounds, self._owed
         if rounds:  # the first is mostly warm-up
-            self._mean_ns += ((now_ns - self._began_ns) // passed - self._mean_ns) // rounds
+            self.mean_ns += ((now_ns - self.began_ns) // passed - self.mean_ns) // rounds
         self._rounds = min(rounds + 1, MEAN_ROUNDS)
         spell, self.left, self._planned = self._planned, SPELL, SPELL
-        self._passed, self._owed, self._began_ns = 0, 0, now_ns
+        self._passed, self._owed, self.began_ns = 0, 0, now_ns
         if self.writer is not writer:
             self.writer, self._written = writer or NoWriter(), 0 if writer is None else writer.written()
         if writer is None or runtime.emit not in (writer.emit, self.wake) or runtime.has_clock():
@@ -466,14 +466,14 @@ class Pace:
         self._pay(spell)
         if runtime.facts_due or self.held:
             return
-        steps = owed or _steps_to_pay(self._debt_ns, self._mean_ns, writer.drawn())
+        steps = owed or steps_to_pay(self._debt_ns, self.mean_ns, writer.drawn())
         evaluates = kind == FETCH_BEGIN and self.unused >= EVALUATES
         is_known = evaluates or self._learn_pattern()
         if self._mixed or (kind == FETCH_BEGIN and iterator != self.iterator):
             self.left, self._owed = (1, owed) if owed else (SPELL, 0)
             self._planned = self.left
         elif is_known and steps >= SHORTEST:
-            self._begin(writer, kind, iterator, steps, now_ns, evaluates=evaluates)
+            self.begin_gap(writer, kind, iterator, steps, now_ns, evaluates=evaluates)
 
     def _learn_pattern(self) -> bool:
         """Take over what the spell shows, if it was long enough; True if it does not contradict itself."""
@@ -487,20 +487,21 @@ class Pace:
             self._pattern = found
         return found is not None
 
-    def _begin(self, writer: Any, kind: int, iterator: int, steps: int, now_ns: int, *, evaluates: bool) -> None:
+    def begin_gap(self, writer: Any, kind: int, iterator: int, steps: int, now_ns: int, *, evaluates: bool) -> None:
+        """Begin a gap of so many steps, whose markers are left out."""
         self.steps = self._extra = self._extra_at = self._extra_open = 0
         if kind != FETCH_BEGIN and not self._fetched:
             self.iterator = -1
-        self._evaluates, self._steps_at, self._is_due = evaluates, kind, False
+        self._evaluates, self._steps_at, self.is_due = evaluates, kind, False
         writer.emit(GAP_BEGIN, kind, EVALUATED if evaluates else 0)
         writer.flush()  # it is all that is known until the gap ends
         self._written = writer.written()
         self._planned = steps
         self.left = self._planned_left = self._looked_at = max(1, self._pattern.optimizer_steps(steps))
-        self._latest_ns, self._overdue_ns = now_ns, now_ns + 2 * LONGEST_NS
-        self._pause_ns = max(PAUSE_NS, PAUSE_STEPS * self._mean_ns)
+        self.latest_ns, self.overdue_ns = now_ns, now_ns + 2 * LONGEST_NS
+        self.pause_ns = max(PAUSE_NS, PAUSE_STEPS * self.mean_ns)
         runtime.emit = self.wake
-        self._is_open = True
+        self.is_open = True
         if not evaluates:
             self._bind_backward(on=False)
             self.counting = self.thread
@@ -517,7 +518,7 @@ class Pace:
         What is saved is worth no more than the longest gap.
         """
         most_ns = LONGEST_NS // TIME_PARTS
-        self._debt_ns = min(max(self._debt_ns - steps * self._mean_ns // TIME_PARTS, -most_ns), 2 * most_ns)
+        self._debt_ns = min(max(self._debt_ns - steps * self.mean_ns // TIME_PARTS, -most_ns), 2 * most_ns)
 
     def _end_thread(self) -> None:
         """The thread ends: mark what it has counted before another thread has its number."""
@@ -530,12 +531,12 @@ class Pace:
             writer.flush()
 
 
-def _long_spell(drawn: float) -> int:
+def long_spell(drawn: float) -> int:
     """Boundaries until the next try: were they as many as an epoch has, each gap would begin right before its end."""
     return int(FIRST * (0.5 + drawn))
 
 
-def _steps_to_pay(debt_ns: int, each_ns: int, drawn: float) -> int:
+def steps_to_pay(debt_ns: int, each_ns: int, drawn: float) -> int:
     """How many steps pay for this much: half as many to one and a half times as many."""
     longest = min(MOST_STEPS, LONGEST_NS // max(1, each_ns))
     return int(min(debt_ns * TIME_PARTS / max(1, each_ns), longest / 1.5) * (0.5 + drawn))

@@ -63,7 +63,7 @@ withdraw: Callable[[], None] = _nothing
 #: The names of user ranges in this process's ring.
 names: Optional[RangeNames] = None
 
-_paused_clock: Any = None
+paused_clock: Any = None
 _writer: Optional[RingWriter] = None
 _boundaries = 0
 _optimizer_marked = False  # OPTIMIZER_MADE is in the ring
@@ -86,8 +86,8 @@ def emit_timed(kind: int, value: int = 0) -> None:
 
 def resume_clock() -> None:
     """End the GPU clock's pause."""
-    global clock, paused_backwards, _paused_clock
-    clock, _paused_clock, paused_backwards = _paused_clock or clock, None, 0
+    global clock, paused_backwards, paused_clock
+    clock, paused_clock, paused_backwards = paused_clock or clock, None, 0
 
 
 def wait_for_gpu_clock() -> None:
@@ -116,9 +116,9 @@ def start(torch: Any) -> None:
         atexit.register(_at_exit)
     yama.allow_tracers()
     if cuda.is_built(torch) and variable("TUIMON_GPU_EVENTS") != "0":
-        clock = cuda.WaitingClock(torch.cuda, _start_clock)
+        clock = cuda.WaitingClock(torch.cuda, start_clock)
     if starter.is_auxiliary():
-        _open_at_first_marker()
+        open_at_first_marker()
     else:
         open_ring()
 
@@ -261,7 +261,7 @@ def publish_facts_anew() -> None:
         loop_stacks.begin_loop()
 
 
-def _start_clock() -> None:
+def start_clock() -> None:
     """Start the GPU clock, once the program has initialised CUDA."""
     global clock
     clock = attempt(_made_clock)  # None with a torch that has other names for what the clock needs
@@ -269,20 +269,22 @@ def _start_clock() -> None:
 
 def _made_clock() -> GpuClock:
     device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
-    return GpuClock(device, _emit_current, pause=_pause_clock)
+    return GpuClock(device, emit_current, pause=pause_clock)
 
 
-def _pause_clock(backwards: int) -> None:
-    global clock, paused_backwards, _paused_clock
-    _paused_clock, clock, paused_backwards = clock, None, backwards
+def pause_clock(backwards: int) -> None:
+    """Take the clock out of the hooks for so many backward passes."""
+    global clock, paused_backwards, paused_clock
+    paused_clock, clock, paused_backwards = clock, None, backwards
 
 
-def _emit_current(kind: int, value: int, flag: int) -> None:
+def emit_current(kind: int, value: int, flag: int) -> None:
     """The current ``emit``, for callers that keep a reference."""
     emit(kind, value, flag)
 
 
-def _open_at_first_marker() -> None:
+def open_at_first_marker() -> None:
+    """Have the first marker of a trainer make the ring."""
     global emit
     emit = _emit_first
 
@@ -306,7 +308,7 @@ def _after_fork() -> None:
     names = None
     facts_due = False
     if on:
-        _open_at_first_marker()
+        open_at_first_marker()
         yama.allow_tracers()
 
 

@@ -29,14 +29,15 @@ def find_candidates() -> list[Candidate]:
     Those with markers first, then the others: some of these have only imported torch; each the oldest first.
     """
     own, user = os.getpid(), os.getuid()
-    listed = [_candidate(pid, user) for pid in sorted(procfs.pids()) if pid != own]
+    listed = [candidate_of(pid, user) for pid in sorted(procfs.pids()) if pid != own]
     found = [candidate for candidate in listed if candidate is not None]
     found.sort(key=lambda candidate: (candidate.facts is None, candidate.start_ticks, candidate.pid))
     commands = {candidate.pid: candidate.command for candidate in found}
-    return [candidate for candidate in found if not _is_worker(candidate, commands)]
+    return [candidate for candidate in found if not is_worker(candidate, commands)]
 
 
-def _candidate(pid: int, user: int) -> Candidate | None:
+def candidate_of(pid: int, user: int) -> Candidate | None:
+    """The process as a candidate; None if it is not one."""
     try:
         process = psutil.Process(pid)
         if process.uids().effective != user:
@@ -55,7 +56,7 @@ def has_torch(pid: int) -> bool:
     return b"/libtorch" in procfs.read_maps(pid)
 
 
-def _is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
+def is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
     """True if it works for a candidate that has forked or spawned it: a DataLoader worker, a compiler."""
     spawned = any("multiprocessing" in word or "compile_worker" in word for word in candidate.command)
     return candidate.ppid in commands and (spawned or commands[candidate.ppid] == candidate.command)

@@ -58,7 +58,7 @@ class Hooks:
         begun_s = time.monotonic()
         refused: list[CannotInject] = []
         present = 0
-        for pid in _trainings(self._pid):
+        for pid in trainings_of(self._pid):
             try:
                 timeout_s = _LAUNCHER_S if self._ours or present else ANSWER_S
                 if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving):
@@ -102,7 +102,7 @@ class Hooks:
         return "the hooks are withdrawn"
 
 
-def _trainings(pid: int) -> list[int]:
+def trainings_of(pid: int) -> list[int]:
     """The ranks below a process, those of its descendants that have torch, and itself. Forked workers are no ranks.
 
     Itself comes last, and not at all where it only waits for the others: its main thread would take no request.

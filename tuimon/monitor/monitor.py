@@ -91,8 +91,8 @@ class Monitor:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._replay = replay
-        self._records = RecordQueue(QUEUE_LIMIT)
-        self._pollers = Pollers(sources, self._records, clock, lossless=replay)
+        self.records = RecordQueue(QUEUE_LIMIT)
+        self.pollers = Pollers(sources, self.records, clock, lossless=replay)
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
         self._started = self._judged = False
@@ -129,7 +129,7 @@ class Monitor:
     def ended(self) -> bool:
         """True if the run has ended and all its records are in the session."""
         if self._replay:
-            return self.session.exit is not None or (self._pollers.are_done and self._records.empty())
+            return self.session.exit is not None or (self.pollers.are_done and self.records.empty())
         return self._ended_as is not None and self.session.exit is not None
 
     @property
@@ -148,7 +148,7 @@ class Monitor:
     @property
     def read_ratio(self) -> float | None:
         """Share (0..1) that has been read of what was written to a log so far; None once all of it has been."""
-        backlog = self._pollers.backlog
+        backlog = self.pollers.backlog
         return backlog.read_bytes / max(backlog.of_bytes, 1) if backlog is not None else None
 
     @property
@@ -164,7 +164,7 @@ class Monitor:
     @property
     def dropped(self) -> int:
         """Records that were lost because the queue was full."""
-        return self._pollers.dropped
+        return self.pollers.dropped
 
     def start(self) -> None:
         """Load the rules and the sources, and begin reading these; once."""
@@ -172,7 +172,7 @@ class Monitor:
             return
         self._started = True
         _ = self._judging
-        self._pollers.start()
+        self.pollers.start()
         self._observers.start()
 
     def add_notice(self, source: str, message: str) -> None:
@@ -181,11 +181,11 @@ class Monitor:
 
     def limit_sampling(self, max_cpu_ratio: float) -> None:
         """Let sampling stacks use at most this much of a core from now on."""
-        self._pollers.limit_sampling(max_cpu_ratio)
+        self.pollers.limit_sampling(max_cpu_ratio)
 
     def record_memory(self) -> bool:
         """Record the allocator's history of the next steps; False where no source can give it."""
-        return self._pollers.record_memory()
+        return self.pollers.record_memory()
 
     def begin_end(self) -> None:
         """Begin to end the launched run; every ``tick`` takes it further."""
@@ -203,7 +203,7 @@ class Monitor:
             self.output.trim()
         self._flush(now_s)
         if changed or not self._judged:
-            self._diagnose(now_s)
+            self.diagnose_if_due(now_s)
         for notice in self._observers.show(self.session, self.findings):
             self._add_record(notice)
         return changed
@@ -213,11 +213,11 @@ class Monitor:
         if self._stopped:
             return
         self._stopped = True
-        self._pollers.stop()
+        self.pollers.stop()
         if not self._replay:
             self._drain(self._clock() + TICK_S)
             self._record_end(self._clock())
-            self._diagnose(self._clock())
+            self.diagnose_if_due(self._clock())
         self._observers.close(self.session, self.findings)
         self._flush(self._clock())
         if self.log is not None:
@@ -247,7 +247,7 @@ class Monitor:
         received = False
         # a replay's source may be waiting for room in the queue: leave it time to fill it
         timeout_s = 0.01 if self._replay else 0.0
-        while self._clock() <= until_s and (records := self._records.get_many(MANY, timeout_s)):
+        while self._clock() <= until_s and (records := self.records.get_many(MANY, timeout_s)):
             # a log's records are as they must be; of hundreds of ranks they are thousands
             add = self._judging.reading.add if self._judging.reading is not None else self._add_record
             for record in () if self._is_over else records:  # then they are of sources that were late
@@ -265,12 +265,12 @@ class Monitor:
                 return False
             self._ended_as = ended
             self._stop_by_s = now_s + STOP_TIMEOUT_S
-            self._pollers.request_stop()
-        if now_s < self._stop_by_s and not self._pollers.are_done:
+            self.pollers.request_stop()
+        if now_s < self._stop_by_s and not self.pollers.are_done:
             return False
-        late = self._pollers.unfinished
+        late = self.pollers.unfinished
         self._drain(now_s + TICK_S)
-        if not self._records.empty() and now_s < self._stop_by_s + STOP_TIMEOUT_S:
+        if not self.records.empty() and now_s < self._stop_by_s + STOP_TIMEOUT_S:
             return True
         if late:
             when = f"{STOP_TIMEOUT_S:g} s after the end of the run"
@@ -328,12 +328,13 @@ class Monitor:
         if self.log is not None and (notice := self.log.flush(now_s)):
             self._add_record(notice)
 
-    def _diagnose(self, now_s: float) -> None:
+    def diagnose_if_due(self, now_s: float) -> None:
+        """Judge the run, at most once a second and within its share of a core."""
         if not self._judging.is_due(now_s) and not self.ended and not self._stopped:
             return
         self._judged = True
         goes_on_unwatched = self._stopped and not self._replay
-        if goes_on_unwatched or self._is_over or (self.session.exit is not None and self._records.empty()):
+        if goes_on_unwatched or self._is_over or (self.session.exit is not None and self.records.empty()):
             self.findings = self.verdicts.judge_run(self.session)
         else:
             self.findings = self._judging.judge(self.session, now_s, self.findings)
@@ -342,4 +343,4 @@ class Monitor:
     def _judging(self) -> Judging:
         from tuimon.monitor.judging import Judging
 
-        return Judging(self._pollers, self._cpu_clock, self.session if self._replay else None)
+        return Judging(self.pollers, self._cpu_clock, self.session if self._replay else None)

@@ -113,7 +113,7 @@ class Poller:
                 last = self._stopping.is_set()
                 if not self._read_once() or last:
                     return
-                due_s = self._next(due_s)
+                due_s = self.next_due_s(due_s)
                 self._stopping.wait(max(due_s - self._clock(), 0.0))
         finally:
             self._close()
@@ -123,7 +123,7 @@ class Poller:
             self.source.close()
         self.done.set()
 
-    def _next(self, due_s: float) -> float:
+    def next_due_s(self, due_s: float) -> float:
         """When to read next: on the schedule, later after failures; of missed times at most one is made up for."""
         now_s = self._clock()
         if self._failures:

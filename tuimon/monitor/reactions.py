@@ -150,7 +150,7 @@ class Reactions:
         self.reactions = tuple(reactions)
         self._inherit = inherit
         self._seen: dict[str, _Seen] = {}
-        self._running: list[Detached] = []
+        self.running: list[Detached] = []
         self._left_out: list[str] = []
 
     def start(self) -> None:
@@ -163,8 +163,8 @@ class Reactions:
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
         """Wait a moment for commands that are about to end; the others go on alone."""
-        for each in self._running:
-            each.join(_LAST_S / len(self._running))
+        for each in self.running:
+            each.join(_LAST_S / len(self.running))
 
     def _see(self, session: Session, findings: Sequence[Finding]) -> None:
         now_s = session.now_s
@@ -181,8 +181,8 @@ class Reactions:
                 self._react(finding, session)
 
     def _notices(self, now_s: float) -> list[Notice]:
-        ended = [each for each in self._running if each.outcome is not None]
-        self._running = [each for each in self._running if each not in ended]
+        ended = [each for each in self.running if each.outcome is not None]
+        self.running = [each for each in self.running if each not in ended]
         found = [_notice(each.outcome, now_s) for each in ended if each.outcome is not None]
         left_out, self._left_out = self._left_out, []
         return found + [
@@ -195,10 +195,10 @@ class Reactions:
         for name, command in self.reactions:
             if name not in (finding.rule, finding.cause, finding.severity):
                 continue
-            if len(self._running) >= _AT_ONCE:
+            if len(self.running) >= _AT_ONCE:
                 self._left_out.append(command)
             else:
-                self._running.append(Detached(shlex.split(command), payload, self._inherit))
+                self.running.append(Detached(shlex.split(command), payload, self._inherit))
 
 
 def _is_due(finding: Finding, seen: _Seen, session: Session, held_s: float) -> bool:

@@ -9,7 +9,7 @@ from tuimon.proc import procfs
 
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 #: The vendor of each PCI device: a container sees those of the machine, whether or not it may use them.
-_VENDORS = "/sys/bus/pci/devices/*/vendor"
+VENDORS = "/sys/bus/pci/devices/*/vendor"
 _NVIDIA = b"0x10de"
 
 
@@ -23,4 +23,4 @@ def in_container() -> bool:
 
 def has_nvidia_gpu() -> bool:
     """True if the machine has a PCI device of NVIDIA's, such as a GPU, driver or not."""
-    return any((procfs.read_bytes(path) or b"").strip() == _NVIDIA for path in glob.iglob(_VENDORS))
+    return any((procfs.read_bytes(path) or b"").strip() == _NVIDIA for path in glob.iglob(VENDORS))

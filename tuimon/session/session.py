@@ -272,7 +272,7 @@ class SessionView:
         Without markers: None, or only a rate of late, estimated from the order of its stack samples (``estimated``).
         """
         stats = self.session.step_stats.get(pid)
-        return stats.summary(self.step_totals(pid)) if stats else self._estimated_steps(pid)
+        return stats.summary(self.step_totals(pid)) if stats else self.estimated_steps(pid)
 
     def phase_history(self, pid: int, last: int | None = None) -> list[tuple[float, ...] | None]:
         """Mean steps in ms, split into the parts of ``STACKED``, None without a step: of the ``last`` windows.
@@ -316,7 +316,8 @@ class SessionView:
         counts, unsure = found.marked_counts(), found.unsure_counts()
         return inferred_phases(pid, counts, found.covered_s, unsure, forward_only=forward_only)
 
-    def _estimated_steps(self, pid: int) -> StepSummary | None:
+    def estimated_steps(self, pid: int) -> StepSummary | None:
+        """Steps estimated from samples, where there are no markers."""
         per_second = self.session.sampler.steps_per_second(pid, self.now_s)
         if per_second is None or self._has_markers(pid):
             return None

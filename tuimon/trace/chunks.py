@@ -20,9 +20,9 @@ _CHUNK_BYTES = 1 << 20
 #: Bytes before the events: device properties, and the additions of programs. Kineto writes some kB.
 _HEAD_BYTES = 4 << 20
 #: The longest event: kernels have names of kB, collectives lists of thousands of sizes.
-_EVENT_BYTES = 4 << 20
+EVENT_BYTES = 4 << 20
 #: All of a file, unpacked: more than 4 million events. What is packed a thousandfold ends here as well.
-_FILE_BYTES = 1 << 30
+FILE_BYTES = 1 << 30
 #: Between two events; it may also stand in a name or an argument, so the last few are tried.
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _TRIES = 12
@@ -38,7 +38,7 @@ class TraceFile:
     def __init__(self, file: BinaryIO, name: str) -> None:
         """Read up to the first event. Raises NotATrace where there is none, OSError."""
         self._name = name
-        self._left = _FILE_BYTES
+        self._left = FILE_BYTES
         packed = file.read(2) == _GZIP
         file.seek(0)
         self._file: BinaryIO = gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[assignment]  # it reads
@@ -66,7 +66,7 @@ class TraceFile:
                 yield events
                 if is_end:
                     return
-            elif len(buffer) > _EVENT_BYTES:
+            elif len(buffer) > EVENT_BYTES:
                 self.ended_early = "it is damaged"
                 return
 
@@ -89,7 +89,7 @@ class TraceFile:
     def _read(self) -> bytes:
         """The next bytes; none at the end, where the file is damaged, or too large."""
         if self._left <= 0:
-            self.ended_early = f"it is larger than {_FILE_BYTES >> 30} GiB"
+            self.ended_early = f"it is larger than {FILE_BYTES >> 30} GiB"
             return b""
         try:
             data = self._file.read(min(_CHUNK_BYTES, self._left))

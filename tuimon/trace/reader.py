@@ -18,9 +18,9 @@ from tuimon.trace.raw import RawArgs, RawEvent, RawHead, TakenBy, decode_events,
 
 #: Most events that are kept: 25 MB. Steps of a large model have ten to twenty thousand each.
 EVENTS_LIMIT = 400_000
-_NAMES_LIMIT = 50_000
+NAMES_LIMIT = 50_000
 _NAME_CHARACTERS = 400
-_TRACKS_LIMIT = 2_000
+TRACKS_LIMIT = 2_000
 _STRETCHES_LIMIT = 20_000
 #: Categories of events that tuimon adds to a file: the steps and phases that its markers show.
 STEP, PHASE = "tuimon_step", "tuimon_phase"
@@ -168,9 +168,9 @@ class _Builder:
         found = self._names.get(name)
         if found is None:
             names = self._trace.events.names
-            text = plain(str(name)[:_NAME_CHARACTERS]) if len(names) < _NAMES_LIMIT else "…"
-            if len(names) > _NAMES_LIMIT:
-                return _NAMES_LIMIT
+            text = plain(str(name)[:_NAME_CHARACTERS]) if len(names) < NAMES_LIMIT else "…"
+            if len(names) > NAMES_LIMIT:
+                return NAMES_LIMIT
             found = self._names[name] = len(names)
             names.append(text)
         return found
@@ -180,7 +180,7 @@ class _Builder:
         found = self._tracks.get(key)
         if found is None:
             devices = self._trace.devices
-            if len(devices) >= _TRACKS_LIMIT:
+            if len(devices) >= TRACKS_LIMIT:
                 return len(devices) - 1
             found = self._tracks[key] = len(devices)
             devices.append(device)

@@ -22,7 +22,7 @@ def withdrawn(own_channel, monkeypatch):
         runtime.end_orders()
 
     monkeypatch.setattr(runtime, "withdraw", withdraw)
-    monkeypatch.setattr(hold, "_check_ns", 0)
+    monkeypatch.setattr(hold, "due_ns", 0)
     return calls
 
 
@@ -37,7 +37,7 @@ def late(own_channel, clock):
 
 def backward(monkeypatch):
     """What the hook around backward does, a second after the last."""
-    monkeypatch.setattr(hold, "_check_ns", 0)
+    monkeypatch.setattr(hold, "due_ns", 0)
     if orders.orders.bell[0] != orders.orders.heard:
         orders.attend()
 

@@ -211,4 +211,3 @@ def test_without_the_option_nothing_is_watched(own_channel, monkeypatch):
     assert orders.orders.bell[0] == orders.orders.heard
     orders.attend()
     assert torch.cuda.calls == [] and torch.observers == []
-    assert memory._recording is None

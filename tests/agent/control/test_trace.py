@@ -66,7 +66,6 @@ def nothing_left(request, hooked):
     import torch
 
     assert not torch.autograd._profiler_enabled()
-    assert command._tracing is None
     assert hooked.emit is not command.watch
     for name in ("_prepare_profiler", "_enable_profiler"):
         assert getattr(torch.autograd.profiler, name).__name__ != "tuimon_give_way"
@@ -83,7 +82,7 @@ def reason_of(taking, tmp_path):
 @pytest.fixture
 def unhurried(monkeypatch):
     """However long a busy machine takes to stop the profiler, all steps fit in what the training may be held up."""
-    monkeypatch.setattr(command, "_PLANNED", 1_000)
+    monkeypatch.setattr(command, "PLANNED", 1_000)
 
 
 def test_whole_steps_are_traced(training, unhurried, tmp_path):
@@ -207,8 +206,8 @@ def test_hooks_that_are_removed_in_the_middle(training, hooked, torch, monkeypat
 
 
 def test_a_step_without_end(training, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "_LONG_STEP", 0)
-    monkeypatch.setattr(command, "_LEAST_NS", 0)
+    monkeypatch.setattr(command, "LONG_STEP", 0)
+    monkeypatch.setattr(command, "LEAST_NS", 0)
     taking = Taking(os.getpid(), 2, 60_000)
     training.run(taking)
     assert "far longer" in reason_of(taking, tmp_path)
@@ -217,7 +216,7 @@ def test_a_step_without_end(training, tmp_path, monkeypatch):
 @pytest.mark.parametrize("room", [[False], [True, False]])
 def test_no_room(training, tmp_path, monkeypatch, room):
     answers = iter(room)
-    monkeypatch.setattr(command, "_has_room", lambda folder: next(answers, False))
+    monkeypatch.setattr(command, "has_room", lambda folder: next(answers, False))
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
     assert "no room" in reason_of(taking, tmp_path)
@@ -235,8 +234,8 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
     monkeypatch.undo()
-    assert "could not be written" in str(taking._channel.text(taking._request.answer.text))
-    path = taking._channel.path + ".trace"
+    assert "could not be written" in str(taking.channel.text(taking.request.answer.text))
+    path = taking.channel.path + ".trace"
     taking.close()
     os.unlink(path)
 
@@ -254,5 +253,5 @@ def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
 def test_a_damaged_answer(training, tmp_path):
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
-    taking._channel.text = lambda number: json.dumps({"steps": -4})
+    taking.channel.text = lambda number: json.dumps({"steps": -4})
     assert "cannot be understood" in reason_of(taking, tmp_path)

@@ -53,7 +53,7 @@ def traced(monkeypatch, tmp_path):
                 return types.SimpleNamespace(save=save)
 
         def save(path):
-            clock.now_ns += round(made.cost_ms * command._AFTER_STOP * MS)
+            clock.now_ns += round(made.cost_ms * command.AFTER_STOP * MS)
             open(path, "w").close()
 
         made = types.SimpleNamespace(on=False, cost_ms=0.0)
@@ -61,7 +61,7 @@ def traced(monkeypatch, tmp_path):
         monkeypatch.setattr(command, "Profiler", Profiler)
         monkeypatch.setattr(command, "Guard", lambda *_: types.SimpleNamespace(set=int, lift=int))
         monkeypatch.setattr(command, "safe_window", _no_windows)
-        monkeypatch.setattr(command, "_has_room", lambda folder: True)
+        monkeypatch.setattr(command, "has_room", lambda folder: True)
         monkeypatch.setattr(command, "stream_event", lambda torch: None)
         monkeypatch.setattr(command, "is_capturing", lambda torch: False)
         monkeypatch.setattr(runtime, "emit", runtime.emit)
@@ -93,4 +93,4 @@ def test_steps_that_are_a_quarter_heavier_than_the_one_that_was_tried_keep_the_l
 def test_steps_that_may_pass_until_the_gpu_is_done_are_planned_for(traced):
     argument = 100 | 250 << TRACE_HELD_BIT
     without, with_gpu = (traced(argument, lambda number: 10.0, uses_gpu=uses)["steps"] for uses in (False, True))
-    assert with_gpu == without - command._GPU_STEPS
+    assert with_gpu == without - command.GPU_STEPS

@@ -79,7 +79,7 @@ def test_a_signal_handler_that_raises_leaves_no_half_of_the_hooks(monkeypatch):
         raise Late
 
     undone = threading.Event()
-    monkeypatch.setattr(rebinding, "_undo", [undone.set, lambda: signal.raise_signal(signal.SIGUSR1)])
+    monkeypatch.setattr(rebinding, "rebound_names", [undone.set, lambda: signal.raise_signal(signal.SIGUSR1)])
     previous = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(Late):

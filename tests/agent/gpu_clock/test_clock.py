@@ -138,7 +138,7 @@ def test_an_interrupt_is_the_users(loop):
 def test_events_outlive_a_clock_that_is_closed(loop):
     loop.steps(4)
     loop.clock.close()
-    assert any(kept is loop.clock._events for kept in clock._abandoned)
+    assert any(kept is loop.clock.events for kept in clock.abandoned)
     assert loop.steps(2) == [0, 0]
     loop.clock.record_event(5)
     assert not loop.clock.on

@@ -28,11 +28,15 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture
-def timed(hooked, recorded, monkeypatch):
+def gpu():
+    return FakeGpu(cost_ns=1000)
+
+
+@pytest.fixture
+def timed(hooked, recorded, monkeypatch, gpu):
     """The hooks with a clock on a fake GPU, every step timed; gives what they emit."""
     monkeypatch.setattr(budget.Budget, "is_paid", True)
-    gpu = FakeGpu(cost_ns=1000)
-    monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked._emit_current, lambda: gpu.now_ns))
+    monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked.emit_current, lambda: gpu.now_ns))
     return recorded
 
 
@@ -82,8 +86,8 @@ def test_a_failing_backward_is_over(timed, weight):
     assert all(flag >= FIRST_EVENT for flag in flags(timed, BACKWARD_BEGIN, BACKWARD_END))
 
 
-def test_a_failing_gpu_is_left_alone(timed, hooked, weight):
-    hooked.clock._device.error = RuntimeError("an illegal memory access was encountered")
+def test_a_failing_gpu_is_left_alone(timed, hooked, weight, gpu):
+    gpu.error = RuntimeError("an illegal memory access was encountered")
     for _ in range(3):
         (weight * 2).sum().backward()
     assert not hooked.clock.on and hooked.on
@@ -100,7 +104,7 @@ def test_undone_it_is_off(timed, hooked, weight):
 
 def test_a_paused_clock_resumes_after_so_many_backwards(timed, hooked, weight):
     clock = hooked.clock
-    hooked._pause_clock(3)
+    hooked.pause_clock(3)
     for _ in range(2):
         (weight * 2).sum().backward()
         assert hooked.clock is None
@@ -114,7 +118,7 @@ def test_a_paused_clock_resumes_after_so_many_backwards(timed, hooked, weight):
 
 def test_a_paused_clock_is_turned_off(timed, hooked, weight):
     clock = hooked.clock
-    hooked._pause_clock(3)
+    hooked.pause_clock(3)
     install.uninstall()
     assert hooked.clock is None and not clock.on and not hooked.paused_backwards
 
@@ -138,7 +142,6 @@ def test_a_torch_with_cuda_is_waited_for(hooked, monkeypatch, tmp_path):
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1 / 0, raising=False)
     hooked.start(torch)
     assert isinstance(hooked.clock, cuda_events.WaitingClock)
-    assert hooked.clock._cuda is torch.cuda
     install.uninstall()
     monkeypatch.setenv("TUIMON_GPU_EVENTS", "0")
     hooked.start(torch)
@@ -154,7 +157,7 @@ def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
 
     gpu, cuda = FakeGpu(), Late()
     monkeypatch.setattr(cuda_events, "CudaDevice", lambda *_: gpu)
-    monkeypatch.setattr(hooked, "clock", cuda_events.WaitingClock(cuda, hooked._start_clock))
+    monkeypatch.setattr(hooked, "clock", cuda_events.WaitingClock(cuda, hooked.start_clock))
     waiting = hooked.clock
     for _ in range(3):
         (weight * 2).sum().backward()
@@ -172,7 +175,7 @@ def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch):
 
     monkeypatch.setattr(hooked, "clock", object())
     monkeypatch.setattr(cuda_events, "CudaDevice", device)
-    hooked._start_clock()
+    hooked.start_clock()
     assert hooked.clock is None and hooked.on
 
 
@@ -188,7 +191,7 @@ def test_captures_are_followed_and_that_is_undone(without_cuda, monkeypatch, mod
     for function, original in zip(ours, plain, strict=True):
         assert inspect.signature(function) == inspect.signature(original)
         assert function.__doc__ == original.__doc__
-    captures._open.add(1)
+    captures.open_captures.add(1)
     install.uninstall()
     assert (graph_class.__dict__["capture_begin"], graph_class.__dict__["capture_end"]) == plain
     assert not captures.any_open()
@@ -208,7 +211,7 @@ runtime = sys.modules.get("_tuimon_agent.runtime")
 waiting = runtime is not None
 if waiting:
     cuda_events = sys.modules["_tuimon_agent.gpu_clock.cuda"]
-    runtime.clock = cuda_events.WaitingClock(torch.cuda, runtime._start_clock)
+    runtime.clock = cuda_events.WaitingClock(torch.cuda, runtime.start_clock)
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.Adam(model.parameters())
@@ -243,7 +246,7 @@ class Clock:
 
 runtime.clock = Clock()
 if sys.argv[1:]:
-    runtime._pause_clock(5)
+    runtime.pause_clock(5)
 reading, writing = os.pipe()
 child = os.fork()
 if not child:
@@ -251,9 +254,9 @@ if not child:
     os.write(writing, json.dumps(found).encode())
     os._exit(0)
 os.waitpid(child, 0)
-kept = isinstance(runtime.clock or runtime._paused_clock, Clock)
+kept = isinstance(runtime.clock or runtime.paused_clock, Clock)
 print(json.dumps([json.loads(os.read(reading, 100)), Clock.left, kept]))
-runtime.clock = runtime._paused_clock = None
+runtime.clock = runtime.paused_clock = None
 """
 
 

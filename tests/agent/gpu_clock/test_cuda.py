@@ -95,7 +95,7 @@ def test_streams_that_come_and_go_are_not_all_kept():
     for number in range(500):
         cuda.current_streams[0] = (number, 0, 1)
         of.stream()
-    assert len(of._streams) <= cuda_events._STREAMS_LIMIT
+    assert len(of.streams) <= cuda_events.STREAMS_LIMIT
 
 
 def test_events():
@@ -198,7 +198,7 @@ def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):
         order.append("captured")
 
     gpu.record = record
-    threads = [threading.Thread(target=lambda: loop.clock.record_event(loop.clock._events.next_number()))]
+    threads = [threading.Thread(target=lambda: loop.clock.record_event(loop.clock.events.next_number()))]
     threads[0].start()
     assert recording.wait(30)
     threads.append(threading.Thread(target=capture))
@@ -216,14 +216,14 @@ def test_a_capture_does_not_wait_for_ever(monkeypatch):
     recording, go_on = threading.Event(), threading.Event()
     gpu.record = lambda event, stream: (recording.set(), go_on.wait(30))
     loop = FakeLoop(gpu)
-    thread = threading.Thread(target=lambda: loop.clock.record_event(loop.clock._events.next_number()))
+    thread = threading.Thread(target=lambda: loop.clock.record_event(loop.clock.events.next_number()))
     thread.start()
     assert recording.wait(30)
     loop.clock.wait_for_release()
-    assert loop.clock._touching.is_taken()
+    assert thread.is_alive()
     go_on.set()
     thread.join(30)
-    assert not loop.clock._touching.is_taken()
+    assert not thread.is_alive()
 
 
 class LateCuda:

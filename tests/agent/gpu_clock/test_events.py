@@ -90,7 +90,7 @@ def test_an_event_before_its_anchor_is_dropped(loop, unlimited):
     gpu = loop.gpu
     gpu.behind_ns = SECOND
     loop.steps(3)
-    events = loop.clock._events
+    events = loop.clock.events
     assert events.pending
     late, early = events.pending[0], events.pending[1]
     late.event.at_ns, early.event.at_ns = gpu.now_ns, gpu.now_ns - 50 * MS
@@ -103,7 +103,7 @@ def test_a_pending_event_proves_nothing_of_another_stream(loop, unlimited):
     loop.steps(3)
     loop.gpu.behind_ns = SECOND
     loop.steps(2)
-    events, gpu = loop.clock._events, loop.gpu
+    events, gpu = loop.clock.events, loop.gpu
     first, second = events.pending[0], events.pending[1]
     events.pending[1] = second._replace(stream=FakeStream(0, 9))
     events.poll()  # the first is not done
@@ -118,8 +118,8 @@ def test_a_gap_that_is_too_long_to_be_told_is_not_told_shorter(loop, unlimited, 
     loop.steps(3)
     loop.gpu.behind_ns = SECOND
     loop.steps(2)
-    first = loop.clock._events.pending[0]
-    loop.clock._events.poll()
+    first = loop.clock.events.pending[0]
+    loop.clock.events.poll()
     loop.gpu.now_ns += seconds * SECOND
-    loop.clock._events.poll()
+    loop.clock.events.poll()
     assert (loop.times()[first.number][0].gap_us is not None) == known

@@ -127,7 +127,7 @@ def loaders(reader: RingReader, window_s: float = 60.0) -> list[Loader]:
     """All that a source makes of a ring, in windows of that length, however long ago its workers began."""
     now_ns = time.monotonic_ns()
     follower = RingFollower(reader, window_s, now_ns)
-    with mock.patch("tuimon.sources.markers.loaders._LATE_NS", sys.maxsize):
+    with mock.patch("tuimon.sources.markers.loaders.LATE_NS", sys.maxsize):
         records = [*follower.windows(now_ns), *follower.last(now_ns)]
     return [record for record in records if isinstance(record, Loader)]
 

@@ -91,7 +91,7 @@ def test_a_slow_loop_is_measured_several_times_a_second(measured, clock, monkeyp
 
 def test_a_batch_that_takes_long_to_measure_is_measured_less_often(measured, clock, monkeypatch):
     monkeypatch.setattr(pace, "SHORTEST", 10**9)
-    monkeypatch.setattr(batches, "_count_tokens", lambda *_: setattr(clock, "now_s", clock.now_s + 0.001))
+    monkeypatch.setattr(batches, "count_tokens", lambda *_: setattr(clock, "now_s", clock.now_s + 0.001))
     for _ in iter(DataLoader(TensorDataset(torch.zeros(1600)), 8)):
         clock.now_s += 0.05
     assert 5 <= len(measured()) <= 12
@@ -112,10 +112,10 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
     gaps_always(monkeypatch, 20)
     monkeypatch.setattr(hooked, "facts_due", False)
     ticks = count()
-    monkeypatch.setattr(batches, "_REST", 0)  # to measure takes a tick of this clock
+    monkeypatch.setattr(batches, "REST", 0)  # to measure takes a tick of this clock
     monkeypatch.setattr(batches, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
-    begun, plain = [], pace.Pace._begin
-    monkeypatch.setattr(pace.Pace, "_begin", lambda *args, **kwargs: (begun.append(1), plain(*args, **kwargs)))
+    begun, plain = [], pace.Pace.begin_gap
+    monkeypatch.setattr(pace.Pace, "begin_gap", lambda *args, **kwargs: (begun.append(1), plain(*args, **kwargs)))
     train(DataLoader(TensorDataset(torch.zeros(4000, 2), torch.zeros(4000)), 2), weight, torch.optim.SGD([weight], 0.1))
     assert len(begun) > 10
     assert len(measured()) > 5
@@ -123,13 +123,13 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
 
 def found(batch, **more):
     """The Batch of one, without a loader."""
-    value = batches._measure(batch, torch)
+    value = batches.measure(batch, torch)
     return None if value is None else unpack_batch(value)
 
 
 def tokens(batch):
     """Positions and padding of a batch of text."""
-    value = batches._count_tokens(batch)
+    value = batches.count_tokens(batch)
     return None if value is None else layout.unpack_pair(value)
 
 
@@ -163,7 +163,7 @@ def test_tokens_are_those_of_batches_that_name_them(batch, expected):
 
 
 def test_a_mask_too_large_to_be_read_at_once_leaves_the_padding_unknown():
-    size = batches._MASK_BYTES // 8 + 1
+    size = batches.MASK_BYTES // 8 + 1
     ids = torch.ones(size, dtype=torch.int64)
     assert tokens({"input_ids": ids, "attention_mask": ids}) == (size, None)
     assert tokens({"input_ids": ids[1:], "attention_mask": ids[1:]}) == (size - 1, 0)
@@ -202,7 +202,7 @@ class Endless(torch.utils.data.IterableDataset):
 def test_the_position_in_the_epoch(hooked, clock, own, length):
     iterator = iter(own)
     next(iterator), next(iterator)
-    assert layout.unpack_pair(batches._position(iterator)) == (2, length)
+    assert layout.unpack_pair(batches.position_of(iterator)) == (2, length)
 
 
 def test_a_data_set_is_counted_by_torch_alone(hooked, clock):
@@ -221,11 +221,11 @@ def test_a_data_set_is_counted_by_torch_alone(hooked, clock):
     for _ in range(3):
         iterator = iter(loader)
         next(iterator)
-        assert layout.unpack_pair(batches._position(iterator)) == (1, 3)
+        assert layout.unpack_pair(batches.position_of(iterator)) == (1, 3)
     assert len(counted) == 4  # by torch itself, once an epoch
     del loader, iterator
     gc.collect()
-    assert batches._lengths == {}
+    assert batches.epoch_lengths == {}
 
 
 def test_positions_and_tokens_are_in_the_ring(hooked, clock):
@@ -326,7 +326,7 @@ def test_none_of_the_programs_code_runs(hooked, clock):
         patched.setattr(hooked, "emit", lambda *marker: emitted.append(marker))
         called.clear()
         batches.arm(1)
-        batches._inspect(iterator, 1 << layout.LOADER_SHIFT, odd)
+        batches.inspect_batch(iterator, 1 << layout.LOADER_SHIFT, odd)
     assert called == []
     assert unpack_batch(emitted[0][1]) == Batch(24, 2, True, None)
     assert next(iterator) is odd
@@ -380,17 +380,17 @@ def test_pinned_memory(monkeypatch, pinned, expected):
     cuda = Cuda()
     monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
     monkeypatch.setattr(batches, "read", lambda tensor, name: getattr(tensor, name)())
-    assert batches._are_pinned([cuda.tensor(each) for each in pinned], cuda) is expected
+    assert batches.are_pinned([cuda.tensor(each) for each in pinned], cuda) is expected
     if pinned:
         empty = cuda.tensor(not expected, elements=0)  # it is in no memory
-        assert batches._are_pinned([*map(cuda.tensor, pinned), empty], cuda) is expected
+        assert batches.are_pinned([*map(cuda.tensor, pinned), empty], cuda) is expected
 
 
 @pytest.mark.parametrize("state", [{"initialized": False}, {"context": False}, {"capturing": True}], ids=str)
 def test_cuda_is_never_touched_before_the_program_does_nor_in_a_capture(monkeypatch, state):
     cuda = Cuda(**state)
     monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
-    assert batches._are_pinned([cuda.tensor(True)], cuda) is None
+    assert batches.are_pinned([cuda.tensor(True)], cuda) is None
 
 
 @pytest.mark.parametrize("pinned", [None, False, True])

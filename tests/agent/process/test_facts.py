@@ -59,7 +59,7 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(False))
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     precision.forget()  # the optimizers that other tests have stepped
-    monkeypatch.setattr(loop_stacks, "_stacks", {})  # and of their loops
+    loop_stacks.forget()  # and of their loops
     assert "gpu_uuids" not in facts.late_facts()
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
     assert facts.late_facts()["gpu_uuids"] == ["GPU-0000-1", "GPU-0000-2"]

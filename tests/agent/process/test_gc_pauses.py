@@ -25,7 +25,7 @@ class Runtime:
 
 def pause(runtime, length_ns):
     times = iter([10_000_000, 10_000_000 + length_ns])
-    callback = gc_pauses._make_callback(runtime, lambda: next(times))
+    callback = gc_pauses.make_callback(runtime, lambda: next(times))
     callback("start", {"generation": 2})
     callback("stop", {"generation": 2, "collected": 0, "uncollectable": 0})
     return runtime.markers
@@ -45,7 +45,7 @@ def test_a_collection_makes_no_ring():
 
 def test_one_that_had_begun_before_is_not_marked():
     runtime = Runtime()
-    gc_pauses._make_callback(runtime, lambda: 10**12)("stop", {"generation": 2})
+    gc_pauses.make_callback(runtime, lambda: 10**12)("stop", {"generation": 2})
     assert runtime.markers == []
 
 

@@ -51,8 +51,8 @@ def test_a_setting_that_is_left_to_torch_is_unknown(hooked, weight):
 
 
 def test_several_that_take_turns_are_read_once_each(hooked, monkeypatch):
-    plain, read = optimizer_facts._describe, []
-    monkeypatch.setattr(optimizer_facts, "_describe", lambda *args: (read.append(args[0]), plain(*args)))
+    plain, read = optimizer_facts.describe, []
+    monkeypatch.setattr(optimizer_facts, "describe", lambda *args: (read.append(args[0]), plain(*args)))
     pair = [kind([torch.nn.Parameter(torch.ones(3))], lr=0.1) for kind in (torch.optim.SGD, torch.optim.RMSprop)]
     for _ in range(100):
         step(*pair)
@@ -152,7 +152,7 @@ def test_the_program_sees_none_of_the_reads():
 
 
 def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
-    monkeypatch.setattr(optimizer_facts, "_TENSORS_LIMIT", 1)
+    monkeypatch.setattr(optimizer_facts, "TENSORS_LIMIT", 1)
     optimizer_facts.note(torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1))
     (found,) = optimizer_facts.facts()["optimizers"]
     assert found["name"] == "SGD"

@@ -98,7 +98,7 @@ def test_a_long_graph_is_walked_in_part():
     precision.forget()
     value = torch.nn.Linear(1, 1)(torch.ones(1, 1))
     near = value.sin()
-    for _ in range(precision._NODES_LIMIT):
+    for _ in range(precision.NODES_LIMIT):
         value = value.sin()
     precision.read_products((value,))
     assert precision.facts() == {}
@@ -162,4 +162,4 @@ def test_a_torch_that_does_not_say_what_the_cpu_has(monkeypatch):
 
 
 def test_this_torch_says_what_the_cpu_has():
-    assert all(hasattr(torch.cpu, query) for _, query in precision._VECTORS)
+    assert all(hasattr(torch.cpu, query) for _, query in precision.VECTORS)

@@ -23,11 +23,11 @@ def admitted(monkeypatch):
             self.prctl = lambda *arguments: calls.append(arguments)
 
     monkeypatch.setattr(ctypes, "CDLL", Libc)
-    monkeypatch.setattr(yama, "_scope", lambda: 1)
+    monkeypatch.setattr(yama, "ptrace_scope", lambda: 1)
 
     def admits(variables):
         calls.clear()
-        monkeypatch.setattr(yama, "_restricted", None)
+        monkeypatch.setattr(yama, "is_restricted", None)
         for name in ("TUIMON_RUN", "TUIMON_MONITOR", "TUIMON_OUTPUT"):
             monkeypatch.delenv(name, raising=False)
             if name in variables:
@@ -66,7 +66,7 @@ def test_a_monitor_without_a_pid_in_here_cannot_be_named(admitted):
 
 
 def test_without_yama_nothing_is_needed(admitted, monkeypatch):
-    monkeypatch.setattr(yama, "_scope", lambda: 0)
+    monkeypatch.setattr(yama, "ptrace_scope", lambda: 0)
     assert admitted({"TUIMON_RUN": "r"}) is None
 
 

@@ -41,7 +41,7 @@ def markers(monkeypatch, shared_memory):
     monkeypatch.setattr(runtime, "on", True)
     monkeypatch.setattr(runtime, "is_compiling", lambda: False)
     assert runtime.open_ring()
-    reader = RingReader(runtime._writer.path)
+    reader = RingReader(runtime.writer().path)
 
     def read():
         found = []

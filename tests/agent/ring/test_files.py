@@ -181,10 +181,10 @@ def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path)
     writer = RingWriter(str(tmp_path / f"{dead_pid()}-12345.ring"), slot_count=64)
     path = writer.path
     grow_old(tmp_path)
-    files._remove_stale(str(tmp_path))
+    files.remove_stale(str(tmp_path))
     assert os.path.exists(path)
     del writer  # with its map goes the lock
-    files._remove_stale(str(tmp_path))
+    files.remove_stale(str(tmp_path))
     assert not os.path.exists(path)
 
 

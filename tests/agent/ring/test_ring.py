@@ -230,13 +230,13 @@ def test_no_marker_is_half_of_two_while_another_process_laps_us(tmp_path):
 
 def test_sequences_beyond_32_bits():
     from tuimon.agent.ring.columns import columns_of
-    from tuimon.agent.ring.reader import _valid_slots
+    from tuimon.agent.ring.reader import valid_slots
 
     first = (1 << 32) - 2
     packed = b"".join(
         struct.pack("<QQHHIQ", number, number, layout.MARK, 0, 1, number & 0xFF) for number in range(first, first + 5)
     )
-    assert _valid_slots(packed, first) == 5
+    assert valid_slots(packed, first) == 5
     assert columns_of(packed).values == [254, 255, 0, 1, 2]
 
 

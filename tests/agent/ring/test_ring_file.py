@@ -36,13 +36,13 @@ def test_a_full_table_gives_0_and_spoils_nothing(writer, reader):
 
 def test_interning_never_waits_for_another_call(writer, monkeypatch):
     """A signal handler may intern while the thread it interrupts is interning."""
-    plain, inside = writer._intern, []
+    plain, inside = writer.intern, []
 
     def interrupted(name):
         inside.append(writer.name_id("inside"))
         return plain(name)
 
-    monkeypatch.setattr(writer, "_intern", interrupted)
+    monkeypatch.setattr(writer, "intern", interrupted)
     assert writer.name_id("outside") == 1
     assert inside == [0]
     monkeypatch.undo()

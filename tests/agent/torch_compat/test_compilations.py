@@ -15,9 +15,9 @@ CODE = ("/me/model.py", 7, "forward")
 
 @pytest.fixture(autouse=True)
 def anew():
-    compilations._read.begin(None)
+    compilations.reading.begin(None)
     yield
-    compilations._read.begin(None)
+    compilations.reading.begin(None)
 
 
 def compiled(number, reason=None, **noted):
@@ -75,9 +75,9 @@ def test_a_torch_that_notes_nothing_has_no_events():
 
 def test_a_text_is_read_as_it_was_written_and_too_many_lose_their_reasons():
     event = Event("recompiled", 5, CODE, "L['n'] == N", "model.py:9")
-    assert unpacked(compilations._text(event)) == event._replace(value=0)
-    texts = {compilations._text(event._replace(reason=f"guard {number}")) for number in range(500)}
-    assert len(texts) <= compilations._TEXTS_LIMIT + 2
+    assert unpacked(compilations.text_of(event)) == event._replace(value=0)
+    texts = {compilations.text_of(event._replace(reason=f"guard {number}")) for number in range(500)}
+    assert len(texts) <= compilations.TEXTS_LIMIT + 2
     assert unpacked("damaged") is None
 
 

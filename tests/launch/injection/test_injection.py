@@ -225,8 +225,8 @@ def test_a_process_with_other_files(tmp_path: Path) -> None:
         if process.poll() is not None:
             pytest.skip("no mount namespace may be made here")
         with pytest.raises(CannotInject, match="does not see the files"):
-            target._check_sees(process.pid, str(agent))
-        target._check_sees(process.pid, str(tmp_path))
+            target.check_sees(process.pid, str(agent))
+        target.check_sees(process.pid, str(tmp_path))
     finally:
         process.kill()
         process.wait()
@@ -257,7 +257,7 @@ def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("flags", ["0x02", "0x21"])
 def test_no_page_for_code(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be mapped, as under SELinux, or not be written: refused at once, and the training goes on."""
-    monkeypatch.setattr(gdb, "_SCRIPT", gdb._SCRIPT.replace("0x22, -1, 0)", f"{flags}, -1, 0)"))
+    monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("0x22, -1, 0)", f"{flags}, -1, 0)"))
     with training(tmp_path, sys.executable) as process:
         assert "may not be given code" in refusal(process.pid)
         assert ended(process) == OVER
@@ -288,7 +288,7 @@ def amx_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler, real = shutil.which("cc") or shutil.which("gcc"), shutil.which("gdb")
     if compiler is None or real is None or platform.machine() != "x86_64":
         pytest.skip("needs gdb and a C compiler, on x86-64")
-    if int(gdb._version(real).partition(".")[0]) >= 14:
+    if int(gdb.gdb_version(real).partition(".")[0]) >= 14:
         pytest.skip("this gdb writes the whole state of such a processor")
     library = tmp_path / "amx_kernel.so"
     source = Path(__file__).with_name("amx_kernel.c")
@@ -350,7 +350,7 @@ def test_an_old_gdb_is_named_with_the_one_that_can(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_the_error_of_gdb_is_told_and_not_what_it_says_besides(output: str, line: str) -> None:
-    assert gdb._error_line(output) == line
+    assert gdb.error_line(output) == line
 
 
 # -- gdb ends early
@@ -362,9 +362,9 @@ def test_gdb_that_is_killed_leaves_the_training_running(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it holds the process stopped and looks for a safe point: there are no breakpoints to stay behind."""
-    monkeypatch.setattr(gdb, "_SCRIPT", gdb._SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
-    monkeypatch.setattr(gdb, "_BETWEEN_S", 0.0)
-    monkeypatch.setattr(gdb, "_TRIES", 10)  # gdb is deaf to some signals
+    monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
+    monkeypatch.setattr(gdb, "BETWEEN_S", 0.0)
+    monkeypatch.setattr(gdb, "TRIES", 10)  # gdb is deaf to some signals
     killed = 0
 
     def kill(pid: int, over: threading.Event) -> None:
@@ -394,7 +394,7 @@ def test_gdb_that_is_killed_leaves_the_training_running(
 
 def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its child waits stopped to be traced, and would for good."""
-    start, forked = gdb._started, []
+    start, forked = gdb.started, []
 
     def killed(command: list[str]) -> subprocess.Popen[bytes]:
         child = start(["sh", "-c", "sleep 1000 & kill -STOP $!; echo $!; wait"])
@@ -403,25 +403,25 @@ def test_what_a_killed_gdb_has_forked_ends_too(monkeypatch: pytest.MonkeyPatch) 
         child.kill()
         return child
 
-    monkeypatch.setattr(gdb, "_started", killed)
-    monkeypatch.setattr(gdb, "_TIMEOUT_S", 0.05)  # the child holds the pipe
-    monkeypatch.setattr(gdb, "_LEFT_STOPPED_S", 0.0)
-    assert gdb._run([], os.getpid()) == ""
+    monkeypatch.setattr(gdb, "started", killed)
+    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.05)  # the child holds the pipe
+    monkeypatch.setattr(gdb, "LEFT_STOPPED_S", 0.0)
+    assert gdb.run_gdb([], os.getpid()) == ""
     stat = f"/proc/{forked[0]}/stat"
     until(lambda: (found := procfs.parse_stat(procfs.read_bytes(stat) or b"")) is None or found.state == "Z")
 
 
 def test_gdb_that_takes_too_long_is_ended_and_nothing_of_it_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gdb, "_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(gdb, "_LEFT_STOPPED_S", 0.0)
-    start, children = gdb._started, []
+    monkeypatch.setattr(gdb, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(gdb, "LEFT_STOPPED_S", 0.0)
+    start, children = gdb.started, []
 
     def started(command: list[str]) -> subprocess.Popen[bytes]:
         children.append(start(command))
         return children[-1]
 
-    monkeypatch.setattr(gdb, "_started", started)
-    assert gdb._run(["sleep", "60"], os.getpid()) == ""
+    monkeypatch.setattr(gdb, "started", started)
+    assert gdb.run_gdb(["sleep", "60"], os.getpid()) == ""
     (child,) = children
     assert child.returncode == -signal.SIGKILL
     assert child.stdout is not None and child.stdout.closed
@@ -433,7 +433,7 @@ def test_functions_are_where_the_linker_has_put_them() -> None:
 
     with open("/proc/self/maps", "rb") as file:
         maps = symbols.parse_maps(file.read())
-    found = target._python(os.getpid(), maps)
+    found = target.python_mappings(os.getpid(), maps)
     names = ("Py_AddPendingCall", "PyRun_SimpleString", "PyDict_SetItem", "no_such_function")
     functions = symbols.find_functions(target.Target(os.getpid(), 0, found, ()).python_file, found, names)
     assert functions.keys() == {*names[:-1]}

@@ -45,7 +45,7 @@ MANY = """
 @needs_gdb
 def test_more_threads_than_gdb_stops_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "THREADS_LIMIT", 20)
-    monkeypatch.setattr(gdb, "_started", lambda command: pytest.fail("gdb was started"))
+    monkeypatch.setattr(gdb, "started", lambda command: pytest.fail("gdb was started"))
     with training(tmp_path, sys.executable, also=MANY) as process:
         assert process.stdout and process.stdout.readline() == "all\n"
         message = refusal(process.pid).message
@@ -73,7 +73,7 @@ def sleeping(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proce
     if platform.machine() not in _CLONE:
         pytest.skip("the number of clone is not known here")
     with training(folder, sys.executable, also=SLEEPS) as process:
-        until(lambda: target._uninterruptible(process.pid))
+        until(lambda: target.uninterruptible_threads(process.pid))
         (child,) = psutil.Process(process.pid).children()
         try:
             yield process, child
@@ -84,9 +84,9 @@ def sleeping(folder: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Proce
 
 @needs_gdb
 def test_a_thread_that_cannot_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gdb, "_started", lambda command: pytest.fail("gdb was started"))
+    monkeypatch.setattr(gdb, "started", lambda command: pytest.fail("gdb was started"))
     with sleeping(tmp_path) as (process, child):
-        (thread,) = target._uninterruptible(process.pid)
+        (thread,) = target.uninterruptible_threads(process.pid)
         message = refusal(process.pid).message
         child.kill()
         assert ended(process) == OVER
@@ -95,7 +95,7 @@ def test_a_thread_that_cannot_be_stopped(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter([{1, 2}, {2, 3}, {3}])
-    monkeypatch.setattr(target, "_uninterruptible", lambda pid: next(found))
+    monkeypatch.setattr(target, "uninterruptible_threads", lambda pid: next(found))
     target.check_threads(os.getpid())
     assert next(found, None) is None
 
@@ -104,11 +104,11 @@ def test_a_thread_that_waits_for_a_moment_is_waited_for(monkeypatch: pytest.Monk
 def test_a_gdb_that_was_killed_for_it_leaves_no_stop_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that has gone to sleep after it was looked at: its SIGSTOP is pending, and would stop the training."""
     monkeypatch.setattr(gdb, "check_threads", lambda pid: None)
-    monkeypatch.setattr(gdb, "_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(gdb, "TIMEOUT_S", 1.0)
     with sleeping(tmp_path) as (process, child):
         refusal(process.pid)
         child.kill()
-        until(lambda: not target._uninterruptible(process.pid))
+        until(lambda: not target.uninterruptible_threads(process.pid))
         assert ended(process) == OVER
 
 
@@ -197,7 +197,7 @@ def test_a_training_that_ends_while_its_answer_is_awaited(tmp_path: Path) -> Non
 
 @needs_gdb
 def test_a_training_that_ends_while_gdb_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gdb, "_SCRIPT", gdb._SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
+    monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
     with training(tmp_path, sys.executable) as process:
 
         def kill() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.session.records import process, session_of, steps, threads
+from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.processes.run_processes import RunProcesses
@@ -132,20 +133,24 @@ def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before
 
 def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
     session = session_of(process(100), steps(1, {"data": 1}))
-    for epoch in range(9000):
-        session.worker_names.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
-    names = session.worker_names
-    assert len(names._known) == len(names._roles) == len(names._firsts[100]) == 8192
+    names, sizes = session.worker_names, []
+    for epoch in range(40_000):
+        names.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
+        if epoch % 20_000 == 19_999:
+            sizes.append(size_of(names))
+    assert sizes[1] <= 1.1 * sizes[0]
 
 
 def test_of_a_process_that_is_forgotten_nothing_is_kept():
     session = run_with_workers(201)
-    session.add(loader(2.0, 0, "train", (201, 0)))
-    names = session.worker_names
-    names.forget(201)
-    assert (names.name(201), names._firsts) == ("worker 0", {100: {}})
-    names.forget(100)
-    assert not names._known and not names._firsts and not names._roles
+    names, sizes = session.worker_names, []
+    for pid in range(1000, 3000):
+        names.add_loader(loader(2.0, pid, "train", (pid, 0)))
+        names.forget(pid)
+        names.forget(100)
+        sizes.append(size_of(names))
+    assert names.name(2999) == "worker 0"
+    assert max(sizes[100:]) <= 1.1 * max(sizes[:100])
 
 
 def test_a_loader_that_has_only_begun_renames_no_worker_of_another():

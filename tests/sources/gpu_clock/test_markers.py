@@ -34,5 +34,5 @@ def test_a_ready_count_is_no_number_of_an_event():
         (time_ns, kind, 200 if kind == layout.FETCH_BEGIN else flag, value)
         for time_ns, kind, flag, value in markers(" ".join([PLAIN] * 100), start_ns=10 * SECOND)
     ]
-    follower, _ = follow(sequence, 12 * SECOND)
-    assert follower._gpu._thread is None
+    follower, records = follow(sequence, 12 * SECOND)
+    assert not any(isinstance(record, GpuTime) for record in (*records, *follower.last(12 * SECOND)))

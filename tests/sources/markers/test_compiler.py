@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 from tests.session.records import process, session_of, steps
 from tuimon.agent.ring.compiler_texts import Event
-from tuimon.agent.torch_compat.compilations import _text
+from tuimon.agent.torch_compat.compilations import text_of
 from tuimon.records import Compiler, CompilerEvents
 from tuimon.sources.markers.follower import CompilerTracker
 
 CODE = ("/me/net.py", 7, "forward")
 NAMES = {
-    1: _text(Event("recompiled", 0, CODE, "L['n'] == N", "/me/net.py:9")),
-    2: _text(Event("graph_break", 0, ("/me/net.py", 12, "forward"), "print")),
+    1: text_of(Event("recompiled", 0, CODE, "L['n'] == N", "/me/net.py:9")),
+    2: text_of(Event("graph_break", 0, ("/me/net.py", 12, "forward"), "print")),
     3: "damaged",
 }
 

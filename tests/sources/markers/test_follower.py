@@ -4,6 +4,7 @@ import pytest
 
 from tests.sources.loop.loop_script import MS, markers, other
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader, follow
+from tests.state_size import size_of
 from tuimon.agent.ring import layout
 from tuimon.records import Mark, Steps
 from tuimon.sources.markers.follower import RingFollower
@@ -132,14 +133,14 @@ def test_the_thread_that_trains_is_the_one_that_counts():
 @pytest.mark.parametrize(("live", "told"), [({42, 7, 8}, 7), ({42, 1007, 1008}, None), (None, None)])
 def test_the_thread_that_trains_is_told_where_it_is_another_than_the_main_one(monkeypatch, live, told):
     """In a container a thread knows itself by another number than those outside."""
-    monkeypatch.setattr(RingFollower, "_live_threads", lambda _: live)
+    monkeypatch.setattr(RingFollower, "live_threads", lambda _: live)
     sequence = markers(" ".join([PLAIN] * 50), start_ns=10 * SECOND)
     records = RingFollower(FakeReader(sequence), 1.0, 11 * SECOND).windows(11 * SECOND)
     assert [record.tid for record in records if isinstance(record, Steps)] == [told]
 
 
 def test_the_main_thread_is_not_told_as_it_is_the_one_that_trains_in_most(monkeypatch):
-    monkeypatch.setattr(RingFollower, "_live_threads", lambda _: {42, 7})
+    monkeypatch.setattr(RingFollower, "live_threads", lambda _: {42, 7})
     monkeypatch.setattr(FakeReader, "pid", 7)
     (record,) = RingFollower(FakeReader(markers(PLAIN, start_ns=10 * SECOND)), 1.0, 11 * SECOND).windows(11 * SECOND)
     assert record.tid is None
@@ -208,4 +209,4 @@ def test_a_marker_dated_far_ahead_holds_up_nothing_and_counts_as_lost():
 def test_pairs_that_never_end_take_no_time_and_no_room():
     sequence = [((10_000 + i // 50) * MS, layout.OPTIMIZER_BEGIN, 0, i) for i in range(50_000)]
     follower, _ = follow(sequence, 14 * SECOND)
-    assert len(follower._loops.training().machine._stack) < 100
+    assert size_of(follower) < 200_000

@@ -164,9 +164,9 @@ class Follower:
 @pytest.mark.parametrize(("ranks", "expected"), [(8, 1), (24, 2), (64, 4)])
 def test_only_ranks_in_focus_and_those_that_end_keep_short_windows(ranks, expected):
     source = MarkerSource(ProcessTable(2, "r1"), 1.0, lambda: 100 * SECOND)
-    source._followers = {f"{n}-1.ring": Follower(n) for n in range(ranks)}
+    source.followers = {f"{n}-1.ring": Follower(n) for n in range(ranks)}
     source.focus_on({3})
-    source._due({"5-1.ring"})
-    short = {pid for pid in range(ranks) if source._followers[f"{pid}-1.ring"].longest == 1}
+    source.due_rings({"5-1.ring"})
+    short = {pid for pid in range(ranks) if source.followers[f"{pid}-1.ring"].longest == 1}
     assert short == ({3, 5} if expected > 1 else set(range(ranks)))
-    assert max(follower.longest for follower in source._followers.values()) == expected
+    assert max(follower.longest for follower in source.followers.values()) == expected

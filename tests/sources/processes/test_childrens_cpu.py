@@ -58,7 +58,7 @@ def test_all_that_children_used_is_in_records(tmp_path, seconds):
         waits_s = 0
         while waits_s < 5:  # reads after the last child has ended
             records += source.read()
-            cpu_s = source._known[process.pid].meter.process.children_cpu_s
+            cpu_s = source.known[process.pid].meter.process.children_cpu_s
             waits_s += cpu_s >= sum(seconds) - 0.1
             time.sleep(0.3)
         source.close()

@@ -24,7 +24,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine({1: 0, 10: 1, 11: 10, 12: 11, 50: 1, 51: 50})
     monkeypatch.setattr("tuimon.proc.procfs.pids", lambda: list(machine.parents))
-    monkeypatch.setattr(descendants, "_parent", machine.parent)
+    monkeypatch.setattr(descendants, "parent_of", machine.parent)
     return machine
 
 

@@ -1,6 +1,7 @@
 """How often the threads of many ranks are read."""
 
 from collections import Counter
+from unittest import mock
 
 import pytest
 
@@ -43,13 +44,15 @@ class Run:
         self.now_s = 100.0
         table = ProcessTable(1, "r1")
         self.source = ProcessSource(table, 1.0, lambda: self.now_s)
-        self.source._discover = lambda: None
-        self.source._changed = lambda roles, now_s: ()
+        self.source.discover = lambda: None
+        self.source.changed = lambda roles, now_s: ()
         for pid in range(2, ranks + 2):
-            self.source._known[pid] = Rank(5, ProcessFacts(pid, 1, "python", ("python",), True), Meter())
-            self.source._known[pid].reported = object()
-        table._training = frozenset((pid, 5) for pid in self.source._known)
-        table._start_ticks = dict.fromkeys(self.source._known, 5)
+            self.source.known[pid] = Rank(5, ProcessFacts(pid, 1, "python", ("python",), True), Meter())
+            self.source.known[pid].reported = object()
+        table.publish(dict.fromkeys(self.source.known, 5), {})
+        with mock.patch("tuimon.proc.procfs.start_ticks", lambda pid: 5):
+            for pid in self.source.known:
+                table.mark_trainer(pid)
 
     def records(self, seconds):
         found = Counter()
@@ -64,11 +67,11 @@ def test_the_threads_of_ranks_out_of_focus_are_read_less_often_where_there_are_m
     run = Run(ranks)
     run.source.focus_on({3})
     run.records(20)  # new ones are read every second
-    before = {pid: followed.meter.reads for pid, followed in run.source._known.items()}
+    before = {pid: followed.meter.reads for pid, followed in run.source.known.items()}
     found = run.records(40)
     assert found[3] == in_focus
     assert {found[pid] for pid in found if pid != 3} == {records}
-    assert {run.source._known[pid].meter.reads - before[pid] for pid in found if pid != 3} == {records}
+    assert {run.source.known[pid].meter.reads - before[pid] for pid in found if pid != 3} == {records}
 
 
 def test_two_reads_in_one_millisecond_end_no_window():

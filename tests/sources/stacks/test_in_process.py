@@ -31,7 +31,7 @@ from tuimon.sources.notices import Problem
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
-from tuimon.sources.stacks.pyspy import errors
+from tuimon.sources.stacks.pyspy import errors, recorder
 from tuimon.sources.stacks.pyspy.errors import no_binary
 from tuimon.sources.stacks.window_records import WindowRecords
 from tuimon.views.state_text import sampling_text
@@ -138,16 +138,39 @@ def test_a_python_without_a_gil_is_sampled_by_its_agent(
     assert "samples are taken where the GIL is released" in said
 
 
-def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil() -> None:
-    sampler = object.__new__(in_process.InProcessSampler)
-    sampler.pid, sampler._rate, sampler._since_s = 4242, in_process.Rate(10, 2.0), 100.0
-    sampler._request = types.SimpleNamespace(answer=Answer(1, State.WORKING, 3, 0))  # type: ignore[assignment]
+class Agent:
+    """Stands for the agent of a process: what it answers, and the windows that it writes."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = str(folder / "1-1.ring")
+        self.request = types.SimpleNamespace(
+            number=1, answer=None, is_over=False, no_answer=lambda: NoAnswer("no backward pass has ended")
+        )
+        self.request.poll = lambda: self.request.answer
+        monkeypatch.setattr(in_process, "open_channel", lambda pid: self)
+
+    def order(self, *_: object) -> types.SimpleNamespace:
+        return self.request
+
+    def window(self, sampler: in_process.InProcessSampler, raw: bytes | bytearray) -> recorder.Ended | None:
+        """The window that the sampler reads of these bytes."""
+        Path(f"{self.path}.stacks").write_bytes(raw)
+        latest = self.request.answer.value if self.request.answer else 0
+        self.request.answer = Answer(1, State.WORKING, latest + 1, 0)
+        return sampler.poll(5.0, 0.01)
+
+
+def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(tmp_path, monkeypatch)
+    agent.request.answer = Answer(1, State.WORKING, 3, 0)
+    sampler = in_process.InProcessSampler(4242, 10.0, 100.0)
     assert sampler.delay(108.0) is None
     late, later = sampler.delay(110.0), sampler.delay(130.0)
     assert late is not None and "holds the GIL" in late.message
     assert late == later  # else each second would have a notice of its own
-    waiting = types.SimpleNamespace(answer=None, no_answer=lambda: NoAnswer("no backward pass has ended"))
-    sampler._request = waiting  # type: ignore[assignment]
+    agent.request.answer = None
     assert sampler.delay(105.0) is None
     stuck = sampler.delay(111.0)
     assert stuck is not None and stuck.message == "no backward pass has ended"
@@ -188,32 +211,29 @@ def test_without_py_spy_the_notice_says_that_the_training_samples_itself() -> No
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b"\xff" * 50])
-def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path) -> None:
-    sampler = object.__new__(in_process.InProcessSampler)
-    sampler.pid, sampler._rate, sampler._file = 4242, in_process.Rate(10, 2.0), str(tmp_path / "1-1.ring.stacks")
-    Path(sampler._file).write_bytes(raw)
-    ended = sampler._read(5.0)
+def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Agent(tmp_path, monkeypatch).window(in_process.InProcessSampler(4242, 10.0, 0.0), raw)
     assert ended is not None and ended.samples is None
 
 
-def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(tmp_path: Path) -> None:
+def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     window = {"order": 1, "window": 1, "begin_ns": 10**9, "end_ns": 3 * 10**9, "cpu_ns": 10**6, "instants": 2, "cut": 0,
               "profiles": [{"name": 'Thread 4242 "MainThread"', "samples": [[0, 1], [0]]},
                            {"name": 'Thread 0x7f0000000000 ""', "samples": [[1], [1]]}],
               "shared": {"frames": [{"name": "main", "file": "/home/me/train.py", "line": 7},
                                     {"name": "f", "file": "/home/me/train.py", "line": 20}]}}  # fmt: skip
     raw, rng = json.dumps(window).encode(), random.Random(3)
-    sampler = object.__new__(in_process.InProcessSampler)
-    sampler.pid, sampler._rate, sampler._file = 4242, in_process.Rate(10, 2.0), str(tmp_path / "1-1.ring.stacks")
-    sampler._request = types.SimpleNamespace(number=1)  # type: ignore[assignment]
+    agent = Agent(tmp_path, monkeypatch)
+    sampler = in_process.InProcessSampler(4242, 10.0, 0.0)
     records, sampled = WindowRecords(ProcessTable(os.getpid(), None)), 0
     for _ in range(3000):
         damaged = bytearray(raw)
         for _ in range(rng.choice((0, 1, 2, 6))):
             at = rng.randrange(len(damaged))
             damaged[at : at + rng.randrange(2)] = bytes([rng.choice((rng.randrange(256), *b"-0199999[]{}"))])
-        Path(sampler._file).write_bytes(damaged)
-        ended = sampler._read(5.0)
+        ended = agent.window(sampler, damaged)
         if ended is None or ended.samples is None:
             continue
         sampled += 1

@@ -95,7 +95,7 @@ def test_one_that_begins_late_samples_for_as_long_as_any_other(tmp_path: Path) -
     for late_s in (0.5, 2.0):
         assert recording.poll(begin_s + late_s) is None and not recording.stopping
     go.touch()
-    until(lambda: os.fstat(recording._messages).st_size, "it to begin")
+    until(lambda: os.fstat(recording.messages).st_size, "it to begin")
     assert recording.poll(begin_s + 2.25) is None and not recording.stopping
     assert recording.poll(begin_s + 2.5) is None and recording.stopping
     ended = until(lambda: recording.poll(begin_s + 2.75), "its file")

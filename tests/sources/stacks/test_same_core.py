@@ -99,8 +99,8 @@ def test_windows_are_kept_there_while_no_core_is_free(monkeypatch, tmp_path, cro
 def _gil_runs(source: StackSource, seen: set[frozenset[int]]) -> bool:
     """Reads the source; notes where its children may run."""
     list(source.read())
-    recordings = [running.recording for running in source._running.values()]
-    gil = source._gil._running
+    recordings = [running.recording for running in source.running.values()]
+    gil = source.gil.running
     for recording in (*recordings, *([gil] if gil else [])):
         for tid in procfs.thread_ids(recording.child):
             with contextlib.suppress(ProcessLookupError):  # it has ended since

@@ -15,11 +15,13 @@ from tuimon.sources.stacks.window_records import WindowRecords
 
 
 @pytest.fixture
-def table():
+def table(monkeypatch):
     table = ProcessTable(1, "r1")
     roles = {10: "trainer", 11: "trainer", 19: "child", 20: "worker", 30: "other"}
     table.publish(dict.fromkeys(roles, 5), roles)
-    table._training = frozenset({(10, 5), (11, 5)})
+    monkeypatch.setattr("tuimon.proc.procfs.start_ticks", lambda pid: 5)
+    for pid in (10, 11):
+        table.mark_trainer(pid)
     table.facts = {10: RingFacts(rank=1), 11: RingFacts(rank=0)}
     return table
 
@@ -39,7 +41,7 @@ def test_they_are_found_again_when_the_table_has_changed_and_each_second(table):
     sampled = SampledProcesses(table)
     sampled.find(0.0)
     assert not sampled.are_due(0.9)
-    table.publish(dict(table._start_ticks), dict(table.roles))  # the same
+    table.publish(dict.fromkeys(table.roles, 5), dict(table.roles))  # the same
     assert not sampled.are_due(0.9)
     assert sampled.are_due(1.0)
     sampled.find(1.0)

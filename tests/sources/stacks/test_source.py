@@ -88,18 +88,18 @@ def test_a_known_split_of_time(tmp_path: Path, start: Callable[..., SourceReader
 def test_the_windows_of_a_process_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is still writing its file comes before a short one after it."""
     source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
-    monkeypatch.setattr(source, "_records_of", lambda ended, *_: [ended])
-    monkeypatch.setattr(source._sampled, "are_due", lambda now_s: False)
+    monkeypatch.setattr(source, "records_of", lambda ended, *_: [ended])
+    monkeypatch.setattr(source.sampled, "are_due", lambda now_s: False)
     first, second = [None, "first"], ["second"]
 
     def window(results: list[str | None]) -> SimpleNamespace:
         recording = SimpleNamespace(due_s=101.0, poll=lambda now_s: results.pop(0), stopping=False)
         return SimpleNamespace(recording=recording, ended=None)
 
-    monkeypatch.setattr(source, "_ending", {7: window(first)})
-    monkeypatch.setattr(source, "_running", {7: window(second)})
-    assert source._ended_windows(100.0) == []
-    assert source._ended_windows(100.1) == ["first", "second"]
+    monkeypatch.setattr(source, "ending", {7: window(first)})
+    monkeypatch.setattr(source, "running", {7: window(second)})
+    assert source.ended_windows(100.0) == []
+    assert source.ended_windows(100.1) == ["first", "second"]
 
 
 def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
@@ -114,11 +114,11 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
         first, second = (recorder.Recording.start(binary, process.pid, 10, 60.0) for _ in range(2))
         os.kill(second.child, signal.SIGKILL)
         later = SimpleNamespace(recording=second, ended=None)
-        monkeypatch.setattr(source, "_ending", {process.pid: SimpleNamespace(recording=first, ended=None)})
-        monkeypatch.setattr(source, "_running", {process.pid: later})
+        monkeypatch.setattr(source, "ending", {process.pid: SimpleNamespace(recording=first, ended=None)})
+        monkeypatch.setattr(source, "running", {process.pid: later})
 
         def has_ended() -> bool:
-            assert source._ended_windows(time.monotonic()) == []
+            assert source.ended_windows(time.monotonic()) == []
             return later.ended is not None
 
         until(has_ended, "the end of the second window")

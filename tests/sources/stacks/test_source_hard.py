@@ -73,7 +73,7 @@ def test_a_pid_that_comes_back_is_another_process(tmp_path: Path) -> None:
     """The window of the old one is no longer wanted, the new one begins with short windows again."""
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
         reader.until(lambda it: len(it.stacks) >= 2, "two windows")
-        table = reader.source._table
+        table = reader.source.table
         old = table.start_ticks(process.pid)
         assert old is not None
         table.publish({process.pid: old + 1}, {process.pid: "trainer"})

@@ -26,7 +26,7 @@ def test_a_disk_that_takes_no_more(number: int, hint: str, tmp_path: Path, monke
     def fails(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(trace_writer, "_copy", fails)
+    monkeypatch.setattr(trace_writer, "copy_rest", fails)
     with pytest.raises(TuimonError, match="trace.json.gz cannot be written: " + os.strerror(number)) as refused:
         trace_writer.write_trace(str(raw), str(tmp_path / "trace.json.gz"), TakenBy(), ([], [], []), 0)
     assert refused.value.hint is not None and hint in refused.value.hint
@@ -48,7 +48,7 @@ def test_a_log_is_not_replaced_by_its_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ['{"baseTimeNanoseconds": 5000, %s}', '{%s, "baseTimeNanoseconds": 5000}'])
-@pytest.mark.parametrize("filling", [0, trace_writer._HEAD_BYTES])
+@pytest.mark.parametrize("filling", [0, trace_writer.HEAD_BYTES])
 def test_times_count_from_the_base_wherever_the_file_tells_it(form: str, filling: int, tmp_path: Path) -> None:
     events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mul", "ts": 4.0, "dur": 1.0, "args": {"of": "-" * filling}}]
     raw, path = tmp_path / "raw.json", tmp_path / "trace.json.gz"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trace.kineto_file import call, contents, event, kernel
+from tests.waiting import until
 from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.control.trace_lines import LineSampler
 from tuimon.agent.ring.side_files import LINES, side_file
@@ -47,7 +48,7 @@ def test_the_innermost_line_of_the_user_stands_for_the_time_around_its_samples(t
 def test_what_is_damaged_or_of_another_trace_has_no_lines(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_lines, "_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(user_lines, "TIMEOUT_S", 0.0)
     ring = str(tmp_path / "1-1.ring")
     Path(side_file(ring, LINES)).write_text(content)
     assert read_lines(ring, 7) == []
@@ -94,5 +95,4 @@ def test_a_trace_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
     sampler = LineSampler(str(tmp_path / "1-1.ring"), get_ident(), 3, FrameWindow)
     sampler.start(1)
     sampler.stop(keep=False)
-    sampler._ended.acquire(timeout=60)
-    assert not list(tmp_path.iterdir())
+    until(lambda: not list(tmp_path.iterdir()))

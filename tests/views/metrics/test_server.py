@@ -86,7 +86,7 @@ def test_a_scrape_gets_what_is_known_now() -> None:
 
 
 def test_a_port_in_use_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "_RETRY_S", 0.05)
+    monkeypatch.setattr(prometheus, "RETRY_S", 0.05)
     session, snapshots = whole_session(1), Snapshots()
     with socket.create_server((LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
@@ -128,8 +128,8 @@ def test_of_many_scrapers_at_once_none_is_cut_off() -> None:
         asked = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(30)]
         for each in asked:
             each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        until(lambda: len(_scrapes()) >= prometheus._AT_A_TIME)
-        assert len(_scrapes()) == prometheus._AT_A_TIME
+        until(lambda: len(_scrapes()) >= prometheus.AT_A_TIME)
+        assert len(_scrapes()) == prometheus.AT_A_TIME
         all_asked.set()
         answers = [_all_of(each) for each in asked]
         assert all(each.startswith(b"HTTP/1.0 200") and b"tuimon_steps_total" in each for each in answers)
@@ -137,7 +137,7 @@ def test_of_many_scrapers_at_once_none_is_cut_off() -> None:
 
 
 def test_silent_scrapers_hold_up_others_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus._Handler, "timeout", 0.05)
+    monkeypatch.setattr(prometheus.Handler, "timeout", 0.05)
     session, snapshots = whole_session(1), Snapshots()
     with (
         ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,

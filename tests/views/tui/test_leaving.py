@@ -120,7 +120,7 @@ async def test_a_signal_leaves_and_the_training_goes_on(number):
 
 def test_a_screen_that_fails_says_that_the_training_goes_on(monkeypatch):
     monkeypatch.setattr(TuimonApp, "run", lambda app: None)  # as Textual's does once it has shown an error
-    monkeypatch.setattr(running_module, "_terminal_lost", lambda app: False)
+    monkeypatch.setattr(running_module, "is_terminal_lost", lambda app: False)
     leave = running_module.run_app(streams.input_bound(5))
     assert leave == Leave(1, "The training goes on as pid 4242. Come back with: tuimon attach 4242")
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.waiting import until
-from tuimon.views.tui.terminal_driver import WAITING_LIMIT, TerminalOutput, _ExitEvent
+from tuimon.views.tui.terminal_driver import WAITING_LIMIT, ExitEvent, TerminalOutput
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def null_in_place_of(handle):
 def test_the_input_thread_ends_once_the_terminal_is_gone_and_never_begins_again(terminal):
     ours, theirs = terminal
     lost = []
-    event = _ExitEvent(theirs, lambda: lost.append(True))
+    event = ExitEvent(theirs, lambda: lost.append(True))
     assert not event.is_set()
     os.write(ours, b"q")
     assert not event.is_set()
@@ -47,7 +47,7 @@ def test_the_input_thread_ends_once_the_terminal_is_gone_and_never_begins_again(
 
 def test_two_threads_may_ask_at_once(terminal):
     """The input thread asks before each wait, the app when it ends input: an error there would leave the thread."""
-    event = _ExitEvent(terminal[1], lambda: None)
+    event = ExitEvent(terminal[1], lambda: None)
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(lambda: [event.is_set() for _ in range(10_000)]) for _ in range(4)]
     assert not any(any(answer.result()) for answer in answers)

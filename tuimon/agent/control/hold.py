@@ -13,7 +13,7 @@ NEEDS_STEPS = False
 #: Between two checks of the heartbeat (ns); each is at the end of a backward pass.
 _CHECK_NS = 1_000_000_000
 
-_check_ns = 0  # when the next check is due
+due_ns = 0  # when the next check is due
 
 
 def begin(task: Task) -> None:
@@ -23,11 +23,11 @@ def begin(task: Task) -> None:
 
 def is_due() -> bool:
     """True if a check is due."""
-    global _check_ns
+    global due_ns
     now_ns = time.monotonic_ns()
-    if now_ns < _check_ns:
+    if now_ns < due_ns:
         return False
-    _check_ns = now_ns + _CHECK_NS
+    due_ns = now_ns + _CHECK_NS
     return True
 
 

@@ -36,15 +36,15 @@ NEEDS_STEPS = True  # without a ``step``: the boundaries are seen as they are ma
 
 #: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
 #: events, torch 2.13).
-_AFTER_STOP = 1.3
+AFTER_STOP = 1.3
 #: Part of the allowed time that is planned for: steps differ, and machines are busy at times.
-_PLANNED = 0.8
+PLANNED = 0.8
 #: A step that takes so many times as long as the trial ends the trace, beyond the other time (ns): an evaluation, a
 #: checkpoint; its events would fill the memory.
-_LONG_STEP = 10
-_LEAST_NS = 2_000_000_000
+LONG_STEP = 10
+LEAST_NS = 2_000_000_000
 #: The work of the last step may still run on the GPU: how many more steps are waited for.
-_GPU_STEPS = 3
+GPU_STEPS = 3
 #: The space that must be free for the file, and the size that files must be allowed: a trace that holds the training
 #: up for 250 ms has 20 MB.
 _ROOM_BYTES = 48 << 20
@@ -133,9 +133,9 @@ class Tracing:
         trial_ns = max(1, time.monotonic_ns() - now_ns)
         self._trials += 1
         self._trials_ns += trial_ns
-        fitting = int((_PLANNED * self.held_limit_ns - self._trials_ns) / (trial_ns * (1 + _AFTER_STOP)))
+        fitting = int((PLANNED * self.held_limit_ns - self._trials_ns) / (trial_ns * (1 + AFTER_STOP)))
         if self._profiler.uses_gpu:
-            fitting -= _GPU_STEPS  # which may have to pass with the profiler on
+            fitting -= GPU_STEPS  # which may have to pass with the profiler on
         self.steps = min(self.wanted, max(1, fitting))
         # in the first trial of a process much is done that is done once
         again = fitting < self.wanted and self._trials == 1
@@ -149,7 +149,7 @@ class Tracing:
         self._does = self._begin_steps
 
     def _begin_steps(self, now_ns: int) -> None:
-        limit_ns = _LONG_STEP * self._trial_step_ns * (self.steps + _GPU_STEPS) + _LEAST_NS
+        limit_ns = LONG_STEP * self._trial_step_ns * (self.steps + GPU_STEPS) + LEAST_NS
         with suppress(CannotRead):
             new_window = safe_window()
             self._lines = LineSampler(self.writer.path, self.thread, self.task.number, new_window)
@@ -169,7 +169,7 @@ class Tracing:
 
     def _wait_for_gpu(self, now_ns: int) -> None:
         self._more += 1
-        if self._gpu is None or self._more > _GPU_STEPS or self._gpu.query():
+        if self._gpu is None or self._more > GPU_STEPS or self._gpu.query():
             self._write()
 
     def _write(self) -> None:
@@ -178,7 +178,7 @@ class Tracing:
         result: Optional[Any] = self._stop()
         self.abandon()
         remove_file(self.path)
-        if not _has_room(os.path.dirname(self.path)):
+        if not has_room(os.path.dirname(self.path)):
             self.task.fail("there is no room for the trace in %s" % os.path.dirname(self.path))
             return
         result.save(self.path)  # type: ignore[union-attr]  # a result
@@ -234,7 +234,7 @@ def begin(task: Task) -> None:
         task.refuse("another trace is being taken" if _tracing is not None else "there is no torch")
         return
     reason = refusal(torch)
-    if reason is None and not _has_room(os.path.dirname(writer.path)):
+    if reason is None and not has_room(os.path.dirname(writer.path)):
         reason = "there is no room for a trace in %s" % os.path.dirname(writer.path)
     if reason is not None:
         task.refuse(reason)
@@ -253,6 +253,7 @@ def end(task: Task) -> None:
         _tracing.abandon()
 
 
-def _has_room(folder: str) -> bool:
+def has_room(folder: str) -> bool:
+    """True if the folder of the ring has room for a trace."""
     found = os.statvfs(folder)
     return min(found.f_bavail * found.f_frsize, file_size_limit()) >= _ROOM_BYTES

@@ -68,7 +68,7 @@ _MEMORY_CODES = (
 )
 
 #: Events that must never be freed: of a device that failed, or of the process that this one was forked from.
-_abandoned: List[Any] = []
+abandoned: List[Any] = []
 
 
 class GpuClock:
@@ -91,7 +91,7 @@ class GpuClock:
         self._now_ns = now_ns
         self._steps = StepFollower(now_ns)
         self._budget = Budget(now_ns())
-        self._events = EventChain(device, emit, now_ns)
+        self.events = EventChain(device, emit, now_ns)
         self._stream: Any = None  # of this burst
         self._left = 0  # steps of this burst that are still to be timed, the current one included
         self._memory_due_ns = 0
@@ -108,7 +108,7 @@ class GpuClock:
         place = self._steps.place(kind, key) if self._left else self._steps.place_untimed(kind, key)
         if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
             return 0
-        number = self._events.next_number()
+        number = self.events.next_number()
         if not number:  # all events are pending: no record will follow
             self._poll_now()
         return number
@@ -127,8 +127,8 @@ class GpuClock:
     def close(self) -> None:
         """Turn off for good. Events are not freed: the device may have failed, or belong to another process."""
         self.on = False
-        self._events.silence()
-        _abandoned.append(self._events)
+        self.events.silence()
+        abandoned.append(self.events)
 
     def in_child(self) -> None:
         """The clock of a forked child: none. The parent's events stay as they are."""
@@ -157,20 +157,20 @@ class GpuClock:
         stream = device.stream()
         if self._stream is None and stream is not None:
             self._stream = stream
-            self._events.use_stream(stream)
+            self.events.use_stream(stream)
         elif stream is None or stream != self._stream:  # between events of two streams there is no duration
             self._left = 0
             return
         self._put(number, stream, begun_ns)
         if not self._poll_due:
-            self._events.poll(BOUNDARY_POLL)
+            self.events.poll(BOUNDARY_POLL)
 
     def _put(self, number: int, stream: Any, begun_ns: int) -> None:
         """Put an event on the stream."""
         stream_idle = self._device.is_idle(stream)
-        event = self._events.pooled_event()
+        event = self.events.pooled_event()
         self._device.record(event, stream)
-        self._events.add_recorded(number, event, stream_idle, begun_ns)
+        self.events.add_recorded(number, event, stream_idle, begun_ns)
 
     def _begin_step(self) -> bool:
         """True if the step's first boundary is timed: as the first of this step, or as the end of the one before."""
@@ -178,7 +178,7 @@ class GpuClock:
         is_paid = self._budget.begin_step(begun_ns, 1 + self._paused_steps)
         self._paused_steps = 0
         timed = self._left > 0
-        if not (timed or is_paid or self._events.pending or begun_ns >= self._memory_due_ns):
+        if not (timed or is_paid or self.events.pending or begun_ns >= self._memory_due_ns):
             self._consider_pause(begun_ns)
             return False
         self._poll_due = True
@@ -219,8 +219,8 @@ class GpuClock:
     def _poll(self, now_ns: int) -> None:
         """Report events that are done, and memory once a second; no other thread touches the device."""
         memory_due = now_ns >= self._memory_due_ns
-        if (memory_due or self._events.pending) and not self._device.is_capturing():
-            self._events.poll()
+        if (memory_due or self.events.pending) and not self._device.is_capturing():
+            self.events.poll()
             if memory_due:
                 self._emit_memory()
                 self._memory_due_ns = now_ns + MEMORY_NS

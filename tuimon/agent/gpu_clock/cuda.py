@@ -13,7 +13,7 @@ from ..outside import attempt
 #: How often the device in use is searched for, where it is not the current one.
 SEARCH_S = 1.0
 #: Most streams whose objects are kept; programs have a few.
-_STREAMS_LIMIT = 64
+STREAMS_LIMIT = 64
 
 
 class CudaStream:
@@ -51,7 +51,7 @@ class CudaDevice:
         event = getattr(self._native, "_CudaEventBase", torch.cuda.Event)
         self._record, self.is_done, self.elapsed_ms = event.record, event.query, event.elapsed_time
         self._query = getattr(self._native, "_CudaStreamBase", torch.cuda.Stream).query
-        self._streams: Dict[Any, CudaStream] = {}
+        self.streams: Dict[Any, CudaStream] = {}
         self._holding: Set[int] = set()  # devices that hold memory
         self._found: Optional[int] = None  # the device in use while the current one holds no memory
         self._searched_for: Optional[int] = None  # the current device at that search
@@ -63,7 +63,7 @@ class CudaDevice:
         if index is None:
             return None
         data = self._native._cuda_getCurrentStream(index)
-        known = self._streams.get(data)
+        known = self.streams.get(data)
         return known if known is not None and known.device_index == index else self._new_stream(data, index)
 
     def is_capturing(self) -> bool:
@@ -134,10 +134,10 @@ class CudaDevice:
         return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))
 
     def _new_stream(self, data: Any, index: int) -> CudaStream:
-        if len(self._streams) >= _STREAMS_LIMIT:
-            self._streams.clear()
+        if len(self.streams) >= STREAMS_LIMIT:
+            self.streams.clear()
         handle = self._cuda.Stream(**dict(zip(("stream_id", "device_index", "device_type"), data)))
-        stream = self._streams[data] = CudaStream(index, handle)
+        stream = self.streams[data] = CudaStream(index, handle)
         return stream
 
 

@@ -50,7 +50,7 @@ class EventChain:
         self._now_ns = now_ns
         self._stream: Any = None
         self._free: List[Any] = []
-        self._number = LAST_EVENT
+        self.latest_number = LAST_EVENT
         self._anchor: Any = None
         # The last time that an event was found pending: events recorded before then in the same stream were, too.
         self._busy_ns = 0
@@ -73,8 +73,8 @@ class EventChain:
         used = len(self.pending) + (self._anchor is not None)  # an event lost to an interruption counts no more
         if not self._free and used >= POOL:
             return 0
-        self._number = FIRST_EVENT if self._number >= LAST_EVENT else self._number + 1
-        return self._number
+        self.latest_number = FIRST_EVENT if self.latest_number >= LAST_EVENT else self.latest_number + 1
+        return self.latest_number
 
     def pooled_event(self) -> Any:
         """An event to record."""

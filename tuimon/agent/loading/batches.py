@@ -23,7 +23,7 @@ from ..torch_compat.unobserved import attributes, has_plain_size, is_tensor, rea
 DUE_NS = 100_000_000
 #: A batch that took long to measure is followed by a rest so many times as long, up to a second: most take 6 us, one of
 #: 64 tensors 40, one with a list of 1000 numbers 150.
-_REST = 5000
+REST = 5000
 _MOST_NS = 1_000_000_000
 #: Fetches of a round: of loaders that take turns, a batch of each is measured.
 _ROUND_FETCHES = 4
@@ -37,7 +37,7 @@ _PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
 _IDS = ("input_ids", "token_ids", "tokens")
 _MASK = "attention_mask"
 #: Bytes of a mask in which padding is counted, which takes 0.05 ms.
-_MASK_BYTES = 1 << 17
+MASK_BYTES = 1 << 17
 #: The iterators that torch's samplers go through.
 _OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
 #: What holds these: generators, before Python 3.11 by their frames, and variables of comprehensions; first come first.
@@ -45,7 +45,7 @@ _HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
 
 #: For each sampler, until it is gone: a reference, and its number of batches. No Python code removes an entry, in which
 #: a signal handler could raise to nobody.
-_lengths: Dict[int, Tuple[Any, int]] = {}
+epoch_lengths: Dict[int, Tuple[Any, int]] = {}
 #: Most fetches from one look to the next whether a round is due; in slow loops as many as come until then.
 _LOOK_FETCHES = 64
 
@@ -101,14 +101,14 @@ def attend(iterator: Any, number: int, batch: Any) -> None:
     if _left <= 0:
         arm()
     if _left > 0:
-        _inspect(iterator, number, batch)
+        inspect_batch(iterator, number, batch)
     if _left > 0:
         due.wait(1)
     else:
         due.wait_for_round()
 
 
-def _inspect(iterator: Any, number: int, batch: Any) -> None:
+def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
     """Measure a batch, if it is the first of its loader in this round."""
     global _left, _due_ns
     _left -= 1
@@ -118,18 +118,18 @@ def _inspect(iterator: Any, number: int, batch: Any) -> None:
     _measured.append(loader)
     begin_ns = monotonic_ns()
     found, tokens = attempt(_figures, batch) or (None, None)  # of tensors of a kind of their own, none
-    for kind, figure in ((TOKENS, tokens), (BATCH, found), (POSITION, attempt(_position, iterator))):
+    for kind, figure in ((TOKENS, tokens), (BATCH, found), (POSITION, attempt(position_of, iterator))):
         if figure is not None:
             runtime.emit(kind, figure, loader)
     end_ns = monotonic_ns()
-    _due_ns = max(_due_ns, end_ns + min(_REST * (end_ns - begin_ns), _MOST_NS))
+    _due_ns = max(_due_ns, end_ns + min(REST * (end_ns - begin_ns), _MOST_NS))
 
 
 def _figures(batch: Any) -> Tuple[Optional[int], Optional[int]]:
     torch = sys.modules["torch"]
     with unobserved():
-        found = _measure(batch, torch)
-        return found, _count_tokens(batch) if found is not None else None
+        found = measure(batch, torch)
+        return found, count_tokens(batch) if found is not None else None
 
 
 def forget() -> None:
@@ -137,10 +137,11 @@ def forget() -> None:
     global _left, _due_ns
     _left = _due_ns = 0
     _known.clear()
-    _lengths.clear()
+    epoch_lengths.clear()
 
 
-def _measure(batch: Any, torch: Any) -> Optional[int]:
+def measure(batch: Any, torch: Any) -> Optional[int]:
+    """What is marked of a batch's tensors; None if it has none of a plain size."""
     tensors = _tensors(batch)
     if not tensors or not all(has_plain_size(each) and read(each, "layout") is torch.strided for each in tensors):
         return None
@@ -150,7 +151,7 @@ def _measure(batch: Any, torch: Any) -> Optional[int]:
         sum(read(tensor, "numel") * read(tensor, "element_size") for tensor in tensors),
         shape[0] if shape else None,
         len(on_cpu) == len(tensors),
-        attempt(_are_pinned, on_cpu, torch),
+        attempt(are_pinned, on_cpu, torch),
     )
 
 
@@ -178,7 +179,7 @@ def _tensors(batch: Any) -> Optional[List[Any]]:
     return list(tensors.values()) if not level and len(tensors) <= _TENSORS_LIMIT else None
 
 
-def _count_tokens(batch: Any) -> Optional[int]:
+def count_tokens(batch: Any) -> Optional[int]:
     """How many tokens a batch of text has by its shape, and how many of them are padding; None of any other batch."""
     if issubclass(type(batch), (list, tuple)) and batch:
         batch = next((list if issubclass(type(batch), list) else tuple).__iter__(batch))
@@ -200,7 +201,7 @@ def _padding(ids: Any, mask: Any) -> Optional[int]:
     if type(mask) is not sys.modules["torch"].Tensor or not mask.is_cpu or mask.shape != read(ids, "shape"):
         return None
     size = mask.numel() * mask.element_size()
-    if mask.is_floating_point() or not mask.is_contiguous() or size > _MASK_BYTES:
+    if mask.is_floating_point() or not mask.is_contiguous() or size > MASK_BYTES:
         return None
     if mask.untyped_storage().nbytes() < size + mask.storage_offset() * mask.element_size():  # it was freed
         return None
@@ -210,7 +211,7 @@ def _padding(ids: Any, mask: Any) -> Optional[int]:
     return None if values.translate(None, b"\0\1") else mask.numel() - values.count(1)
 
 
-def _position(iterator: Any) -> Optional[int]:
+def position_of(iterator: Any) -> Optional[int]:
     """How many batches an iterator has given, and how many its epoch has; None where it does not count them."""
     state = attributes(iterator)
     given = state.get("_num_yielded")
@@ -226,8 +227,8 @@ def _length(iterator: Dict[str, Any]) -> Optional[int]:
     """
     batch_sampler = iterator["_index_sampler"]
     number = id(batch_sampler)
-    if number in _lengths:
-        return _lengths[number][1]
+    if number in epoch_lengths:
+        return epoch_lengths[number][1]
     state = attributes(batch_sampler)
     sampler = state.get("sampler", batch_sampler)
     if not all(type(each).__module__.startswith("torch.utils.data.") for each in (batch_sampler, sampler)):
@@ -238,7 +239,7 @@ def _length(iterator: Dict[str, Any]) -> Optional[int]:
     if sampler is not batch_sampler:
         size = state["batch_size"]
         length = length // size if state["drop_last"] else -(-length // size)
-    _lengths[number] = (weakref.ref(batch_sampler, partial(_lengths.pop, number)), length)
+    epoch_lengths[number] = (weakref.ref(batch_sampler, partial(epoch_lengths.pop, number)), length)
     return length
 
 
@@ -264,7 +265,7 @@ def _indices(sampler: Any, iterator: Any) -> Optional[int]:
     return None
 
 
-def _are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
+def are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
     """True if these tensors of the CPU are in pinned memory; None where that is unknown.
 
     torch asks the driver for the attributes of the pointer, in the context of a device that has one: that neither waits

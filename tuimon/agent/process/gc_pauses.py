@@ -21,7 +21,7 @@ def install(runtime: Any) -> None:
     """Time every collection, on any thread, as it stops them all. ``runtime`` is the module of that name."""
     global _callback
     if _callback is None:
-        _callback = _make_callback(runtime)
+        _callback = make_callback(runtime)
         gc.callbacks.append(_callback)
         atexit.register(uninstall)  # the last collections of an interpreter are no pauses of a training
 
@@ -42,7 +42,8 @@ def is_installed() -> bool:
     return _callback is not None and any(other is _callback for other in gc.callbacks)
 
 
-def _make_callback(runtime: Any, now_ns: Callable[[], int] = time.monotonic_ns) -> _Callback:
+def make_callback(runtime: Any, now_ns: Callable[[], int] = time.monotonic_ns) -> _Callback:
+    """The callback for ``gc.callbacks`` that marks long collections."""
     # A closure: while the interpreter ends, the globals of modules become None before the last collections.
     begun_ns = pause_ns = 0
 

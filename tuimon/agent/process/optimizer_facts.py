@@ -13,7 +13,7 @@ from ..torch_compat.unobserved import has_plain_size, read, unobserved
 #: Optimizers that are described: some programs have one for each parameter.
 _OPTIMIZERS_LIMIT = 4
 #: Most tensors that are counted, 0.4 us each.
-_TENSORS_LIMIT = 8192
+TENSORS_LIMIT = 8192
 _NAME_CHARACTERS = 64
 
 #: Weak references, and what is known of each; the latest last.
@@ -36,7 +36,7 @@ def note(optimizer: Any) -> bool:
         del _known[gone]
     described: Dict[str, Any] = {}
     _known.append((reference, described))
-    attempt(_describe, optimizer, described)  # of one of a kind of its own, what has been found is kept
+    attempt(describe, optimizer, described)  # of one of a kind of its own, what has been found is kept
     return True
 
 
@@ -51,7 +51,7 @@ def forget() -> None:
     _known.clear()
 
 
-def _describe(optimizer: Any, described: Dict[str, Any]) -> None:
+def describe(optimizer: Any, described: Dict[str, Any]) -> None:
     """Fill in one fact after the other, so that an error leaves those before it. No device is asked."""
     kind = type(optimizer)
     described["name"] = str(kind.__name__)[:_NAME_CHARACTERS]
@@ -63,7 +63,7 @@ def _describe(optimizer: Any, described: Dict[str, Any]) -> None:
         described["fused"] = groups[0]["fused"]
     described["groups"] = len(groups)
     parameters = [parameter for group in groups for parameter in group["params"]]
-    if len(parameters) > _TENSORS_LIMIT:
+    if len(parameters) > TENSORS_LIMIT:
         return
     with unobserved():
         trained = [parameter for parameter in parameters if read(parameter, "requires_grad")]

@@ -14,12 +14,12 @@ from ..variables import variable
 #: Most parameters whose type is read.
 _PARAMETERS_LIMIT = 4096
 #: Most nodes of one graph that are visited, 0.7 us each.
-_NODES_LIMIT = 256
+NODES_LIMIT = 256
 #: Nodes of matrix products and convolutions, which autocast computes in lower precision.
 _PRODUCTS = frozenset("%sBackward0" % name for name in ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution"))
 
 #: Instruction sets for products of floats, the best first, and the query for each in ``torch.cpu``.
-_VECTORS = (
+VECTORS = (
     ("amx", "_is_amx_tile_supported"),
     ("avx512_bf16", "_is_avx512_bf16_supported"),
     ("avx512", "_is_avx512_supported"),
@@ -50,7 +50,7 @@ def read_products(outputs: Any) -> None:
         loss.backward()                                float32 of the loss, ..., bfloat16 of an AddmmBackward0
 
     Not seen are those inside a compiled model, a reentrant checkpoint or a function with a backward of its own, and
-    those behind the first _NODES_LIMIT nodes.
+    those behind the first NODES_LIMIT nodes.
     """
     with unobserved():
         nodes = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
@@ -58,7 +58,7 @@ def read_products(outputs: Any) -> None:
     for node in nodes:  # it grows
         if node is None or node in seen:
             continue
-        if len(seen) >= _NODES_LIMIT:
+        if len(seen) >= NODES_LIMIT:
             return
         seen.add(node)
         nodes.extend(following for following, _ in node.next_functions)
@@ -105,7 +105,7 @@ def vectors() -> Dict[str, Any]:
     """
     cpu = sys.modules.get("torch.cpu")
     limit = (variable("ONEDNN_MAX_CPU_ISA") or variable("DNNL_MAX_CPU_ISA") or "").upper()
-    may_be = _VECTORS[_UP_TO.get(limit, 0) :]
+    may_be = VECTORS[_UP_TO.get(limit, 0) :]
     if not all(hasattr(cpu, query) for _, query in may_be):  # an older torch
         return {}
     return next(({"vectors": name} for name, query in may_be if getattr(cpu, query)()), {})

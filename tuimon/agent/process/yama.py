@@ -12,15 +12,15 @@ _SCOPE_FILE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
 
-_restricted: Optional[bool] = None
+is_restricted: Optional[bool] = None
 
 
 def allow_tracers() -> None:
     """Let the monitor's py-spy, a sibling, sample this process. Needed again in every forked child: not inherited."""
-    global _restricted
-    if _restricted is None:
-        _restricted = variable("TUIMON_RUN") is not None and attempt(_scope) == 1
-    if _restricted:
+    global is_restricted
+    if is_restricted is None:
+        is_restricted = variable("TUIMON_RUN") is not None and attempt(ptrace_scope) == 1
+    if is_restricted:
         attempt(_allow_tracer)
 
 
@@ -46,7 +46,8 @@ def _tracer() -> Optional[int]:
     return known[0] if is_running(*known) else None
 
 
-def _scope() -> int:
+def ptrace_scope() -> int:
+    """The kernel's setting."""
     handle = os.open(_SCOPE_FILE, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return int(os.read(handle, 16))

@@ -51,7 +51,7 @@ def _make_ring() -> Optional[RingWriter]:
         try:
             refused = shortage(directory) or make_private(directory)
             if refused is None:
-                _remove_stale(directory)
+                remove_stale(directory)
                 return RingWriter(os.path.join(directory, name))
             reasons.append(refused)
         except OSError as error:  # missing, read-only, full
@@ -62,7 +62,7 @@ def _make_ring() -> Optional[RingWriter]:
     return None
 
 
-def _remove_stale(directory: str) -> None:
+def remove_stale(directory: str) -> None:
     """Remove the rings of processes that were killed, but for young ones, which the monitor may not have read yet."""
     for name in os.listdir(directory):
         pid, dash, rest = name.partition("-")

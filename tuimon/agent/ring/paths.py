@@ -15,18 +15,18 @@ SHARED_MEMORY = "/dev/shm"
 SHARED_MEMORY_ROOM_BYTES = 600_000_000
 
 #: The folders to use in place of those found here; empty: none were given.
-_given: List[str] = []
+given_directories: List[str] = []
 
 
 def use_directories(directories: List[str]) -> None:
     """Use these folders for rings from now on: where the monitor that injected us looks for them."""
-    _given[:] = directories
+    given_directories[:] = directories
 
 
 def ring_directories() -> List[str]:
     """The folders that may hold this user's rings, the preferred one first; ``TUIMON_RING_DIR`` replaces them all."""
-    if _given:
-        return list(_given)
+    if given_directories:
+        return list(given_directories)
     override = variable("TUIMON_RING_DIR")
     if override:
         return [override]

@@ -117,7 +117,7 @@ class RingReader:
         if length != known:
             found = self._bytes.read(META_OFFSET, length) if 0 < length <= META_BYTES else b""
         if found != self._meta_bytes:
-            self._meta_bytes, self._meta = found, _facts(found)
+            self._meta_bytes, self._meta = found, facts_of(found)
         return self._meta
 
     def held_until_ns(self) -> int:
@@ -184,7 +184,7 @@ class RingReader:
 
         A sequence is written after the rest of its slot, and a copy keeps no order: the slots are read again after it.
         """
-        valid = _valid_slots(self._read_slots(index, count), self._next)
+        valid = valid_slots(self._read_slots(index, count), self._next)
         return columns_of(self._read_slots(index, valid) if valid else b"")
 
     def _read_slots(self, index: int, count: int) -> bytes:
@@ -266,7 +266,7 @@ class RingReader:
 _latest_facts: Dict[str, Any] = {}
 
 
-def _facts(found: bytes) -> Dict[str, Any]:
+def facts_of(found: bytes) -> Dict[str, Any]:
     try:
         facts = json.loads(found, object_pairs_hook=_shared)
     except (ValueError, RecursionError):
@@ -287,7 +287,7 @@ def _shared(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return {sys.intern(name): sys.intern(value) if type(value) is str else value for name, value in pairs}
 
 
-def _valid_slots(slots: bytes, first: int) -> int:
+def valid_slots(slots: bytes, first: int) -> int:
     """How many slots at the start hold the sequences ``first``, ``first`` + 1, ..."""
     sequences = sequences_of(slots)
     expected = range(first, first + len(sequences))

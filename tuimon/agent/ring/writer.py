@@ -98,7 +98,7 @@ class RingWriter:
         waiting: Deque[Waiting] = deque(maxlen=WAITING_LIMIT)
         wait = waiting.append
         next_sequence = itertools.count(1).__next__
-        write_all = self._make_write(slot_count, waiting)
+        write_all = self.make_write(slot_count, waiting)
         now = time.monotonic_ns
         thread = get_ident  # gettid is a system call: made once in a run of writing
         due_ns = 0  # markers before this moment may wait; 0 in a slow loop
@@ -138,7 +138,7 @@ class RingWriter:
         self.emit_of, self.hold = emit_of, hold
         return emit, flush
 
-    def _make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], Optional[int]]:
+    def make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], Optional[int]]:
         """A function that writes the waiting markers and returns how many it wrote; None in a forked child.
 
         A child calls it before it has let go of its parent's ring where a garbage collection at the fork takes long.
@@ -196,11 +196,12 @@ class RingWriter:
         if turn is None:  # never waits: it may be this very thread's, interrupted by a signal handler or a finalizer
             return 0
         try:
-            return self._intern(name)
+            return self.intern(name)
         finally:
             self._interning.release(turn)
 
-    def _intern(self, name: str) -> int:
+    def intern(self, name: str) -> int:
+        """The number of a name, which is written into the ring's table; 0 if that is full."""
         count, at = self._table
         raw = name.encode("utf-8", "replace")[:_NAME_LIMIT_BYTES]
         end = at + U16.size + len(raw)

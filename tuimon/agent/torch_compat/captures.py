@@ -11,12 +11,12 @@ from typing import Any, Callable, Set
 from . import dynamo, rebinding
 from .tracebacks import hide_frame
 
-_open: Set[int] = set()
+open_captures: Set[int] = set()
 
 
 def any_open() -> bool:
     """True if a graph is being captured."""
-    return bool(_open)
+    return bool(open_captures)
 
 
 def hook(graphs: Any, before_begin: Callable[[], None]) -> None:
@@ -32,12 +32,12 @@ def hook(graphs: Any, before_begin: Callable[[], None]) -> None:
 
     @wraps(begin)
     def tuimon_capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _open.add(id(self))
+        open_captures.add(id(self))
         before_begin()
         try:
             return begin(self, *args, **kwargs)
         except BaseException as error:
-            _open.discard(id(self))
+            open_captures.discard(id(self))
             hide_frame(error)
             raise
 
@@ -49,9 +49,9 @@ def hook(graphs: Any, before_begin: Callable[[], None]) -> None:
             hide_frame(error)
             raise
         finally:
-            _open.discard(id(self))
+            open_captures.discard(id(self))
 
     dynamo.skip(tuimon_capture_begin, tuimon_capture_end)
     rebinding.rebind(graph_class, "capture_begin", tuimon_capture_begin)
-    rebinding.on_undo(_open.clear)  # no end will be noticed
+    rebinding.on_undo(open_captures.clear)  # no end will be noticed
     rebinding.rebind(graph_class, "capture_end", tuimon_capture_end)

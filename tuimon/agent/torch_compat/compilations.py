@@ -27,7 +27,7 @@ from ..ring.layout import COMPILER
 #: Time between two readings, which take 2 us if nothing is new.
 EVERY_NS = 500_000_000
 #: Most different texts of one ring, whose table of names is shared with user ranges.
-_TEXTS_LIMIT = 96
+TEXTS_LIMIT = 96
 #: Most graph breaks of one reading: a program that recompiles repeats those that it has.
 _BREAKS_LIMIT = 64
 _FUNCTIONS_LIMIT = 256
@@ -55,35 +55,35 @@ class _Read:
         self.texts: Set[str] = set()
 
 
-_read = _Read()
+reading = _Read()
 
 
 def begin() -> None:
     """Begin anew for another ring; what was compiled before it is past."""
     known = attempt(_metrics, sys.modules.get("torch._dynamo.utils"))
-    _read.begin(known[-1] if known else None)
+    reading.begin(known[-1] if known else None)
 
 
 def report(runtime: Any) -> None:
     """Emit what is new, if the last reading is long enough ago; call it at the end of backward passes."""
     now_ns = monotonic_ns()
-    if now_ns < _read.due_ns:
+    if now_ns < reading.due_ns:
         return
-    _read.due_ns = now_ns + EVERY_NS
+    reading.due_ns = now_ns + EVERY_NS
     utils, writer = sys.modules.get("torch._dynamo.utils"), runtime.writer()
     if utils is None or writer is None:
         return
     for event in attempt(new_events, utils) or ():  # None with a torch that has other names
-        runtime.emit(COMPILER, event.value, writer.name_id(_text(event)))
+        runtime.emit(COMPILER, event.value, writer.name_id(text_of(event)))
 
 
 def new_events(utils: Any) -> List[Event]:
     """What has come since the last call. ``utils``: the module ``torch._dynamo.utils``."""
-    before = dict(vars(_read))
+    before = dict(vars(reading))
     try:
         return _new_events(utils)
     except BaseException:
-        vars(_read).update(before)  # so that it fails again
+        vars(reading).update(before)  # so that it fails again
         raise
 
 
@@ -95,12 +95,12 @@ def _new_events(utils: Any) -> List[Event]:
     counters = getattr(utils, "counters", {})
     unimplemented = list(counters.get("unimplemented", {}).items())
     limits = sum([count for text, count in unimplemented if _is_limit(text)])
-    if limits > _read.limits:
-        found.append(Event(LIMIT, limits - _read.limits, *_read.latest))
+    if limits > reading.limits:
+        found.append(Event(LIMIT, limits - reading.limits, *reading.latest))
     skips = counters.get("inductor", {}).get("cudagraph_skips", 0)
-    if skips > _read.skips:
-        found.append(Event(NO_CUDA_GRAPHS, skips - _read.skips, NO_CODE, _skip_reason(utils)))
-    _read.limits, _read.skips = limits, skips
+    if skips > reading.skips:
+        found.append(Event(NO_CUDA_GRAPHS, skips - reading.skips, NO_CODE, _skip_reason(utils)))
+    reading.limits, reading.skips = limits, skips
     return found
 
 
@@ -110,9 +110,9 @@ def _metrics(utils: Any) -> List[Any]:
 
 def _new_metrics(utils: Any) -> List[Any]:
     known = _metrics(utils)
-    at = next((at for at in range(len(known), 0, -1) if known[at - 1] is _read.newest), 0)
+    at = next((at for at in range(len(known), 0, -1) if known[at - 1] is reading.newest), 0)
     if known:
-        _read.newest = known[-1]
+        reading.newest = known[-1]
     return known[at:]
 
 
@@ -120,14 +120,14 @@ def _of_entry(entry: Any, utils: Any) -> List[Event]:
     """The events of what Dynamo notes of one compilation; one without a name is of a backward pass."""
     frame = str(getattr(entry, "compile_id", None) or "").partition("/")[0]
     name, failed = getattr(entry, "co_name", None), str(getattr(entry, "fail_reason", None) or "")
-    code = (str(entry.co_filename), int(entry.co_firstlineno or 0), str(name)) if name else _read.functions.get(frame)
-    if name and code and frame and len(_read.functions) < _FUNCTIONS_LIMIT:
-        _read.functions[frame] = code
+    code = (str(entry.co_filename), int(entry.co_firstlineno or 0), str(name)) if name else reading.functions.get(frame)
+    if name and code and frame and len(reading.functions) < _FUNCTIONS_LIMIT:
+        reading.functions[frame] = code
     reason = str(getattr(entry, "recompile_reason", None) or "")
     if name and code and not reason and (getattr(entry, "accumulated_cache_size", None) or entry.cache_size):
         reason = _failed_guard(code, utils) or "unknown"
     if code and reason:
-        _read.latest = (code, *_guard(reason))
+        reading.latest = (code, *_guard(reason))
     if _is_limit(failed):  # the counter of these has it, in every version
         return []
     if not name or not code:
@@ -171,7 +171,7 @@ def _guard(reason: str) -> Tuple[str, str]:
 
 def _new_breaks(utils: Any) -> List[Event]:
     reasons = getattr(utils, "graph_break_reasons", ())
-    known, _read.breaks = _read.breaks, len(reasons)
+    known, reading.breaks = reading.breaks, len(reasons)
     found = []
     for reason in list(reasons[known if known <= len(reasons) else 0 :])[:_BREAKS_LIMIT]:
         stack = list(reason.user_stack)
@@ -200,11 +200,11 @@ def _skip_reason(utils: Any) -> str:
     return _why(known[-1]) if known else ""
 
 
-def _text(event: Event) -> str:
+def text_of(event: Event) -> str:
     """As one string; of too many different ones, without the reason, and then without the code."""
     for reason in ((event.reason, event.guarded), ("", "")):
         text = packed(event.what, event.code, reason)
-        if text in _read.texts or len(_read.texts) < _TEXTS_LIMIT:
-            _read.texts.add(text)
+        if text in reading.texts or len(reading.texts) < TEXTS_LIMIT:
+            reading.texts.add(text)
             return text
     return packed(event.what, NO_CODE, ("", ""))

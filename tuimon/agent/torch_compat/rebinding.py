@@ -4,7 +4,7 @@ from typing import Any, Callable, List
 
 Undo = Callable[[], object]
 
-_undo: List[Undo] = []
+rebound_names: List[Undo] = []
 _ABSENT = object()
 
 
@@ -45,19 +45,19 @@ def rebind(owner: Any, name: str, replacement: Any) -> Rebound:
     """Bind ``owner.name`` to ``replacement``, until ``undo_all``. The name may be new."""
     rebound = Rebound(owner, name, replacement)
     rebound.on()
-    _undo.append(rebound.undo)
+    rebound_names.append(rebound.undo)
     return rebound
 
 
 def on_undo(undo: Undo) -> None:
     """Have ``undo_all`` call ``undo`` as well."""
-    _undo.append(undo)
+    rebound_names.append(undo)
 
 
 def undo_all() -> None:
     """Undo everything, the latest first; in a thread of its own (``undisturbed``)."""
-    while _undo:
+    while rebound_names:
         try:
-            _undo.pop()()
+            rebound_names.pop()()
         except Exception:
             continue

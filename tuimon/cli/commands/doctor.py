@@ -75,7 +75,7 @@ class Check(NamedTuple):
 def all_checks() -> list[Check]:
     """Every check, in the order shown; one that cannot be run counts as a warning."""
     found = []
-    for check in (_python, _user_python, _py_spy, _ptrace, _shared_memory, _output, _nvml, _amdsmi, _terminal):
+    for check in (_python, _user_python, py_spy, _ptrace, shared_memory, _output, _nvml, _amdsmi, _terminal):
         try:
             if (made := check()) is not None:
                 found.append(made)
@@ -110,7 +110,8 @@ def _user_python() -> Check:
 _INSIDE = "stacks in-process only, under tuimon run"
 
 
-def _py_spy() -> Check:
+def py_spy() -> Check:
+    """Whether py-spy is installed."""
     from tuimon.sources.stacks.pyspy import recorder
 
     binary = recorder.find()
@@ -195,7 +196,8 @@ def _has_ptrace_capability() -> bool:
     return False
 
 
-def _shared_memory() -> Check:
+def shared_memory() -> Check:
+    """Whether there is a folder for rings that only this user can write to."""
     refused = "; ".join(map(plain, refused_directories().values()))
     folder = ring_directory()
     if folder is None:

@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     _check(parsed)
     target = _target(parsed.target)
-    path = parsed.output or _free_name(target.pid)
+    path = parsed.output or free_name(target.pid)
     check_output(path, force=parsed.force)
     with LeaveSignals() as signals:
         taking = Taking(target.pid, parsed.steps, parsed.max_pause)
@@ -119,7 +119,8 @@ def _rank(session: Session, pid: int) -> int:
     return process.rank if process is not None and process.rank is not None else pid
 
 
-def _free_name(pid: int) -> str:
+def free_name(pid: int) -> str:
+    """A name for a trace that no file has yet."""
     names = (f"tuimon-trace-{pid}{f'-{n}' if n > 1 else ''}.json.gz" for n in itertools.count(1))
     return next(name for name in names if not os.path.lexists(name))
 

@@ -46,19 +46,19 @@ _KNOWS_AMX = 14
 #: Lines of gdb's that are no errors begin with these.
 _NO_ERROR = ("[", "0x", "warning: ")
 #: How often the process is stopped at most to find a safe point, and how long it runs between.
-_TRIES = 100
-_BETWEEN_S = 0.01
+TRIES = 100
+BETWEEN_S = 0.01
 #: gdb itself needs 0.15 s; a process in uninterruptible sleep cannot be stopped.
-_TIMEOUT_S = 15.0
+TIMEOUT_S = 15.0
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: For so long after gdb was killed the process may still come to a stop.
-_LEFT_STOPPED_S = 0.5
+LEFT_STOPPED_S = 0.5
 #: Begins the script's last line.
 _DONE = "tuimon: done"
 #: In that line: there is no page, or it could not be written, of which gdb only warns.
 _NO_PAGE = 2
 
-_SCRIPT = """\
+SCRIPT = """\
 set pagination off
 set confirm off
 set width 0
@@ -136,10 +136,10 @@ def schedule(target: Target, statement: str, waited_for: str) -> int:
         _write(known, registers.description().encode())
         command = [gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", script]
         _write(script, script_for(target, functions, page).encode())
-        output = _run(command, target.pid)
+        output = run_gdb(command, target.pid)
         if _CANNOT_WRITE in output:
             _write(script, script_for(target, functions, page, known).encode())
-            output = _run(command, target.pid)
+            output = run_gdb(command, target.pid)
         return _outcome(target, output, gdb)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -182,13 +182,13 @@ def script_for(target: Target, functions: Mapping[str, Function], page: str, kno
     in_system_call = _IN_SYSTEM_CALL[machine()]
     code = pending_call.CODE[machine()]
     is_safe = f"{in_harmless} || !({in_python}) && (!({in_c_library}) || {in_system_call})"
-    return _SCRIPT.format(
+    return SCRIPT.format(
         pid=target.pid,
         known_registers="" if known_registers is None else f"set tdesc filename {known_registers}",
         is_safe=is_safe if known_registers is None else f"{in_c_library} && {in_system_call}",
         try_to_write=_TRY_TO_WRITE[machine()],
-        tries=_TRIES,
-        between=_BETWEEN_S,
+        tries=TRIES,
+        between=BETWEEN_S,
         size=pending_call.PAGE,
         no_page=_NO_PAGE,
         finished=_DONE,
@@ -213,13 +213,13 @@ def _within(parts: Iterable[Function]) -> str:
     return "(" + (" || ".join(f"($place >= {start:#x} && $place < {end:#x})" for start, end in parts) or "0") + ")"
 
 
-def _run(command: list[str], pid: int) -> str:
+def run_gdb(command: list[str], pid: int) -> str:
     """The output of gdb; the process runs on afterwards, however gdb ended."""
     output = ""
-    with _started(command) as child:  # closes the pipe of a gdb that takes too long, too
+    with started(command) as child:  # closes the pipe of a gdb that takes too long, too
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                output = child.communicate(timeout=_TIMEOUT_S)[0].decode("utf-8", "replace")
+                output = child.communicate(timeout=TIMEOUT_S)[0].decode("utf-8", "replace")
             return output
         finally:
             if child.poll() is None:
@@ -230,7 +230,7 @@ def _run(command: list[str], pid: int) -> str:
                 _have_go_on(pid)
 
 
-def _started(command: list[str]) -> subprocess.Popen[bytes]:
+def started(command: list[str]) -> subprocess.Popen[bytes]:
     """gdb, deaf to signals that end programs: at SIGTERM it would first send SIGINT to the process."""
     environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
     before = signal.pthread_sigmask(
@@ -261,7 +261,7 @@ def _have_go_on(pid: int) -> None:
     In a thread that is in uninterruptible sleep it waits, and would stop all of them once that is over. SIGCONT takes
     it back.
     """
-    until_s = time.monotonic() + _LEFT_STOPPED_S
+    until_s = time.monotonic() + LEFT_STOPPED_S
     while time.monotonic() < until_s:
         stat = procfs.parse_stat(procfs.read_bytes(f"/proc/{pid}/stat") or b"")
         if stat is None:
@@ -270,7 +270,7 @@ def _have_go_on(pid: int) -> None:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
             return
-        time.sleep(_BETWEEN_S)
+        time.sleep(BETWEEN_S)
 
 
 def _is_to_stop(pid: int) -> bool:
@@ -303,14 +303,14 @@ def _outcome(target: Target, output: str, gdb: str) -> int:
     if "ermission denied" in output or "not permitted" in output or "Could not attach" in output:
         raise CannotInject(f"ptrace is denied for process {target.pid}", ALLOW_PTRACE)
     if _CANNOT_WRITE in output:
-        version = _version(gdb)
+        version = gdb_version(gdb)
         newer = f"gdb {_KNOWS_AMX} or newer can. " if int(version.partition(".")[0] or 0) < _KNOWS_AMX else ""
         raise CannotInject(f"gdb {version or '?'} cannot write this processor's registers", f"{newer}{RUN_INSTEAD}")
-    error = plain(_error_line(output))[:200]
+    error = plain(error_line(output))[:200]
     raise CannotInject(f"gdb could not reach process {target.pid}: {error}", f"Try again. {RUN_INSTEAD}")
 
 
-def _error_line(output: str) -> str:
+def error_line(output: str) -> str:
     """The error that ended the script; if gdb names none, the last line of its output that may be one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for before, line in pairwise(lines):
@@ -319,10 +319,10 @@ def _error_line(output: str) -> str:
     return ([line for line in lines if not line.startswith(_NO_ERROR)] or lines or ["no output"])[-1]
 
 
-def _version(gdb: str) -> str:
+def gdb_version(gdb: str) -> str:
     """The version, such as 13.1; empty if gdb does not say."""
     try:
-        done = subprocess.run([gdb, "--version"], capture_output=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run([gdb, "--version"], capture_output=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     first = done.stdout.partition(b"\n")[0].decode("utf-8", "replace")  # GNU gdb (Debian 13.1-3) 13.1

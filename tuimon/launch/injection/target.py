@@ -60,8 +60,8 @@ def examine(pid: int, agent: str) -> Target:
     if not any(_TORCH.search(path) for path in paths):
         raise CannotInject(f"process {pid} has not imported torch yet", "Attach again once it trains.")
     _check_namespaces(pid)
-    _check_sees(pid, agent)
-    return Target(pid, minor, _python(pid, maps), tuple(part for part in maps if _C_LIBRARY.search(part.path)))
+    check_sees(pid, agent)
+    return Target(pid, minor, python_mappings(pid, maps), tuple(part for part in maps if _C_LIBRARY.search(part.path)))
 
 
 ALLOW_PTRACE = (
@@ -105,7 +105,7 @@ def _minor(pid: int, paths: set[str]) -> int:
     return minor
 
 
-def _python(pid: int, maps: list[Mapping]) -> tuple[Mapping, ...]:
+def python_mappings(pid: int, maps: list[Mapping]) -> tuple[Mapping, ...]:
     """The mappings of the interpreter's own file."""
     library = next((part.path for part in maps if _LIBRARY.search(part.path)), None)
     try:
@@ -173,7 +173,7 @@ def _sees(pid: int, path: str) -> bool:
     return os.path.samestat(theirs, os.stat(path))
 
 
-def _check_sees(pid: int, agent: str) -> None:
+def check_sees(pid: int, agent: str) -> None:
     """The agent's folder must be the same one for the process: a container has other files."""
     if not _sees(pid, agent):
         raise CannotInject(
@@ -213,12 +213,12 @@ def check_threads(pid: int) -> None:
             f" (the limit is {THREADS_LIMIT:,} threads)",
             RUN_INSTEAD,
         )
-    stuck = _uninterruptible(pid)
+    stuck = uninterruptible_threads(pid)
     for _ in range(_LOOKS):
         if not stuck:
             return
         time.sleep(_BETWEEN_LOOKS_S)
-        stuck &= _uninterruptible(pid)
+        stuck &= uninterruptible_threads(pid)
     if stuck:
         raise CannotInject(
             f"thread {min(stuck)} of process {pid} is in uninterruptible sleep (D): gdb would hold all others until it"
@@ -227,6 +227,7 @@ def check_threads(pid: int) -> None:
         )
 
 
-def _uninterruptible(pid: int) -> set[int]:
+def uninterruptible_threads(pid: int) -> set[int]:
+    """The threads that are in uninterruptible sleep now."""
     found = {tid: procfs.read_thread_stat(pid, tid) for tid in procfs.thread_ids(pid)}
     return {tid for tid, stat in found.items() if stat is not None and stat.state == "D"}

@@ -15,7 +15,7 @@ _RETRY_S = (5.0, 60.0)
 #: How often the slow queries are made (process lists, ECC, power limit, PCIe link) ...
 _SLOW_EVERY_S = 2.0
 #: ... unless that took more than this share of the time.
-_SLOW_RATIO = 0.02
+SLOW_RATIO = 0.02
 #: The schedule's tolerance: a record may come this much early.
 _EARLY_S = 0.1
 
@@ -32,7 +32,7 @@ class SlowSchedule:
 
     def made(self, t: float, cost_s: float) -> None:
         """Note that the queries were made at ``t`` and took ``cost_s``."""
-        self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / _SLOW_RATIO)
+        self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / SLOW_RATIO)
 
 
 class Device(Protocol):

@@ -28,7 +28,7 @@ _POLL_S = 0.5
 #: Shortest window of a record.
 _RECORD_S = 0.25
 #: Every call holds a lock of the driver that the training's launches may need: the calls take at most this share ...
-_BUSY_RATIO = 0.05
+BUSY_RATIO = 0.05
 #: ... but windows grow no longer than this for it.
 _LONGEST_WINDOW_S = 4.0
 #: With more GPUs than this, those that the run does not use are read less often, to keep the log small.
@@ -133,7 +133,7 @@ class GpuSource(Source):
     def _adapt_window(self, cost_s: float) -> None:
         """Make windows longer, and polls rarer, where a window's calls took too long."""
         longest_s = max(self._interval_s, _LONGEST_WINDOW_S)
-        self._window_s = min(max(self._interval_s, cost_s / _BUSY_RATIO), longest_s)
+        self._window_s = min(max(self._interval_s, cost_s / BUSY_RATIO), longest_s)
         lengthened = self._window_s > self._interval_s
         self.period_s = self._window_s / 2 if lengthened else min(self._window_s, _POLL_S)
 

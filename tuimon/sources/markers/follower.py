@@ -298,7 +298,7 @@ class RingFollower:
         for time_ns, name in self._marks:
             yield Mark(t=time_ns / 1e9, pid=self.pid, name=name)
         self._marks.clear()
-        loop = self._loops.end_window(self._live_threads)
+        loop = self._loops.end_window(self.live_threads)
         if loop is not None:
             yield self._steps(loop, Window(self._begin_ns, end_ns), is_last=ended)
         yield from self._traces.records(end_ns / 1e9)
@@ -342,10 +342,10 @@ class RingFollower:
     def _tid_of(self, loop: ThreadLoop) -> int | None:
         """Id of its thread; None: the main one, or unknown, as a thread has another id inside a container."""
         if loop.tid != self._training[0]:
-            self._training = loop.tid, loop.tid != self.pid and loop.tid in (self._live_threads() or ())
+            self._training = loop.tid, loop.tid != self.pid and loop.tid in (self.live_threads() or ())
         return loop.tid if self._training[1] else None
 
-    def _live_threads(self) -> Collection[int] | None:
+    def live_threads(self) -> Collection[int] | None:
         """The threads of the process; None once it has ended, and where they cannot be read."""
         if procfs.start_ticks(self.pid) != self.reader.start_ticks:
             return None

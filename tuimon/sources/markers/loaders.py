@@ -23,7 +23,7 @@ _LOADERS = 64
 #: Workers listed in one record, so that the log stays small; the others follow in the next windows.
 WORKERS_LISTED = 4
 #: The totals of a worker found late cover its whole life: longer ones are left out, they are mostly of earlier windows.
-_LATE_NS = 10_000_000_000
+LATE_NS = 10_000_000_000
 #: A fetch under way is reported from this long on.
 _LONG_WAIT_S = 0.5
 #: Latest fetches that show how long one usually waits.
@@ -315,7 +315,7 @@ class LoaderTracker:
             if worker.slot is None and self._late:
                 worker.slot = slot
                 totals = worker.totals(now_ns)
-                if totals is not None and sum(totals[1:]) > _LATE_NS:
+                if totals is not None and sum(totals[1:]) > LATE_NS:
                     worker.listed = totals
             worker.slot = slot
         self._late = False

@@ -56,7 +56,7 @@ class MarkerSource(Source):
         self._table = table
         self._interval_s = interval_s
         self._clock_ns = clock_ns
-        self._followers: dict[str, RingFollower] = {}  # by path: pid and start time
+        self.followers: dict[str, RingFollower] = {}  # by path: pid and start time
         self._foreign: set[str] = set()  # rings that are not of this run
         self._nameless: set[str] = set()  # followed rings that were deleted
         self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
@@ -74,9 +74,9 @@ class MarkerSource(Source):
             out.extend(self._deleted(self._find_rings()))
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
-        ended = {path for path, follower in self._followers.items() if not _goes_on(follower.reader)}
+        ended = {path for path, follower in self.followers.items() if not goes_on(follower.reader)}
         self._note_stops(self._clock_ns())
-        due = self._due(ended)
+        due = self.due_rings(ended)
         failed = [follower.reader for follower in due.values() if follower.reader.is_cut()]
         now_ns = self._clock_ns()
         for path, follower in due.items():
@@ -99,32 +99,32 @@ class MarkerSource(Source):
 
     def close(self) -> None:
         """Close all rings."""
-        for follower in self._followers.values():
+        for follower in self.followers.values():
             follower.reader.close()
-        self._followers.clear()
+        self.followers.clear()
 
     def _note_stops(self, now_ns: int) -> None:
         """Note which processes are stopped, or were together with tuimon."""
         before_ns, self._read_ns = self._read_ns, now_ns
-        for follower in self._followers.values():
+        for follower in self.followers.values():
             if now_ns - before_ns > _PAUSE_NS:
                 follower.note_pause(before_ns, now_ns)
             follower.note_process(before_ns, now_ns)
 
-    def _due(self, ended: Collection[str]) -> dict[str, RingFollower]:
+    def due_rings(self, ended: Collection[str]) -> dict[str, RingFollower]:
         """The rings to read now, by path: those whose process has ended, and those whose windows end."""
         now_ns, focus = self._clock_ns(), self._focus
-        longest = longest_intervals(sum(follower.trains for follower in self._followers.values()), self._interval_s)
+        longest = longest_intervals(sum(follower.trains for follower in self.followers.values()), self._interval_s)
         return {
             path: follower
-            for path, follower in self._followers.items()
+            for path, follower in self.followers.items()
             if follower.is_due(now_ns, 1 if path in ended or follower.pid in focus else longest)
         }
 
     def _period_s(self, now_ns: int) -> float:
         """Time to the next read: many rings are each read once a window, just after its end."""
-        fastest = max((follower.markers_per_s for follower in self._followers.values()), default=0.0)
-        if len(self._followers) < _FEW or fastest > _CALM_HZ:
+        fastest = max((follower.markers_per_s for follower in self.followers.values()), default=0.0)
+        if len(self.followers) < _FEW or fastest > _CALM_HZ:
             return _SOON_S
         until_end_s = self._interval_s - now_ns / 1e9 % self._interval_s
         return min(until_end_s + _AFTER_WINDOW_S, _LATEST_S)
@@ -149,7 +149,7 @@ class MarkerSource(Source):
 
         Or it has replaced itself (exec): then another ring has the same path, and is to be found.
         """
-        follower = self._followers.pop(path)
+        follower = self.followers.pop(path)
         reader = follower.reader
         process = ProcessId(reader.pid, reader.start_ticks)
         replaced, is_running = reader.is_replaced(), _runs(process)
@@ -168,9 +168,9 @@ class MarkerSource(Source):
 
     def _deleted(self, present: Set[str]) -> Iterable[Notice]:
         """A notice when rings have lost their names; their processes have not closed them. ``present``: names found."""
-        missing = self._followers.keys() - present - self._nameless
-        found = [self._followers[path].reader for path in missing]
-        lost = [reader for reader in found if reader.has_vanished() and _goes_on(reader)]
+        missing = self.followers.keys() - present - self._nameless
+        found = [self.followers[path].reader for path in missing]
+        lost = [reader for reader in found if reader.has_vanished() and goes_on(reader)]
         self._nameless.update(reader.path for reader in lost)
         if lost:
             yield ring_notices.deleted(self._clock_ns() / 1e9, lost)
@@ -184,7 +184,7 @@ class MarkerSource(Source):
         self._foreign &= paths.keys()
         self._steps_before = {path: x for path, x in self._steps_before.items() if path in paths or _runs(x.process)}
         for path, pid in paths.items():
-            if path not in self._followers and (pid in ours or path not in self._foreign):
+            if path not in self.followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
         return paths.keys()
 
@@ -201,7 +201,7 @@ class MarkerSource(Source):
             return
         meta = reader.meta()
         same_run = self._table.run_id is not None and meta.get("run") == self._table.run_id
-        if not (same_run or (descends and _goes_on(reader))):
+        if not (same_run or (descends and goes_on(reader))):
             reader.close()
             if meta:  # otherwise it is still being made: considered again
                 self._foreign.add(path)
@@ -211,7 +211,7 @@ class MarkerSource(Source):
             self._table.facts[reader.pid] = ring_facts(meta)
         before = self._steps_before.pop(path, None)
         steps = before.steps if before else 0
-        self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
+        self.followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
 
 
 def _rings(directory: str) -> list[str]:
@@ -244,6 +244,6 @@ def _runs(process: ProcessId) -> bool:
     return procfs.start_ticks(process.pid) == process.start_ticks
 
 
-def _goes_on(reader: RingReader) -> bool:
+def goes_on(reader: RingReader) -> bool:
     """True if it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
     return _runs(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()

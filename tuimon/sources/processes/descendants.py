@@ -24,7 +24,7 @@ class Descendants:
         Never tuimon and its own children: a shell or a notebook server may be watched from its own terminal.
         """
         pids = set(procfs.pids()) - {os.getpid()}
-        parents = {pid: _parent(pid) for pid in pids - self._seen}
+        parents = {pid: parent_of(pid) for pid in pids - self._seen}
         self._seen = pids
         family = set(known)
         found: list[int] = []
@@ -44,6 +44,7 @@ class Descendants:
         self._seen.clear()
 
 
-def _parent(pid: int) -> int | None:
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None if it has ended."""
     stat = procfs.read_process_stat(pid)
     return stat.ppid if stat is not None else None

@@ -49,7 +49,7 @@ class ProcessSource(Source):
         self._table = table
         self._clock = clock
         self._began_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
-        self._known: dict[int, Followed] = {}
+        self.known: dict[int, Followed] = {}
         self._descendants = Descendants()
         self._cost = CostMeter(interval_s)
         self._left_out: set[int] = set()
@@ -62,17 +62,17 @@ class ProcessSource(Source):
         """Processes that appeared, changed or ended; the threads of those that are due; tuimon's own cost."""
         now_s = self._clock()
         out: list[Record] = list(self._follow(now_s))
-        self._discover()
+        self.discover()
         out.extend(self._found_ended)
         self._found_ended.clear()
         out.extend(self._no_proc_notice(now_s))
         out.extend(self._limit_notice(now_s))
-        facts = {pid: followed.facts for pid, followed in self._known.items()}
+        facts = {pid: followed.facts for pid, followed in self.known.items()}
         table = self._table
         seen, loading = table.seen_training(), table.seen_loading()
         roles = roles_of(facts, table.trainers(), table.roles, waits_for_child, seen, loading)
-        self._table.publish({pid: followed.start_ticks for pid, followed in self._known.items()}, roles)
-        out.extend(self._changed(roles, now_s))
+        self._table.publish({pid: followed.start_ticks for pid, followed in self.known.items()}, roles)
+        out.extend(self.changed(roles, now_s))
         out.extend(self._no_ring_notice(now_s))
         out.extend(self._no_hooks_notice(roles, now_s))
         out.extend(self._tracer_notice(now_s))
@@ -86,7 +86,7 @@ class ProcessSource(Source):
 
     def close(self) -> None:
         """Hold nothing open any more."""
-        for followed in self._known.values():
+        for followed in self.known.values():
             followed.meter.close()
 
     # ---- which processes there are
@@ -94,42 +94,42 @@ class ProcessSource(Source):
     def _follow(self, now_s: float) -> Iterable[Record]:
         """Read the threads of all known processes; the records of those that have ended."""
         # a thread's counters are read now, not when this round began: on a loaded machine much may lie between
-        mains = {pid: followed.read(self._clock()) for pid, followed in self._known.items()}
+        mains = {pid: followed.read(self._clock()) for pid, followed in self.known.items()}
         ended = [pid for pid, main in mains.items() if main is None]
         self._descendants.forget(ended)
         for pid, main in mains.items():
-            followed = self._known[pid]
+            followed = self.known[pid]
             if main is not None:
                 followed.refresh(main.name, orphaned=followed.facts.ppid in ended)
         for pid in ended:
-            followed = self._known.pop(pid)
+            followed = self.known.pop(pid)
             followed.meter.close()
-            if (parent := self._known.get(followed.facts.ppid)) is not None:
+            if (parent := self.known.get(followed.facts.ppid)) is not None:
                 parent.children.end_child(followed.reported_s + followed.children.reported_s)
             if followed.reported is not None:
                 yield _updated(followed.reported, now_s, ended=True)
-        for pid, followed in self._known.items():
+        for pid, followed in self.known.items():
             if (main := mains.get(pid)) is not None:
                 followed.children.take(main.children_cpu_s)
 
-    def _discover(self) -> None:
+    def discover(self) -> None:
         """Follow the root, what the markers source named, and all new descendants."""
-        if len(self._known) < _PROCESSES:
+        if len(self.known) < _PROCESSES:
             self._descendants.forget(self._left_out)
             self._left_out.clear()
         named = [self._add(pid) for pid in (self._table.root_pid, *(pid for pid, _ in self._table.named))]
         if any(named):
             self._descendants.forget_all()
-        for pid in self._descendants.find(self._known):
+        for pid in self._descendants.find(self.known):
             self._add(pid)
         # parents are read before their children: a child that a parent has waited for is then seen to have ended
-        self._known = dict(sorted(self._known.items(), key=lambda known: known[1].start_ticks))
+        self.known = dict(sorted(self.known.items(), key=lambda known: known[1].start_ticks))
 
     def _add(self, pid: int) -> bool:
         """Follow one more process; whether it was new, alive and of the run."""
-        if pid in self._known:
+        if pid in self.known:
             return False
-        if len(self._known) >= _PROCESSES:
+        if len(self.known) >= _PROCESSES:
             self._left_out.add(pid)
             return False
         start, meter = start_ticks(pid), ThreadMeter(pid)
@@ -146,9 +146,9 @@ class ProcessSource(Source):
         followed.reported_s = main.cpu_s
         if start < self._began_ticks:  # what it used before is of no interest
             followed.children = ChildrensCpu(reported_s=main.children_cpu_s)
-        elif (parent := self._known.get(facts.ppid)) is not None:
+        elif (parent := self.known.get(facts.ppid)) is not None:
             parent.children.begin_child(main.cpu_s)
-        self._known[pid] = followed
+        self.known[pid] = followed
         return True
 
     def _add_ended(self, pid: int, start: int) -> None:
@@ -192,14 +192,14 @@ class ProcessSource(Source):
 
     def _no_proc_notice(self, now_s: float) -> Iterable[Record]:
         """Of a /proc that does not show even this process."""
-        if not self._known and start_ticks(os.getpid()) is None:
+        if not self.known and start_ticks(os.getpid()) is None:
             message = "/proc shows no processes here: threads, stacks, markers, steps and phases cannot be read"
             hint = "Mount it: mount -t proc proc /proc, or start a container that has it"
             yield from self._warn_once("no_proc", now_s, message, hint, self.name)
 
     def _no_ring_notice(self, now_s: float) -> Iterable[Record]:
         """Of the first process that had no room for its ring."""
-        for pid, followed in self._known.items():
+        for pid, followed in self.known.items():
             if followed.no_ring is not None:
                 lacks = f"process {pid} has no room for its markers ({followed.no_ring})"
                 hint = (
@@ -218,7 +218,7 @@ class ProcessSource(Source):
             yield Notice(t=now_s, pid=0, source="markers", level="ok", message="hooks are in")
         if "no_hooks" in self._reported or self._table.run_id is None or self._table.facts:
             return
-        for pid, followed in self._known.items():
+        for pid, followed in self.known.items():
             reason = without_hooks(followed.facts) if roles[pid] == "trainer" and followed.facts.is_python else None
             if reason is not None and b"/libtorch" in read_maps(pid):  # else it need not train
                 lacks = f"process {pid} has no hooks ({reason})"
@@ -243,9 +243,10 @@ class ProcessSource(Source):
 
     # ---- what is reported of them
 
-    def _changed(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
+    def changed(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
+        """Records of processes that are new or have changed."""
         room = _NEW_OTHERS_PER_READ
-        for pid, followed in self._known.items():
+        for pid, followed in self.known.items():
             role = roles[pid]
             known = (followed.facts, self._table.facts.get(pid), role, followed.no_ring)
             if followed.reported is not None and followed.known == known:
@@ -299,11 +300,11 @@ class ProcessSource(Source):
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
         trainers = sum(role == "trainer" for role in roles.values())
-        idle = {pid for pid, followed in self._known.items() if roles[pid] == "other" and followed.is_idle(now_s)}
-        wait_s = (len(self._known) - trainers - len(idle)) / (_THREADS_PER_S * max(trainers, 1))
+        idle = {pid for pid, followed in self.known.items() if roles[pid] == "other" and followed.is_idle(now_s)}
+        wait_s = (len(self.known) - trainers - len(idle)) / (_THREADS_PER_S * max(trainers, 1))
         longest_s = longest_intervals(trainers, self.period_s) * self.period_s
-        first_worker = next((pid for pid in self._known if roles[pid] == "worker"), None)  # they are all alike
-        for pid, followed in self._known.items():
+        first_worker = next((pid for pid in self.known if roles[pid] == "worker"), None)  # they are all alike
+        for pid, followed in self.known.items():
             if followed.reported is None:
                 continue
             if followed.window_from_s is None:

@@ -35,7 +35,7 @@ class GilSampler:
     """Samples who holds the GIL: one window at a time, the training processes in rotation."""
 
     def __init__(self) -> None:
-        self._running: recorder.Recording | None = None
+        self.running: recorder.Recording | None = None
         self._due_s: float | None = None
         self._begun = 0  # windows, since the latest training began
         self._cost_s = _PRIOR_CPU_S
@@ -43,10 +43,10 @@ class GilSampler:
 
     def poll(self, now_s: float) -> tuple[float, Iterable[Gil]]:
         """CPU seconds of a window that has ended, and its record; nothing while it runs, no record if it failed."""
-        ended = self._running.poll(now_s) if self._running else None
+        ended = self.running.poll(now_s) if self.running else None
         if ended is None:
             return 0.0, ()
-        self._running = None
+        self.running = None
         self._cost_s += _NEWEST_WEIGHT * (ended.cpu_s - self._cost_s)
         if ended.samples is None or ended.window_s <= 0:
             return ended.cpu_s, ()
@@ -68,7 +68,7 @@ class GilSampler:
         """Begin a window if one is due; ``share_ratio`` of a core may be spent. Raises OSError without py-spy."""
         if self._due_s is None:
             self._due_s = now_s + _FIRST_WINDOW_S
-        if self._running or not trainers or now_s < self._due_s:
+        if self.running or not trainers or now_s < self._due_s:
             return
         self._begun += 1
         affordable_s, shortest_s = self._cost_s / max(share_ratio, 1e-6), _SHORTEST_PAUSE_S
@@ -76,16 +76,16 @@ class GilSampler:
             affordable_s, shortest_s = affordable_s / _FIRST_SHARES, _FIRST_PAUSE_S
         self._due_s = now_s + max(shortest_s, affordable_s)
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
-        self._running = recorder.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
+        self.running = recorder.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
     def keep_beside(self) -> None:
         """Let the window that runs be sampled on the core that its process's main thread is on now."""
-        if self._running:
-            self._running.keep_beside()
+        if self.running:
+            self.running.keep_beside()
 
     def kill(self) -> float:
         """End the window, if there is one; the CPU seconds that it cost."""
-        running, self._running = self._running, None
+        running, self.running = self.running, None
         return running.kill() if running else 0.0
 
 

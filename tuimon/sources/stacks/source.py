@@ -64,29 +64,29 @@ class StackSource(Source):
     ) -> None:
         """``rate_hz``: never sample more often than this; the budget may allow less."""
         self.period_s = _POLL_S
-        self._table = table
+        self.table = table
         self._clock = clock
         self._find_binary = binary
         self._binary: str | None = None
         self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
-        self._gil = GilSampler()
+        self.gil = GilSampler()
         self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
         self._begin_s = 0.0  # when windows may begin next: all processes are considered then
-        self._running: dict[int, _Running] = {}
-        self._ending: dict[int, _Running] = {}  # windows whose files are being written
+        self.running: dict[int, _Running] = {}
+        self.ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
         self._cores = same_core.Cores()
         self._training: frozenset[int] = frozenset()
-        self._sampled = SampledProcesses(table)
+        self.sampled = SampledProcesses(table)
         self._records = WindowRecords(table)
         self._idle = IdleWorkers()
 
     def read(self) -> Iterable[Record]:
         """The records of windows that have ended; begins new ones."""
         now_s = self._clock()
-        out = self._ended_windows(now_s)
-        gil_cpu_s, gil_records = self._gil.poll(now_s)
-        self._table.sampler_cpu_s += gil_cpu_s
+        out = self.ended_windows(now_s)
+        gil_cpu_s, gil_records = self.gil.poll(now_s)
+        self.table.sampler_cpu_s += gil_cpu_s
         out.extend(gil_records)
         if now_s >= self._begin_s:
             self._begin_s = now_s + _LONGEST_SLEEP_S
@@ -103,54 +103,56 @@ class StackSource(Source):
 
     def sample_first(self, pid: int | None) -> None:
         """Sample this process all the time and the others in rotation; None: the first rank. On any thread."""
-        if self._sampled.put_first(pid):
+        if self.sampled.put_first(pid):
             self._begin_s = 0.0
 
     def close(self) -> None:
         """End all py-spy children, and sampling by agents."""
         self._agents.close()
-        self._table.sampler_cpu_s += self._gil.kill()
-        for running in (*self._running.values(), *self._ending.values()):
+        self.table.sampler_cpu_s += self.gil.kill()
+        for running in (*self.running.values(), *self.ending.values()):
             ended = running.ended  # it may wait for its turn, after the window that ends before it
-            self._table.sampler_cpu_s += ended.cpu_s if ended is not None else running.recording.kill()
-        self._running.clear()
-        self._ending.clear()
+            self.table.sampler_cpu_s += ended.cpu_s if ended is not None else running.recording.kill()
+        self.running.clear()
+        self.ending.clear()
 
     # ---- windows that have ended
 
-    def _ended_windows(self, now_s: float) -> list[Record]:
+    def ended_windows(self, now_s: float) -> list[Record]:
+        """Records of the windows that have ended, of each process in their order."""
         out: list[Record] = []
-        for windows in (self._ending, self._running):
+        for windows in (self.ending, self.running):
             for pid, running in list(windows.items()):
                 running.ended = running.ended or running.recording.poll(now_s)
-                is_next = windows is self._ending or pid not in self._ending  # the windows of a process in their order
+                is_next = windows is self.ending or pid not in self.ending  # the windows of a process in their order
                 if running.ended is not None and is_next:
                     del windows[pid]
                     self._begin_s = now_s
-                    out.extend(self._records_of(running.ended, running, now_s))
-        for pid, running in list(self._running.items()):
-            if running.recording.stopping and pid not in self._ending:
+                    out.extend(self.records_of(running.ended, running, now_s))
+        for pid, running in list(self.running.items()):
+            if running.recording.stopping and pid not in self.ending:
                 self._begin_s = now_s
-                self._ending[pid] = self._running.pop(pid)  # the next window may begin while it writes its file
+                self.ending[pid] = self.running.pop(pid)  # the next window may begin while it writes its file
         return out
 
-    def _records_of(self, ended: recorder.Ended, running: _Running, now_s: float) -> Iterable[Record]:
-        self._table.sampler_cpu_s += ended.cpu_s
+    def records_of(self, ended: recorder.Ended, running: _Running, now_s: float) -> Iterable[Record]:
+        """The records of one window."""
+        self.table.sampler_cpu_s += ended.cpu_s
         samples = ended.samples
         if samples is None or (ended.failed and not samples.instants):
             running.window.settle(None, ended.cpu_s)
             return self._failed_window(ended, running.key, now_s)
         running.window.settle(samples.instants, ended.cpu_s)
         self._failures.clear(running.key)
-        if running.key[0] in self._sampled.workers:
+        if running.key[0] in self.sampled.workers:
             self._idle.add_window(samples, now_s)
         return self._records.of_samples(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
         """Windows of training processes that py-spy may not read, sampled by their agents."""
-        self._agents.choose(self._failures.denied_of(map(self._sampled.key, self._training)), now_s)
+        self._agents.choose(self._failures.denied_of(map(self.sampled.key, self._training)), now_s)
         for key, ended in self._agents.windows(self._schedule.ratio(now_s), now_s):
-            self._table.sampler_cpu_s += ended.cpu_s
+            self.table.sampler_cpu_s += ended.cpu_s
             if ended.samples is not None:
                 files = self._files(key)
                 yield from self._records.of_samples(ended, ended.samples, key, files, now_s, in_process=True)
@@ -170,16 +172,16 @@ class StackSource(Source):
     # ---- windows to begin
 
     def _begin_windows(self, now_s: float) -> None:
-        if self._sampled.are_due(now_s):
+        if self.sampled.are_due(now_s):
             self._restart_new_trainers(now_s)
-            self._sampled.find(now_s)
-            self._forget_others(set(self._sampled.keys.values()))
-        trainers, key = self._sampled.trainers, self._sampled.key
-        workers = self._idle.left(self._sampled.workers, trainers, now_s)
-        if not self._sampled.keys or not self._has_binary(now_s):
+            self.sampled.find(now_s)
+            self._forget_others(set(self.sampled.keys.values()))
+        trainers, key = self.sampled.trainers, self.sampled.key
+        workers = self._idle.left(self.sampled.workers, trainers, now_s)
+        if not self.sampled.keys or not self._has_binary(now_s):
             return
         for window in self._schedule.due_windows(
-            trainers, workers, key, self._running.keys(), now_s, lambda key: self._failures.waits(key, now_s)
+            trainers, workers, key, self.running.keys(), now_s, lambda key: self._failures.waits(key, now_s)
         ):
             if not self._begin_window(window, now_s):
                 return
@@ -204,7 +206,7 @@ class StackSource(Source):
             return False
         if self._schedule.are_cores_crowded:
             recording.keep_beside()
-        self._running[pid] = _Running(recording, window, self._files(window.key))
+        self.running[pid] = _Running(recording, window, self._files(window.key))
         return True
 
     def _follow_threads(self) -> None:
@@ -213,16 +215,16 @@ class StackSource(Source):
         self._schedule.are_cores_crowded = self._cores.are_crowded
         if not self._cores.are_crowded:
             return
-        first = self._running.get(self._sampled.trainers[0]) if self._sampled.trainers else None
+        first = self.running.get(self.sampled.trainers[0]) if self.sampled.trainers else None
         if first is not None:
             first.recording.keep_beside()
-        self._gil.keep_beside()
+        self.gil.keep_beside()
 
     def _begin_gil_window(self, trainers: list[int], now_s: float) -> None:
-        if self._binary is None or not self._running:
+        if self._binary is None or not self.running:
             return
         try:
-            self._gil.begin_window(self._binary, trainers, self._schedule.gil_ratio, now_s)
+            self.gil.begin_window(self._binary, trainers, self._schedule.gil_ratio, now_s)
         except OSError as error:
             self._note_start_error(error, now_s)
 
@@ -232,13 +234,13 @@ class StackSource(Source):
 
     def _restart_new_trainers(self, now_s: float) -> None:
         """End the window of a process that begins to train: what it has sampled is imports and set-up."""
-        training = self._table.trainers()
+        training = self.table.trainers()
         for pid in training - self._training:
-            self._schedule.begin_training(self._sampled.key(pid), now_s)
-            self._gil.begin_training(now_s)
-            if pid in self._running:
+            self._schedule.begin_training(self.sampled.key(pid), now_s)
+            self.gil.begin_training(now_s)
+            if pid in self.running:
                 # a py-spy that has only just started would die of the SIGINT, without its file
-                recording = self._running[pid].recording
+                recording = self.running[pid].recording
                 recording.due_s = max(now_s, recording.started_s + FIRST_WINDOWS_S[0])
         self._training = training
 
@@ -256,14 +258,14 @@ class StackSource(Source):
 
     def _sleep_s(self, now_s: float) -> float:
         """Time until the next window is due, at most a quarter second: a process may appear."""
-        due = [running.recording.due_s - now_s for pid, running in self._running.items() if self._is_close(pid)]
+        due = [running.recording.due_s - now_s for pid, running in self.running.items() if self._is_close(pid)]
         next_s = min(due, default=_LONGEST_SLEEP_S)
-        ends = next_s <= 0 or any(map(self._is_close, self._ending))
+        ends = next_s <= 0 or any(map(self._is_close, self.ending))
         return _POLL_S if ends else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
 
     def _is_close(self, pid: int) -> bool:
         """True if the end of this process's window is awaited closely."""
-        trainers = self._sampled.trainers
+        trainers = self.sampled.trainers
         return len(trainers) <= _FEW_TRAINERS or pid == trainers[0]
 
 

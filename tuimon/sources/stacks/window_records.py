@@ -63,13 +63,13 @@ class WindowRecords:
             folded=window.folded,
             failed=ended.failed,
             cost_cpu_s=round(ended.cpu_s, 4),
-            parked=self._newly_parked(key, window.parked, {thread.tid for thread in samples.threads}),
+            parked=self.newly_parked(key, window.parked, {thread.tid for thread in samples.threads}),
             cycles=samples.cycles,
             in_process=in_process,
             loop=loop,
         )
 
-    def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
+    def newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
         """The threads that no earlier record of this process has named, a few at a time; ``live``: all its threads."""
         named = self._parked.setdefault(key, set())
         named &= live

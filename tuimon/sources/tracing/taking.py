@@ -61,16 +61,16 @@ class Taking:
         """Raises ControlError where that cannot be."""
         self.pid = pid
         self.wanted = steps
-        self._channel = open_channel(pid)
-        self.ring_path = self._channel.path
+        self.channel = open_channel(pid)
+        self.ring_path = self.channel.path
         try:
-            self._reader = RingReader(self._channel.path)
+            self._reader = RingReader(self.channel.path)
         except (OSError, RingError) as error:
-            self._channel.close()
+            self.channel.close()
             raise NoAgent(f"the ring of process {pid} cannot be read") from error
         self._markers: deque[Marker] = deque(maxlen=_MARKERS)
         try:
-            self._request: Request = self._channel.order(Command.TRACE, steps | held_ms << TRACE_HELD_BIT)
+            self.request: Request = self.channel.order(Command.TRACE, steps | held_ms << TRACE_HELD_BIT)
         except BaseException:
             self.close()
             raise
@@ -79,12 +79,12 @@ class Taking:
     @property
     def is_over(self) -> bool:
         """True if there is nothing more to wait for."""
-        return self._request.is_over
+        return self.request.is_over
 
     @property
     def taken(self) -> int | None:
         """Steps that were traced so far; None until the training has taken the order."""
-        answer = self._request.answer
+        answer = self.request.answer
         return answer.value if answer is not None else None
 
     @property
@@ -94,12 +94,12 @@ class Taking:
 
     def poll(self) -> None:
         """Keep the order alive, read the markers."""
-        self._request.poll()
+        self.request.poll()
         self._markers.extend(self._reader.read())
 
     def cancel(self) -> None:
         """Take the order back; nothing is left behind."""
-        self._request.cancel()
+        self.request.cancel()
         self.close()
 
     def write(self, path: str, taken: TakenBy, *, force: bool = False) -> TakenBy:
@@ -111,7 +111,7 @@ class Taking:
             answer = self._answer()
             self._markers.extend(self._reader.read())
             steps, phases = loop_parts(self._markers, answer.begin, answer.end)
-            lines = read_lines(self.ring_path, self._request.number) if answer.lines else []
+            lines = read_lines(self.ring_path, self.request.number) if answer.lines else []
             whole = msgspec.structs.replace(
                 taken,
                 pid=self.pid,
@@ -132,15 +132,15 @@ class Taking:
             self.close()
 
     def _answer(self) -> TraceAnswer:
-        result = self._request.result()
-        answer = _decoded(self._channel.text(result.text)) if result.state == State.DONE else None
+        result = self.request.result()
+        answer = _decoded(self.channel.text(result.text)) if result.state == State.DONE else None
         if answer is None:
             raise TraceError("the agent's answer cannot be understood")
         return answer
 
     @property
     def _raw_path(self) -> str:
-        return side_file(self._channel.path, TRACE)
+        return side_file(self.channel.path, TRACE)
 
     def leave_record(self, path: str, trace: Trace, summary: Summary) -> None:
         """Leave a record of what was written to ``path``, for the log of the run."""
@@ -151,7 +151,7 @@ class Taking:
     def close(self) -> None:
         """Let go of the ring."""
         self._reader.close()
-        self._channel.close()
+        self.channel.close()
 
 
 def _decoded(text: str) -> TraceAnswer | None:

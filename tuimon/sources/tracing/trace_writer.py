@@ -20,7 +20,7 @@ from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import LINE, PHASE, STEP
 
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
-_HEAD_BYTES = 1 << 20
+HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
 #: A trace of kineto's holds nothing that takes more than this.
@@ -43,7 +43,7 @@ def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns:
         open(_opened(raw_path), "rb") as raw,
         gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
     ):
-        _copy(raw, packed, taken, parts, unix_ns)
+        copy_rest(raw, packed, taken, parts, unix_ns)
 
 
 def _opened(path: str) -> int:
@@ -55,8 +55,9 @@ def _opened(path: str) -> int:
     return handle
 
 
-def _copy(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_ns: int) -> None:
-    head = raw.read(_HEAD_BYTES)
+def copy_rest(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_ns: int) -> None:
+    """Copy the profiler's file with our parts behind its opening."""
+    head = raw.read(HEAD_BYTES)
     opening = OPENING.search(head)
     if opening is None:
         raise TraceError("the agent's trace holds no events", "the disk it was written to may be full")

@@ -17,7 +17,7 @@ from tuimon.text import plain
 from tuimon.trace.events import Stretch
 
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
-_TIMEOUT_S = 2.0
+TIMEOUT_S = 2.0
 _POLL_S = 0.02
 #: A sample stands for the time around it, up to half the way to its neighbours, and for no more than so many spacings.
 _MOST_SPACINGS = 1.5
@@ -43,7 +43,7 @@ _decoder = msgspec.json.Decoder(_File)
 def read_lines(ring_path: str, order: int) -> list[Stretch]:
     """The stretches of the trace of this order, in ns of the monotonic clock; none where there is no file."""
     path = side_file(ring_path, LINES)
-    until_s = time.monotonic() + _TIMEOUT_S
+    until_s = time.monotonic() + TIMEOUT_S
     try:
         while True:
             file = _decoded(read_side_file(path))

@@ -71,12 +71,14 @@ def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
 #: Prometheus gives a scrape up after 10 s.
 SCRAPE_S = 10.0
 #: Scrapes at a time; others wait in the kernel's queue for their turn.
-_AT_A_TIME = 8
+AT_A_TIME = 8
 #: Seconds between two attempts to listen.
-_RETRY_S = 5.0
+RETRY_S = 5.0
 
 
-class _Handler(WSGIRequestHandler):
+class Handler(WSGIRequestHandler):
+    """Answers one scrape, in bounded time."""
+
     timeout = SCRAPE_S
 
     def log_message(self, format: str, *args: object) -> None:
@@ -93,9 +95,9 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     def __init__(self, address: Address) -> None:
         family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         self.address_family = family
-        self._turns = threading.BoundedSemaphore(_AT_A_TIME)
+        self._turns = threading.BoundedSemaphore(AT_A_TIME)
         self._begun_s: dict[socket.socket, float] = {}
-        super().__init__(where[:2], _Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
+        super().__init__(where[:2], Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
 
     def server_bind(self) -> None:
         """Bind like a plain TCP server: HTTPServer looks our name up in the name service, which may take seconds."""
@@ -144,7 +146,7 @@ class MetricsServer:
 
     def _run(self) -> None:
         server = self._listen()
-        while server is None and not self._closing.wait(_RETRY_S):
+        while server is None and not self._closing.wait(RETRY_S):
             server = self._listen()
         if server is not None:
             with server:

@@ -28,17 +28,17 @@ def run_app(
     try:
         leave = app.run()
     except (OSError, termios.error):
-        if not _terminal_lost(app):
+        if not is_terminal_lost(app):
             raise
         leave = None
     finally:
         reset_job_control()
-    if _terminal_lost(app):
+    if is_terminal_lost(app):
         return Leave(128 + signal.SIGHUP, terminal_lost=True)
     # none: the app failed; textual has shown why, and the run is not harmed
     return leave or Leave(app.return_code or 1, what_goes_on(monitor))
 
 
-def _terminal_lost(app: TuimonApp) -> bool:
+def is_terminal_lost(app: TuimonApp) -> bool:
     """True if the terminal was lost: reported, or seen by now, whatever its loss made of the app."""
     return app.terminal_lost or not sys.__stdin__ or not sys.__stdin__.isatty()

@@ -84,7 +84,7 @@ class TerminalOutput:
             return 0
 
 
-class _ExitEvent(threading.Event):
+class ExitEvent(threading.Event):
     """The event that ends Textual's input thread; sets itself once the terminal is gone.
 
     A terminal that has hung up is ready to be read at all times, and what is read is nothing. It stays set: the number
@@ -125,7 +125,7 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._output = self._new_output()
         self._changes_modes = False
-        self.exit_event = _ExitEvent(self.fileno, self._report_lost)
+        self.exit_event = ExitEvent(self.fileno, self._report_lost)
         # Textual's own handlers write to queues at once, wherever the app happens to be, also inside those queues
         self._continued = False
         signal.signal(signal.SIGTSTP, self._on_stop)

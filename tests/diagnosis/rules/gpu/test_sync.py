@@ -23,7 +23,7 @@ from tests.diagnosis.gpu import (
 from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
 from tuimon.diagnosis.evidence.gpu.waits import LongestWait
-from tuimon.diagnosis.rules.gpu.sync import _advice, _calls
+from tuimon.diagnosis.rules.gpu.sync import advice_for, calls_at
 from tuimon.records import Place, TracedSync, TraceTaken
 from tuimon.session.rows import HotLine
 
@@ -107,7 +107,7 @@ def test_launching_is_no_waiting(stack):
 )
 def test_the_advice_replaces_the_very_call(source, advice):
     hot = HotLine(Place("train.py", 9, "main", source), 1.0, 10, 10)
-    assert advice in _advice(LongestWait(hot, 0.5, by_transfer=False), _calls(hot))
+    assert advice in advice_for(LongestWait(hot, 0.5, by_transfer=False), calls_at(hot))
 
 
 def test_a_boolean_index_is_a_synchronisation():

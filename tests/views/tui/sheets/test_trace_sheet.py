@@ -57,13 +57,13 @@ class _App(TerminalApp[None]):
 
 
 async def shown(monkeypatch: pytest.MonkeyPatch, take: object, size: tuple[int, int], *keys: str) -> list[str]:
-    monkeypatch.setattr(TraceSheet, "_take", take)
+    monkeypatch.setattr(TraceSheet, "take", take)
     app = _App(Capabilities())
     async with app.run_test(size=size) as pilot:
         sheet = TraceSheet(TakenBy(pid=5), "/nowhere")
         app.push_screen(sheet)
         await pilot.pause()
-        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
+        await app.workers.wait_for_complete([sheet.work]) if not sheet.work.is_finished else None
         await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
@@ -137,7 +137,7 @@ async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> No
         sheet = trace_sheet.trace_sheet(session, runs=False)
         app.push_screen(sheet)
         await pilot.pause()
-        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
+        await app.workers.wait_for_complete([sheet.work]) if not sheet.work.is_finished else None
         await pilot.pause()
         lines = [text_of(line) for line in sheet.body.lines]
     assert any("Kernels" in line for line in lines) == is_there

@@ -60,8 +60,8 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: IdleBoun
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
     at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
     is_busy = gpu.idle < SMALL and gpu.contradiction is None
-    calls = _calls(wait.hot)
-    best = _without(evidence, _advice(wait, calls), at_least, at_most)
+    calls = calls_at(wait.hot)
+    best = _without(evidence, advice_for(wait, calls), at_least, at_most)
     return Finding(
         headline=_headline(wait, calls, gpu, is_busy=is_busy),
         fixes=(best,),
@@ -110,7 +110,7 @@ def _without(evidence: Evidence, action: str, at_least: float, at_most: float) -
 def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:
     return Finding(
         severity="benign",
-        headline=f"{_what(wait, _calls(wait.hot))} waits for the GPU at no cost: the GPU is the bottleneck anyway",
+        headline=f"{_what(wait, calls_at(wait.hot))} waits for the GPU at no cost: the GPU is the bottleneck anyway",
         fixes=(Fix("change nothing: this wait costs time only when the GPU has less to do"),),
         where=(wait.hot.place,),
         evidence={
@@ -121,14 +121,14 @@ def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:
     )
 
 
-def _calls(hot: HotLine) -> Sequence[SyncCall]:
+def calls_at(hot: HotLine) -> Sequence[SyncCall]:
     """The calls on the line that wait, the likeliest first."""
     from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
 
     return sync_calls(hot.place.source)
 
 
-def _advice(wait: LongestWait, calls: Sequence[SyncCall]) -> str:
+def advice_for(wait: LongestWait, calls: Sequence[SyncCall]) -> str:
     """The replacement of the very call."""
     place = at(wait.hot.place)
     if wait.by_transfer:

@@ -76,7 +76,7 @@ class Recording(Struct):
     latest_s: float  # when it ends by itself
     child: int
     _output: int
-    _messages: int
+    messages: int
     _most_cpu_s: float = math.inf  # to be ended once it has used more
     _silent_s: float | None = None  # when it was due, and had not begun to sample
     _stopped_s: float | None = None
@@ -140,7 +140,7 @@ class Recording(Struct):
         """
         if now_s < self.due_s:
             return self._is_overspent()
-        if not os.fstat(self._messages).st_size and now_s < self.latest_s:
+        if not os.fstat(self.messages).st_size and now_s < self.latest_s:
             self._silent_s = now_s
             return False
         if self._silent_s is None or now_s >= self.latest_s:
@@ -151,7 +151,7 @@ class Recording(Struct):
 
     def _is_overspent(self) -> bool:
         used = procfs.read_process_stat(self.child) if self._most_cpu_s < math.inf else None
-        return used is not None and used.cpu_s > self._most_cpu_s and os.fstat(self._messages).st_size > 0
+        return used is not None and used.cpu_s > self._most_cpu_s and os.fstat(self.messages).st_size > 0
 
     def keep_beside(self) -> None:
         """Let it run on the core that the process's main thread is on now, and nowhere else."""
@@ -178,7 +178,7 @@ class Recording(Struct):
             os.kill(self.child, number)
 
     def _ended(self, now_s: float, cpu_s: float, exit_code: int) -> Ended:
-        message = os.pread(self._messages, _MESSAGE_BYTES, 0).decode("utf-8", "replace")
+        message = os.pread(self.messages, _MESSAGE_BYTES, 0).decode("utf-8", "replace")
         speedscope = os.pread(self._output, os.fstat(self._output).st_size, 0)
         self._close()
         # tuimon itself may have been stopped for hours since
@@ -201,7 +201,7 @@ class Recording(Struct):
 
     def _close(self) -> None:
         os.close(self._output)
-        os.close(self._messages)
+        os.close(self.messages)
 
 
 def _with_os_ids(samples: WindowSamples, pid: int) -> WindowSamples:

@@ -39,7 +39,7 @@ class FindingsSheet(Sheet):
     ]
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__("Findings · Tab chooses, Enter explains", self._lines)
+        super().__init__("Findings · Tab chooses, Enter explains", self.sheet_lines)
         self._monitor = monitor
         self._code = CodeAround(self, monitor.closeup)
         self._chosen: str | None = None  # None: the first
@@ -72,7 +72,8 @@ class FindingsSheet(Sheet):
         rules = self._rules()
         return rules.index(self._chosen) if self._chosen in rules else 0
 
-    def _lines(self, width: int) -> list[Line]:
+    def sheet_lines(self, width: int) -> list[Line]:
+        """All that the sheet shows, at this width."""
         monitor = self._monitor
         chosen = self._rules()[self._index()] if monitor.findings else None
         parts = (

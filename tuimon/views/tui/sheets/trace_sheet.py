@@ -44,11 +44,11 @@ class TraceSheet(Sheet):
         self._path = os.path.join(folder, f"tuimon-trace-{known.pid}-{time.time():.0f}.json.gz")
         self._left = Event()
         self._progress: Taking | None = None
-        self._work: Worker[Taken | None] | None = None
+        self.work: Worker[Taken | None] | None = None
 
     def on_mount(self) -> None:
         """Begin the trace."""
-        self._work = self.run_worker(self._take, thread=True, exit_on_error=False)
+        self.work = self.run_worker(self.take, thread=True, exit_on_error=False)
         self.call_after_refresh(self.update)
 
     def on_unmount(self) -> None:
@@ -61,7 +61,7 @@ class TraceSheet(Sheet):
 
     def _lines(self, width: int) -> list[Line]:
         """The tables; until they are there how far it has come, or why there are none."""
-        work = self._work
+        work = self.work
         if work is None or not work.is_finished:
             return texts_lines(width, (self._state(), "strong"), (_NOTE, "dim"))
         if work.result is None:
@@ -86,7 +86,7 @@ class TraceSheet(Sheet):
             return "Reading the trace …"
         return f"Recorded {taking.taken} of {self._steps} steps …"
 
-    def _take(self) -> Taken | None:
+    def take(self) -> Taken | None:
         """Runs on a thread of its own."""
         taking = self._progress = Taking(self._known.pid, self._steps)
         try:
@@ -148,5 +148,5 @@ class _RecordedTraceSheet(TraceSheet):
     def _state(self) -> str:
         return "Reading the trace …"
 
-    def _take(self) -> Taken | None:
+    def take(self) -> Taken | None:
         return read_taken(self._record.file)
