@@ -33,9 +33,7 @@ class _Group(Struct, frozen=True, gc=False):
 @once
 def rank_rows(view: SessionView) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none where it is no training of ranks."""
-    session, trainers, focus = view.session, view.session.trainers(), view.session.trainer()
-    if len(trainers) > 1 and not view.is_whole:
-        session.ranks.sort_newest(session.stacks, trainers)
+    focus = view.session.trainer()
     ranks = training_of(view, focus) if focus is not None else []
     return rows_of(view, ranks) if len(ranks) > 1 else []
 

@@ -17,7 +17,6 @@ from tuimon.session.processes.nodes import MachineTable
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
-from tuimon.session.ranks.table import sorted_samples
 from tuimon.session.ranks.waits import RankTimes
 from tuimon.session.rows import (
     GpuRow,
@@ -355,7 +354,7 @@ class SessionView:
         """A rank's step, and what its main thread does meanwhile; None before its first step."""
         process = self.process(pid)
         if not self.is_whole:
-            return self.session.ranks.times(pid, process)
+            return self.session.ranks.times(pid, process, self.samples(pid))
         table = self.phases(pid)
         totals, means = self.step_totals(pid), self.session.threads.means_of(pid)
         if table is None or table.inferred or not totals.count:
@@ -363,7 +362,7 @@ class SessionView:
         return RankTimes(
             {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
             means.thread(self.session.training_tid(pid)) if means is not None else MainThread(),
-            sorted_samples(self.samples(pid)).phases,
+            self.samples(pid).by_phase_and_activity,
             on_gpu=process is not None and bool(process.gpu_uuids),
             gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
         )

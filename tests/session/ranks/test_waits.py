@@ -5,7 +5,9 @@ from collections import Counter
 import pytest
 
 from tuimon.session.ranks.stats import MainThread
-from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes, split_ranks
+from tuimon.session.ranks.waits import RankTimes, split_ranks
+
+NO_SAMPLES = Counter()
 
 
 def times(cpu=None, delay=0.0, samples=NO_SAMPLES, on_gpu=False, stopped=0.0, **ms):
@@ -14,7 +16,13 @@ def times(cpu=None, delay=0.0, samples=NO_SAMPLES, on_gpu=False, stopped=0.0, **
 
 
 def sampled(total, collective=(), waiting=()):
-    return PhaseSamples(Counter(total), Counter(collective), Counter(waiting))
+    """Samples by phase: all, those in collectives, and those that sleep."""
+    counts = Counter({(phase, "python"): n for phase, n in total.items()})
+    for activity, part in (("ranks", collective), ("sleep", waiting)):
+        for phase, n in dict(part).items():
+            counts[phase, "python"] -= n
+            counts[phase, activity] += n
+    return counts
 
 
 def test_sleep_in_backward_is_the_wait_for_other_ranks():

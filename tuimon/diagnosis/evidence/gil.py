@@ -74,7 +74,7 @@ def _held(row: ThreadRow, samples: Samples) -> float | None:
         return row.gil_ratio
     if row.cpu_ratio is None or samples.total < MIN_SAMPLES:
         return None
-    return row.cpu_ratio * samples.activities["python"] / samples.total
+    return row.cpu_ratio * samples.part(doing="python")
 
 
 def _samples(row: ThreadRow, others: Mapping[int, Samples]) -> Samples:

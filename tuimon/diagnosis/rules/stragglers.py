@@ -209,7 +209,7 @@ def _hottest(own: Evidence, late: LateRank) -> HotLine | None:
     phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
     if inside.total < samples.total and late.longer_ms is not None and share * phase_ms >= MOST * late.longer_ms:
         return inside.hottest()
-    if not samples.activities["ranks"]:
+    if not samples.part(doing="ranks"):
         return own.hottest_in(late.phase)
     return samples.where(_is_at_work).hottest()
 

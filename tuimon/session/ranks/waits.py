@@ -15,27 +15,19 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from msgspec import Struct
 
 from tuimon.session.ranks.stats import MainThread
+from tuimon.session.stacks.activity import Activity
 
+#: Activities in which a thread sleeps, but for other ranks. Files (``io``) may keep it busy: saving is mostly work.
+_WAITS: tuple[Activity, ...] = ("data", "idle", "lock", "sleep", "sync")
 #: Samples of all ranks' mean that each rank's own are blended with: few of a rank are taken, and all run the same code.
 _PRIOR_SAMPLES = 2.0
 #: Samples in collectives that all ranks must have together of a phase: with fewer its share is known to half at best.
 _LEAST_SAMPLES = 3
-
-
-class PhaseSamples(Struct, frozen=True, gc=False):
-    """Samples of a rank's main thread by phase: all, those in collectives, and those that wait for something else."""
-
-    total: Counter[str]
-    collective: Counter[str]
-    waiting: Counter[str]
-
-
-NO_SAMPLES = PhaseSamples(Counter(), Counter(), Counter())
 
 
 class RankTimes(Struct, frozen=True, gc=False):
@@ -43,7 +35,7 @@ class RankTimes(Struct, frozen=True, gc=False):
 
     ms: Mapping[str, float]  # of a step, by phase
     main: MainThread
-    samples: PhaseSamples
+    samples: Mapping[tuple[str, Activity], int]  # of the main thread, by phase and by what it was doing
     on_gpu: bool  # where the CPU does not wait for collectives, and spins where it waits for the GPU
     gc_ms: float = 0.0
 
@@ -51,6 +43,14 @@ class RankTimes(Struct, frozen=True, gc=False):
     def step_ms(self) -> float:
         """All phases."""
         return sum(self.ms.values())
+
+    def count(self, *activities: Activity, phases: Container[str] | None = None) -> int:
+        """Its samples in some activities (without any: in all), in some phases (None: in all)."""
+        return sum(
+            n
+            for (phase, activity), n in self.samples.items()
+            if (not activities or activity in activities) and (phases is None or phase in phases)
+        )
 
 
 class RankSplit(Struct, frozen=True, gc=False):
@@ -98,16 +98,16 @@ def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
     shares: dict[str, list[float]] = {}
     seen: Counter[str] = Counter()
     for rank in ranks:
-        seen.update(rank.samples.collective)
-        for phase, total in rank.samples.total.items():
-            if total:
-                shares.setdefault(phase, []).append(rank.samples.collective[phase] / total)
+        for phase in dict.fromkeys(phase for phase, _ in rank.samples):
+            collective = rank.samples.get((phase, "ranks"), 0)
+            seen[phase] += collective
+            shares.setdefault(phase, []).append(collective / rank.count(phases=(phase,)))
     return {phase: sum(found) / len(found) for phase, found in shares.items() if seen[phase] >= _LEAST_SAMPLES}
 
 
 def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float | None]]:
     waits: dict[str, float | None] = {
-        phase: ms * _collective_share(rank.samples, phase, shared) for phase, ms in rank.ms.items()
+        phase: ms * _collective_share(rank, phase, shared) for phase, ms in rank.ms.items()
     }
     if "backward" in waits:
         asleep = _asleep_in_backward(rank, waits)
@@ -120,33 +120,34 @@ def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, floa
     return own, waits
 
 
-def _collective_share(samples: PhaseSamples, phase: str, shared: Mapping[str, float]) -> float:
+def _collective_share(rank: RankTimes, phase: str, shared: Mapping[str, float]) -> float:
     """Share of a phase (0..1) by its own samples, or by all ranks' where it has few; 0 where all have too few."""
     prior = shared.get(phase)
     if prior is None:
         return 0.0
-    return (samples.collective[phase] + _PRIOR_SAMPLES * prior) / (samples.total[phase] + _PRIOR_SAMPLES)
+    collective = rank.samples.get((phase, "ranks"), 0)
+    return (collective + _PRIOR_SAMPLES * prior) / (rank.count(phases=(phase,)) + _PRIOR_SAMPLES)
 
 
 def _asleep_in_backward(rank: RankTimes, waits: Mapping[str, float | None]) -> float | None:
     """Ms of a step in which the main thread sleeps in backward; None where that is not known, and on GPUs."""
-    busy, total = rank.main.busy_ratio, rank.samples.total.total()
+    busy, total = rank.main.busy_ratio, rank.count()
     if rank.on_gpu or busy is None:
         return None
     asleep_ms = (1.0 - busy - rank.main.stopped_ratio) * rank.step_ms
     elsewhere_ms = sum(ms or 0.0 for phase, ms in waits.items() if phase != "backward")
-    for phase, count in rank.samples.waiting.items():
-        if phase != "backward" and total:
-            elsewhere_ms += min(count / total * rank.step_ms, rank.ms.get(phase, 0.0))
+    for phase in dict.fromkeys(phase for phase, _ in rank.samples if phase != "backward"):
+        waiting = rank.count(*_WAITS, phases=(phase,))
+        elsewhere_ms += min(waiting / total * rank.step_ms, rank.ms.get(phase, 0.0))
     return max(0.0, min(rank.ms["backward"], asleep_ms - elsewhere_ms))
 
 
 def _asleep_error_ms(rank: RankTimes) -> float:
     """How far off that sleep may be: the standard error of how much the thread sleeps elsewhere, by its samples."""
-    count = rank.samples.total.total()
+    count = rank.count()
     if rank.on_gpu or rank.main.busy_ratio is None or not count:
         return 0.0
-    share = sum(waits for phase, waits in rank.samples.waiting.items() if phase != "backward") / count
+    share = (rank.count(*_WAITS) - rank.count(*_WAITS, phases=("backward",))) / count
     return math.sqrt(share * (1.0 - share) / count) * rank.step_ms
 
 

@@ -143,11 +143,11 @@ class Samples(Struct, frozen=True, dict=True):
         return counts
 
     @cached_property
-    def activities(self) -> Counter[Activity]:
-        """Samples by what the thread was doing."""
-        counts: Counter[Activity] = Counter()
+    def by_phase_and_activity(self) -> Counter[tuple[str, Activity]]:
+        """Samples by phase and by what the thread was doing."""
+        counts: Counter[tuple[str, Activity]] = Counter()
         for row in self.rows:
-            counts[row.node.activity] += row.count
+            counts[row.phase, row.node.activity] += row.count
         return counts
 
     @cached_property

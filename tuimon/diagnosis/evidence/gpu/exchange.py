@@ -19,7 +19,7 @@ from tuimon.records import PHASES, GpuExchange
 from tuimon.session.gpu_time import GpuShares
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import MainThread
-from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes, split_ranks
+from tuimon.session.ranks.waits import RankTimes, split_ranks
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
@@ -205,4 +205,4 @@ def _times(row: RankRow, gpu: GpuShares | None) -> RankTimes | None:
         return None
     shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
     ms = {name: share.span * row.step_ms for name, share in shares.items()}
-    return RankTimes(ms, MainThread(), NO_SAMPLES, on_gpu=True) if sum(ms.values()) > 0 else None
+    return RankTimes(ms, MainThread(), {}, on_gpu=True) if sum(ms.values()) > 0 else None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.loading.batches import collate_share
-from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, Threshold
+from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.records import Process, Threads
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.session import SessionView
@@ -191,9 +191,8 @@ def _busiest_share(workers: Sequence[Threads]) -> float | None:
 
 def _busy_share(workers: Sequence[Samples]) -> float | None:
     """Share of the workers' samples in which they did not idle until the next batch was requested."""
-    total = sum(samples.total for samples in workers)
-    busy = total - sum(samples.activities["idle"] for samples in workers)
-    return busy / total if total >= MIN_SAMPLES else None
+    idle = Samples.joined(workers).share(doing="idle")
+    return 1.0 - idle if idle is not None else None
 
 
 def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
