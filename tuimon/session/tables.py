@@ -293,7 +293,7 @@ class Tables:
         self.sampler.add_stacks(record)
         samples, process = self._stacks_of(record.pid), self.run_processes.known.get(record.pid)
         if process is not None and process.markers:
-            samples.note_markers()
+            samples.learn("markers")
         shown = samples.has_whole_step, samples.forward_only
         samples.add_window(record)
         if shown != (samples.has_whole_step, samples.forward_only):
@@ -309,7 +309,7 @@ class Tables:
         if record.epochs and record.role == "train":
             self.disk_reads[record.pid].end_epochs(record.t, record.epochs)
         if (record.fetches or record.counted) and record.role == "train":
-            self._stacks_of(record.pid).note_loader()
+            self._stacks_of(record.pid).learn("loader")
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
         stats, on_gpu = self.step_stats.get(record.pid), self.gpu_times.get(record.pid)

@@ -7,16 +7,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuimon.records import Frame
-from tuimon.session.stacks.phases import Known, placed
+from tuimon.session.stacks.order import SeenBoundaries
+from tuimon.session.stacks.phases import Fact, placed
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 
 Counted = tuple[Sequence[Frame], int]
 
 
-def by_ids(stacks: Mapping[tuple[int, ...], int], trie: Trie, **known: Any) -> list[Sample]:
-    """The sample of each stack of frame ids, root first; ``known``: fields of ``Known``."""
-    return list(placed({trie.node(ids): count for ids, count in stacks.items()}, Known(**known)))
+FACTS: dict[str, Fact] = {
+    "has_loader": "loader",
+    "has_optimizer": "optimizer",
+    "marks_evaluation": "evaluation",
+    "forward_only": "steps",
+}
+
+
+def by_ids(
+    stacks: Mapping[tuple[int, ...], int], trie: Trie, seen: SeenBoundaries | None = None, **known: bool
+) -> list[Sample]:
+    """The sample of each stack of frame ids, root first; ``known``: of FACTS."""
+    counts = {trie.node(ids): count for ids, count in stacks.items()}
+    return list(placed(counts, {FACTS[name] for name, is_so in known.items() if is_so}, seen))
 
 
 def classified(counted: Iterable[Counted], **known: Any) -> list[Sample]:

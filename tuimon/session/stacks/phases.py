@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import pairwise
+from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_package_file, is_torch
@@ -22,6 +22,9 @@ from tuimon.session.stacks.order import NEARLY_ALL, LibraryOrder, SeenBoundaries
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Node, Stack, to_user
 
+#: What is known of a loop beside its samples: there are hooks; markers show that it fetches from a DataLoader, an
+#: optimizer, evaluation, steps that have ended, a backward or an update in any of them.
+Fact = Literal["markers", "loader", "optimizer", "evaluation", "steps", "training"]
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
 #: (a model without modules) once this many samples are outside every boundary; with fewer they may be data as well. A
 #: forward pass in modules that takes 2 % of them has none among 150 in 5 of 100 cases: 0.98**150.
@@ -36,28 +39,18 @@ _WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
 _COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
 
 
-class Known(Struct, frozen=True):
-    """The state of what is known of a loop, beside its samples."""
-
-    ranges: RangeJoin | None = None
-    has_loader: bool = False  # whether markers show that it fetches from a DataLoader
-    seen: SeenBoundaries | None = None  # what its samples showed before
-    has_optimizer: bool = False  # whether markers show one
-    forward_only: bool = False  # whether there are steps, none with a backward or an update
-    marks_evaluation: bool = False  # whether markers show evaluation
-
-
-NOTHING_KNOWN = Known()
-
-
-def placed(counts: Mapping[Node, int], known: Known = NOTHING_KNOWN) -> tuple[Sample, ...]:
-    """The samples of one training thread with their phases and ranges."""
+def placed(
+    counts: Mapping[Node, int],
+    facts: Set[Fact] = frozenset(),
+    seen: SeenBoundaries | None = None,
+    ranges: RangeJoin | None = None,
+) -> tuple[Sample, ...]:
+    """The samples of one training thread with their phases and ranges; ``seen``: what they showed before."""
     sampled = without_torn_updates([Sample(node, n, node.boundary) for node, n in counts.items()])
-    phases = _Phases(sampled, known)
+    phases = _Phases(sampled, facts, seen)
     whole, torn = by_root(sampled)
     in_phases = [phases.of(sample) for sample in whole]
     samples = in_phases + like_whole_ones(torn, in_phases)
-    ranges = known.ranges
     if ranges is None or not ranges.paths:
         return tuple(samples)
     return tuple(replace(sample, ranges=ranges.ranges_of(sample.node.frames)) for sample in samples)
@@ -66,19 +59,19 @@ def placed(counts: Mapping[Node, int], known: Known = NOTHING_KNOWN) -> tuple[Sa
 class _Phases:
     """The phase of each sample of a training thread: the first of these that knows it decides."""
 
-    def __init__(self, sampled: Sequence[Sample], known: Known) -> None:
-        seen, self._forward_only = known.seen, known.forward_only
+    def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: SeenBoundaries | None) -> None:
+        self._forward_only = "steps" in facts and "training" not in facts
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
         completed = without_returned(counted if seen is None else seen.completed(counted))
         self._rollouts = Rollouts([] if self._forward_only else _outlined(completed))
-        self._evaluation = EvaluationBlocks(() if known.marks_evaluation else counted, self._rollouts.are_known)
+        self._evaluation = EvaluationBlocks(() if "evaluation" in facts else counted, self._rollouts.are_known)
         # those of evaluation show nothing of a step
         completed = [sample for sample in completed if not self._evaluation.holds(sample)]
         outlines = self._without_policies(_outlined(completed))
-        self._loop = loop = LoopLines(outlines, known.has_loader, forward_only=self._forward_only)
+        self._loop = loop = LoopLines(outlines, "loader" in facts, forward_only=self._forward_only)
         self._library = LibraryOrder(self._without_policies(completed), seen)
-        self._own_updates = OwnUpdates(completed, known.has_optimizer)
+        self._own_updates = OwnUpdates(completed, "optimizer" in facts)
         self._fetches = loop.fetches
         self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.stacks.frames import UPDATES
 from tuimon.session.stacks.order import SeenBoundaries
-from tuimon.session.stacks.phases import Known, RangeJoin, placed
+from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps
 from tuimon.session.stacks.trie import Node, Trie, place_of
@@ -28,12 +28,7 @@ class ProcessStacks:
         self._trie = trie
         self._windows = Windows()
         self._unmarked = UnmarkedSteps()
-        self._has_markers = False
-        self._has_optimizer = False  # whether markers show one
-        self._has_trained = False  # whether they show a backward or an update
-        self._marks_evaluation = False  # whether they show evaluation
-        self._has_loader = False  # whether markers show that it fetches from a DataLoader
-        self._steps_ended = 0  # by markers
+        self._facts: frozenset[Fact] = frozenset()
         self._answers: dict[tuple[int, Over], Samples] = {}  # since something has changed
         self._seen = SeenBoundaries()
         self._ranges = RangeJoin()
@@ -61,7 +56,7 @@ class ProcessStacks:
         if not self._unmarked.has_whole_step:
             self._find_steps(window, record.cycles)
         is_of_loop = self._windows.add(window)
-        if is_of_loop and not self._has_markers:
+        if is_of_loop and "markers" not in self._facts:
             of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
             own = window.counts.get(self.tid, {})
             shown = sum(count for node, count in own.items() if node.boundary in of_loop)
@@ -73,7 +68,7 @@ class ProcessStacks:
 
         A window after others that show none is of the set-up in part: without markers they begin after it.
         """
-        is_mixed = self.set_up.doing is not None and not self._has_markers
+        is_mixed = self.set_up.doing is not None and "markers" not in self._facts
         self.set_up.add_window(window, self.pid)
         had_begun, was_forward_only = self._unmarked.have_begun, self.forward_only
         tid = self._unmarked.add_window(window, cycles, self.tid)
@@ -87,23 +82,21 @@ class ProcessStacks:
 
     def end_steps(self, record: Steps) -> None:
         """Markers show steps that have ended, or what was evaluated in the one under way."""
-        before = self._state()
-        self._has_markers = True
+        was_long, end_s = self._windows.step_is_long, self._windows.end_s
         self.spent.end_steps(record)
+        shown: dict[Fact, bool] = {
+            "markers": True,
+            "steps": record.count > 0,
+            "training": record.backwards > 0 or record.updates > 0,
+            "optimizer": record.updates > 0,
+            "evaluation": record.eval_count > 0,
+        }
+        self.learn(*(fact for fact, is_shown in shown.items() if is_shown))
         self._windows.boundary_s = math.inf if record.open_for_s is None else record.t - record.open_for_s
-        self._has_optimizer |= record.updates > 0
-        self._has_trained |= bool(record.backwards or record.updates)
-        self._marks_evaluation |= bool(record.eval_count)
         if record.count or record.eval_count:
-            self._steps_ended += record.count
             self._windows.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
-        if self._state() != before:
+        if (was_long, end_s) != (self._windows.step_is_long, self._windows.end_s):
             self._answers.clear()
-
-    def _state(self) -> tuple[object, ...]:
-        """What answers rest on beside samples."""
-        of_loop = self._has_optimizer, self.forward_only, self._marks_evaluation
-        return (*of_loop, self._windows.step_is_long, self._windows.end_s)
 
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
@@ -117,20 +110,16 @@ class ProcessStacks:
         self._windows.leave_out_outside(record)
         self._answers.clear()
 
-    def note_markers(self) -> None:
-        """Hooks are in the process: what ends its steps, they show."""
-        self._has_markers = True
+    def learn(self, *facts: Fact) -> None:
+        """Note what markers show of the loop."""
+        if not self._facts.issuperset(facts):
+            self._facts = self._facts.union(facts)
+            self._answers.clear()
 
     def note_training_thread(self, tid: int) -> None:
         """Markers show which thread trains."""
         if tid != self.tid:
             self.tid = tid
-            self._answers.clear()
-
-    def note_loader(self) -> None:
-        """Markers show that it fetches from a DataLoader."""
-        if not self._has_loader:
-            self._has_loader = True
             self._answers.clear()
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
@@ -158,8 +147,8 @@ class ProcessStacks:
     @property
     def forward_only(self) -> bool:
         """True if it makes steps without backward and update, as markers, or without them samples, have shown."""
-        if self._has_markers:
-            return self._steps_ended > 0 and not self._has_trained
+        if "markers" in self._facts:
+            return "steps" in self._facts and "training" not in self._facts
         return self._unmarked.forward_since_s is not None
 
     def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
@@ -197,17 +186,8 @@ class ProcessStacks:
 
     def placed(self, counts: Mapping[Node, int]) -> tuple[Sample, ...]:
         """These samples of the training thread, by all that is known of its loop."""
-        return placed(
-            counts,
-            Known(
-                self._ranges,
-                self._has_loader,
-                self._seen,
-                self._has_optimizer,
-                self.forward_only,
-                self._marks_evaluation,
-            ),
-        )
+        facts: set[Fact] = {*self._facts, "steps"} if self.forward_only else {*self._facts}
+        return placed(counts, facts, self._seen, self._ranges)
 
     def _of(self, over: Over) -> list[Window]:
         if over == "now" and not self._windows.step_is_long:
