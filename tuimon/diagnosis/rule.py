@@ -9,7 +9,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
-from tuimon.diagnosis.evidence.places.collections import sampled_collections
+from tuimon.diagnosis.evidence.lines import sampled_collections
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import percent

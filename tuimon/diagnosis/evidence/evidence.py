@@ -6,6 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.batches import ReadAgain, evaluation_loader, read_again, training_loader
 from tuimon.diagnosis.evidence.cores import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.course import (
     GrownPhase,
@@ -22,27 +23,21 @@ from tuimon.diagnosis.evidence.course import (
     quarters,
 )
 from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
-from tuimon.diagnosis.evidence.gil import Contention, contention
-from tuimon.diagnosis.evidence.gpu.copies import copying_by_bytes, copying_upper_bound
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
-from tuimon.diagnosis.evidence.gpu.launching import Launching, launching
+from tuimon.diagnosis.evidence.gpu.samples import (
+    GpuWaits,
+    Launching,
+    copying_by_bytes,
+    copying_upper_bound,
+    gpu_waits,
+    launching,
+)
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
-from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
 from tuimon.diagnosis.evidence.level import Hours, slower_hours
-from tuimon.diagnosis.evidence.loading.batches import ReadAgain, evaluation_loader, read_again, training_loader
-from tuimon.diagnosis.evidence.loading.producer import Pool, pool
-from tuimon.diagnosis.evidence.loading.workers import (
-    EpochStarts,
-    Senders,
-    Workers,
-    epoch_starts,
-    sender_evidence,
-    worker_evidence,
-)
-from tuimon.diagnosis.evidence.places.libraries import with_library
-from tuimon.diagnosis.evidence.places.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
+from tuimon.diagnosis.evidence.lines import with_library
+from tuimon.diagnosis.evidence.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
 from tuimon.diagnosis.evidence.standstill import Standstill, last_places, standstills
 from tuimon.diagnosis.evidence.steps import (
@@ -53,6 +48,15 @@ from tuimon.diagnosis.evidence.steps import (
     mean_step_ms,
     phase_row,
     step_evidence,
+)
+from tuimon.diagnosis.evidence.threads import Contention, Pool, contention, pool
+from tuimon.diagnosis.evidence.workers import (
+    EpochStarts,
+    Senders,
+    Workers,
+    epoch_starts,
+    sender_evidence,
+    worker_evidence,
 )
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken

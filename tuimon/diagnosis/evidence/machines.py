@@ -17,7 +17,7 @@ from tuimon.diagnosis.evidence.cores import (
     training_thread,
     waits_from_outside,
 )
-from tuimon.diagnosis.evidence.loading.workers import are_renewed
+from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.records import CountSetting, Kept, MachineMemory, Place, Threads
 from tuimon.session.memory_readings import Growth
 from tuimon.session.processes.core_use import CoresTaken

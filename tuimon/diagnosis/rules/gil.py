@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gil import Contention
+from tuimon.diagnosis.evidence.threads import Contention
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.ledger.claims import UNSURE
 from tuimon.diagnosis.rule import SAMPLES, Rule

@@ -6,7 +6,7 @@ import re
 
 from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.launching import Owner
+from tuimon.diagnosis.evidence.gpu.samples import Owner
 from tuimon.diagnosis.words import CHANGES_TRAINING, at
 from tuimon.records import Place
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
-from tuimon.diagnosis.evidence.places.collections import sampled_collections, without_collections
-from tuimon.diagnosis.evidence.places.side_work import (
+from tuimon.diagnosis.evidence.lines import sampled_collections, without_collections
+from tuimon.diagnosis.evidence.side_work import (
     SideWorkKind,
     evaluation_beside_model,
     evaluation_function,

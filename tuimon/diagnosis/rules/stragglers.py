@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from tuimon.diagnosis.evidence.batches import READS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
-from tuimon.diagnosis.evidence.loading.batches import READS
-from tuimon.diagnosis.evidence.places.side_work import update_path
+from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.samples import GpuWaits
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
-from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
+from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.speedup import MODEL_ERROR
 from tuimon.diagnosis.step_model.edits import Step, Wait
 from tuimon.diagnosis.step_model.simulation import step_ms

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tuimon.diagnosis.evidence.batches import HAND_OVER_MS, draws_indices, is_held_back, lie_ready, working_share
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gil import OWN_WAITS
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.batches import draws_indices, working_share
-from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS, is_held_back, lie_ready
-from tuimon.diagnosis.evidence.loading.workers import without_starts
+from tuimon.diagnosis.evidence.threads import OWN_WAITS
+from tuimon.diagnosis.evidence.workers import without_starts
 from tuimon.diagnosis.finding import Fix, What
 from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (

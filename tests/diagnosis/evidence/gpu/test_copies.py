@@ -7,7 +7,7 @@ import pytest
 from tests.diagnosis.gpu import BACKWARD, FORWARD, IN_BACKWARD, IN_STEP, LINES, MODULE, PID, SAVE, STEP, TO_DEVICE
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.gpu.copies import (
+from tuimon.diagnosis.evidence.gpu.samples import (
     SLOW_COPY,
     bytes_per_step,
     copying_by_bytes,

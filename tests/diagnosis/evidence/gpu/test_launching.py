@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.gpu.launching import Launching
+from tuimon.diagnosis.evidence.gpu.samples import Launching
 from tuimon.records import Frame
 
 TORCH = "/lib/site-packages/torch"

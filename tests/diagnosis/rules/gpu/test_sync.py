@@ -22,7 +22,7 @@ from tests.diagnosis.gpu import (
 )
 from tests.gpu_simulator.training import PID
 from tests.session.records import frames, stacks
-from tuimon.diagnosis.evidence.gpu.waits import LongestWait
+from tuimon.diagnosis.evidence.gpu.samples import LongestWait
 from tuimon.diagnosis.rules.gpu.sync import advice_for, calls_at
 from tuimon.records import Place, TracedSync, TraceTaken
 from tuimon.session.rows import HotLine

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
-from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
+from tuimon.diagnosis.evidence.gpu.samples import GpuWaits
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 from tuimon.session.windows import sampling_error

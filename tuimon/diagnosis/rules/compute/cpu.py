@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.places.model_python import (
+from tuimon.diagnosis.evidence.lines import (
     keeps_no_gradients,
     looping,
     looping_function,

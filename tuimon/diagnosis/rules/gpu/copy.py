@@ -6,9 +6,9 @@ import re
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.copies import PINNED_RATIO as LINK_RATIO
-from tuimon.diagnosis.evidence.gpu.copies import bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.gpu.samples import PINNED_RATIO as LINK_RATIO
+from tuimon.diagnosis.evidence.gpu.samples import bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule

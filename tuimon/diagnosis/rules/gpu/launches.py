@@ -11,7 +11,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.gpu.launching import Launching
+from tuimon.diagnosis.evidence.gpu.samples import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, Rule

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.copies import SLOW_COPY, SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.samples import SLOW_COPY, SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rule

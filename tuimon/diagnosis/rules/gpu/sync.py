@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tuimon.diagnosis.evidence.batches import lie_ready
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.gpu.samples import LongestWait, traced_waits
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.gpu.waits import LongestWait, traced_waits
-from tuimon.diagnosis.evidence.loading.ready import lie_ready
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.speedup import speedup_without, within

@@ -7,11 +7,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from tuimon.diagnosis.evidence.batches import READS, is_loaders_own, lie_ready
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.loading.batches import READS, is_loaders_own
-from tuimon.diagnosis.evidence.loading.ready import lie_ready
-from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
-from tuimon.diagnosis.evidence.places.side_work import update_path
+from tuimon.diagnosis.evidence.side_work import update_path
+from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.input.cause import (
     draws_in_few,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.loading.batches import (
+from tuimon.diagnosis.evidence.batches import (
     drawing_function,
+    draws_for_longer,
     draws_indices,
+    is_held_back,
     is_outside_collate,
+    late_worker,
+    lie_ready,
     may_draw,
     own_collate_share,
     working_share,
 )
-from tuimon.diagnosis.evidence.loading.producer import producer, thread_wait
-from tuimon.diagnosis.evidence.loading.ready import draws_for_longer, is_held_back, late_worker, lie_ready
-from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY, EpochStarts, Workers
+from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.steps import LongestSteps
+from tuimon.diagnosis.evidence.threads import producer, thread_wait
+from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, EpochStarts, Workers
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.rows import HotLine, LoaderRow, PhaseRow, PhaseTable

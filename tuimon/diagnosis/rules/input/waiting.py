@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.evidence.batches import ALIKE, HAND_OVER_MS, LEAST_BYTES
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
-from tuimon.diagnosis.evidence.loading.batches import ALIKE, LEAST_BYTES
-from tuimon.diagnosis.evidence.loading.ready import HAND_OVER_MS
-from tuimon.diagnosis.evidence.loading.workers import SATURATED_BUSY
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
+from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule

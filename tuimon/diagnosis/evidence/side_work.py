@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container
 from typing import Literal
 
-from tuimon.diagnosis.evidence.places.libraries import in_library, is_library, library_frame, with_library
+from tuimon.diagnosis.evidence.lines import in_library, is_library, library_frame, with_library
 from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine

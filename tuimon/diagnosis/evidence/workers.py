@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.loading.batches import collate_share
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.records import Process, Threads
 from tuimon.session.rows import HotLine, LoaderRow
@@ -92,6 +91,15 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         idle=len(idle),
         on_network=(together.where(_works).share(below="network") or 0.0) >= MOST,
     )
+
+
+def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float | None:
+    """The part of making batches that collate takes; ``makers``: samples of the processes that make them."""
+    rows = loader.worker_rows if loader is not None else ()
+    items, collate = mean_of_known([w.items_ms for w in rows]), mean_of_known([w.collate_ms for w in rows])
+    if items is not None and collate is not None and items + collate > 0:
+        return collate / (items + collate)
+    return mean_of_known([samples.part(below="collates") for samples in makers if samples.total])
 
 
 def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]:

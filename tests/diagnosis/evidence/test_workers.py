@@ -8,9 +8,8 @@ from msgspec import structs
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence.loading.batches import training_loader
-from tuimon.diagnosis.evidence.loading.ready import lie_ready
-from tuimon.diagnosis.evidence.loading.workers import worker_evidence
+from tuimon.diagnosis.evidence.batches import lie_ready, training_loader
+from tuimon.diagnosis.evidence.workers import worker_evidence
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session

@@ -1,0 +1,314 @@
+"""What the training thread's samples show of the GPU: waits for it, copies to it, how work is queued for it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, Threshold
+from tuimon.records import Place, TraceTaken
+from tuimon.session.rows import HotLine, LoaderRow, TorchMemoryRow
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.frames import Function
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
+from tuimon.session.windows import sampling_error
+from tuimon.text import code_place
+from tuimon.torch_code import (
+    copies_nothing,
+    is_compiled_call,
+    is_foreach_update,
+    is_grad_scaler,
+    is_graph_replay,
+    is_recurrent_layer,
+    is_single_tensor_update,
+    is_torch_optimizer,
+)
+
+#: Files of torch's own whose functions wait for values by themselves: torch.unique(x), F.one_hot(x).
+_ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
+
+
+class GpuWaits(Struct, frozen=True, gc=False):
+    """Samples of the training thread in which it waits for its GPU; shares are of all its samples but evaluation's."""
+
+    sync: float  # reads a value, or synchronises
+    transfer: float  # moves a tensor
+    hot_sync: HotLine | None
+    hot_transfer: HotLine | None
+    sync_by_phase: dict[str, float]  # reads values, or synchronises: while a copy waits, the GPU may have nothing to do
+    samples: int  # all of them
+
+    @property
+    def share(self) -> float:
+        """All waiting."""
+        return self.sync + self.transfer
+
+    @property
+    def longest(self) -> LongestWait | None:
+        """The line at which it waits longest, for a value or for a copy."""
+        by_transfer = self.sync < self.transfer
+        hot, share = (self.hot_transfer, self.transfer) if by_transfer else (self.hot_sync, self.sync)
+        return LongestWait(hot, share, by_transfer) if hot is not None else None
+
+
+class LongestWait(NamedTuple):
+    """The line at which the training thread waits for the GPU, and the share of the time."""
+
+    hot: HotLine
+    share: float
+    by_transfer: bool  # of a tensor that it moves; else to read a value, or to synchronise
+
+
+class TracedWaits(NamedTuple):
+    """Waits at one line in a trace, of a step in the mean."""
+
+    per_step: float
+    ms_per_step: float
+
+
+def traced_waits(trace: TraceTaken | None, place: Place) -> TracedWaits | None:
+    """The waits at a line, by the runtime's calls in a trace; None where it shows none.
+
+    Its lines were sampled, a thousand times a second at most: a short call may be counted at a neighbouring line.
+    """
+    line = code_place(place.file, place.line)
+    rows = [row for row in trace.syncs if _line(row.where) == line] if trace is not None else []
+    if trace is None or not rows:
+        return None
+    steps = trace.steps or 1
+    return TracedWaits(sum(row.count for row in rows) / steps, sum(row.total_ns for row in rows) / steps / 1e6)
+
+
+def gpu_waits(samples: Samples, trace: TraceTaken | None = None) -> GpuWaits | None:
+    """Waits for the GPU by samples; None with fewer than three times MIN_SAMPLES in steps.
+
+    ``trace``: the latest of the process, for lines whose syntax does not show that they wait.
+    """
+    samples = samples.in_steps
+    total = samples.total
+    if total < 3 * MIN_SAMPLES:
+        return None
+    traced = _traced_lines(samples, trace)
+    sync = samples.where(lambda node: _reads(node, traced))
+    transfer = samples.where(doing="transfer")
+    return GpuWaits(
+        sync=sync.total / total,
+        transfer=transfer.total / total,
+        hot_sync=sync.hottest(),
+        hot_transfer=transfer.hottest(),
+        sync_by_phase={name: n / total for name, n in sync.phases.items()},
+        samples=total,
+    )
+
+
+def _traced_lines(samples: Samples, trace: TraceTaken | None) -> frozenset[str]:
+    """The lines that wait in a trace for MOST of the time at least that they are sampled for."""
+    if trace is None or not trace.syncs or trace.end_s <= trace.begin_s:
+        return frozenset()
+    sampled, waited = Counter[str](), Counter[str]()
+    for row in samples.rows:
+        if row.node.place is not None:
+            sampled[code_place(row.node.place.file, row.node.place.line)] += row.count
+    for sync in trace.syncs:
+        waited[_line(sync.where)] += sync.total_ns
+    length_ns = (trace.end_s - trace.begin_s) * 1e9
+    return frozenset(
+        line for line, count in sampled.items() if waited[line] >= MOST * length_ns * count / samples.total
+    )
+
+
+def _line(where: str) -> str:
+    """The line of a trace's row: ``train.py:44`` of ``main() train.py:44``."""
+    return where.partition("() ")[2]
+
+
+def _reads(node: Node, traced: Container[str]) -> bool:
+    """True if it reads a value, or synchronises."""
+    doing, leaf = node.activity, node.frame
+    if not node.frames or doing in ("sync", "transfer"):
+        return doing == "sync"
+    if is_grad_scaler(leaf.file):
+        return True
+    if doing not in ("python", "torch") or not (leaf.user or leaf.file.endswith(_ARGUMENT_FILES)):
+        return False
+    return node.place is not None and _may_wait(node.place, traced, is_leaf=leaf.user)
+
+
+def _may_wait(place: Place, traced: Container[str], *, is_leaf: bool) -> bool:
+    """True if a call on a line may wait for the GPU; inside another function, only one that always does.
+
+    It rests on the line's syntax: the same words on plain values take no time, and whatever the training thread is
+    often sampled at waits. If the syntax shows nothing, it rests on a trace, in which the line mostly waits.
+    """
+    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
+
+    if code_place(place.file, place.line) in traced:
+        return True
+    calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
+    return bool(calls) if is_leaf else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
+
+
+SMALL_PINNED_BYTES = Threshold(
+    float(1 << 20),
+    "bytes of pinned memory, up to which no copy of it takes long",
+    "our choice: 0.1 ms over PCIe 3; torch itself pins a few bytes, through which item() reads its value"
+    " (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/CUDAScalar.cu)",
+)
+SLOW_COPY = Threshold(
+    2e9,
+    "bytes a second, below which no copy over PCIe goes",
+    "our choice, half of what pageable memory reaches on PCIe 3 (4 GB/s:"
+    " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/)",
+)
+#: In these a thread calls nothing of CUDA.
+_CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
+PINNED_RATIO = Threshold(
+    0.8,
+    "share of a PCIe link's rate that copies of tens of MB between pinned memory and the GPU reach",
+    "measured on an H100 over 16 lanes: 50 of 63 GB/s with PCIe 5; published: 12.2 of 15.75 with PCIe 3 (P100:"
+    " https://github.com/mpicbg-scicomp/gearshifft/pull/82), 25.1 of 31.5 with PCIe 4 (A100:"
+    " https://github.com/NVIDIA/nvbandwidth/issues/42)",
+)
+#: Bytes a second of one lane in one direction, by generation, without the line code (8b/10b, from 3 on 128b/130b, in 6
+#: 14 of 256 bytes): https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+
+
+def copying_upper_bound(samples: Samples, memory: Iterable[TorchMemoryRow]) -> float | None:
+    """Share of all time; None with pinned memory, whose copies nobody waits for, or too few samples.
+
+    Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
+    most. A module's copy in its forward pass may come back in the backward pass, where samples do not show it.
+    """
+    pinned = [row.pinned_bytes for row in memory]
+    if not pinned or any(count is None or count > SMALL_PINNED_BYTES for count in pinned):
+        return None
+    if samples.total < 3 * MIN_SAMPLES:
+        return None
+    copying = samples.where(_may_copy)
+    counted = copying.total + copying.where(_is_in_module, phase="forward").total
+    ratio = min(1.0, counted / samples.total)
+    return min(1.0, ratio + sampling_error(max(ratio, 1.0 / samples.total), samples.total))
+
+
+def _may_copy(node: Node) -> bool:
+    if node.activity in _CALLS_NOTHING or not node.frames:
+        return False
+    leaf = node.frame
+    return not copies_nothing(leaf.file, leaf.function.rpartition(".")[2])
+
+
+def _is_in_module(node: Node) -> bool:
+    return any("torch/nn/modules/" in frame.file for frame in node.frames)
+
+
+def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | None:
+    """Bytes that a step copies to the GPU of what its DataLoader gives; None where its batches are not measured.
+
+    Those that come in the GPU's memory are copied elsewhere, by a library or a worker.
+    """
+    per_second = _bytes_per_second(loader)
+    return per_second * step_ms / 1e3 if per_second is not None and step_ms else None
+
+
+def copying_by_bytes(loader: LoaderRow | None) -> float | None:
+    """Share of all time in copies of its batches to the GPU, at most; None where they are not measured."""
+    per_second = _bytes_per_second(loader)
+    return min(1.0, per_second / SLOW_COPY) if per_second is not None else None
+
+
+def _bytes_per_second(loader: LoaderRow | None) -> float | None:
+    if loader is None or loader.batches is None or not loader.batches.on_cpu or not loader.fetches_per_s:
+        return None
+    return loader.batches.mean_bytes * loader.fetches_per_s
+
+
+def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
+    """Bytes a second that copies of pinned memory reach over a link of ``width`` lanes; None where either is unknown.
+
+    PCIe 5 with 16 lanes: 3.938 GB/s x 16 x 0.8 = 50 GB/s. A superchip such as GH200 copies over NVLink-C2C, at more
+    than 300 GB/s: https://github.com/NVIDIA/nvbandwidth/issues/23
+    """
+    lane = None if generation is None else _LANE_BYTES_PER_S.get(generation)
+    return lane * width * PINNED_RATIO if lane is not None and width else None
+
+
+#: A cell that is called for each step of time, or an operation on one step's part of a tensor.
+_CELL_CALL = re.compile(r"[cC]ell\w*\(")
+_ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
+
+Owner = Literal["transformers", "lightning"]
+_OWNERS: tuple[tuple[Owner, re.Pattern[str]], ...] = (
+    ("transformers", re.compile(r"/transformers/trainer\.py$")),
+    ("lightning", re.compile(r"/(?:lightning|pytorch_lightning)/(?:\w+/)*loops/")),
+)
+
+
+class Launching(Struct, frozen=True, gc=False):
+    """How a training queues its work; shares are of the step."""
+
+    is_compiled: bool = False
+    is_graphed: bool = False  # replays CUDA graphs
+    cells: HotLine | None = None  # calls a recurrent cell for each step of time
+    loop: HotLine | None = None  # otherwise a loop in the model that makes most of forward's launches
+    scaler: float = 0.0  # GradScaler's own work and waits
+    update: float = 0.0  # the optimizer's phase
+    tensor_by_tensor: float = 0.0  # of that, where it goes through tensors one by one
+    all_tensors_together: float = 0.0  # and where each part of it is an operation on all of them
+    owner: Owner | None = None  # the library that owns the loop, whose options the advice names
+
+
+def launching(samples: Samples) -> Launching:
+    """The facts that samples of the training thread show; none with too few of them."""
+    steps = samples.in_steps
+    if steps.total < MIN_SAMPLES:
+        return Launching()
+    forward = steps.where(phase="forward")
+    compiled = forward.share(_passes(is_compiled_call)) or 0.0
+    # the loops of functions that lead to backward are the training's
+    training = samples.where(phase="backward").through
+    looped = forward.where(lambda node: _is_in_models_loop(node, training))
+    has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
+    cells = looped.where(_calls_cell)
+    by_cells = has_loop and cells.total >= MOST * looped.total
+    files = {frame.file for row in steps.rows for frame in row.node.frames}
+    return Launching(
+        is_compiled=compiled >= SMALL,
+        is_graphed=steps.part(_passes(is_graph_replay)) > 0,
+        cells=cells.hottest() if by_cells else None,
+        loop=looped.hottest() if has_loop and not by_cells else None,
+        scaler=steps.share(_is_scalers_own) or 0.0,
+        update=steps.part(phase="optimizer"),
+        tensor_by_tensor=steps.share(_passes(is_single_tensor_update)) or 0.0,
+        all_tensors_together=steps.share(_passes(is_foreach_update)) or 0.0,
+        owner=next((name for name, file in _OWNERS if any(map(file.search, files))), None),
+    )
+
+
+def _passes(is_one: Callable[[str, str], bool]) -> Callable[[Node], bool]:
+    return lambda node: any(is_one(frame.file, frame.function) for frame in node.frames)
+
+
+def _is_scalers_own(node: Node) -> bool:
+    """True if GradScaler works or waits, and not the optimizer that it calls."""
+    files = [frame.file for frame in node.frames]
+    return any(map(is_grad_scaler, files)) and not any(map(is_torch_optimizer, files))
+
+
+def _is_in_models_loop(node: Node, training: Container[Function]) -> bool:
+    """True if the innermost user line is in a loop that is not the training's: of a function that calls no backward."""
+    line = node.user_line
+    return line is not None and line.loop and line.code not in training
+
+
+def _calls_cell(node: Node) -> bool:
+    line = node.user_line
+    if line is None:
+        return False
+    in_layer = any(is_recurrent_layer(frame.file) for frame in node.frames)
+    return bool(_CELL_CALL.search(line.source)) or (in_layer and bool(_ONE_AT_A_TIME.search(line.source)))
