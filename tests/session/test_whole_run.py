@@ -8,7 +8,6 @@ from tuimon.diagnosis.evidence.cores import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.session import Session
-from tuimon.session.windows import Thinned
 
 LOOP = frames(
     ("train.py", 5, "main", "import numpy", True),
@@ -120,13 +119,6 @@ def test_a_view_holds_until_the_session_moves_on(span):
     with pytest.raises(RuntimeError, match="out of date"):
         view.phases(100)
     assert session.over(span).phases(100) == table
-
-
-def test_thinned_records_are_spread_evenly_and_bounded():
-    thinned = Thinned(limit=4)
-    for t in range(1, 11):
-        thinned.append(steps(float(t), {}))
-    assert [record.t for record in thinned.records] == [1, 5, 9]
 
 
 def test_memory_is_that_before_the_process_gave_it_back_at_its_exit():

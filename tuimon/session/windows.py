@@ -86,30 +86,6 @@ class Window(Generic[R]):
         return len(self.records)
 
 
-class Thinned(Generic[R]):
-    """Some of the records of a whole run, evenly spread over it, at most ``limit``.
-
-    When it is full every second one goes, and from then on only every second one comes: of records 0 to 9 with a limit
-    of 4 it holds 0 4 8.
-    """
-
-    def __init__(self, limit: int = 32) -> None:
-        self._limit = limit
-        self._stride = 1
-        self._seen = 0
-        self.records: list[R] = []
-
-    def append(self, record: R) -> None:
-        """Append a record, if it is its turn."""
-        if self._seen % self._stride == 0:
-            if len(self.records) >= self._limit:
-                del self.records[1::2]
-                self._stride *= 2
-            if self._seen % self._stride == 0:
-                self.records.append(record)
-        self._seen += 1
-
-
 def mean_of_known(values: Iterable[float | None]) -> float | None:
     """The mean of the values that were measured; None without any."""
     known = [value for value in values if value is not None]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: As the digits 1 to 6 count them.
 PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
 #: Sources without a pane of their own: where metrics leave tuimon, and AMD's driver beside NVIDIA's.
-_ANNOUNCED = ("prometheus", "textfile", "otlp", "metrics", "amdsmi")
+_ANNOUNCED = ("prometheus", "metrics", "amdsmi")
 #: Columns and rows from which the loaders are shown without their key.
 _ROOM_FOR_LOADERS = (120, 40)
 
