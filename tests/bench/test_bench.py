@@ -7,49 +7,8 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from bench import monitor_cost, peers, processes, table
-from bench.table import Row, Spread
+from bench import monitor_cost, processes
 from tests import waiting
-
-RATIO = Spread(1.01, 1.0, 1.02, 9)
-
-
-def test_spread_is_median_and_quartiles() -> None:
-    assert Spread.of([5.0, 1.0, 2.0, 3.0, 4.0]) == Spread(3.0, 2.0, 4.0, 5)
-    assert Spread.of([7.0]) == Spread(7.0, 7.0, 7.0, 1) and Spread.of([]) is None
-
-
-@pytest.mark.parametrize(
-    ("row", "verdict"),
-    [
-        (Row("x", 1.02, RATIO), "ok"),
-        (Row("x", 1.003, RATIO), "over"),
-        (Row("x", 1.003, RATIO, noise=Spread(1.0, 0.99, 1.01, 9)), "over? (within the noise)"),
-        (Row("x", 1.003, RATIO, noise=Spread(1.0, 0.999, 1.001, 9)), "over"),
-        (Row("x", None, RATIO), ""),
-        (Row("x", 1.02, None), "not measured"),
-        (Row("x", 0.5, None, why_absent="no frame in 2 of 2 starts"), "no frame in 2 of 2 starts"),
-    ],
-)
-def test_judged(row: Row, verdict: str) -> None:
-    assert table.judged(row) == verdict
-
-
-def test_render() -> None:
-    rows = [
-        Row("a step", 1.02, RATIO, Spread(0.9999, 0.998, 1.001, 9), "x"),
-        Row("memory", 80.0, Spread.of([61.234]), unit="MB"),
-        Row("first frame", 0.5, None, unit="s"),
-    ]
-    assert table.render(rows).splitlines() == [
-        "what         promise   measured                    noise",
-        "-" * 91,
-        "a step       <= 1.02x  1.0100x [1.0000 .. 1.0200]  0.9999x [0.9980 .. 1.0010]  ok",
-        "memory       <= 80 MB  61.2 MB                     –                           ok",
-        "first frame  <= 0.5 s  –                           –                           not measured",
-    ]
 
 
 def test_usage_counts_a_child_once_it_was_waited_for() -> None:
@@ -65,13 +24,6 @@ def test_usage_counts_a_child_once_it_was_waited_for() -> None:
     assert after.reaped_s > before.reaped_s
     assert child.pid not in processes.descendants(os.getpid())
     assert (processes.descendants(child.pid), processes.command_line(child.pid)) == ([], [])
-
-
-def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(sys, "executable", f"{tmp_path}/python")
-    found, missing = peers.variants()
-    assert [variant.name for variant in found] == ["torch.profiler"]
-    assert "TraceML" in missing and "memray, aggregated" in missing and "scalene, CPU" in missing
 
 
 def test_py_spy_is_no_part_of_the_training_and_of_the_monitor(tmp_path: object) -> None:

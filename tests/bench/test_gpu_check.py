@@ -11,14 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench import overhead
 from bench.gpu import __main__ as gpu_check
-from bench.gpu import gpu_tests, limits, parts, requirements, steps_cost
-from bench.gpu.against_profiler import Truth, compared, truth_of
+from bench.gpu import limits, parts
+from bench.gpu.against_profiler import truth_of
 from bench.gpu.rows import FILE, Rows, tables
 from bench.table import Row, Spread
 from tests.waiting import until
-from tuimon.records import GpuPhase, GpuTime, Lead
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,51 +68,7 @@ def test_a_python_without_any_package_ends_in_one_line() -> None:
     assert done.stdout == "gpu-check: skipped, torch is not installed\n"
 
 
-def test_what_is_missing_is_named_with_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(gpu_check, "no_gpu", lambda: None)
-    monkeypatch.setattr(requirements, "_is_installed", lambda name: name not in ("psutil", "pytest-timeout"))
-    monkeypatch.setattr(sys, "argv", ["gpu-check"])
-    assert gpu_check.main() == 1
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("gpu-check: not installed: psutil>=5.9,<8, pytest-timeout>=2.3,<3. ")
-    assert "-m pip install 'psutil>=5.9,<8' 'pytest-timeout>=2.3,<3';" in line
-
-
 # -- compared with the profiler
-
-
-def timed(span_ns: int, lead_us: float | None = None) -> GpuTime:
-    phases = [GpuPhase("forward", span_ns, 0, 0)] if span_ns else []
-    leads = [Lead("backward begin", 1, lead_us, lead_us, lead_us, 0)] if lead_us is not None else []
-    return GpuTime(t=2.0, pid=1, window_s=1.0, device=0, steps=3, total_ns=span_ns, phases=phases, leads=leads)
-
-
-TRUTH = Truth({"forward": 50.0, "backward": 50.0, "optimizer": 0.0}, {"forward": 0.0})
-
-
-def test_shares_are_compared_and_a_lead_of_nothing_divides_nothing() -> None:
-    rows = {row.what.partition("torch.profiler: ")[2]: row for row in compared("small", TRUTH, [timed(10**6, 75.0)])}
-    forward = rows["share of GPU time in forward, 3 steps"].measured
-    lead = rows["median lead at backward begin (it is 0 us)"].measured
-    assert forward is not None and forward.median == 50.0
-    assert lead is not None and lead.median == 150.0
-
-
-@pytest.mark.parametrize(
-    ("truth", "records", "why"),
-    [
-        (TRUTH, [], "no GPU time in 0 steps that were timed"),
-        (TRUTH, [timed(0)], "no GPU time in 3 steps that were timed"),
-        (Truth(dict.fromkeys(TRUTH.span_us, 0.0), {}), [timed(10**6)], "torch.profiler has seen no kernel"),
-    ],
-)
-def test_without_a_time_on_either_side_there_is_one_row_that_says_so(
-    truth: Truth, records: list[GpuTime], why: str
-) -> None:
-    (row,) = compared("small", truth, records)
-    assert (row.measured, row.why_absent) == (None, why)
 
 
 # -- limits
@@ -128,14 +82,6 @@ def test_all_parts_together_take_four_minutes_at_most_and_each_a_minute() -> Non
         assert 5.0 < limit_s <= 60.0
         left_s -= limit_s
     assert left_s > 0.0
-
-
-@pytest.mark.parametrize(
-    ("command", "ending"),
-    [("exit 0", None), ("exit 3", "ended with exit code 3"), ("kill -SEGV $$", "ended by SIGSEGV")],
-)
-def test_how_a_part_has_ended(command: str, ending: str | None) -> None:
-    assert limits.run(["sh", "-c", command], 60.0) == ending
 
 
 @pytest.mark.parametrize("last", ["wait", "sleep 1; kill -KILL $$"])
@@ -199,51 +145,4 @@ def test_a_part_that_is_cut_off_is_in_the_table_with_what_it_has_measured(
     assert "of syncs" in (tmp_path / "table.txt").read_text()
 
 
-def test_tests_are_counted_while_they_run() -> None:
-    said: list[str] = []
-    lines = [
-        "tests/gpu/test_cuda_events.py::test_nothing_synchronises PASSED [  6%]\n",
-        "tests/gpu/test_cuda_events.py::test_checkpointing[False] FAILED [ 12%]\n",
-        "tests/gpu/test_cuda_events.py::test_compiled_with_graphs SKIPPED (no triton) [ 20%]\n",
-        "E   assert 4 == 6\n",
-        "FAILED tests/gpu/test_cuda_events.py::test_checkpointing[False]\n",
-    ]
-    rows = [keyed.row for keyed in gpu_tests.counted(lines, said.append)]
-    assert [row.measured.median for row in rows if row.measured] == [0, 1, 1]
-    assert rows[-1].what == "gpu tests that fail, of 3, 1 of them skipped"
-    assert "E   assert 4 == 6" in said[-1]
-    (none,) = gpu_tests.counted(["ERROR: file or directory not found: tests/gpu\n"], said.append)
-    assert none.row.why_absent == "ERROR: file or directory not found: tests/gpu"
-
-
 # -- the cost of steps
-
-
-class StandIn:
-    """A trainee whose steps take 1 ms, and 1.5 ms under tuimon."""
-
-    fails: tuple[str, ...] = ()
-
-    def __init__(self, variant: overhead.Variant) -> None:
-        self.variant = variant
-        if variant.name in self.fails:
-            raise RuntimeError("no torch")
-
-    def block(self, loop: str, seconds: float) -> float:
-        return 1.5e6 if self.variant is overhead.TUIMON else 1e6
-
-    def pause(self) -> None: ...
-
-    resume = close = pause
-
-
-@pytest.mark.parametrize("fails", [(), ("plain",), ("tuimon run",)])
-def test_the_cost_of_steps_has_a_row_for_each_loop_as_soon_as_it_is_measured(
-    fails: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(overhead, "Trainee", StandIn)
-    monkeypatch.setattr(StandIn, "fails", fails)
-    rows = list(steps_cost.measure(1.0, 0.0, lambda _: None))  # no time for a second round
-    assert [key for key, _ in rows] == list(overhead.CUDA_PROMISES)
-    for _, row in rows:
-        assert (row.measured.median if row.measured else row.why_absent) == ("no torch" if fails else 1.5)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-from argparse import Namespace
-from pathlib import Path
-
 import pytest
 
-from tests.truth import pairs
 from tests.truth.pair_results import GIVEN, result_fault
 from tests.truth.pairs import LOGS, PROGRAMS, Judged, Pairs, Side, all_sides
 from tuimon.diagnosis.explain.page import page_of
@@ -53,20 +48,3 @@ def test_no_log_is_of_code_that_is_gone() -> None:
 def test_each_cause_of_a_wait_for_data_has_its_pair() -> None:
     page = page_of("input_bound")
     assert {code.cause for code in page.code} == set(page.causes)
-
-
-def test_a_log_that_is_recorded_takes_the_place_of_one_of_earlier_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    side = next(side for side in all_sides() if side.is_recorded)
-    text = gzip.decompress(side.log.read_bytes())
-    monkeypatch.setattr(pairs, "run_program", lambda _side, log: log.write_bytes(text))
-    monkeypatch.setattr(pairs, "LOGS", tmp_path / "kept")
-    pairs.LOGS.mkdir()
-    old = pairs.LOGS / f"{side.name}.0123.jsonl.gz"
-    old.write_bytes(b"a log")
-    (row,) = Pairs().judged(side, Namespace(folder=tmp_path))
-    assert row.is_right and old.exists()
-    Pairs().record(side, [row], Namespace())
-    assert list(pairs.LOGS.iterdir()) == [pairs.LOGS / side.log.name]
-    assert gzip.decompress(side.log.read_bytes()) == text
