@@ -20,7 +20,7 @@ COMMANDS = {
     "report": "sum up a log as text, JSON or an HTML page",
     "explain": "what a verdict means, how sure it is, what to do",
     "diff": "did it help? two logs compared, or folders of several runs each",
-    "export": "a log in another tool's format: Perfetto, speedscope, collapsed stacks, CSV",
+    "export": "a log in another tool's format: Perfetto, speedscope, collapsed stacks",
     "trace": "record operators and kernels of the next steps of a running training",
     "ps": "list the trainings on this machine",
     "doctor": "what works on this machine, what does not, and how to fix it",

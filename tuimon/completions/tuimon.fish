@@ -71,7 +71,7 @@ complete -c tuimon -n '__fish_seen_subcommand_from diff' -l force -d 'let -o rep
 complete -c tuimon -n '__fish_seen_subcommand_from diff' -l fail-if-slower -x -d 'exit code 1 when AFTER is certainly slower by more than this, 3 when that is uncertain, 0 otherwise'
 complete -c tuimon -n '__fish_seen_subcommand_from diff' -l anyway -d 'compare different programs, runs on different machines, or of steps that differ in size'
 complete -c tuimon -n '__fish_seen_subcommand_from diff' -F
-complete -c tuimon -n __fish_use_subcommand -a export -d 'a log in another tool'"'"'s format: Perfetto, speedscope, collapsed stacks, CSV'
+complete -c tuimon -n __fish_use_subcommand -a export -d 'a log in another tool'"'"'s format: Perfetto, speedscope, collapsed stacks'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -l run -x -d 'choose this run of a folder, not the latest'
 complete -c tuimon -n '__fish_seen_subcommand_from export' -l to -x -a 'perfetto speedscope collapsed' -d 'perfetto speedscope collapsed'
