@@ -92,11 +92,10 @@ def test_equal_children_keep_their_order():
     assert [n.function for n in one.root.ordered()] == [n.function for n in other.root.ordered()]
 
 
-def test_a_full_tree_counts_what_it_cuts():
+def test_a_full_tree_counts_samples_at_their_caller():
     tree = CallTree(limit=3)
     tree.add_stack(SMALL.frames([0, 1, 3]), 7)
     assert len(tree) == 3
-    assert tree.cut == 7
     assert shape(tree)[-1] == (2, "loop", 7, 7)
     assert sum(node.own for node in tree.root.walk()) == tree.samples == 7
 

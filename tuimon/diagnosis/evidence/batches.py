@@ -167,8 +167,8 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool
         return False
     is_busy = workers.busy_ratio >= MOST
     if loader is None:
-        if is_busy and workers.number > 1 and _lack_cores(workers):
-            return False
+        if is_busy and workers.number > 1 and workers.lack_cores:
+            return False  # who is at work in a fetch may wait for one, too
         draws = draws_indices(data)
         fetching = data.where(lambda node: not draws(node))
         taking = fetching.share(lambda node: _takes(node, is_busy))
@@ -194,13 +194,6 @@ def late_worker(loader: LoaderRow) -> str | None:
     """The name of the worker that makes batches for several times as long as each of the others; None without one."""
     *others, (most, name) = sorted((row.busy_ratio or 0.0, row.name) for row in loader.worker_rows) or [(0.0, "")]
     return name if others and most > SLOW_RATIO * others[-1][0] else None
-
-
-def _lack_cores(workers: Workers) -> bool:
-    """True if they wait for a core longer than they have one: then who is at work in a fetch may wait for one, too."""
-    if workers.ran_ratio is None or workers.cpu_ratio is None:
-        return False
-    return workers.ran_ratio - workers.cpu_ratio > workers.cpu_ratio
 
 
 def _takes(node: Node, is_busy: bool) -> bool:

@@ -102,7 +102,9 @@ def collecting_line(samples: Samples) -> HotLine | None:
     """The line with most samples in ``gc.collect()``: the user's, with the library's that it leads to; else None."""
     counts: Counter[tuple[Place, Place | None]] = Counter()
     for row in samples.where(is_collecting).rows:
-        counts[_places(row.node)] += row.count
+        leaf, own = row.node.frame, row.node.place
+        line = Place(leaf.file, leaf.line, leaf.function, leaf.source)
+        counts[(own, None if leaf.user else line) if own is not None else (line, None)] += row.count
     if not counts:
         return None
     (place, library), count = counts.most_common(1)[0]
@@ -123,12 +125,6 @@ def without_collections(samples: Samples) -> Samples:
 def is_collecting(node: Node) -> bool:
     """True if the innermost line calls the collector: that has no frame of its own."""
     return collects_garbage(node.frame.source)
-
-
-def _places(node: Node) -> tuple[Place, Place | None]:
-    leaf, own = node.frame, node.place
-    line = Place(leaf.file, leaf.line, leaf.function, leaf.source)
-    return (own, None if leaf.user else line) if own is not None else (line, None)
 
 
 #: Packages that compute for whoever calls them, on a CPU.

@@ -134,21 +134,13 @@ def _caller_of_model(node: Node) -> Function | None:
     return next((frame.code for frame in reversed(callers) if frame.user), None)
 
 
-def _steps_environment(node: Node) -> bool:
-    return node.has("environment") or any(is_environment_step(*pair) for pair in pairwise(node.frames))
-
-
 def _kind(node: Node) -> str:
-    if _steps_environment(node):
+    if node.has("environment") or any(is_environment_step(*pair) for pair in pairwise(node.frames)):
         return "environment"
     if node.has("module") or node.has("generates"):
         return "policy"
     if _COPIES.search(node.frame.source or node.frame.function):
         return "copy"
-    return "policy" if _is_collectors_own(node) else ""
-
-
-def _is_collectors_own(node: Node) -> bool:
-    """True if a library's collector is at work around its policy, and calls no function of the user's."""
+    # a library's collector at work around its policy, which calls no function of the user's
     called = [frame.user for frame in dropwhile(lambda frame: "collector" not in frame.roles, node.frames)]
-    return bool(called) and not any(called)
+    return "policy" if called and not any(called) else ""

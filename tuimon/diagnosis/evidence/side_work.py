@@ -228,11 +228,9 @@ def kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
 
 def _place(frames: Stack) -> Place | None:
     """The place of the innermost frame; None without any, or where the line has nothing to save."""
-    if not frames or _reads_clock(frames[-1].source):
+    if not frames:
+        return None
+    rest, reads = _CLOCK.subn("0", frames[-1].source)
+    if reads and _CALL.search(rest) is None:
         return None
     return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source)
-
-
-def _reads_clock(source: str) -> bool:
-    rest, reads = _CLOCK.subn("0", source)
-    return reads > 0 and _CALL.search(rest) is None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
 from tuimon.records import Place, Threads
 from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.session.stacks.activity import Activity, stands_in_wait
-from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
 
@@ -46,12 +45,7 @@ def pool(main: Samples, others: Mapping[int, Samples], threads: Threads | None) 
 
 def thread_wait(data: Samples) -> float:
     """Share of these samples in which a fetch waits for another thread, be it one that awaits a process."""
-    return data.share(_waits_for_thread) or 0.0
-
-
-def _waits_for_thread(node: Node) -> bool:
-    """True if a fetch leads to a wait for another thread of the process: for its answer, or for a queue."""
-    return node.has("fetch") and stands_in_wait(node.frames) and _is_queue(node.frame.file)
+    return data.share(lambda node: stands_in_wait(node.frames) and _is_queue(node.frame.file), below="fetch") or 0.0
 
 
 def _is_queue(file: str) -> bool:
@@ -84,7 +78,11 @@ def queue_wait(main: Samples) -> float:
     has_queue, path = data.part(_passes_queue) > 0, main.training_path
 
     def waits(node: Node) -> bool:
-        return node.activity == "lock" or _passes_queue(node) or (has_queue and _calls_queue(node, path))
+        if node.activity == "lock" or _passes_queue(node):
+            return True
+        leaf = node.frame  # at the head of the loop that trains, or taking from a queue there, in no call
+        takes = leaf.source.startswith("for ") or _GETS.search(leaf.source) is not None
+        return has_queue and takes and leaf.code in path
 
     share = data.share(waits) or 0.0
     return share * data.total / main.total if share >= MOST else 0.0
@@ -98,12 +96,6 @@ def puts_into_queue(node: Node) -> bool:
 def _passes_queue(node: Node) -> bool:
     """True if it takes from a queue or notifies the thread that fills it."""
     return any(_is_queue(frame.file) for frame in node.frames)
-
-
-def _calls_queue(node: Node, path: Collection[Function]) -> bool:
-    """True if it is at the head of the loop that trains, or takes from a queue there, in no call."""
-    leaf = node.frame
-    return leaf.code in path and (leaf.source.startswith("for ") or _GETS.search(leaf.source) is not None)
 
 
 #: Waits of a thread of its own, during which it does not hold the GIL.
@@ -143,7 +135,7 @@ def contention(
     culprit = max(holders, key=lambda holder: holder[0])[1]
     samples, held = _samples(culprit, others), sum(ratio for ratio, _ in holders)
     unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
-    hot = samples.where(_is_at_work).hottest()
+    hot = samples.where(lambda node: node.activity not in OWN_WAITS).hottest()
     waited = queue_wait(main)
     return Contention(
         share=min(held, unexplained),
@@ -155,10 +147,6 @@ def contention(
         feeds=waited > 0 or samples.part(puts_into_queue) > 0,
         queue_wait=waited,
     )
-
-
-def _is_at_work(node: Node) -> bool:
-    return node.activity not in OWN_WAITS
 
 
 def _held(row: ThreadRow, samples: Samples) -> float | None:

@@ -55,6 +55,11 @@ class Workers(Struct, frozen=True, gc=False):
         """True if they are busy without computing: they wait for a disk, the network, a lock."""
         return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < MOST * self.busy_ratio
 
+    @property
+    def lack_cores(self) -> bool:
+        """True if they wait for a core longer than they have one."""
+        return self.ran_ratio is not None and self.cpu_ratio is not None and self.ran_ratio > 2.0 * self.cpu_ratio
+
 
 def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Workers:
     """The workers of a process: those that live, and what was measured of those that lived lately."""
@@ -76,6 +81,8 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     shares = (_busiest_share(threads), _busy_share(own), brief)
     known = [share for share in shares if share is not None]
     cpu_ratio, ran_ratio = _core_use(threads)
+    rows = loader.worker_rows if loader is not None else ()
+    made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
     return Workers(
         number=number,
         cpu_ratio=cpu_ratio,
@@ -85,7 +92,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         hot=together.with_callees(together.without_imports.hottest()),
         hot_in_collate=together.inside(lambda frame: "collates" in frame.roles).hottest(),
         collate_share=collate_share(loader, own),
-        batch_ms=_batch_ms(loader),
+        batch_ms=mean_of_known(made),
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
         idle=len(idle),
@@ -176,12 +183,6 @@ def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> lis
         [w.pid for w in loader.worker_rows if w.pid not in (None, pid) and not w.ended] if loader is not None else []
     )
     return list(dict.fromkeys([*(worker.pid for worker in workers), *named]))
-
-
-def _batch_ms(loader: LoaderRow | None) -> float | None:
-    rows = loader.worker_rows if loader is not None else ()
-    made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
-    return mean_of_known(made)
 
 
 def _busiest_share(workers: Sequence[Threads]) -> float | None:

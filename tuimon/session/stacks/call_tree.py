@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import filterfalse
 
 from msgspec import Struct, field
 
@@ -85,7 +86,6 @@ class CallTree:
 
     def __init__(self, limit: int = CALLS_LIMIT) -> None:
         self.root = Call("", "all", user=False, id=0, depth=0, parent=None)
-        self.cut = 0  # samples whose innermost frames were left out, because the tree is full
         self._limit = limit
         self._nodes: dict[int, Call] = {0: self.root}
 
@@ -115,7 +115,6 @@ class CallTree:
         for frame in stack:
             child = node.children.get((frame.file, frame.function)) or self._grow(node, frame)
             if child is None:
-                self.cut += count
                 break
             node = child
             node.total += count
@@ -162,7 +161,7 @@ def program_part(stack: Stack) -> Stack:
     stack = stack[: len(stack) - ours]
     depths = range(len(stack) - 1, 0, -1)
     start = next((depth for depth in depths if is_worker_loop(stack[depth].file, stack[depth].function)), 0)
-    return (*(frame for frame in stack[start:-1] if not _is_between(frame)), *stack[-1:])
+    return (*filterfalse(_is_between, stack[start:-1]), *stack[-1:])
 
 
 def _is_between(frame: Frame) -> bool:

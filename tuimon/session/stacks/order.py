@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tuimon.library_code import is_handler
 from tuimon.records import LoopStack
-from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame
+from tuimon.session.stacks.frames import UPDATES, Function
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Node, Stack, Trie, to_user
 
@@ -171,7 +171,7 @@ class LibraryOrder:
         self._model: Lines = min(runs, default=())
         self._model_lines: dict[Function, int] = {}  # of the functions that run it, the first line that does
         for _, inside in (at for at in running if self._model and at.place == self._model):
-            for frame in takewhile(_is_outside_torch, inside):
+            for frame in takewhile(lambda frame: frame.user or "library" in frame.roles, inside):
                 self._model_lines[frame.code] = min(frame.line, self._model_lines.get(frame.code, frame.line))
         self._last = self._last_place(known, UPDATES)
         self._last_backward = self._last_place(known, {"backward"})
@@ -248,10 +248,6 @@ def _called(inside: Stack) -> Function | None:
 def _without_library(stack: Stack) -> Stack:
     """The stack from the first frame on that is no library's."""
     return stack[next((i for i, frame in enumerate(stack) if "library" not in frame.roles), len(stack)) :]
-
-
-def _is_outside_torch(frame: KnownFrame) -> bool:
-    return frame.user or "library" in frame.roles
 
 
 _Kept = Literal["forward", "backward"]

@@ -173,7 +173,7 @@ class ProcessStacks:
             windows = self._of(over)
             counts = summed(windows, key[0])
             covered_s = windows[-1].t - min(window.begin_s for window in windows) if windows else 0.0
-            rows = self.placed(counts) if key[0] == self.tid else _unplaced(counts)
+            rows = self.placed(counts) if key[0] == self.tid else tuple(_off(node, n) for node, n in counts.items())
             if key[0] == self.tid and over != "now":
                 rows = tuple(row for row in rows if row.phase != "none")
             self._answers[key] = Samples(rows, covered_s)
@@ -195,8 +195,9 @@ class ProcessStacks:
         return self._windows.over(over)
 
 
-def _unplaced(counts: Mapping[Node, int]) -> tuple[Sample, ...]:
-    return tuple(Sample(node, n, "none" if node.boundary == "rest" else node.boundary) for node, n in counts.items())
+def _off(node: Node, count: int) -> Sample:
+    """A sample off the training thread."""
+    return Sample(node, count, "none" if node.boundary == "rest" else node.boundary)
 
 
 class LatestStacks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
 
 from msgspec import Struct, field
 
@@ -17,6 +17,9 @@ from tuimon.session.stacks.call_tree import CallTree, program_part
 from tuimon.session.stacks.frames import FrameKind, Function, KnownFrame, Role
 from tuimon.session.stacks.trie import Node
 from tuimon.session.steps.split_shares import Moved, SplitShares
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: The prefix of a filter by a user range; a filter by a phase is its bare name.
 RANGE = "range:"
@@ -51,12 +54,16 @@ class Sample(Struct, frozen=True):
         return Sample(self.node if node is None else node, self.count, phase)
 
 
-class Samples(Struct, frozen=True, dict=True):
-    """The samples of one thread, or of several, over a span.
+class Where(TypedDict, total=False):
+    """What a query selects; None selects all."""
 
-    Queries select by ``phase`` (or some, or a user range), by what the thread is ``doing`` (or some of it), by what a
-    stack is ``below``, a role, a kind of frame or a function of the user's, and by any test of its node.
-    """
+    phase: str | Collection[str] | None  # or some, or a user range
+    doing: Activity | Collection[Activity] | None
+    below: Role | FrameKind | Function | None  # a frame with a role, or of a kind; a function of the user's
+
+
+class Samples(Struct, frozen=True, dict=True):
+    """The samples of one thread, or of several, over a span; queries select by ``Where``, and by any test of a node."""
 
     rows: tuple[Sample, ...] = ()
     covered_s: float = 0.0  # from the beginning of the first window to the end of the last
@@ -71,16 +78,10 @@ class Samples(Struct, frozen=True, dict=True):
         """How many samples."""
         return sum(row.count for row in self.rows)
 
-    def where(
-        self,
-        test: Test | None = None,
-        *,
-        phase: str | Collection[str] | None = None,
-        doing: Activity | Collection[Activity] | None = None,
-        below: Role | FrameKind | Function | None = None,
-    ) -> Samples:
+    def where(self, test: Test | None = None, **where: Unpack[Where]) -> Samples:
         """The samples that match all of these."""
         rows: Iterable[Sample] = self.rows
+        phase, doing, below = where.get("phase"), where.get("doing"), where.get("below")
         if isinstance(phase, str) and phase.startswith(RANGE):
             rows = [row for row in rows if phase.removeprefix(RANGE) in row.ranges]
         elif phase is not None:
@@ -95,27 +96,13 @@ class Samples(Struct, frozen=True, dict=True):
             rows = [row for row in rows if below in row.node.functions]
         return Samples(tuple(rows if test is None else [row for row in rows if test(row.node)]), self.covered_s)
 
-    def part(
-        self,
-        test: Test | None = None,
-        *,
-        phase: str | Collection[str] | None = None,
-        doing: Activity | Collection[Activity] | None = None,
-        below: Role | FrameKind | Function | None = None,
-    ) -> float:
+    def part(self, test: Test | None = None, **where: Unpack[Where]) -> float:
         """Share (0..1) of the samples that match, however few there are; 0 without any."""
-        return self.where(test, phase=phase, doing=doing, below=below).total / self.total if self.total else 0.0
+        return self.where(test, **where).total / self.total if self.total else 0.0
 
-    def share(
-        self,
-        test: Test | None = None,
-        *,
-        phase: str | Collection[str] | None = None,
-        doing: Activity | Collection[Activity] | None = None,
-        below: Role | FrameKind | Function | None = None,
-    ) -> float | None:
+    def share(self, test: Test | None = None, **where: Unpack[Where]) -> float | None:
         """The same; None with fewer than ENOUGH samples."""
-        return None if self.total < ENOUGH else self.part(test, phase=phase, doing=doing, below=below)
+        return None if self.total < ENOUGH else self.part(test, **where)
 
     def inside(self, is_it: Callable[[KnownFrame], bool]) -> Samples:
         """What the outermost such frame of a stack calls, of the samples that have one; without imports."""
@@ -197,15 +184,9 @@ class Samples(Struct, frozen=True, dict=True):
                 counts[row.node.place] += row.count
         return [HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common(_LINES)]
 
-    def hottest(
-        self,
-        test: Test | None = None,
-        *,
-        phase: str | Collection[str] | None = None,
-        doing: Activity | Collection[Activity] | None = None,
-    ) -> HotLine | None:
+    def hottest(self, test: Test | None = None, **where: Unpack[Where]) -> HotLine | None:
         """The user's function with most of the samples that match, at its hottest line; its share is of all samples."""
-        matching = self.where(test, phase=phase, doing=doing).rows
+        matching = self.where(test, **where).rows
         return hottest_place(((row.node.place, row.count) for row in matching), self.total)
 
     def with_callees(self, hot: HotLine | None, path: Collection[Function] = ()) -> HotLine | None:

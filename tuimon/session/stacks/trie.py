@@ -55,7 +55,7 @@ from tuimon.session.stacks.frames import (
     StackPhase,
     stack_phase,
 )
-from tuimon.torch_code import compiles, is_module_call, is_worker_loop
+from tuimon.torch_code import is_module_call, is_worker_loop
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
@@ -156,11 +156,6 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def imports(self) -> bool:
         """True if it imports a module; the root is the program itself."""
         return self.has("import") and "import" in self.kinds[1:]
-
-    @cached_property
-    def compiles(self) -> bool:
-        """True if torch.compile compiles in it; to run compiled code does not count."""
-        return any(compiles(frame.file, frame.function) for frame in self.frames)
 
     def before(self, *kinds: FrameKind) -> Stack:
         """The frames from the root to the first of these kinds."""

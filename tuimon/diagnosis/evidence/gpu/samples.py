@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -13,20 +13,12 @@ from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.records import Place, TraceTaken
 from tuimon.session.rows import HotLine, LoaderRow, TorchMemoryRow
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.session.windows import sampling_error
 from tuimon.text import code_place
 from tuimon.torch_code import (
     copies_nothing,
-    is_compiled_call,
-    is_foreach_update,
-    is_grad_scaler,
-    is_graph_replay,
-    is_recurrent_layer,
-    is_single_tensor_update,
-    is_torch_optimizer,
 )
 
 #: Files of torch's own whose functions wait for values by themselves: torch.unique(x), F.one_hot(x).
@@ -132,7 +124,7 @@ def _reads(node: Node, traced: Container[str]) -> bool:
     doing, leaf = node.activity, node.frame
     if not node.frames or doing in ("sync", "transfer"):
         return doing == "sync"
-    if is_grad_scaler(leaf.file):
+    if "scaler" in leaf.roles:
         return True
     if doing not in ("python", "torch") or not (leaf.user or leaf.file.endswith(_ARGUMENT_FILES)):
         return False
@@ -191,7 +183,8 @@ def copying_upper_bound(samples: Samples, memory: Iterable[TorchMemoryRow]) -> f
     if samples.total < 3 * MIN_SAMPLES:
         return None
     copying = samples.where(_may_copy)
-    counted = copying.total + copying.where(_is_in_module, phase="forward").total
+    in_model = copying.where(lambda node: any("torch/nn/modules/" in f.file for f in node.frames), phase="forward")
+    counted = copying.total + in_model.total
     ratio = min(1.0, counted / samples.total)
     return min(1.0, ratio + sampling_error(max(ratio, 1.0 / samples.total), samples.total))
 
@@ -201,10 +194,6 @@ def _may_copy(node: Node) -> bool:
         return False
     leaf = node.frame
     return not copies_nothing(leaf.file, leaf.function.rpartition(".")[2])
-
-
-def _is_in_module(node: Node) -> bool:
-    return any("torch/nn/modules/" in frame.file for frame in node.frames)
 
 
 def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | None:
@@ -269,46 +258,31 @@ def launching(samples: Samples) -> Launching:
     if steps.total < MIN_SAMPLES:
         return Launching()
     forward = steps.where(phase="forward")
-    compiled = forward.share(_passes(is_compiled_call)) or 0.0
+    compiled = forward.share(below="compiled_call") or 0.0
     # the loops of functions that lead to backward are the training's
     training = samples.where(phase="backward").through
-    looped = forward.where(lambda node: _is_in_models_loop(node, training))
+    looped = forward.where(
+        lambda node: (line := node.user_line) is not None and line.loop and line.code not in training
+    )
     has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
     cells = looped.where(_calls_cell)
     by_cells = has_loop and cells.total >= MOST * looped.total
     files = {frame.file for row in steps.rows for frame in row.node.frames}
     return Launching(
         is_compiled=compiled >= SMALL,
-        is_graphed=steps.part(_passes(is_graph_replay)) > 0,
+        is_graphed=steps.part(below="graph_replay") > 0,
         cells=cells.hottest() if by_cells else None,
         loop=looped.hottest() if has_loop and not by_cells else None,
-        scaler=steps.share(_is_scalers_own) or 0.0,
+        scaler=steps.share(lambda node: node.has("scaler") and not node.has("optimizer_code")) or 0.0,
         update=steps.part(phase="optimizer"),
-        tensor_by_tensor=steps.share(_passes(is_single_tensor_update)) or 0.0,
-        all_tensors_together=steps.share(_passes(is_foreach_update)) or 0.0,
+        tensor_by_tensor=steps.share(below="one_tensor") or 0.0,
+        all_tensors_together=steps.share(below="foreach") or 0.0,
         owner=next((name for name, file in _OWNERS if any(map(file.search, files))), None),
     )
-
-
-def _passes(is_one: Callable[[str, str], bool]) -> Callable[[Node], bool]:
-    return lambda node: any(is_one(frame.file, frame.function) for frame in node.frames)
-
-
-def _is_scalers_own(node: Node) -> bool:
-    """True if GradScaler works or waits, and not the optimizer that it calls."""
-    files = [frame.file for frame in node.frames]
-    return any(map(is_grad_scaler, files)) and not any(map(is_torch_optimizer, files))
-
-
-def _is_in_models_loop(node: Node, training: Container[Function]) -> bool:
-    """True if the innermost user line is in a loop that is not the training's: of a function that calls no backward."""
-    line = node.user_line
-    return line is not None and line.loop and line.code not in training
 
 
 def _calls_cell(node: Node) -> bool:
     line = node.user_line
     if line is None:
         return False
-    in_layer = any(is_recurrent_layer(frame.file) for frame in node.frames)
-    return bool(_CELL_CALL.search(line.source)) or (in_layer and bool(_ONE_AT_A_TIME.search(line.source)))
+    return bool(_CELL_CALL.search(line.source) or (node.has("recurrent") and _ONE_AT_A_TIME.search(line.source)))

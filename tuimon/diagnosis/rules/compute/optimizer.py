@@ -21,7 +21,6 @@ from tuimon.records import OptimizerFacts, Place
 from tuimon.session.rows import HotLine, PhaseRow
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.torch_code import is_unfused_update
 
 FUSED_OF_SINGLE = Threshold(
     0.10,
@@ -154,7 +153,7 @@ def _unfused(evidence: Evidence) -> float:
     if evidence.uses_gpu is not False:
         return 0.0
     samples = evidence.samples.where(phase="optimizer")
-    return samples.share(lambda node: any(is_unfused_update(f.file, f.function) for f in node.frames)) or 0.0
+    return samples.share(below="unfused") or 0.0
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:

@@ -113,7 +113,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
     share = _share(main)
     if not is_sure(evidence, share) or not is_sure(evidence, _share(evidence.samples_since_first_step)):
         return _gave_up(evidence) or _breaks(evidence)
-    hot = main.in_steps.where(lambda node: node.compiles).hottest()
+    hot = main.in_steps.where(below="compile").hottest()
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
     why = f": {guard.differs}" if again and again[0].reason else ""
@@ -131,7 +131,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
 
 
 def _share(samples: Samples) -> float:
-    return samples.in_steps.share(lambda node: node.compiles) or 0.0
+    return samples.in_steps.share(below="compile") or 0.0
 
 
 def _name(again: Sequence[CompilerEvents]) -> str:
