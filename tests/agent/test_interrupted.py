@@ -32,6 +32,14 @@ def test_at_every_bytecode(version):
     assert all(bytecodes > 100 for bytecodes, _ in found.values()), json.dumps(found)
 
 
+@pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
+def test_at_every_instruction_that_looks_for_signals(version):
+    """Which they are differs by version; a handler in C leaves no frame in a traceback."""
+    program = os.path.join(os.path.dirname(__file__), "polled.py")
+    done = python(program, "1500", env=environment(None, path=str(ROOT)), executable=at_hand.python(version))
+    assert printed_json(done) == 1500
+
+
 class Interruption(BaseException):
     """What the handler raises."""
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
     from typing import Any, Callable, Generator, List, Optional, Tuple
 
 #: In the names of instructions after which the interpreter looks for signals and for exceptions of other threads, from
-#: 3.11 on; before, any may be one.
-_POLLING = ("CALL", "RESUME", "JUMP_BACKWARD")
+#: 3.11 on; before, any may be one. A comparison of 3.11 includes the jump after it; arithmetic and the formatting of
+#: numbers look for them as well.
+_POLLING = ("CALL", "RESUME", "JUMP_BACKWARD", "COMPARE_OP", "BINARY_OP", "FORMAT")
 #: How often what has failed is called again: of three failures, two at one place are ours, and one is from outside.
 _MORE_CALLS = 2
 
