@@ -1,15 +1,11 @@
 """After the end of a run its own figures are shown, not those of its last moments."""
 
-import pytest
-
 from tests.session.records import header, process, session_of, steps
 from tuimon.records import Exit, Gpu
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import SessionView
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane
-from tuimon.views.tui.panes.phases_pane import PhasesPane
-from tuimon.views.tui.panes.title_line import TitleLine, title_line
 
 
 def run():
@@ -31,10 +27,6 @@ def ended():
     return session
 
 
-def title(session):
-    return text_of(title_line(TitleLine().collect(session, ()), 120))
-
-
 def gpu_pane(session):
     pane = GpuPane()
     state = pane.collect(session, ())
@@ -47,26 +39,6 @@ def test_the_gpu_pane():
     heading, rows = gpu_pane(ended())
     assert heading.endswith(" · while training") and rows[0].startswith("util     56 %")
     assert any(row.startswith("power   391 W") for row in rows)
-
-
-def test_the_gpus_charts_show_the_steps_and_not_the_start_before_them_nor_what_came_after():
-    session = session_of(header(), process(100, gpu_uuids=["GPU-0"]))
-    for t in range(1, 31):
-        if 10 < t <= 20:
-            session.add(steps(float(t), {"forward": 100.0}, first_index=10 * (t - 11)))
-        util = 0.8 if 10 < t <= 20 else 0.0
-        session.add(Gpu(t=float(t), pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=util))
-    session.add(Exit(t=31.0, pid=100, exit_code=0))
-    (gpu,) = GpuPane().collect(session, ()).gpus
-    assert len(gpu.util_history) >= 8 and set(gpu.util_history) == {0.8}
-
-
-def test_the_phases():
-    pane = PhasesPane()
-    assert " · last " in text_of(pane.heading(pane.collect(run(), ())))
-    state = pane.collect(ended(), ())
-    assert text_of(pane.heading(state)) == "1 Step · mean 125 ms · whole run, 1m40s"
-    assert sum(row.ms_per_step for row in state.table.rows) == pytest.approx(125.0)
 
 
 def test_a_rate_that_is_only_estimated_is_kept(monkeypatch):

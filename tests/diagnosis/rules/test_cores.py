@@ -48,20 +48,6 @@ def test_threads_that_yield_while_they_wait_for_work_want_no_core():
     assert found["compute_bound_cpu"].severity == "info"
 
 
-def test_a_model_that_computes_with_anomaly_detection_on_is_told_so():
-    quiet = busy(100, 2, 0.97, 0.03)
-    assert "anomaly detection" in run(quiet, debug_settings=["anomaly_detection"])["compute_bound_cpu"].action
-    for others in ([], ["launch_blocking"]):
-        assert "the loop is in order" in run(quiet, debug_settings=others)["compute_bound_cpu"].action
-
-
-def test_two_threads_want_no_more_than_two_cores():
-    computing = [(100 + n, "python", 0.7, "running", 0.25) for n in range(2)]
-    loading = [(110 + n, "python", 0.12, "running", 0.15) for n in range(4)]
-    finding = run(threads(12, *computing, *loading, pid=100, cpu_ratio=1.88))["cpu_oversubscribed"]
-    assert finding.headline.startswith("2 threads of the training and others that run now and then want 3.0 of 2 cores")
-
-
 def on_one_core(*records, run_cores="0", cpu_count=16):
     """A training with three workers, all of them busy; ``run_cores``: those that they may use."""
     workers = [process(pid, "worker", ppid=100) for pid in (201, 202, 203)]
@@ -97,15 +83,6 @@ def test_once_it_may_use_all_cores_and_where_it_may_use_more_than_tuimon_there_i
     assert "cpu_oversubscribed" not in on_one_core(run_cores="0-15", cpu_count=1)
 
 
-def test_two_trainings_with_a_core_each_are_benign():
-    found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500))
-    assert found["neighbour"].severity == "benign"
-    assert (
-        "2 trainings at 99 % CPU" in found["neighbour"].headline and " 1 % of the time" in found["neighbour"].headline
-    )
-    assert "cpu_oversubscribed" not in found
-
-
 def test_ranks_of_one_training_are_no_trainings():
     found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500), world_size=2)
     assert "2 ranks at 99 % CPU" in found["neighbour"].headline
@@ -130,25 +107,11 @@ def test_one_thread_is_advised_where_there_are_more_and_by_what_does_not_say_so_
     assert all(advised in action for action in actions)
 
 
-def test_workers_that_have_just_been_found_are_no_other_programs():
-    """Attached, two of the cores that somebody uses are theirs, as their first figures will show."""
-    held_up, workers = busy(100, 1, 0.6, 0.4), [process(pid, "worker", ppid=100) for pid in (201, 202)]
-    assert "neighbour" not in run(held_up, *workers)
-    figures = [threads(12, (pid, "python", 0.1, "waiting", 0.1), pid=pid, cpu_ratio=0.1) for pid in (201, 202)]
-    assert run(held_up, *workers, *figures)["neighbour"].severity == "warning"
-    gone = [process(pid, "worker", ppid=100, t=11.0, ended=True) for pid in (203, 204)]
-    assert run(held_up, *gone, *workers)["neighbour"].severity == "warning"  # started anew for every epoch
-
-
 def test_beside_others_threads_that_wait_for_each_other_are_better_one():
     found = run(busy(100, 2, 0.35, 0.65))
     assert "cpu_oversubscribed" not in found
     (fix,) = found["neighbour"].fixes[1:]
     assert "torch.set_num_threads(1)" in fix.action and fix.estimated_speedup is None
-
-
-def test_one_training_on_all_cores_is_well():
-    assert set(run(busy(100, 2, 0.97, 0.03))) == {"compute_bound_cpu"}
 
 
 def test_nothing_is_reported_of_cores_without_run_queue_delay():
@@ -181,12 +144,6 @@ def test_who_waits_for_a_core_when_a_batch_comes_has_no_less_work_of_its_own():
     """All waits for a core would leave 5 of the 40 ms beside the data, of which 33 were spent on one."""
     assert gain_without_batches(STARVED, *beside_four_workers(0.2, 0.2)) == pytest.approx(100 / 22, rel=0.03)
     assert gain_without_batches(STARVED, *beside_four_workers(0.35, 0.35)) == pytest.approx(100 / 33, rel=0.05)
-
-
-def test_an_update_that_is_slow_for_want_of_cores_is_not_blamed():
-    slow = {"forward": 30, "backward": 30, "optimizer": 40}
-    assert set(run(busy(100, 1, 1.0, 0.0), phases=slow)) == {"optimizer_bound"}
-    assert set(run(busy(100, 4, 0.5, 0.5), phases=slow)) == {"cpu_oversubscribed"}
 
 
 # -- who holds the cores
@@ -270,29 +227,6 @@ def test_beside_others_greedy_threads_are_still_too_many():
 # -- advice that is followed already
 
 
-def test_as_many_threads_as_there_are_cores_are_not_advised_again():
-    trainings = run(*(busy(pid, 1, 0.66, 0.33) for pid in (100, 500, 900)), pids=(100, 500, 900))
-    assert "neighbour" not in trainings
-    found = run(*(busy(pid, 1, 0.5, 0.5) for pid in (100, 300, 500, 700)), pids=(100, 300, 500, 700))
-    assert found["cpu_oversubscribed"].action == "use 4 cores, or train fewer of them at once"
-
-
-def test_no_more_threads_than_are_advised_are_not_advised_again():
-    """Threads of the program's own want to run as well: fewer of torch's would not change that."""
-    found = run(busy(100, 4, 0.5, 0.5), intra_op_threads=2)["cpu_oversubscribed"]
-    assert found.action == "use 4 cores, or run fewer threads beside torch's own: 2 want to run"
-    found = run(busy(100, 4, 0.5, 0.5), intra_op_threads=4)["cpu_oversubscribed"]
-    assert "torch.set_num_threads(2)" in found.action
-
-
-def test_more_cores_alone_are_no_warning():
-    """Two threads that compute and a worker on two cores: nothing in the program is too much, and no gain is known."""
-    worker = (process(200, "worker", ppid=100), busy(200, 1, 0.5, 0.5))
-    found = run(busy(100, 2, 0.5, 0.5), *worker, intra_op_threads=2)["cpu_oversubscribed"]
-    assert found.action == "use 3 cores"
-    assert found.severity == "info"
-
-
 def test_a_thread_that_runs_python_is_not_one_of_the_operations():
     records = (
         frames(("train.py", 7, "feed", "x = decode(x)", True)),
@@ -339,13 +273,6 @@ def test_the_environment_is_named_where_no_code_sets_them():
     found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=8)["cpu_oversubscribed"]
     assert found.action.endswith("OMP_NUM_THREADS=2 in the training's environment, where it is 8")
     assert found.where == ()
-
-
-@pytest.mark.parametrize(("omp", "is_advised"), [(1, True), (2, False)])
-def test_without_either_both_ways_are_told_unless_one_is_so_already(omp, is_advised):
-    found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=omp)["cpu_oversubscribed"]
-    assert "torch.set_num_threads(2)" in found.action
-    assert found.action.endswith("set OMP_NUM_THREADS=2" if is_advised else "set_num_threads(2)")
 
 
 def test_workers_have_the_line_of_their_number():

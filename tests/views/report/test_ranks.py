@@ -50,16 +50,6 @@ def test_of_many_ranks_those_that_hold_the_others_up_are_listed(
     assert late["late_ms"] == pytest.approx(0.2 * late["steps"]["median_ms"], rel=0.1)
 
 
-def test_a_summary_stands_for_all_of_them(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
-    bounded, full = reports
-    summary = bounded["ranks_summary"]
-    assert summary == full["ranks_summary"]
-    assert summary["count"] == 72
-    counts = [rank["steps"]["count"] for rank in full["ranks"]]
-    assert summary["steps"] == [min(counts), counts[0], max(counts)]
-    assert sum(phase["share"] for phase in summary["phases"]) == pytest.approx(1.0, abs=0.01)
-
-
 def test_the_text_names_the_late_rank_and_fits_a_page(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
     lines = text_report(reports[0]).splitlines()
     at = lines.index("Ranks, first those that are not well or hold the others up")

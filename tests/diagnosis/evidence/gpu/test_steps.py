@@ -6,13 +6,11 @@ from msgspec import structs
 from tests.diagnosis.gpu import (
     BACKWARD,
     FORWARD,
-    FORWARD_ITEM,
     IN_BACKWARD,
     LINES,
     MODULE,
     PID,
     STEP,
-    TO_DEVICE,
     gpu,
     gpu_time,
 )
@@ -49,49 +47,11 @@ def bounds(found, *phases):
     return tuple(round(100 * share) for share in told)
 
 
-def test_events_bound_each_phase():
-    found = judged()
-    assert bounds(found) == (0, 60)
-    assert (bounds(found, "forward"), bounds(found, "backward")) == ((0, 50), (0, 10))
-    assert not found.is_bottleneck
-
-
-def test_while_the_cpu_waits_for_the_gpu_it_does_not_idle():
-    waiting = (([FORWARD, MODULE, FORWARD_ITEM], 40), ([FORWARD, MODULE], 10), *LAUNCHES[1:])
-    at_most = judged(samples=waiting).idle_in("forward").at_most
-    assert 0.10 < at_most < 0.14  # 40 of 100 samples wait, give or take three
-
-
-def test_while_the_cpu_waits_for_a_copy_the_gpu_may():
-    copying = (([TO_DEVICE], 40), ([FORWARD, MODULE], 10), *LAUNCHES[1:])
-    assert bounds(judged(samples=copying), "forward") == (0, 50)
-
-
-def test_utilisation_bounds_the_whole_step_and_by_it_each_phase():
-    found = judged(util=0.8, **NO_COPIES)
-    assert bounds(found) == (16, 21)
-    assert (bounds(found, "forward"), bounds(found, "backward")) == ((6, 21), (0, 10))
-    assert bounds(judged(util=0.5, **NO_COPIES), "forward") == (36, 50)
-
-
-def test_copies_are_no_kernels():
-    slow = {"pcie_rx_bytes_per_s": 1e8, "pcie_tx_bytes_per_s": 1e8}
-    assert judged(util=0.5, **slow).idle == pytest.approx(judged(util=0.5, **NO_COPIES).idle - 0.2 / 1.3)
-    assert judged(util=0.5).idle == 0  # bytes are not counted: all of forward may be copies
-    assert judged(util=0.2).idle == pytest.approx(1 - 0.21 - 0.02 - 0.01 - 0.6)
-
-
 def test_who_else_uses_the_gpu_may_hide_its_idle_time():
     strangers = [GpuProcess(PID, 1, 0.5), GpuProcess(9, 1, 0.5)]
     assert bounds(judged(util=0.95)) == (0, 6)
     assert bounds(judged(util=0.95, processes=strangers)) == (0, 60)
     assert bounds(judged(util=0.95, world_size=8)) == (0, 60)
-
-
-def test_utilisation_is_of_all_time_not_of_steps_alone():
-    """Steps cover half of the time: the GPU may have idled in the other half, or been busy in it."""
-    assert bounds(judged(util=0.5, count=5, **NO_COPIES)) == (0, 60)
-    assert bounds(judged(util=0.95, count=5)) == (0, 12)
 
 
 @pytest.mark.parametrize("util", [0.1, 0.32])

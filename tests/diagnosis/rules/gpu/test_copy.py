@@ -6,27 +6,6 @@ from tests.diagnosis.gpu import PID, TO_DEVICE, USUAL, findings
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 
 
-def test_a_copy_that_all_wait_for():
-    found = findings("transfer", *USUAL[:1], ([TO_DEVICE], 400), util=0.99, cpu=0.99)
-    first = next(iter(found.values()))
-    assert (first.rule, first.where[0].line) == ("transfer_bound", 41)
-    assert first.share_of_step == pytest.approx(0.39, abs=0.03)  # truth: 9 of 17 ms; as much is certain
-    assert 1 / 0.8 < first.best.low <= first.estimated_speedup <= first.fixes[0].high < 2
-    assert "pin_memory" in first.action
-    assert "stream of its own" in first.action
-    assert not {"compute_bound", "sync_point", "spin_wait"} & found.keys()
-
-
-def test_waiting_at_a_copy_for_the_gpu_to_come_to_it_is_no_copy():
-    found = findings("gpu_bound", ([TO_DEVICE], 90), *USUAL[:1], util=0.99, cpu=0.98)
-    assert "transfer_bound" not in found
-    assert found["sync_point"].severity == "benign"
-
-
-def test_few_samples_at_the_copy_are_none():
-    assert "transfer_bound" not in findings("transfer", *USUAL, ([TO_DEVICE], 5))
-
-
 def batches(mean_bytes, pinned=False, window_s=10.0):
     """A loader with a batch each step of 17 ms, in memory that is pinned or not."""
     fetches = round(window_s * 1e3 / 17)
@@ -69,11 +48,3 @@ def test_without_a_link_half_of_the_copy_is_assumed_to_be_left(unknown):
 def test_of_pinned_memory_only_copying_ahead_gains():
     found = copied(batches(63_000_000, pinned=True), **LINK)
     assert ["pin" not in fix.action for fix in found.fixes] == [True]
-
-
-def test_without_a_loader_the_tensor_is_pinned():
-    found = copied()
-    pinned_once = "tensor.pin_memory() once, on the tensor that batches are cut from, and non_blocking=True"
-    assert all(pinned_once in fix.action for fix in found.fixes[:2])
-    assert not any("DataLoader" in fix.action for fix in found.fixes)
-    assert found.evidence["copy_bytes_per_step"] is None

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.diagnosis.gpu import (
-    BACKWARD,
     END_S,
     EVAL_FETCH,
     EVAL_ITEM,
@@ -11,7 +10,6 @@ from tests.diagnosis.gpu import (
     EVALUATE,
     FLOAT,
     FORWARD,
-    IN_BACKWARD,
     IN_FETCH,
     ITEM,
     MODULE,
@@ -26,19 +24,6 @@ from tuimon.diagnosis.evidence.gpu.samples import LongestWait
 from tuimon.diagnosis.rules.gpu.sync import advice_for, calls_at
 from tuimon.records import Place, TracedSync, TraceTaken
 from tuimon.session.rows import HotLine
-
-
-def test_an_item_that_lets_the_gpu_run_dry():
-    found = findings("sync_item", *USUAL, ([ITEM], 60), util=0.95, cpu=0.99)
-    sync = found["sync_point"]
-    assert (sync.severity, sync.where[0].line) == ("info", 45)  # less than 5 % for certain
-    low, high = sync.best.low, sync.evidence["speedup_at_most"]
-    # what the GPU idles, though the CPU waits there for 43 % of the time
-    assert 1.0 <= low <= sync.estimated_speedup <= high < 1.1
-    unseen = findings("sync_item", *USUAL, ([ITEM], 60), cpu=0.99)["sync_point"]  # without NVML
-    assert low == unseen.best.low
-    assert high < unseen.evidence["speedup_at_most"] < 1 / 0.43
-    assert next(iter(found)) == "compute_bound"  # so that this is the verdict
 
 
 def test_values_that_evaluation_reads_are_no_waits_of_the_step():
@@ -61,37 +46,9 @@ def test_the_scalers_own_synchronisation_is_at_the_line_that_steps():
     assert findings("sync_item", *USUAL, ([STEP, SCALER], 60))["sync_point"].where[0].line == 44
 
 
-def test_an_item_costs_nothing_where_the_gpu_is_the_bottleneck():
-    found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.99, cpu=0.98)
-    assert found["sync_point"].severity == "benign"
-    assert "at no cost" in found["sync_point"].headline
-    assert found["spin_wait"].headline.startswith("98 % CPU is CUDA polling")
-    assert [found[rule].where[0].line for rule in ("sync_point", "spin_wait")] == [45, 45]
-
-
-def test_a_loop_without_synchronisation_has_none():
-    assert "sync_point" not in findings("sync_item", *USUAL)
-    assert "sync_point" not in findings("sync_item")
-
-
-def test_full_cpu_in_backward_is_harmless_on_a_busy_gpu():
-    found = findings("queue_full", ([BACKWARD, IN_BACKWARD], 90), *USUAL, util=0.99, cpu=0.4, autograd=0.6)
-    assert "in backward() (its own thread)" in found["spin_wait"].headline
-    assert found["spin_wait"].severity == "benign"
-
-
 @pytest.mark.parametrize("cpu", [None, 0.5])
 def test_no_spinning_without_a_busy_thread(cpu):
     assert "spin_wait" not in findings("queue_full", *USUAL, util=0.99, cpu=cpu)
-
-
-def test_a_busy_thread_beside_an_idle_gpu_is_not_called_harmless():
-    assert "spin_wait" not in findings("launch_bound", *USUAL, util=0.3, cpu=1.0)
-
-
-@pytest.mark.parametrize("stack", [[FORWARD, MODULE], [STEP]])
-def test_launching_is_no_waiting(stack):
-    assert "sync_point" not in findings("sync_item", (stack, 90))
 
 
 @pytest.mark.parametrize(

@@ -49,17 +49,6 @@ def test_many_processes_are_counted():
     assert drawn([crowd], 60, 20)[-1] == "        +4 more"
 
 
-def test_torchs_share_of_the_memory():
-    torch = (TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 0),)
-    assert drawn([OLD], 64, 4, torch=torch)[1:] == [
-        "memory   26 %  ━━━╍╍╍┄┄────────────────────────  21.0 / 80.0 GiB",
-        "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  ┄ 5.0 outside",
-        "power   310 / 700 W · 61 °C · 1755 / 1980 MHz",
-    ]
-    assert drawn([OLD], 56, 4, torch=torch)[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved"
-    assert drawn([OLD], 36, 4, torch=torch)[2] == "torch   8.0 of 16.0 GiB reserved"
-
-
 def test_retries_of_the_allocator_are_told():
     rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
     assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"

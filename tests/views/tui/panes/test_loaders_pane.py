@@ -3,17 +3,14 @@
 import pytest
 from rich.cells import cell_len
 
-from tests.recorded_logs import log_path
 from tests.session.records import MS
 from tests.views import streams
 from tests.views.playback import MAIN
-from tuimon.diagnosis.reading import fold
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.loaders_pane import LoadersPane, loaders_lines
+from tuimon.views.tui.panes.loaders_pane import loaders_lines
 from tuimon.views.tui.terminal_app import Capabilities
 
 TRAIN = LoaderFacts(
@@ -133,14 +130,6 @@ async def test_shown_by_itself_where_there_is_room():
     assert "loaders" in await shown(monitor(*training()), (200, 60))
     assert "loaders" not in await shown(monitor(*training()), (80, 24))
     assert "loaders" not in await shown(monitor(evaluating(1.0)), (120, 40))
-
-
-def test_the_cpu_of_workers_stands_beside_the_time_in_which_they_make_batches():
-    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
-    (loader,) = LoadersPane().collect(session, ())
-    assert [round(worker.cpu_ratio, 2) for worker in loader.worker_rows] == [0.09, 0.08]
-    _, _, names, first, _ = texts([loader], 116, 5)
-    assert names.split()[:3] == ["making", "CPU", "items"] and first.split()[:6] == ["worker", "0", "97", "%", "9", "%"]
 
 
 def test_without_a_loader():

@@ -19,18 +19,6 @@ TABLE = PhaseTable(1, 30.0, 450, False, (
 PICTURE = PhasesState(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1.0, (), ())
 
 
-def test_phase_rows_line_up():
-    rows = texts(phases_lines(PICTURE, 56, 12))
-    assert rows[:5] == [
-        "data      ████████████████████████████    41.5 ms   62 %",
-        "forward   █████                            7.1 ms   11 %",
-        "backward  ███████▎                        10.4 ms   16 %",
-        "optimizer ██▊                              3.9 ms    6 %",
-        "other     ██▎                              3.2 ms    5 %",
-    ]
-    assert rows[6] == "step time · last 5.0s                          0 – 80 ms"
-
-
 def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
     table = TABLE._replace(rows=(*TABLE.rows, PhaseRow("eval", 0.64, 14.4)))
     rows = texts(phases_lines(PICTURE._replace(table=table), 60, 13))

@@ -70,13 +70,6 @@ def test_compile_workers_are_one_row_whatever_their_number():
     assert (folded.role, folded.count, round(folded.cpu_ratio, 3)) == ("compile workers", 16, 1.6)
 
 
-def test_threads_of_the_drivers_are_one_row_and_a_program_s_own_are_not():
-    rows = [row(1, 2, "CUDA driver", None), row(1, 3, "CUDA driver", None), row(1, 4, "thread"), row(1, 5, "thread")]
-    driver, *own = with_helpers_folded(rows, [process(1)])
-    assert (driver.count, driver.cpu_ratio) == (2, None)
-    assert own == rows[2:]
-
-
 # -- threads as rows of the table, and one thread whole
 
 

@@ -31,13 +31,6 @@ VERDICT = Verdict((FOUND,), RunState("training"), inferred=False, exit=None)
 GAIN = f"{speedup(FOUND)} faster"
 
 
-def test_name_place_and_fix_have_a_row_each():
-    head, where, fix = (" ".join(row.split()) for row in texts(verdict_lines(VERDICT, 120)))
-    assert head == f"┃ INPUT-BOUND {FOUND.headline} critical"
-    assert where == "┃ transforms.py:31 augment() ▸ out = cv(img, kernel)"
-    assert fix == f"┃ FIX num_workers=2 -> 6 {GAIN} · v details"
-
-
 @pytest.mark.parametrize("width", range(40, 140, 3))
 def test_place_and_gain_are_never_cut_and_words_are_cut_whole(width):
     rows = texts(verdict_lines(VERDICT._replace(findings=(FOUND,) * 3), width))

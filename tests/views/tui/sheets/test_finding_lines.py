@@ -9,7 +9,7 @@ from tests.views.tui.running_app import running
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Fix
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.judging import Unjudged
 from tuimon.views.evidence_text import evidence_rows, evidence_text
@@ -28,19 +28,6 @@ MISSING = (
 )
 
 
-def test_what_changed_the_latest_first():
-    assert texts(changes_lines(CHANGES, 2.0, 80)) == [
-        "What changed, the latest first",
-        " 1m39s                 COMPUTE-BOUND → nothing found",
-        " 1m00s   step 1 200    INPUT-BOUND (no workers) → COMPUTE-BOUND",
-    ]
-    assert texts(changes_lines(CHANGES, 2.0, 50))[-2:] == [
-        " 1m00s   step 1 200    INPUT-BOUND (no workers) →",
-        "                       COMPUTE-BOUND",
-    ]
-    assert changes_lines((), 0.0, 80) == []
-
-
 def test_what_could_not_be_judged_by_its_reason():
     assert texts(unjudged_lines(MISSING, 80)) == [
         "Could not be judged",
@@ -50,14 +37,6 @@ def test_what_could_not_be_judged_by_its_reason():
         "   places",
     ]
     assert unjudged_lines((), 80) == []
-
-
-def test_the_code_around_the_place_takes_the_place_of_its_line():
-    code = [(29, "def augment(img):"), (30, "    x = 1"), (31, "    out = cv(img, kernel)"), (40, "far")]
-    rows = texts(findings_lines([streams.INPUT_BOUND], 80, lambda _: code))
-    at = next(y for y, row in enumerate(rows) if row.startswith(" transforms.py:31  augment()"))
-    assert [row.strip() for row in rows[at + 1 : at + 3]] == ["30 │ x = 1", "31 ▏ out = cv(img, kernel)"]
-    assert "def augment" not in "\n".join(rows) and "far" not in "\n".join(rows)
 
 
 @pytest.mark.parametrize(
@@ -99,30 +78,6 @@ def test_evidence_with_its_unit(name, value, shown):
 def test_bounds_are_one_range(low, high, text):
     known = {"lead_us": 50.0, "gpu_idle_at_least": low, "gpu_idle_at_most": high, "hot_share": None, "workers": 2}
     assert evidence_rows(known) == [("launch lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
-
-
-def test_a_bound_alone_is_named_as_one():
-    assert evidence_rows({"gpu_idle_at_most": 0.1}) == [("GPU idle at most", "10 %")]
-    assert evidence_rows({"gpu_idle_at_least": None, "gpu_idle_at_most": 0.1}) == [("GPU idle at most", "10 %")]
-    apart = {"gpu_idle_at_most_by_events": 0.02, "gpu_idle_at_least_by_nvml": 0.4}
-    assert evidence_rows(apart) == [("GPU idle at most by events", "2 %"), ("GPU idle at least by NVML", "40 %")]
-    rest = {"exchange_at_least_share": 0.2, "exchange_at_most_share": 0.3, "speedup_at_most": 1.5}
-    assert evidence_rows(rest) == [("exchange share", "20 to 30 %"), ("gain at most", "1.50x")]
-
-
-def test_what_the_gpu_idles_at_most_is_no_share_that_is_certain():
-    """Launches that set the pace: the finding's share is the upper bound."""
-    unsure = {"gpu_idle_at_least": 0.0, "gpu_idle_at_most": 0.81}
-    finding = Finding(
-        rule="launch_bound",
-        severity="warning",
-        headline="the GPU waits",
-        fixes=(Fix("fewer launches"),),
-        share_of_step=0.81,
-        evidence=unsure,
-    )
-    rows = texts(findings_lines([finding], 80))
-    assert any(row.startswith(" GPU idle  up to 81 %") for row in rows)
 
 
 @pytest.mark.parametrize("width", [36, 56, 100])
