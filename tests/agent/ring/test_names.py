@@ -3,6 +3,8 @@
 import pytest
 
 import tuimon
+from tests.state_size import size_of
+from tuimon.agent import runtime
 
 
 def names_in(reader):
@@ -11,9 +13,13 @@ def names_in(reader):
 
 
 def test_counters_in_names_do_not_fill_the_table(monitored):
-    for i in range(30_000):
+    sizes = []
+    for i in range(6000):
         with tuimon.phase(f"iteration {i}"):
             pass
+        if i % 500 == 499:
+            sizes.append(size_of(runtime.names))
+    assert max(sizes) <= 1.1 * sizes[0]
     assert names_in(monitored.reader) <= 66
     assert monitored()[-2][1][0] == "iteration #"
     with tuimon.phase("evaluate"):
