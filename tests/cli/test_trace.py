@@ -20,7 +20,7 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = write(tmp_path / "t.json.gz", of_recording("resnet50_nw0_a"))
     assert run_command_line(["trace", path]) == 0
     out = capsys.readouterr().out
-    assert "What the GPU waited for" in out and "for a batch" in out
+    assert "idle 43 %" in out and "Kernels  time on the GPU a step" in out
 
 
 @pytest.mark.parametrize(
