@@ -27,9 +27,9 @@ SMALL = table(
 
 def small():
     tree = CallTree()
-    tree.add_stack(SMALL.frames([0, 1, 3]), 30, "data")
-    tree.add_stack(SMALL.frames([0, 2, 4]), 60, "forward")
-    tree.add_stack(SMALL.frames([0, 1]), 10, "data")
+    tree.add_stack(SMALL.node([0, 1, 3]).frames, 30, "data")
+    tree.add_stack(SMALL.node([0, 2, 4]).frames, 60, "forward")
+    tree.add_stack(SMALL.node([0, 1]).frames, 10, "data")
     return tree
 
 
@@ -70,7 +70,7 @@ def test_phase_of_a_node():
 
 def test_ids_are_the_same_in_the_next_tree():
     first, second = small(), CallTree()
-    second.add_stack(SMALL.frames([0, 2, 4]), 1)
+    second.add_stack(SMALL.node([0, 2, 4]).frames, 1)
     known = {node.id: node.function for node in first.root.walk()}
     assert [known[node.id] for node in second.root.walk()] == ["all", "main", "loop", "fit"]
 
@@ -81,20 +81,20 @@ def test_hottest_path_ends_where_less_than_a_tenth_is_left():
     assert CallTree().hottest_path() == []
     thin = CallTree()
     for number in range(1, 12):
-        thin.add_stack(table(*(("a.py", n, f"f{n}") for n in range(12))).frames([0, number]), 1)
+        thin.add_stack(table(*(("a.py", n, f"f{n}") for n in range(12))).node([0, number]).frames, 1)
     assert [node.function for node in thin.hottest_path()] == ["f0"]
 
 
 def test_equal_children_keep_their_order():
     one, other = CallTree(), CallTree()
-    one.add_stack(SMALL.frames([1]), 5), one.add_stack(SMALL.frames([4]), 5)
-    other.add_stack(SMALL.frames([4]), 5), other.add_stack(SMALL.frames([1]), 5)
+    one.add_stack(SMALL.node([1]).frames, 5), one.add_stack(SMALL.node([4]).frames, 5)
+    other.add_stack(SMALL.node([4]).frames, 5), other.add_stack(SMALL.node([1]).frames, 5)
     assert [n.function for n in one.root.ordered()] == [n.function for n in other.root.ordered()]
 
 
 def test_a_full_tree_counts_samples_at_their_caller():
     tree = CallTree(limit=3)
-    tree.add_stack(SMALL.frames([0, 1, 3]), 7)
+    tree.add_stack(SMALL.node([0, 1, 3]).frames, 7)
     assert len(tree) == 3
     assert shape(tree)[-1] == (2, "loop", 7, 7)
     assert sum(node.own for node in tree.root.walk()) == tree.samples == 7
@@ -103,7 +103,7 @@ def test_a_full_tree_counts_samples_at_their_caller():
 def test_recursion_of_thousands_of_frames():
     deep = table(("r.py", 1, "main"), ("r.py", 9, "again"))
     tree = CallTree()
-    tree.add_stack(deep.frames([0] + [1] * 9_999), 3)
+    tree.add_stack(deep.node([0] + [1] * 9_999).frames, 3)
     depth = max(node.depth for node in tree.root.walk())
     assert depth == 10_000 > sys.getrecursionlimit()
     assert len(tree.hottest_path()) == 10_000
@@ -125,16 +125,16 @@ def test_a_forked_worker_begins_at_its_loop_and_our_hooks_are_left_out():
         ("/x/tuimon/agent/hooks.py", 63, "tuimon_fetch"),
         ("d.py", 2, "item", "", True),
     )
-    assert program_part(known.frames([0, 1, 3])) == known.frames([1, 3])
-    assert program_part(known.frames([0, 2, 3])) == known.frames([0, 3])
-    assert program_part(known.frames([0, 2])) == known.frames([0])  # sampled in the hook itself
-    assert program_part(known.frames([2])) == known.frames([2])
-    assert program_part(known.frames([])) == known.frames([])
+    assert program_part(known.node([0, 1, 3]).frames) == known.node([1, 3]).frames
+    assert program_part(known.node([0, 2, 3]).frames) == known.node([0, 3]).frames
+    assert program_part(known.node([0, 2]).frames) == known.node([0]).frames  # sampled in the hook itself
+    assert program_part(known.node([2]).frames) == known.node([2]).frames
+    assert program_part(known.node([]).frames) == known.node([]).frames
 
 
 def test_unknown_frames_are_counted_as_unknown():
     tree = CallTree()
-    tree.add_stack(Trie().frames([77]), 2)
+    tree.add_stack(Trie().node([77]).frames, 2)
     assert shape(tree)[1] == (1, "?", 2, 2)
 
 

@@ -42,3 +42,14 @@ def test_lines_near_another_are_those_that_frames_brought():
     table.add_frames(3, [Frame("b.py", 5, "g", "other"), Frame("a.py", 6, "f", "")])
     assert table.lines_near("a.py", 5, 1) == [(4, "x = 1"), (5, "y = 2")]
     assert table.lines_near("c.py", 5, 1) == []
+
+
+def test_a_stack_of_any_depth_is_a_node() -> None:
+    known = table(("r.py", 1, "main", "", True), ("r.py", 9, "again", "", True))
+    deep = known.node([0] + [1] * 20_000)
+    assert len(deep.frames) == len(deep.ids) == 20_001
+    assert deep.up_to(1) is known.node([0])
+    gone = weakref.ref(deep)
+    del deep
+    gc.collect()
+    assert gone() is None

@@ -16,7 +16,6 @@ from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.rows import HotLine
 from tuimon.session.session import Session, SessionView
-from tuimon.session.stacks.samples import by_line
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.stretch import StepStretch
 from tuimon.session.windows import mean_of_known
@@ -80,7 +79,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         facts_of(run),
         tuple(stats.stretches()),
         samples.split,
-        tuple(by_line(samples.without_imports.lines())),
+        tuple(samples.without_imports.lines()),
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),

@@ -234,7 +234,7 @@ class Evidence(Struct, frozen=True, dict=True):
     def is_sampled(self) -> bool:
         """True if there have been stack samples of it in the run."""
         sampled = self._view.session.stacks.get(self.pid)
-        return sampled is not None and sampled.samples > 0
+        return sampled is not None and sampled.latest_s is not None
 
     @cached_property
     def samples(self) -> Samples:

@@ -193,7 +193,7 @@ def intra_op_pool(latest: Threads, sampled: ProcessStacks | None, cores: int | N
     one fewer of them than cores (or than half of these: hyper-threads), or all must have been equally busy. Which
     threads run Python is unknown before the first samples.
     """
-    if sampled is None or sampled.latest is None:
+    if sampled is None or sampled.latest_s is None:
         return frozenset()
     main = next((thread.name for thread in latest.threads if thread.tid == latest.pid), "")
     native = [

@@ -35,22 +35,18 @@ class ProcessStacks:
         self.threads = LatestStacks()
         self.set_up = SetUp()
         self.spent = Spent()
-        self.latest: Stacks | None = None
-        self.failed = 0
-        self.samples = 0
+        self.latest_s: float | None = None  # the end of the latest window with samples
 
     # ---- folding
 
     def add_window(self, record: Stacks) -> None:
         """Fold a window of samples."""
-        self.failed += record.failed
-        self.samples += record.samples
         if record.loop:
             self._seen.add_noted(record.loop, self._trie)
         self.threads.add_names(record)
         if not record.samples:
             return
-        self.latest, window = record, Window.of(record, self._trie)
+        self.latest_s, window = record.t, Window.of(record, self._trie)
         self.threads.add_window(window)
         self.spent.add_window(window, self.tid)
         if not self._unmarked.has_whole_step:

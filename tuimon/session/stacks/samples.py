@@ -177,12 +177,12 @@ class Samples(Struct, frozen=True, dict=True):
     # ---- lines and functions
 
     def lines(self) -> list[HotLine]:
-        """The innermost user lines, most samples first; shares are of all samples, also of those without user code."""
+        """The innermost user lines, each once, most samples first; shares are of all samples."""
         counts: Counter[Place] = Counter()
         for row in self.rows:
             if row.node.place is not None:
                 counts[row.node.place] += row.count
-        return [HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common(_LINES)]
+        return by_line(HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common(_LINES))
 
     def hottest(self, test: Test | None = None, **where: Unpack[Where]) -> HotLine | None:
         """The user's function with most of the samples that match, at its hottest line; its share is of all samples."""

@@ -26,7 +26,7 @@ A window counts nodes (``windows.py``), a process knows its loop and places the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import get_args
 from weakref import WeakValueDictionary
@@ -74,9 +74,10 @@ class Trie:
         self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more of these each step
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
-        self._root = Node((), None, UNKNOWN, frozenset(), self)
-        self._nodes: WeakValueDictionary[tuple[int, ...], Node] = WeakValueDictionary()
-        self._nodes[()] = self._root
+        self._root = Node(0, -1, None, UNKNOWN, frozenset(), self)
+        self._made = 0  # nodes, of which the latest has this number
+        self._nodes: WeakValueDictionary[tuple[int, int], Node] = WeakValueDictionary()  # by caller and frame
+        self._stacks: WeakValueDictionary[tuple[int, ...], Node] = WeakValueDictionary()  # by the ids of all frames
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
         """Add frames, with ids from ``first`` on."""
@@ -97,25 +98,23 @@ class Trie:
         if len(places) < _COUNTS_LIMIT and place not in places:
             places.append(place)
 
-    def frames(self, ids: Sequence[int]) -> Stack:
-        """The frames with these ids."""
-        known = self._frames
-        return tuple([known.get(number, UNKNOWN) for number in ids])
-
     def node(self, ids: Sequence[int]) -> Node:
         """The stack of frames with these ids, root first."""
         key = tuple(ids)
-        node = self._nodes.get(key)
-        if node is not None:
-            return node
-        depth = next(depth for depth in range(len(key) - 1, -1, -1) if key[:depth] in self._nodes)
-        node = self._nodes[key[:depth]]
-        for number in key[depth:]:
-            frame = self._frames.get(number, UNKNOWN)
-            own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
-            roles = node.roles if own <= node.roles else node.roles | own
-            node = Node((*node.ids, number), node, frame, roles, self)
-            self._nodes[node.ids] = node
+        found = self._stacks.get(key)
+        if found is None:
+            found = self._root
+            for number in key:
+                found = self._nodes.get((found.number, number)) or self._grow(found, number)
+            self._stacks[key] = found
+        return found
+
+    def _grow(self, parent: Node, number: int) -> Node:
+        frame = self._frames.get(number, UNKNOWN)
+        own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
+        roles = parent.roles if own <= parent.roles else parent.roles | own
+        self._made += 1
+        node = self._nodes[parent.number, number] = Node(self._made, number, parent, frame, roles, self)
         return node
 
     def lines_near(self, file: str, line: int, around: int) -> list[tuple[int, str]]:
@@ -127,16 +126,28 @@ class Trie:
 class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
     """A stack: its innermost frame, below the node of its caller. The root stands for a stack without frames."""
 
-    ids: tuple[int, ...]  # of its frames, root first
+    number: int
+    frame_id: int
     parent: Node | None
     frame: KnownFrame  # the innermost
     roles: frozenset[Role | FrameKind]  # of all of its frames
     trie: Trie
 
     @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of its frames, root first."""
+        return tuple(node.frame_id for node in reversed([*self._up()]))
+
+    @cached_property
     def frames(self) -> Stack:
         """Its frames, root first."""
-        return self.trie.frames(self.ids)
+        return tuple(node.frame for node in reversed([*self._up()]))
+
+    def _up(self) -> Iterator[Node]:
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
 
     @cached_property
     def kinds(self) -> list[FrameKind]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
-from tuimon.session.stacks.samples import by_line
 from tuimon.session.steps.stretch import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.session.windows import HISTORY_LIMIT
@@ -66,9 +65,7 @@ class PhasesPane(Pane[PhasesState]):
             steps,
             tuple(run.phase_history(pid, WIDEST_CHART if session.exit is None else None)),
             session.header.interval_s if session.header else 1.0,
-            tuple(by_line(run.samples(pid).without_imports.lines())[:_HOT])
-            if self.size.height > _CALM_CHART + 6
-            else (),
+            tuple(run.samples(pid).without_imports.lines()[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             gpu,
             _whose(session, pid),

@@ -62,7 +62,7 @@ def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
     """Times of the selected processes' latest samples: changes whenever the samples do."""
     pids = {pid for pid, _ in scope.threads(session)}
     spots = (session.stacks.get(pid) for pid in sorted(pids))
-    return tuple(spot.latest.t for spot in spots if spot is not None and spot.latest is not None)
+    return tuple(spot.latest_s for spot in spots if spot is not None and spot.latest_s is not None)
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:

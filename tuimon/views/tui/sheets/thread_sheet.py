@@ -11,7 +11,6 @@ from tuimon.node_ids import own_id
 from tuimon.records import Frame
 from tuimon.session.rows import ThreadRow
 from tuimon.session.stacks.call_tree import program_part
-from tuimon.session.stacks.samples import by_line
 from tuimon.views.format import duration, percent
 from tuimon.views.tui.drawing.lines import Line, Span, line, places_width
 from tuimon.views.tui.panes.thread_rows import thread_lines
@@ -103,7 +102,7 @@ class ThreadSheet(Sheet):
         own = own_line(stack)
         drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else _no_stack()
         sampled = self._session.stacks.get(self._row.pid)
-        hot_lines = by_line(sampled.over("now").without_imports.lines()) if sampled is not None else []
+        hot_lines = sampled.over("now").without_imports.lines() if sampled is not None else []
         return thread_lines(self._row, hot_lines, width, drawn)
 
     def _code_of(self, own: Frame | None) -> Code:
