@@ -5,7 +5,6 @@ import pytest
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Exit, Gpu
 from tuimon.session.rank_list import rank_rows, with_utilisation
-from tuimon.session.ranks.stats import RankStats
 
 LINES = frames(
     ("train.py", 10, "main", "loss.backward()", True),
@@ -150,15 +149,6 @@ def test_a_training_of_one_process_has_no_rows():
 
 def test_collections_are_counted_by_step():
     assert rank_rows(run(gc_ns=400 * MS).over("recent"))[2].gc_ms == pytest.approx(40)
-
-
-def test_how_busy_a_main_thread_was_is_unknown_where_its_wait_for_a_core_was_not_measured():
-    stats = RankStats()
-    stats.add_threads(threads(1.0, (100, "python", 0.7, "running", None)))
-    stats.add_steps(steps(1.0, {"forward": 5.0}))
-    stats.add_threads(threads(2.0, (100, "python", 0.7, "running", 0.1)))
-    stats.add_steps(steps(2.0, {"forward": 5.0}))
-    assert [window.busy_ratio for window in stats.history] == [None, pytest.approx(0.8)]
 
 
 def test_the_utilisation_of_a_ranks_gpus_is_their_mean_over_the_steps():

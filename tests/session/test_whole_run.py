@@ -1,12 +1,10 @@
 """The session's answers over the whole steady part of a run."""
 
 import pytest
-from msgspec import structs
 
 from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads
 from tuimon.diagnosis.evidence.cores import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
-from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.session import Session
 
 LOOP = frames(
@@ -119,38 +117,6 @@ def test_a_view_holds_until_the_session_moves_on(span):
     with pytest.raises(RuntimeError, match="out of date"):
         view.phases(100)
     assert session.over(span).phases(100) == table
-
-
-def test_memory_is_that_before_the_process_gave_it_back_at_its_exit():
-    means = ThreadMeans()
-    for t, rss_bytes in ((1.0, 300 << 20), (2.0, 0), (3.0, None)):
-        means.add_window(structs.replace(threads(t, (100, "python", 0.5, "waiting")), rss_bytes=rss_bytes))
-    mean = means.mean()
-    assert mean is not None and mean.rss_bytes == 300 << 20
-
-
-def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unknown():
-    means = ThreadMeans()
-    assert means.mean() is None
-    means.add_window(threads(1, (100, "python", 1.0, "disk", None), (7, "x", 1.0, "running", 0.1)))
-    for t in (2, 3):
-        means.add_window(threads(t, (100, "python", 1.0, "running", None)))
-    means.add_window(threads(4, (100, "python", None, "running", None)))
-    (only,) = means.mean().threads
-    assert (only.tid, only.cpu_ratio, only.delay_ratio, means.disk_ratio) == (100, 1.0, None, 0.25)
-    assert means.mean(0.5).threads[0].cpu_ratio == 0.5
-
-
-def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps():
-    means = ThreadMeans()
-    for t in range(1, 9):
-        means.add_window(threads(t, (100, "python", 0.1, "running"), (7, "statistics", 0.8, "running")))
-    means.add_window(threads(9, (100, "python", 1.0, "running")))
-    other = next(row for row in means.mean().threads if row.tid == 7)
-    assert other.cpu_ratio == pytest.approx(0.8 * 8 / 9)
-    for t in range(10, 30):
-        means.add_window(threads(t, (100, "python", 1.0, "running")))
-    assert [row.tid for row in means.mean().threads] == [100]
 
 
 def test_loaders_of_a_long_run_are_told_by_all_their_windows():

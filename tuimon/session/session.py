@@ -15,9 +15,7 @@ from tuimon.session.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.nodes import MachineTable
 from tuimon.session.processes.writes import Checkpoints
-from tuimon.session.ranks.shared_steps import SharedStep
-from tuimon.session.ranks.stats import MainThread
-from tuimon.session.ranks.waits import RankTimes
+from tuimon.session.ranks import RankTimes
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -34,9 +32,10 @@ from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.windows import Over
 from tuimon.session.steps.phase_table import between_parts, inferred_phases, phase_table
 from tuimon.session.steps.split_shares import SplitShares
-from tuimon.session.steps.totals import Totals
+from tuimon.session.steps.totals import SharedStep, Totals
 from tuimon.session.tables import Tables
-from tuimon.session.windows import WINDOW_S, Span
+from tuimon.session.threads import MainThread
+from tuimon.session.windows import NEVER, WINDOW_S, Span
 from tuimon.torch_code import makes_batch
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
@@ -352,16 +351,13 @@ class SessionView:
 
     def rank_times(self, pid: int) -> RankTimes | None:
         """A rank's step, and what its main thread does meanwhile; None before its first step."""
-        process = self.process(pid)
-        if not self.is_whole:
-            return self.session.ranks.times(pid, process, self.samples(pid))
-        table = self.phases(pid)
-        totals, means = self.step_totals(pid), self.session.threads.means_of(pid)
-        if table is None or table.inferred or not totals.count:
+        table, process = self.phases(pid), self.process(pid)
+        if table is None or table.inferred:
             return None
+        totals = self.step_totals(pid)
         return RankTimes(
             {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
-            means.thread(self.session.training_tid(pid)) if means is not None else MainThread(),
+            self.training_thread(pid),
             self.samples(pid).by_phase_and_activity,
             on_gpu=process is not None and bool(process.gpu_uuids),
             gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
@@ -369,8 +365,10 @@ class SessionView:
 
     def shared_steps(self, pid: int) -> Sequence[SharedStep]:
         """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""
-        shared = self.session.ranks.stats(pid).shared
-        return shared.since(self._steady.begin_s) if self.is_whole else shared.latest()
+        stats = self.session.step_stats.get(pid)
+        if stats is None:
+            return ()
+        return stats.shared.since(self._steady.begin_s) if self.is_whole else stats.shared.latest()
 
     # -- threads and cores
 
@@ -384,41 +382,50 @@ class SessionView:
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window, or means over the whole run."""
-        figures = self.process_threads(pid)
-        return list(self.session.threads.rows_of(pid, self.session.stacks.get(pid), self.session.gil, figures))
+        session = self.session
+        return list(session.threads.rows_of(pid, session.stacks.get(pid), session.gil, self._steps_of(pid)))
 
     def process_threads(self, pid: int) -> Threads | None:
-        """Thread figures of one process: the latest, or means over the time that it lived for."""
-        if not self.is_whole:
-            return self.session.threads.of(pid)
-        means = self.session.threads.means_of(pid)
-        return means.mean() if means is not None else None
+        """Thread figures of one process: the latest, or means over the steps."""
+        return self.session.threads.of(pid, self._steps_of(pid))
+
+    def training_thread(self, pid: int) -> MainThread:
+        """Means of the thread of a process that trains, since its first step."""
+        threads, span = self.session.threads, self._steps_of(pid)
+        if span is not None:
+            return threads.training_thread(pid, span)
+        return threads.training_thread(pid, Span(self.session.steady_span(pid).begin_s), WINDOW_S)
 
     def live_threads(self, node: int | None = None) -> list[Threads]:
         """Thread figures of every process on a node (None: the one in focus) that lives, or lived in the whole run."""
-        processes, pids = self.session.run_processes, self.session.pids_on(self._node(node))
-        if not self.is_whole:
-            live = (self.process_threads(pid) for pid in pids if not processes.has_ended(pid))
-            return [threads for threads in live if threads is not None]
-        return self.session.threads.means_of_all(pids, self._steady.begin_s, self.now_s)
+        processes, threads, pids = (
+            self.session.run_processes,
+            self.session.threads,
+            self.session.pids_on(self._node(node)),
+        )
+        if self.is_whole:
+            return threads.of_all(pids, self._or_never(self._steady), self.now_s)
+        live = (threads.of(pid) for pid in pids if not processes.has_ended(pid))
+        return [each for each in live if each is not None]
 
     def disk_ratio(self, pid: int) -> float | None:
         """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
-        if self.is_whole:
-            means = self.session.threads.means_of(pid)
-            return means.disk_ratio if means is not None else None
-        threads = self.process_threads(pid)
-        main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
-        return float(main.state == "disk") if main is not None else None
+        return self.session.threads.disk_ratio(pid, self._steps_of(pid))
 
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:
-        """Cores of a node (None: the one in focus) that the run could not have: lately, or since the first step."""
+        """Cores of a node (None: the one in focus) that the run could not have: lately, or over its steps."""
         number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
-        use = nodes.tables_of(number).core_use
+        span = self._or_never(self._steady) if self.is_whole else None
         cores, monitor = nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0
-        if self.is_whole and self._steady == Span():  # no step is known
-            return None
-        return use.over(self._steady if self.is_whole else None, cores, monitor)
+        return nodes.tables_of(number).core_use.over(span, cores, monitor)
+
+    def _steps_of(self, pid: int) -> Span | None:
+        """The span of a process's steps, in which nothing lies before the first; None: the latest."""
+        return self._or_never(self.session.steady_span(pid)) if self.is_whole else None
+
+    @staticmethod
+    def _or_never(steady: Span) -> Span:
+        return NEVER if steady == Span() else steady
 
     def _node(self, node: int | None) -> int:
         return self.session.focus_node if node is None else node

@@ -6,6 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import Struct, field
+
 from tuimon.node_ids import node_of
 from tuimon.records import (
     Collectives,
@@ -39,17 +41,15 @@ from tuimon.session.disk_reads import DiskReadStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.processes.nodes import NodeTable
-from tuimon.session.processes.run_processes import RunProcesses, WorkerNames
-from tuimon.session.processes.threads import ThreadTable
+from tuimon.session.processes.run_processes import RunProcesses, WorkerNames, ranks_of
 from tuimon.session.processes.writes import Writes
-from tuimon.session.ranks.groups import ranks_of
-from tuimon.session.ranks.table import Held, RankTable
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.steps.steps import StepStats
-from tuimon.session.steps.stretch import OnCores
+from tuimon.session.steps.totals import RatesOfRanks
+from tuimon.session.threads import ThreadTable
 from tuimon.session.windows import Span
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
@@ -58,6 +58,16 @@ _PROCESSES = 1024
 _SOURCES = 64
 #: The latest traces that are held: of all ranks, and a few more.
 _TRACES = 64
+
+
+class Held(Struct):
+    """New whenever a process comes, changes or ends, or begins to train."""
+
+    groups: dict[int, list[Process]] = field(default_factory=dict)  # the ranks of the training of a process
+    trainings: list[list[Process]] | None = None
+    last: int | None = None  # the process in focus once all have ended
+    pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
+    rates: dict[int, RatesOfRanks] = field(default_factory=dict)  # by the first rank of a training
 
 
 class Tables:
@@ -90,7 +100,6 @@ class Tables:
         self.compilers: dict[int, CompilerStats] = {}
         self.disk_reads: defaultdict[int, DiskReadStats] = defaultdict(DiskReadStats)
         self.loaders = LoaderTable(self.worker_names.name)
-        self.ranks = RankTable()
         self.held = Held()
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
@@ -224,7 +233,7 @@ class Tables:
             held.pop(pid, None)
         self.nodes.tables_of(node_of(pid)).machine.forget(pid)
         processes = (self.run_processes, self.worker_names, self.threads)
-        for table in (*processes, self.sampler, self.gil, self.loaders, self.ranks):
+        for table in (*processes, self.sampler, self.gil, self.loaders):
             table.forget(pid)
 
     def _fold_compiler(self, record: Compiler) -> None:
@@ -239,12 +248,8 @@ class Tables:
         if stats is None or stats.begins_anew(record):
             stats = self.step_stats[record.pid] = StepStats(record.pid)
         begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
-        on_cores = self.threads.on_cores(record.pid, record.t - record.window_s, record.t)
         stats.share_room(1 if record.pid == self.trainer() else len(self.step_stats))
-        workers_waited = self.threads.workers_waited_ratio(record.pid)
-        stats.add_window(record, OnCores(on_cores.waited or 0.0, on_cores.cpu or 0.0, workers_waited))
-        if stats.trains:
-            self.ranks.add_steps(record)
+        stats.add_window(record, self.threads.on_cores(record.pid, record.t - record.window_s, record.t))
         if (stats.trains, stats.has_loop) != before:
             self._note_change()
         if stats.has_loop:
@@ -273,11 +278,10 @@ class Tables:
         self.nodes.tables_of(node_of(pid)).core_use.begin_steps(t)
 
     def _fold_threads(self, record: Threads) -> None:
-        self.threads.add_threads(record)
-        self.ranks.add_threads(record)
-        of_node = self.nodes.tables_of(node_of(record.pid))
         stats = self.step_stats.get(record.pid)
-        made = stats.total if stats is not None else 0
+        latest, made = (stats.latest, stats.total) if stats is not None else (None, 0)
+        self.threads.add_threads(record, (latest.tid if latest is not None else None) or record.pid)
+        of_node = self.nodes.tables_of(node_of(record.pid))
         of_node.machine.add_threads(record, made)
         if record.written_bytes is not None and made:
             self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to)

@@ -42,6 +42,8 @@ class Span(NamedTuple):
         return self.begin_s <= record.t - record.window_s < self.end_s
 
 
+#: In which nothing lies.
+NEVER = Span(math.inf, -math.inf)
 R = TypeVar("R", bound=Timed)
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from tuimon.session.ranks.stats import MainThread
-from tuimon.session.ranks.waits import RankTimes, split_ranks
+from tuimon.session.ranks import RankTimes, split_ranks
+from tuimon.session.threads import MainThread
 
 NO_SAMPLES = Counter()
 

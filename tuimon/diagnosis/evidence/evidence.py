@@ -62,8 +62,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
 from tuimon.session.processes.writes import Checkpoints
 from tuimon.session.progress import rates_in
-from tuimon.session.rank_list import rank_rows
-from tuimon.session.ranks.row import RankRow
+from tuimon.session.rank_list import RankRow, rank_rows
 from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.session import SessionView, once
@@ -296,9 +295,8 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def training_thread_of_run(self) -> TrainingThread:
         """The same over all of its steps: one window differs from the next."""
-        means = self._view.session.threads.means_of(self.pid)
-        main = means.thread(self.training_tid) if means is not None else None
-        return TrainingThread(main.cpu_ratio, main.delay_ratio) if main is not None else TrainingThread(None, None)
+        main = self._view.session.over("whole").training_thread(self.pid)
+        return TrainingThread(main.cpu_ratio, main.delay_ratio)
 
     @cached_property
     def training_tid(self) -> int:

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course import Growth, grow_together
 from tuimon.diagnosis.threshold import MOST
-from tuimon.session.ranks.row import RankRow
-from tuimon.session.ranks.shared_steps import SHARED_PARTS, SharedStep
+from tuimon.session.rank_list import RankRow
+from tuimon.session.steps.totals import SHARED_PARTS, SharedStep
 
 #: Why a whole process is slow, whatever its code does.
 Why = Literal["stopped", "no core", "collections"]

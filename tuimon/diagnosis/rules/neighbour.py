@@ -14,8 +14,8 @@ from tuimon.diagnosis.rules.cores import lost_share
 from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import own_id
-from tuimon.session.processes.core_waits import WANTS_TO_RUN
 from tuimon.session.rows import GpuRow
+from tuimon.session.threads import WANTS_TO_RUN
 
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.

@@ -13,7 +13,7 @@ from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.rows import StepSummary
 from tuimon.session.series import ROWS
 from tuimon.session.steps.stretch import OnCores, StepStretch, step_series, stepping_spans, stretch_of, without_end
-from tuimon.session.steps.totals import StepCounts, Totals
+from tuimon.session.steps.totals import SharedSteps, StepCounts, Totals
 from tuimon.session.windows import WINDOW_S, Span
 
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
@@ -32,6 +32,8 @@ class LatestWindow(Struct, frozen=True, gc=False):
     """The data held of a process's latest window of steps."""
 
     t: float
+    window_s: float
+    steps: int  # that ended in it
     open_phase: str | None  # the phase that it was in at ``t``
     open_for_s: float | None
     tid: int | None  # of the thread that trains, where it is not the main one
@@ -51,6 +53,7 @@ class StepStats:
         self.backwards = 0
         self.updates = 0
         self.latest: LatestWindow | None = None
+        self.shared = SharedSteps()
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.begin_s: float | None = None  # when its loop began, once a step has ended
@@ -75,6 +78,8 @@ class StepStats:
             record = _without_set_up(record, self._note_begin(record))
         self.latest = LatestWindow(
             record.t,
+            record.window_s,
+            record.count,
             record.open_phase,
             record.open_for_s,
             record.tid,
@@ -86,6 +91,7 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
+        self.shared.add_steps(record)
         for part in _parts(record) if self._first is not None else (record,):
             self._series.append(stretch_of(part, _timed_ns(part), on_cores), self._counts.of(part))
         if record.count:
@@ -169,6 +175,16 @@ class StepStats:
             older = with_steps[-_LEAST_WINDOWS:]
             rows = rows[older[0] :] if older else rows
         return rows
+
+    def steps_within(self, seconds: float) -> float:
+        """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
+        rows = self._recent_rows()
+        lengths = [row.end_s - row.begin_s for row in rows]
+        return sum(row.steps for row in rows) / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
+
+    def has_stepped_since(self, t: float) -> bool:
+        """True if a step ended in a window that began after a moment."""
+        return any(row.steps and row.begin_s >= t for row in self._series.rows(Span(t)))
 
     def windows(self, last: int | None = None) -> list[StepStretch]:
         """Stretches of equal length, also those without a step; the ``last`` ones as they were recorded."""

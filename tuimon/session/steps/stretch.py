@@ -32,6 +32,7 @@ class StepStretch(NamedTuple):
     eval_ns: float  # beside the steps
     waited_ns: float = 0.0  # of ``total_ns``, in which a computing thread waited for a core
     cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
+    busy_ns: float = 0.0  # of ``total_ns``, in which the thread that trains ran or wanted to; 0: not measured
     # A loop that waits for its workers goes at their pace, so it waits for data as long as they wait for a core.
     workers_waited_ns: float = 0.0
     timed: float = 0.0  # steps that were timed boundary by boundary
@@ -97,6 +98,7 @@ class OnCores(NamedTuple):
     waited: float = 0.0  # that its own waited for a core
     cpu: float = 0.0  # cores that its own used
     workers_waited: float = 0.0
+    busy: float = 0.0  # that the thread that trains ran or wanted to
 
 
 def stretch_of(record: Steps, timed_ns: float, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
@@ -116,6 +118,7 @@ def stretch_of(record: Steps, timed_ns: float, on_cores: OnCores = OnCores()) ->
         **{PHASE_COLUMNS[name]: float(ns) for name, ns in phases_ns.items()},
         waited_ns=on_cores.waited * total_ns,
         cpu_ns=on_cores.cpu * total_ns,
+        busy_ns=on_cores.busy * total_ns,
         workers_waited_ns=min(phases_ns["data"], on_cores.workers_waited * total_ns),
         timed=usual if record.timed is None else min(record.timed, usual),
         timed_ns=timed_ns,

@@ -9,8 +9,7 @@ from typing import get_args
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.flops import flops_rate
 from tuimon.session.progress import rates_in, run_progress
-from tuimon.session.rank_list import rank_rows
-from tuimon.session.ranks.row import RankState
+from tuimon.session.rank_list import RankState, rank_rows
 from tuimon.session.rows import LoaderRow, PhaseTable
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps.steps import StepStats

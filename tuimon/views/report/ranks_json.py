@@ -8,11 +8,9 @@ from statistics import median
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.rank_list import rank_rows, superseded
-from tuimon.session.ranks.row import RankRow
+from tuimon.session.rank_list import RankRow, TrainingRow, rank_rows, superseded, training_numbers, training_rows
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.session import Session, SessionView
-from tuimon.session.trainings import TrainingRow, training_numbers, training_rows
 from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.report.step_json import Json, phases_json, picked, rounded, steps_json

@@ -15,11 +15,11 @@ from tuimon.node_ids import own_id
 from tuimon.records import Header, MemoryHistory, TraceTaken
 from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
+from tuimon.session.rank_list import which_training
 from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
-from tuimon.session.trainings import which_training
 from tuimon.views.goodput_text import goodput_json
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.memory_text import memory_lines

@@ -2,12 +2,12 @@
 
 import pytest
 
+from tests.session.records import steps
 from tests.views import streams
 from tests.views.tui.running_app import running, text, visible
 from tests.views.tui.texts import texts
-from tuimon.session.ranks.row import RankRow
-from tuimon.session.ranks.stats import PARTS, RankWindow
-from tuimon.session.trainings import TrainingRow
+from tuimon.session.rank_list import RankRow, TrainingRow
+from tuimon.session.steps.stretch import OnCores, stretch_of
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.drawing.table import row_line
 from tuimon.views.tui.panes.lateness import strip_line, strips
@@ -175,16 +175,13 @@ def test_every_line_of_a_training_fits_its_width(width):
 # -- lateness over time: cells from windows of ranks
 
 
-MS = 1_000_000
-
-
-def window(t, own_ms, backward_ms, busy=None, window_s=1.0):
-    parts = {"forward": own_ms, "backward": backward_ms}
-    return RankWindow(t, window_s, 10, tuple(int(parts.get(name, 0) * 10 * MS) for name in PARTS), 0, busy)
+def window(t, own_ms, backward_ms, busy=0.0, window_s=1.0):
+    record = steps(t, {"forward": own_ms, "backward": backward_ms}, window_s=window_s)
+    return stretch_of(record, record.total_ns, OnCores(busy=busy))
 
 
 def rank(number, *windows, **more):
-    return RankRow(number, 100 + number, "here", "training", 0, 10, 0, history=windows, **more)
+    return RankRow(number, 100 + number, "here", "training", 0, 10, 0, history=lambda last: windows[-last:], **more)
 
 
 def test_a_rank_is_late_by_its_own_share_beyond_the_median():

@@ -6,9 +6,9 @@ from msgspec import structs
 from tests.session.records import header, process, session_of
 from tuimon.records import NO_TORCH_YET, Cost, Exit
 from tuimon.session.progress import Left, RunProgress
+from tuimon.session.rank_list import Which
 from tuimon.session.rows import EpochRow, StepSummary
 from tuimon.session.session import Session
-from tuimon.session.trainings import Which
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.title_line import RunFacts, TitleLine, run_name, title_line
 

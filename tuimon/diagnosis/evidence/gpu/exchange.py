@@ -17,9 +17,9 @@ from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
 from tuimon.session.gpu_time import GpuShares
-from tuimon.session.ranks.row import RankRow
-from tuimon.session.ranks.stats import MainThread
-from tuimon.session.ranks.waits import RankTimes, split_ranks
+from tuimon.session.rank_list import RankRow
+from tuimon.session.ranks import RankTimes, split_ranks
+from tuimon.session.threads import MainThread
 
 BACKWARD_PER_FORWARD = Threshold(
     3.0,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tuimon.session.ranks.row import RankRow
-from tuimon.session.ranks.stats import HISTORY, PARTS, RankWindow
+from tuimon.session.rank_list import RankRow
+from tuimon.session.steps.stretch import StepStretch
 from tuimon.views.tui.drawing.charts import spread
 from tuimon.views.tui.drawing.lines import Line, Span
 
-_BACKWARD = PARTS.index("backward")
+#: How many windows of a rank the strip can show.
+_HISTORY = 256
 #: Seconds that a cell may stand for.
 _CELLS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 #: The median is taken of so many ranks, evenly chosen: of a thousand it is the same, and costs a twentieth.
@@ -25,12 +26,16 @@ Strips = dict[int, tuple[float | None, ...]]
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
     """Strips of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
-    known_s = _known_s(rows, now_s)
+    sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
+    histories = {row.pid: row.history(_HISTORY) for row in (*sample, *shown)}
+    known_s = _known_s(histories.values(), now_s)
     cell_s = next((float(s) for s in _CELLS_S if s * cells >= known_s), float(_CELLS_S[-1]))
     last = int(now_s // cell_s)
     first = last - cells + 1
-    sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
-    own = {row.pid: _own(row, first, cells, cell_s) for row in {r.pid: r for r in (*sample, *shown)}.values()}
+    own = {
+        row.pid: _own(row, histories[row.pid], first, cells, cell_s)
+        for row in {r.pid: r for r in (*sample, *shown)}.values()
+    }
     columns = list(zip(*(own[row.pid] for row in sample), strict=True))
     from statistics import median  # noqa: PLC0415  (the first frame has no steps to compare)
 
@@ -67,34 +72,32 @@ def _late(own: Sequence[float | None], typical: Sequence[float | None]) -> tuple
     )
 
 
-def _known_s(rows: Sequence[RankRow], now_s: float) -> float:
+def _known_s(histories: Iterable[Sequence[StepStretch]], now_s: float) -> float:
     """How far the ranks' histories go back, so that the strip holds it all, and does not creep."""
-    begins = [row.history[0].t for row in rows if row.history]
-    windows = [row.history[-1].window_s for row in rows if row.history]
-    return min(now_s - min(begins, default=now_s), HISTORY * max(windows, default=1.0))
+    known = [history for history in histories if history]
+    longest_s = max((history[-1].end_s - history[-1].begin_s for history in known), default=1.0)
+    return min(now_s - min((history[0].end_s for history in known), default=now_s), _HISTORY * longest_s)
 
 
-def _own(row: RankRow, first: int, cells: int, cell_s: float) -> list[float | None]:
+def _own(row: RankRow, history: Sequence[StepStretch], first: int, cells: int, cell_s: float) -> list[float | None]:
     """Share of the step that is the rank's own work, by cell."""
     waits = sum(share for phase, share in row.waits if phase != "backward")
     sums, times = [0.0] * cells, [0.0] * cells
-    for window in reversed(row.history):
-        end = int(window.t // cell_s) - first
+    for window in reversed(history):
+        end = int(window.end_s // cell_s) - first
         if end < 0:
             break
-        total_ns = sum(window.parts_ns)
-        if not total_ns:
+        if not window.steps:
             continue
-        own = own_share(window, total_ns, waits, on_gpu=row.on_gpu)
-        begin = int((window.t - window.window_s) // cell_s) - first + 1
+        own, window_s = _own_share(window, waits, on_gpu=row.on_gpu), window.end_s - window.begin_s
+        begin = int(window.begin_s // cell_s) - first + 1
         for cell in range(max(min(begin, end), 0), min(end, cells - 1) + 1):
-            sums[cell] += own * window.window_s
-            times[cell] += window.window_s
+            sums[cell] += own * window_s
+            times[cell] += window_s
     return [total / s if s else None for total, s in zip(sums, times, strict=True)]
 
 
-def own_share(window: RankWindow, total_ns: int, waits: float, *, on_gpu: bool) -> float:
+def _own_share(window: StepStretch, waits: float, *, on_gpu: bool) -> float:
     """Own share of a window's steps: what is outside backward without waits there, or how long the thread was busy."""
-    outside = 1.0 - window.parts_ns[_BACKWARD] / total_ns - waits
-    busy = 0.0 if on_gpu or window.busy_ratio is None else window.busy_ratio
-    return max(outside, busy)
+    outside = 1.0 - window.backward_ns / window.total_ns - waits
+    return max(outside, 0.0 if on_gpu else window.busy_ns / window.total_ns)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
-from tuimon.session.ranks.row import RankRow
-from tuimon.session.trainings import TrainingRow
+from tuimon.session.rank_list import RankRow, TrainingRow
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line

@@ -19,8 +19,8 @@ from collections.abc import Container, Mapping, Sequence
 
 from msgspec import Struct
 
-from tuimon.session.ranks.stats import MainThread
 from tuimon.session.stacks.activity import Activity
+from tuimon.session.threads import MainThread
 
 #: Activities in which a thread sleeps, but for other ranks. Files (``io``) may keep it busy: saving is mostly work.
 _WAITS: tuple[Activity, ...] = ("data", "idle", "lock", "sleep", "sync")

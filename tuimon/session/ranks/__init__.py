@@ -1,1 +1,0 @@
-"""The ranks of a training: a row each, and what is summed up for it."""

@@ -1,0 +1,470 @@
+"""Threads of the run: what each uses and waits for, over any span, and what role it plays."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+
+from tuimon.node_ids import node_of
+from tuimon.records import ThreadCpu, Threads
+from tuimon.session.processes.run_processes import LAST_MOMENT_S, RunProcesses
+from tuimon.session.rows import ThreadRow
+from tuimon.session.sampling import GilTable
+from tuimon.session.series import EVER, Series
+from tuimon.session.stacks.process import ProcessStacks
+from tuimon.session.steps.stretch import OnCores
+from tuimon.session.windows import Span
+
+INTRA_OP = "intra-op"
+#: Native and Python thread names -> role, first match wins.
+_ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"pt_autograd"), "autograd"),
+    (re.compile(r"pt_data_pin|_pin_memory_loop"), "pin-memory"),
+    (re.compile(r"QueueFeederThread"), "queue feeder"),
+    (re.compile(r"(?i)watchdog|pt_nccl_heartbt|pt_nccl_watchdg"), "watchdog"),
+    (re.compile(r"(?i)nccl"), "NCCL"),
+    (re.compile(r"(?i)^cuda|cuda-EvtHandlr"), "CUDA driver"),
+    (re.compile(r"(?i)gloo"), "gloo"),
+    (re.compile(r"(?i)tensorboard|_AsyncWriterThread|EventLogger"), "tensorboard"),
+    (re.compile(r"(?i)^(?:wandb|MsgRouterThr|ChkStopThr|NetStatThr|IntMsgThr)"), "wandb"),
+    (re.compile(r"(?i)^tqdm|TMonitor"), "progress bar"),
+    (re.compile(r"(?i)^(?:gomp|omp|mkl|openblas)"), INTRA_OP),
+    (re.compile(r"(?i)^ThreadPoolExecutor"), "thread pool"),
+)
+#: The name that an interpreter gives its own threads unless torch does.
+_PYTHON = re.compile(r"python[\d.]*$")
+#: Threads of one intra-op pool share out each loop: each of them uses more CPU than this (1.0 = one core) ...
+_POOL_CPU_RATIO = 0.02
+#: ... and the busiest no more than so many times as much as the idlest.
+_POOL_SPREAD = 1.5
+#: CPU and waiting for it from which a thread counts as one that wants to run: our choice, between a helper thread's
+#: few percent and a computing one's 100 %.
+WANTS_TO_RUN = 0.30
+#: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of each thread.
+_ROWS, _THREAD_ROWS = 32, 4
+#: Windows that steps may lie in. Steps come up to a second after their window, when that of the threads is over.
+_AROUND_STEPS = 6
+#: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
+#: first as it winds down has worked beside all of its steps.
+_MOST = 0.5
+
+
+class _ThreadUse(NamedTuple):
+    """A thread in windows that follow one another, in seconds; a row of a ``Series``."""
+
+    begin_s: float
+    end_s: float
+    cpu_s: float
+    cpu_of_s: float  # in which that was measured
+    delay_s: float  # that it waited for a core
+    delay_of_s: float
+
+
+class _Use(NamedTuple):
+    """A process in windows that follow one another, in seconds; a row of a ``Series``."""
+
+    begin_s: float
+    end_s: float
+    seconds: float
+    cpu_s: float
+    cpu_of_s: float
+    waited_s: float  # for a core, of the thread that waited longest: the training one or one that computes
+    waited_of_s: float
+    childrens_s: float  # CPU of its children that is in no record of theirs
+    training_cpu_s: float  # of the thread that trains
+    training_cpu_of_s: float
+    training_delay_s: float
+    training_delay_of_s: float
+    windows: float
+    stopped: float  # windows at whose end the thread that trains was stopped
+    disk: float  # ... the main thread waited for the disk
+
+
+class MainThread(Struct, frozen=True, gc=False):
+    """Means of the thread that trains; None where the kernel does not report it."""
+
+    cpu_ratio: float | None = None
+    delay_ratio: float | None = None
+    stopped_ratio: float = 0.0  # share of the windows at whose end it was stopped
+
+    @property
+    def busy_ratio(self) -> float | None:
+        """Share of time in which it ran or wanted to."""
+        if self.cpu_ratio is None or self.delay_ratio is None:
+            return None
+        return min(1.0, self.cpu_ratio + self.delay_ratio)
+
+
+class _Process:
+    """The threads of one process."""
+
+    def __init__(self, first: Threads) -> None:
+        self.latest = first
+        self.tid = first.pid  # of the thread that trains
+        self.use = Series(_Use, _ROWS)
+        self._threads: dict[int, Series[_ThreadUse]] = {}
+        self._ended: dict[int, ThreadCpu] = {}  # the latest of those that have ended
+
+    def add_window(self, record: Threads, tid: int, steps: Span) -> None:
+        """Add a window; of threads that lived for less than half of the steps nothing is kept."""
+        latest = {row.tid: row for row in self.latest.threads}
+        held = record.rss_bytes or self.latest.rss_bytes  # 0: it exits
+        self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
+        self.tid = tid
+        self.use.append(_use_of(record, tid))
+        begin_s, end_s, window_s = record.t - record.window_s, record.t, record.window_s
+        for row in record.threads:
+            own = self._threads.get(row.tid)
+            if own is None:
+                own = self._threads[row.tid] = Series(_ThreadUse, _THREAD_ROWS)
+            own.append(_ThreadUse(begin_s, end_s, *_of(row.cpu_ratio, window_s), *_of(row.delay_ratio, window_s)))
+        if len(self._threads) != len(record.threads):
+            self._note_ended({row.tid for row in record.threads}, latest, steps)
+
+    def _note_ended(self, live: set[int], latest: Mapping[int, ThreadCpu], steps: Span) -> None:
+        for tid in self._threads.keys() - live:
+            row = latest.get(tid) or self._ended.get(tid)
+            if row is not None and self._lived(tid, steps) >= _MOST:
+                self._ended[tid] = row
+            else:
+                del self._threads[tid]
+                self._ended.pop(tid, None)
+        for tid in live & self._ended.keys():
+            del self._ended[tid]
+
+    def _lived(self, tid: int, span: Span) -> float:
+        """Share (0..1) of the CPU windows of the process in a span that a thread has lived for."""
+        own, all_of_it = self._threads[tid].over(span), self.use.over(span)
+        return own.cpu_of_s / all_of_it.cpu_of_s if own is not None and all_of_it and all_of_it.cpu_of_s else 0.0
+
+    def keep_apart(self, t: float) -> None:
+        """Steps begin at a moment: a span may begin there."""
+        self.use.keep_apart(t)
+        for own in self._threads.values():
+            own.keep_apart(t)
+
+    def threads(self, span: Span) -> list[tuple[ThreadCpu, _ThreadUse | None, float]]:
+        """Its threads with their sums in a span, and for which share of it they lived; those that live first."""
+        live = [(row, self._threads[row.tid].over(span), 1.0) for row in self.latest.threads]
+        ended = [
+            (row, self._threads[tid].over(span), min(1.0, self._lived(tid, span))) for tid, row in self._ended.items()
+        ]
+        return [*live, *ended]
+
+
+def _of(ratio: float | None, window_s: float) -> tuple[float, float]:
+    """A ratio of a window as a sum, and of how many seconds that is."""
+    return (ratio * window_s, window_s) if ratio is not None else (0.0, 0.0)
+
+
+def _use_of(record: Threads, tid: int) -> _Use:
+    window_s, longest, training, disk = record.window_s, None, None, False
+    for row in record.threads:
+        cpu, delay = row.cpu_ratio, row.delay_ratio
+        if row.tid == tid:
+            training = row
+        if row.tid == record.pid:
+            disk = row.state == "disk"
+        if cpu is None or delay is None or not (row.tid == record.pid or cpu + delay >= WANTS_TO_RUN):
+            continue
+        longest = delay if longest is None else max(longest, delay)
+    return _Use(
+        record.t - window_s,
+        record.t,
+        window_s,
+        *_of(record.cpu_ratio, window_s),
+        *_of(longest, window_s),
+        record.ended_cpu_s or 0.0,
+        *_of(training.cpu_ratio if training is not None else None, window_s),
+        *_of(training.delay_ratio if training is not None else None, window_s),
+        1,
+        training is not None and training.state == "stopped",
+        disk,
+    )
+
+
+def _ratio(seconds: float, of_s: float, presence: float = 1.0) -> float | None:
+    return presence * seconds / of_s if of_s else None
+
+
+class ThreadTable:
+    """Folds Threads records."""
+
+    def __init__(
+        self, processes: RunProcesses, cpu_counts: Mapping[int, int], worker_name: Callable[[int], str]
+    ) -> None:
+        """``cpu_counts``: the cores of each node, once they are known; ``worker_name``: of a DataLoader worker."""
+        self._worker_name = worker_name
+        self._cpu_counts = cpu_counts
+        self._processes = processes
+        self._known: dict[int, _Process] = {}
+        self._begin_s: float | None = None  # of the first training's steps
+
+    def add_threads(self, record: Threads, tid: int) -> None:
+        """Fold the threads of a process over a window; ``tid``: the one that trains."""
+        own = self._known.get(record.pid)
+        if own is None:
+            own = self._known[record.pid] = _Process(record)
+        own.add_window(record, tid, EVER if self._begin_s is None else Span(self._begin_s))
+
+    def begin_steps(self, t: float) -> None:
+        """A training of the run has begun to make steps."""
+        self._begin_s = t if self._begin_s is None else min(self._begin_s, t)
+        for process in self._known.values():
+            process.keep_apart(t)
+
+    def forget(self, pid: int) -> None:
+        """Drop the threads of a process that ended long ago."""
+        self._known.pop(pid, None)
+
+    def of(self, pid: int, span: Span | None = None) -> Threads | None:
+        """A process over a span, None: in its latest window; None where no window lies in it."""
+        own = self._known.get(pid)
+        if own is None:
+            return None
+        return own.latest if span is None else self._mean([own], span)
+
+    def of_all(self, pids: Iterable[int], span: Span, now_s: float) -> list[Threads]:
+        """Every process that lived in a span; of one that came late or went early, less.
+
+        Workers that lived one after the other, epoch by epoch, are one: the last of them.
+        """
+        seconds = {pid: sums.seconds for pid in pids if (sums := self._sums(pid, span)) is not None}
+        longest_s = min(max(seconds.values(), default=0.0), span.end_s - span.begin_s)
+        found = []
+        for succession in self._processes.successions(seconds) if longest_s > 0 else ():
+            lived_s = seconds[succession[0]]
+            if len(succession) > 1:
+                until_s = min(now_s, span.end_s)
+                lived_s = sum(self._processes.lived_s(pid, span.begin_s, until_s) for pid in succession)
+            presence = min(1.0, lived_s / longest_s)
+            found.append(self._mean([self._known[pid] for pid in succession], span, presence))
+        return [threads for threads in found if threads is not None]
+
+    def _sums(self, pid: int, span: Span) -> _Use | None:
+        own = self._known.get(pid)
+        return own.use.over(span) if own is not None else None
+
+    def _mean(self, each: Sequence[_Process], span: Span, presence: float = 1.0) -> Threads | None:
+        """Processes that succeeded each other at the same work, as the last of them.
+
+        ``presence``: the share of the span that they lived for. Their threads are the same by name, and by number among
+        those of this name.
+        """
+        uses = [sums for process in each if (sums := process.use.over(span)) is not None]
+        if not uses:
+            return None
+        last, sums = each[-1], each[-1].use.joined(uses)
+        before: dict[tuple[str, int], list[_ThreadUse]] = {}
+        for process in each[:-1]:
+            for key, (_, own, _) in _numbered(process.threads(span)):
+                before.setdefault(key, []).extend([own] if own is not None else [])
+        rows = []
+        for key, (row, own, lived) in _numbered(last.threads(span)):
+            parts = [*before.get(key, ()), *([own] if own is not None else [])]
+            share = presence * lived
+            cpu = _ratio(sum(part.cpu_s for part in parts), sum(part.cpu_of_s for part in parts), share)
+            delay = _ratio(sum(part.delay_s for part in parts), sum(part.delay_of_s for part in parts), share)
+            rows.append(ThreadCpu(row.tid, row.name, cpu, row.state, delay, row.count))
+        return structs.replace(
+            last.latest,
+            window_s=sums.seconds,
+            cpu_ratio=_ratio(sums.cpu_s, sums.cpu_of_s, presence),
+            threads=rows,
+            ended_cpu_s=presence * sums.childrens_s,
+        )
+
+    def training_thread(self, pid: int, span: Span, last_s: float = math.inf) -> MainThread:
+        """The thread of a process that trains, over a span; of that only the last so many seconds."""
+        own = self._known.get(pid)
+        if own is not None:
+            span = span._replace(begin_s=max(span.begin_s, own.latest.t - last_s))
+        sums = own.use.over(span) if own is not None else None
+        if sums is None:
+            return MainThread()
+        return MainThread(
+            _ratio(sums.training_cpu_s, sums.training_cpu_of_s),
+            _ratio(sums.training_delay_s, sums.training_delay_of_s),
+            sums.stopped / sums.windows,
+        )
+
+    def is_stopped(self, pid: int) -> bool:
+        """True if the thread of a process that trains was stopped at the end of its latest window."""
+        own = self._known.get(pid)
+        return own is not None and any(row.tid == own.tid and row.state == "stopped" for row in own.latest.threads)
+
+    def disk_ratio(self, pid: int, span: Span | None = None) -> float | None:
+        """Share of a span's windows, None: of the latest, at whose end a process's main thread waited for the disk."""
+        own = self._known.get(pid)
+        if own is None:
+            return None
+        sums = own.use.over(span) if span is not None else own.use.rows(last=1)[0]
+        return sums.disk / sums.windows if sums is not None else None
+
+    def on_cores(self, pid: int, begin_s: float, end_s: float) -> OnCores:
+        """How a process and its workers waited for cores and used them in a window of its steps.
+
+        Windows of threads and of steps begin at different moments. If threads waited 0.2 of the window from 10 s to
+        11 s and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4. Where none lies in it the
+        latest counts.
+        """
+        own = self._known.get(pid)
+        rows = own.use.rows(last=_AROUND_STEPS) if own is not None else []
+        parts = [max(0.0, min(row.end_s, end_s) - max(row.begin_s, begin_s)) / (row.seconds or 1.0) for row in rows]
+
+        def mean(measured: Sequence[tuple[float, float]]) -> float:
+            of_s = sum(part * of for part, (_, of) in zip(parts, measured, strict=True))
+            if of_s:
+                return sum(part * value for part, (value, _) in zip(parts, measured, strict=True)) / of_s
+            return next((value / of for value, of in reversed(measured) if of), 0.0)
+
+        return OnCores(
+            waited=mean([(row.waited_s, row.waited_of_s) for row in rows]),
+            cpu=mean([(row.cpu_s, row.cpu_of_s) for row in rows]),
+            workers_waited=self._workers_waited_ratio(pid),
+            busy=min(1.0, mean([_busy(row) for row in rows])),
+        )
+
+    def _workers_waited_ratio(self, trainer: int) -> float:
+        """Share (0..1) of the time its DataLoader workers wanted to run in which they waited for a core."""
+        cpu = delay = 0.0
+        for worker in self._processes.workers(trainer):
+            latest = self.of(worker.pid)
+            for thread in latest.threads if latest else ():
+                if thread.cpu_ratio is not None and thread.delay_ratio is not None:
+                    cpu += thread.cpu_ratio * thread.count
+                    delay += thread.delay_ratio * thread.count
+        return delay / (cpu + delay) if delay else 0.0
+
+    def shown(self, order: list[int], node: int = 0) -> list[int]:
+        """The processes of a node, those in ``order`` first; of an ended run, those of its last moment."""
+        shown = self._shown()
+        return [pid for pid in dict.fromkeys((*order, *self._known)) if pid in shown and node_of(pid) == node]
+
+    def _shown(self) -> set[int]:
+        """The live processes, or, when none is left, those that ended last."""
+        known = self._processes.known
+        live = {pid for pid in self._known if not self._processes.has_ended(pid)}
+        if live or not known:
+            return live
+        last_s = max(process.t for process in known.values())
+        return {pid for pid in self._known if known[pid].t >= last_s - LAST_MOMENT_S}
+
+    def rows_of(
+        self, pid: int, sampled: ProcessStacks | None, gil: GilTable, span: Span | None = None
+    ) -> Iterator[ThreadRow]:
+        """The threads of one process over a span, None: in its latest window; its intra-op pool is one row."""
+        figures = self.of(pid, span) or self.of(pid)
+        if figures is None:
+            return
+        process = self._processes.known.get(pid)
+        trains = process is not None and process.torch is not None
+        pool = intra_op_pool(figures, sampled, self._cpu_counts.get(node_of(pid))) if trains else frozenset()
+        pool_listed = False
+        for thread in figures.threads:
+            if thread.tid not in pool:
+                yield self._row(pid, thread, sampled, gil)
+            elif not pool_listed:
+                pool_listed = True
+                folded = _fold_threads([member for member in figures.threads if member.tid in pool])
+                yield self._row(pid, folded, sampled, gil, INTRA_OP)
+
+    def _row(
+        self, pid: int, thread: ThreadCpu, sampled: ProcessStacks | None, gil: GilTable, role: str | None = None
+    ) -> ThreadRow:
+        process = self._processes.known.get(pid)
+        python_name = sampled.threads.name_of(thread.tid) if sampled else None
+        return ThreadRow(
+            pid=pid,
+            tid=thread.tid,
+            role=role or self._role(pid, thread, python_name, trains=sampled is not None and thread.tid == sampled.tid),
+            name=python_name or thread.name,
+            cpu_ratio=thread.cpu_ratio,
+            ended=self._processes.has_ended(pid),
+            state=thread.state,
+            delay_ratio=thread.delay_ratio,
+            place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
+            count=thread.count,
+            gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
+            rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
+        )
+
+    def _role(self, pid: int, thread: ThreadCpu, python_name: str | None, *, trains: bool) -> str:
+        process = self._processes.known.get(pid)
+        kind = process.role if process else "other"
+        if thread.tid == pid:
+            if kind == "worker":
+                return self._worker_name(pid)
+            if kind == "trainer":
+                return "main"
+            return process.command[0].rpartition("/")[2] if process and process.command else "other"
+        if trains:
+            return "training"
+        for pattern, role in _ROLES:
+            if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
+                return role
+        return "native" if python_name is None else "thread"
+
+
+def intra_op_pool(latest: Threads, sampled: ProcessStacks | None, cores: int | None) -> frozenset[int]:
+    """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
+
+    They carry the name that the main thread had when it created them. Other native threads may too, so there must be
+    one fewer of them than cores (or than half of these: hyper-threads), or all must have been equally busy. Which
+    threads run Python is unknown before the first samples.
+    """
+    if sampled is None or sampled.latest_s is None:
+        return frozenset()
+    main = next((thread.name for thread in latest.threads if thread.tid == latest.pid), "")
+    native = [
+        thread
+        for thread in latest.threads
+        if thread.tid not in (latest.pid, sampled.tid)
+        and sampled.threads.name_of(thread.tid) is None
+        and (thread.name in (main, "pt_main_thread") or _PYTHON.match(thread.name))
+    ]
+    total = sum(thread.count for thread in native)
+    by_number = cores is not None and total > 0 and total in (cores - 1, cores // 2 - 1)
+    return frozenset(thread.tid for thread in native) if by_number or _equally_busy(native) else frozenset()
+
+
+def _equally_busy(threads: list[ThreadCpu]) -> bool:
+    """True if several threads used about the same CPU time, as those that share out each loop do."""
+    busy = [thread.cpu_ratio for thread in threads if thread.cpu_ratio is not None and thread.count == 1]
+    return len(busy) == len(threads) >= 2 and min(busy) > _POOL_CPU_RATIO and max(busy) < _POOL_SPREAD * min(busy)
+
+
+def _fold_threads(threads: list[ThreadCpu]) -> ThreadCpu:
+    """Several threads as one row: CPU added, the longest wait, running if any is."""
+    first = threads[0]
+    cpu = [thread.cpu_ratio for thread in threads if thread.cpu_ratio is not None]
+    delays = [thread.delay_ratio for thread in threads if thread.delay_ratio is not None]
+    return ThreadCpu(
+        first.tid,
+        first.name,
+        round(sum(cpu), 3) if cpu else None,
+        "running" if any(thread.state == "running" for thread in threads) else first.state,
+        max(delays, default=None),
+        sum(thread.count for thread in threads),
+    )
+
+
+def _numbered(
+    threads: Iterable[tuple[ThreadCpu, _ThreadUse | None, float]],
+) -> Iterator[tuple[tuple[str, int], tuple[ThreadCpu, _ThreadUse | None, float]]]:
+    """Threads by name, and number among those of this name."""
+    numbers = Counter[str]()
+    for each in threads:
+        yield (each[0].name, numbers[each[0].name]), each
+        numbers[each[0].name] += 1
+
+
+def _busy(row: _Use) -> tuple[float, float]:
+    """How long the thread that trains ran or wanted to, and of how many seconds; of none where one is not known."""
+    is_known = row.training_cpu_of_s and row.training_delay_of_s
+    return (row.training_cpu_s + row.training_delay_s, row.training_cpu_of_s) if is_known else (0.0, 0.0)
