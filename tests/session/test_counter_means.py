@@ -5,7 +5,8 @@ from msgspec import structs
 
 from tests.session.records import header, process, session_of, steps
 from tuimon.records import Gpu
-from tuimon.session.counter_means import CounterHistory, SteppingSpan
+from tuimon.session.gpus import Counters
+from tuimon.session.rows import SteppingSpan
 from tuimon.session.steps.stretch import StepStretch, stepping_spans
 
 S = 1e9
@@ -16,7 +17,7 @@ def gpu(t, util=None, **more):
 
 
 def history(*records):
-    found = CounterHistory()
+    found = Counters()
     for record in records:
         found.add_record(record)
     return found
@@ -78,12 +79,6 @@ def test_what_people_read_is_the_mean_and_without_one_the_latest():
     assert (row.figures.util_ratio, row.figures.tensor_ratio) == (row.means.util_ratio, None)
     (short,) = run(1.0, steps_s=1.0).over("recent").gpus()
     assert short.means.util_ratio is None and short.figures.util_ratio == short.latest.util_ratio
-
-
-def test_the_utilisation_alone_is_that_of_all_means():
-    records, spans = [gpu(0), *(gpu(t, 0.5 if t < 6 else 0.9) for t in range(1, 11))], [SteppingSpan(4.0, 8.0)]
-    alone, readings = history(*records).util_mean(spans), history(*records)
-    assert alone == readings.means(spans).util_ratio == readings.util_mean(spans)
 
 
 def test_means_follow_new_records_and_other_stretches():

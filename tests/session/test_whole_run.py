@@ -138,6 +138,15 @@ def test_loaders_of_a_long_run_are_told_by_all_their_windows():
     assert row.fetches_per_s == pytest.approx(10.0)
 
 
+def test_the_history_of_a_long_run_is_as_long_as_the_run():
+    session = session_of(header(), process())
+    for t in range(1, 3001):
+        session.add(steps(float(t), {"forward": 5.0}, first_index=10 * (t - 1)))
+    whole = session.over("whole")
+    assert len(whole.phase_history(100)) * whole.history_interval_s(100) == pytest.approx(3000, rel=0.01)
+    assert session.over("recent").history_interval_s(100) == 1.0
+
+
 @pytest.mark.parametrize(("markers", "waits"), [(False, 0.6), (True, None)])
 def test_without_markers_the_figures_of_threads_and_cores_begin_with_the_samples_that_show_steps(markers, waits):
     """As when tuimon attaches: else nothing would say that the training waits for a core which others hold."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.views.tui.gpu.rows import HOPPER, OLD, instance, number, replace
 from tuimon.records import Node, Place
-from tuimon.session.counter_means import GpuMeans
+from tuimon.session.rows import GpuMeans
 from tuimon.session.state import RunState
 from tuimon.views.gpu_text import gpu_progress, gpu_text
 from tuimon.views.state_text import nodes_text, state_text

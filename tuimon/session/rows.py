@@ -16,9 +16,42 @@ from tuimon.records import (
     MeasuredBatches,
     Place,
 )
-from tuimon.session.counter_means import COUNTERS, GpuMeans
 from tuimon.session.memory_readings import Growth
 from tuimon.session.windows import sampling_error
+
+_RATIOS = ("util_ratio", "sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
+_RATES = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
+#: The fields of ``Gpu`` that have a mean.
+COUNTERS = (*_RATIOS, *_RATES, "power_w", "sm_clock_mhz")
+
+
+class SteppingSpan(NamedTuple):
+    """A stretch of a run in which steps were made, in seconds of the records' clock."""
+
+    begin_s: float
+    end_s: float
+    steps_ratio: float = 1.0  # share of it that the steps take; the rest is evaluation, or was held up by a profiler
+
+
+class GpuMeans(Struct, frozen=True, gc=False):
+    """Means of a GPU's counters over the time in which its training steps; None where too little was measured."""
+
+    util_ratio: float | None = None
+    # Its bounds in the steps alone: a figure may be of time outside them as well, in evaluation.
+    util_at_least: float | None = None
+    util_at_most: float | None = None
+    steps_ratio: float | None = None  # share of the time of these figures in steps
+    sm_ratio: float | None = None
+    occupancy_ratio: float | None = None
+    tensor_ratio: float | None = None
+    dram_ratio: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    power_w: float | None = None
+    sm_clock_mhz: float | None = None
+    watts: float | None = None  # by the energy counter
 
 
 class PhaseRow(NamedTuple):
@@ -154,7 +187,10 @@ class GpuTimeRow(NamedTuple):
 
 
 class GpuRow(Struct, frozen=True):
-    """One GPU or MIG instance: its latest record, and what only many records show. Histories: a value a record."""
+    """One GPU or MIG instance: its latest record, and what only many records show.
+
+    Histories: a value a record, the latest ones; over the whole run means of equal stretches of its steps.
+    """
 
     latest: Gpu
     stale_s: float  # age of ``latest``

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
-from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.nodes import MachineTable
@@ -22,6 +21,7 @@ from tuimon.session.rows import (
     HotLine,
     LoaderRow,
     PhaseTable,
+    SteppingSpan,
     StepSummary,
     ThreadRow,
     TorchMemoryRow,
@@ -280,6 +280,14 @@ class SessionView:
         stats, parts = self.session.step_stats.get(pid), self.between_parts(pid)
         return [row.stacked_ms(parts) for row in stats.windows(last)] if stats is not None else []
 
+    def history_interval_s(self, pid: int) -> float:
+        """The time between two values of ``phase_history``: a window, or a stretch of the run."""
+        stats, header = self.session.step_stats.get(pid), self.session.header
+        rows = stats.windows() if stats is not None and self.is_whole else []
+        if not rows:
+            return header.interval_s if header is not None else 1.0
+        return (rows[-1].end_s - rows[0].begin_s) / len(rows)
+
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``STACKED``."""
         split = self._between_shares(pid)
@@ -461,7 +469,9 @@ class SessionView:
         per_second = self.step_totals(focus).per_second() if focus is not None else None
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
         devices = session.nodes.tables_of(node).devices
-        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means)
+        spans = self.stepping_spans()
+        course = Span(spans[0].begin_s, spans[-1].end_s) if spans and self.is_whole else None
+        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means, course)
 
     def utilisations(self, uuids: Collection[str]) -> dict[str, float | None]:
         """The utilisation of these GPUs of all nodes, the mean that ``gpus`` has."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from tuimon.proc.core_list import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
-from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.gpu_devices import DeviceTable
+from tuimon.session.gpus import DeviceTable
 from tuimon.session.memory_readings import Growth, MemoryReadings
 from tuimon.session.processes.core_use import CoreUse
+from tuimon.session.rows import SteppingSpan
 
 #: Most nodes whose records are folded.
 NODES = 4096

@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import Steps, bucket_length_ns
-from tuimon.session.counter_means import SteppingSpan
-from tuimon.session.rows import StepSummary
+from tuimon.session.rows import SteppingSpan, StepSummary
 from tuimon.session.series import ROWS
 from tuimon.session.steps.stretch import OnCores, StepStretch, step_series, stepping_spans, stretch_of, without_end
 from tuimon.session.steps.totals import SharedSteps, StepCounts, Totals

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, SlowStep, Steps
-from tuimon.session.counter_means import SteppingSpan
+from tuimon.session.rows import SteppingSpan
 from tuimon.session.series import Series, first
 
 #: The parts of a step, as lists of them are ordered.

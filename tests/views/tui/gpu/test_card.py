@@ -2,8 +2,7 @@
 
 from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, replace, roles
 from tuimon.records import GpuProcess
-from tuimon.session.counter_means import GpuMeans
-from tuimon.session.rows import TorchMemoryRow
+from tuimon.session.rows import GpuMeans, TorchMemoryRow
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.names import alarm_lines
 

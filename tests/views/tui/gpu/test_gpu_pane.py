@@ -4,8 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace
-from tuimon.session.counter_means import GpuMeans
-from tuimon.session.rows import TorchMemoryRow
+from tuimon.session.rows import GpuMeans, TorchMemoryRow
 from tuimon.views.tui.drawing.glyphs import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines

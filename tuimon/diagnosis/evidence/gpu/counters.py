@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
-from tuimon.session.counter_means import GpuMeans
-from tuimon.session.rows import GpuRow
+from tuimon.session.rows import GpuMeans, GpuRow
 
 GAPS = Threshold(
     0.02,

@@ -9,11 +9,9 @@ from msgspec import structs
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tuimon.session.counter_means import SteppingSpan
 from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.views.format import plain
 from tuimon.views.gpu_text import stale_after_s
-from tuimon.views.tui.drawing.charts import WIDEST_CHART
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.card import card_rows_wanted, gpu_card
@@ -48,14 +46,13 @@ class GpuPane(Pane[GpuState]):
         notice, run = session.notices.get("gpu"), session.shown()
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
-        spans = run.stepping_spans() if session.exit is not None else []
         return GpuState(
-            tuple(_for_display(gpu, stale_s, _shown(session, gpu, spans)) for gpu in gpus),
+            tuple(_for_display(gpu, stale_s) for gpu in gpus),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
             tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
             tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
-            bool(spans),
+            session.exit is not None and bool(run.stepping_spans()),
         )
 
     def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
@@ -155,22 +152,12 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
 
 
-def _shown(session: Session, gpu: GpuRow, spans: Sequence[SteppingSpan]) -> slice:
-    """Which windows the charts show: of an ended run those in which it made steps, else the newest."""
-    if not spans:
-        return slice(-WIDEST_CHART, None)
-    devices = session.nodes.tables_of(session.focus_node).devices
-    return devices.windows_within(gpu.latest.uuid, spans[0].begin_s, spans[-1].end_s)
-
-
-def _for_display(gpu: GpuRow, stale_s: float, shown: slice) -> GpuRow:
+def _for_display(gpu: GpuRow, stale_s: float) -> GpuRow:
     """A row without changes that are not shown, ages in whole seconds: equal rows are not painted again."""
     return replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
         latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-        util_history=gpu.util_history[shown],
-        sm_history=gpu.sm_history[shown],
-        tensor_history=gpu.tensor_history[shown],
-        dram_history=gpu.dram_history[shown],
+        memory_history=(),
+        power_history=(),
     )

@@ -9,7 +9,6 @@ from tuimon.node_ids import own_id
 from tuimon.session.rank_list import which_training
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps.stretch import STACKED
-from tuimon.session.windows import HISTORY_LIMIT
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
@@ -64,7 +63,7 @@ class PhasesPane(Pane[PhasesState]):
             table,
             steps,
             tuple(run.phase_history(pid, WIDEST_CHART if session.exit is None else None)),
-            session.header.interval_s if session.header else 1.0,
+            run.history_interval_s(pid),
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             gpu,
@@ -165,7 +164,7 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
-    whole = state.ended and len(seen) < HISTORY_LIMIT
+    whole = state.ended
     span = Span(f" · {'all steps,' if whole else 'last'} {duration(len(seen) * state.interval_s)}", "dim")
     caption = justified(line(("step time", "text"), span), right, width)
     gap: list[Line] = [()] if height > 6 else []
