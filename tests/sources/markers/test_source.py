@@ -104,6 +104,7 @@ def test_the_number_of_steps_goes_on_when_a_process_replaces_itself(ring_directo
     assert [record.first_index + record.count for record in steps][-1] == 5 + 7
     assert [record.first_index for record in steps] == sorted(record.first_index for record in steps)
     assert first.path == again.path
+    assert source.steps_before.keys() <= {again.path}
     source.close()
 
 

@@ -47,7 +47,7 @@ def late_facts() -> Dict[str, Any]:
         _intra_op_threads,
         debug_settings.facts,
         _rank,
-        gpu_uuids_of,
+        _gpu_uuids,
     ):
         late.update(attempt(found) or {})
     return late
@@ -119,7 +119,7 @@ def _rank() -> Dict[str, Any]:
     return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
 
 
-def gpu_uuids_of() -> Dict[str, Any]:
+def _gpu_uuids() -> Dict[str, Any]:
     """UUIDs of the current CUDA device and of those that hold memory of this process, as the driver writes them."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda.is_initialized():

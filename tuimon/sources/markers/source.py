@@ -59,7 +59,7 @@ class MarkerSource(Source):
         self.followers: dict[str, RingFollower] = {}  # by path: pid and start time
         self._foreign: set[str] = set()  # rings that are not of this run
         self._nameless: set[str] = set()  # followed rings that were deleted
-        self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
+        self.steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
         self._focus: frozenset[int] = frozenset()
         self._reads = 0
         self._read_ns = clock_ns()
@@ -154,7 +154,7 @@ class MarkerSource(Source):
         process = ProcessId(reader.pid, reader.start_ticks)
         replaced, is_running = reader.is_replaced(), _runs(process)
         if replaced or is_running:
-            self._steps_before[path] = _Before(process, follower.steps)
+            self.steps_before[path] = _Before(process, follower.steps)
         elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
             for left in (path, side_file(path, TRACED)):  # what only we read
                 with suppress(OSError):
@@ -182,7 +182,7 @@ class MarkerSource(Source):
         places = [place for place in ring_directories() if place not in refused]
         paths = {path: _pid_of(os.path.basename(path)) for place in places for path in _rings(place)}
         self._foreign &= paths.keys()
-        self._steps_before = {path: x for path, x in self._steps_before.items() if path in paths or _runs(x.process)}
+        self.steps_before = {path: x for path, x in self.steps_before.items() if path in paths or _runs(x.process)}
         for path, pid in paths.items():
             if path not in self.followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
@@ -209,7 +209,7 @@ class MarkerSource(Source):
         if _runs(ProcessId(reader.pid, reader.start_ticks)):
             self._table.name_process(reader.pid)
             self._table.facts[reader.pid] = ring_facts(meta)
-        before = self._steps_before.pop(path, None)
+        before = self.steps_before.pop(path, None)
         steps = before.steps if before else 0
         self.followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
 

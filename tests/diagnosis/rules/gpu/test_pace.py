@@ -58,3 +58,11 @@ def test_where_nvml_contradicts_the_events_neither_is_believed():
     assert "as it should be" not in finding.headline
     assert "unknown: none by its events, at least 6" in finding.headline
     assert not {"spin_wait", "queue_full", "low_precision_unused"} & found.keys()
+
+
+@pytest.mark.parametrize(("world_size", "praised"), [(None, True), (1, True), (2, False), (8, False)])
+def test_with_several_ranks_a_busy_gpu_may_be_waiting_for_the_others(world_size, praised):
+    ranks = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], rank=0, world_size=world_size)
+    found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.99, cpu=0.98, more=[ranks])
+    assert ("as it should be" in found["compute_bound"].headline) == praised
+    assert ("how much of that it waits for the other" in found["compute_bound"].headline) != praised
