@@ -163,7 +163,10 @@ def test_the_lines_of_passes_too_short_for_most_samples_are_remembered() -> None
     frames.add_frames(2, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
     frames.add_frames(4, [Frame("train.py", 44, "main", "x = numbers[i]", True)])
     windows = [{(4,): 9}, {(0, 1): 1, (2, 3): 1, (4,): 7}, {(4,): 9}]
-    phases = [by_ids(window, frames, seen=seen)[-1] for window in windows]
+    phases = []
+    for window in windows:
+        seen.add_window({frames.node(ids): count for ids, count in window.items()})
+        phases.append(by_ids(window, frames, seen=seen)[-1])
     assert [(last.phase, last.unsure) for last in phases] == [("other", True), ("data", False), ("data", False)]
 
 
@@ -203,10 +206,10 @@ def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above
 
 def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
     frames, seen = Trie(), SeenBoundaries()
-    frames.add_frames(0, [Frame("train.py", line, "main", "", True) for line in range(100)])
+    frames.add_frames(0, [*(Frame("train.py", line, "main", "", True) for line in range(100)), BELOW["backward"]])
     for number in range(100):
-        seen.completed([Sample(frames.node([number]), 1, "backward")])
-    remembered = [sample.node.ids for sample in seen.completed([])]
+        seen.add_window({frames.node([number, 100]): 1})
+    remembered = [sample.node.ids[:1] for sample in seen.beside([])]
     assert remembered == [(number,) for number in range(36, 100)]
 
 

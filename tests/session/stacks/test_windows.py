@@ -122,6 +122,19 @@ def test_what_a_hang_shows_in_the_window_of_the_last_step_divides_no_step():
     assert lines(session) == {2: 60, 9: 180}
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_backward_seen_long_ago_tells_the_lines_above_it_whether_anybody_asked_meanwhile(is_asked):
+    above = frames(("/home/me/train.py", 1, "<module>", "total = total + x[i]", True), first=10)
+    session = session_of(header(), process(), FRAMES, above)
+    for t in range(1, 50):
+        session.add(steps(t, {"between": 90, "backward": 10}, first_index=10 * t))
+        session.add(stacks(t, TRAINING if t == 5 else ([10], 5)))
+        if is_asked:
+            session.over("recent").phases(100)
+    (row,) = session.over("recent").samples(100).rows
+    assert (row.phase, row.unsure) == ("data", False)
+
+
 TRIE = Trie()
 
 

@@ -7,14 +7,14 @@ return gradients, such as forces, are on no path: training takes them, and so ma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from tuimon.library_code import is_handler
 from tuimon.records import LoopStack
-from tuimon.session.stacks.frames import UPDATES, Function
+from tuimon.session.stacks.frames import UPDATES, Function, StackPhase
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Node, Stack, Trie, to_user
 
@@ -250,7 +250,6 @@ def _without_library(stack: Stack) -> Stack:
     return stack[next((i for i, frame in enumerate(stack) if "library" not in frame.roles), len(stack)) :]
 
 
-_Kept = Literal["forward", "backward"]
 #: Most stacks that are remembered of each: a training shows some tens.
 _STACKS = 64
 
@@ -263,34 +262,40 @@ class SeenBoundaries:
     """
 
     def __init__(self) -> None:
-        self._stacks: dict[_Kept, dict[Node, Sample]] = {kept: {} for kept in get_args(_Kept)}
+        self._kept: dict[StackPhase, dict[Node, int]] = {"forward": {}, "backward": {}}
         self.noted: list[Sample] = []  # what the hooks noted of the loop
 
     def add_noted(self, stacks: Sequence[LoopStack], trie: Trie) -> None:
         """Take up what the hooks noted of the loop, in place of what they noted before."""
         self.noted = [Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks]
 
+    def add_window(self, counts: Mapping[Node, int]) -> None:
+        """Fold a window of the training thread."""
+        for node, n in counts.items():
+            kept = self._kept.get(node.boundary)
+            if kept is not None:
+                kept.pop(node, None)
+                kept[node] = n
+                if len(kept) > _STACKS:
+                    del kept[next(iter(kept))]
+
+    def begin(self) -> None:
+        """The loop begins: what was seen before is of the set-up."""
+        for kept in self._kept.values():
+            kept.clear()
+
     def calling_backward(self) -> set[Function]:
         """The user's functions that call backward or the update, as file and name."""
-        kept = (sample for stacks in self._stacks.values() for sample in stacks.values() if sample.phase != "forward")
-        callers = (to_user(sample.node.before("backward", "optimizer")) for sample in (*kept, *self.noted))
+        nodes = (*self._kept["backward"], *(noted.node for noted in self.noted))
+        callers = (to_user(node.before("backward", "optimizer")) for node in nodes)
         return {caller[-1].code for caller in callers if caller}
 
-    def completed(self, samples: Sequence[Sample]) -> list[Sample]:
-        """These samples, and the remembered stacks of each boundary that none of them shows."""
-        out = list(samples)
-        for kept, stacks in self._stacks.items():
-            out += _kept_instead([sample for sample in samples if sample.phase == kept], stacks)
-        shown_boundaries = {sample.phase for sample in out}
-        return out + [sample for sample in self.noted if sample.phase not in shown_boundaries]
-
-
-def _kept_instead(shown: Sequence[Sample], kept: dict[Node, Sample]) -> list[Sample]:
-    """The stacks that are kept if none is shown; those shown are kept from now on."""
-    instead = [] if shown else list(kept.values())
-    for sample in shown[:_STACKS]:
-        kept.pop(sample.node, None)
-        kept[sample.node] = sample
-    for stack in list(kept)[:-_STACKS]:
-        del kept[stack]
-    return instead
+    def beside(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The remembered stacks of each boundary that none of these samples shows."""
+        shown = {sample.phase for sample in samples}
+        return [
+            Sample(node, n, boundary)
+            for boundary, kept in self._kept.items()
+            if boundary not in shown
+            for node, n in kept.items()
+        ]

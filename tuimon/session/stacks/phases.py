@@ -63,7 +63,7 @@ class _Phases:
         self._forward_only = "steps" in facts and "training" not in facts
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
-        completed = without_returned(counted if seen is None else seen.completed(counted))
+        completed = without_returned(self._completed(counted, seen) if seen is not None else counted)
         self._rollouts = Rollouts([] if self._forward_only else _outlined(completed))
         self._evaluation = EvaluationBlocks(() if "evaluation" in facts else counted, self._rollouts.are_known)
         # those of evaluation show nothing of a step
@@ -75,6 +75,14 @@ class _Phases:
         self._fetches = loop.fetches
         self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
+
+    def _completed(self, counted: Sequence[Sample], seen: SeenBoundaries) -> list[Sample]:
+        """These samples, and stacks seen before, or noted by the hooks, of each boundary that none of them shows."""
+        joint = without_torn_updates([*counted, *seen.beside(counted)])[len(counted) :]
+        kept = [sample for sample in joint if self._augmentations.without_module(sample) is None]
+        out = [*counted, *(sample for sample in kept if sample.phase != "rest")]
+        shown = {sample.phase for sample in out}
+        return out + [sample for sample in seen.noted if sample.phase not in shown]
 
     def of(self, sample: Sample) -> Sample:
         """A sample in its phase."""

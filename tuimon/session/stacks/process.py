@@ -51,10 +51,11 @@ class ProcessStacks:
         self.spent.add_window(window, self.tid)
         if not self._unmarked.has_whole_step:
             self._find_steps(window, record.cycles)
-        is_of_loop = self._windows.add(window)
+        is_of_loop, own = self._windows.add(window), window.counts.get(self.tid, {})
+        if is_of_loop:
+            self._seen.add_window(own)
         if is_of_loop and "markers" not in self._facts:
             of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
-            own = window.counts.get(self.tid, {})
             shown = sum(count for node, count in own.items() if node.boundary in of_loop)
             self._windows.add_unmarked(window, sum(own.values()), shown)
         self._answers.clear()
@@ -97,6 +98,7 @@ class ProcessStacks:
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
         self.spent.begin(t)
+        self._seen.begin()
         self.threads.begin_s = t
         self._windows.leave_out_before(t)
         self._answers.clear()
