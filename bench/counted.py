@@ -20,7 +20,7 @@ from steps import LOOPS, Loop
 from tuimon.agent import install, runtime
 from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.loading import loader_facts
-from tuimon.agent.pace import LOOK_STEPS, pace
+from tuimon.agent.pace import pace
 
 #: Steps of each kind that are measured, and which of them is printed: the least were not interrupted.
 STEPS = 2000
@@ -137,7 +137,7 @@ def main() -> None:
         plain_us, plain_calls = cost_us(step, train, counted=False), calls(step)
         step.hook()
         counted_us = cost_us(step, train, counted=True)
-        while not pace.counting or pace.left % LOOK_STEPS != LOOK_STEPS // 2:
+        while not pace.counting:
             step.run()
         more = calls(step) - plain_calls
         timed_us = cost_us(step, train, counted=False)

@@ -99,8 +99,7 @@ class Hooks:
     def _skip_time(away_ns: int) -> None:
         """Steps without hooks pay for none of the timing."""
         pace.began_ns += away_ns
-        pace.latest_ns += away_ns
-        pace.overdue_ns += away_ns if pace.overdue_ns else 0
+        pace.look_ns += away_ns
 
 
 class EmptyHooks(Hooks):

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
 from tuimon import phase, step
-from tuimon.agent import pace
+from tuimon.agent import pace, runtime
 
 
 def gaps_always(monkeypatch, steps):
@@ -18,10 +18,8 @@ def gaps_always(monkeypatch, steps):
     monkeypatch.setattr(pace, "PAUSE_NS", 10**15)
     monkeypatch.setattr(pace, "SPELL", 5)
     monkeypatch.setattr(pace, "FIRST", 12)
-    monkeypatch.setattr(pace, "long_spell", lambda drawn: 12)
-    monkeypatch.setattr(pace, "EVALUATES", 10)
-    monkeypatch.setattr(pace, "steps_to_pay", lambda debt_ns, each_ns, drawn: steps)
-    monkeypatch.setattr(pace.pace, "checks_due", 10**9)  # another optimizer is no reason to time all steps for a while
+    monkeypatch.setattr(pace, "updates_to_pay", lambda debt_ns, each_ns, drawn: steps)
+    monkeypatch.setattr(runtime, "CHECK_STEPS", 10**9)  # another optimizer is no reason to time all steps for a while
     pace.pace.leave()
 
 
@@ -175,6 +173,22 @@ def a_loader_that_fails(loop):
                 loop.step(batch)
 
 
+def several_optimizers_now_and_then(loop):
+    """Made in one update by one of them, in the next by both."""
+    other = loop.sgd()
+    for number in range(300):
+        loop.step()
+        if number % 2:
+            other.step()
+
+
+def two_batches_a_step(loop):
+    """Such as support and query."""
+    batches = iter(DataLoader(Batches(400)))
+    for batch in batches:
+        loop.step(batch + next(batches))
+
+
 def skipped_by_a_scaler(loop):
     scaler = torch.amp.GradScaler("cpu", growth_interval=10**6)
     for number in range(200):
@@ -298,6 +312,8 @@ SHAPES = {
     closures_now_and_then: 204,
     failing_now_and_then: 300,
     a_loader_that_fails: 166,
+    several_optimizers_now_and_then: 300,
+    two_batches_a_step: 200,
     skipped_by_a_scaler: 200,
     another_thread: 400,
     a_range_after_a_backward_now_and_then: 300,

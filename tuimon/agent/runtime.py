@@ -71,6 +71,10 @@ _made_ns = 0
 _fork_hooked = False
 _start_pid = 0  # of the process that installed the hooks
 
+#: Optimizer steps between two checks for another optimizer, and how many there were since.
+CHECK_STEPS = 64
+unchecked_steps = 0
+
 #: After this many boundaries, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
 
@@ -82,6 +86,14 @@ def emit_timed(kind: int, value: int = 0) -> None:
     emit(kind, value, number)
     if number:
         timing.record_event(number)
+
+
+def pass_paused_backward() -> None:
+    """A backward begins in the GPU clock's pause."""
+    global paused_backwards
+    paused_backwards -= 1
+    if paused_backwards <= 0:
+        resume_clock()
 
 
 def resume_clock() -> None:
@@ -248,7 +260,12 @@ def _publish(writer: RingWriter) -> bool:
 
 
 def consider_optimizer(optimizer: Any) -> None:
-    """Publish facts again where another optimizer has begun to step."""
+    """Publish facts again where another optimizer has begun to step; one step in CHECK_STEPS is checked."""
+    global unchecked_steps
+    unchecked_steps += 1
+    if unchecked_steps < CHECK_STEPS:
+        return
+    unchecked_steps = 0
     if not facts_due and optimizer_facts.is_new(optimizer):
         publish_facts_anew()
 

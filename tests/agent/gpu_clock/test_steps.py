@@ -1,6 +1,5 @@
 """Steps of a loop: where they begin, whether or not they are timed."""
 
-import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -40,38 +39,24 @@ def follower():
     return StepFollower(lambda: 0)
 
 
-def places(follower, boundaries, count, timed):
-    """The place of each boundary in so many steps; ``timed(n)``: whether the n-th is timed."""
-    now, begun, out = False, 0, []
-    for _ in range(count):
-        found = []
-        for kind, key in boundaries:
-            found.append(follower.place(kind, key) if now else follower.place_untimed(kind, key))
-            if found[-1] == STEP_BEGINS:
-                now = timed(begun)
-                begun += 1
-        out.append(found)
-    return out
+def places(follower, boundaries, count):
+    """The place of each boundary in so many steps."""
+    return [[follower.place(kind, key) for kind, key in boundaries] for _ in range(count)]
 
 
 @pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_where_steps_begin(follower, name, share):
-    """Timed, untimed, or now and then: each step begins at the same boundary."""
+def test_where_steps_begin(follower, name):
     boundaries, first = LOOPS[name]
-    chance = random.Random(3)
     begins = [
-        [place for place, what in enumerate(found) if what == STEP_BEGINS]
-        for found in places(follower, boundaries, 60, lambda _: chance.random() < share)
+        [place for place, what in enumerate(found) if what == STEP_BEGINS] for found in places(follower, boundaries, 60)
     ]
     assert begins[3:] == [[first]] * 57  # by then it is known whether there are optimizers
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_begins_and_ends_that_count_come_in_pairs(follower, name):
-    """However the steps before were placed."""
     boundaries, first = LOOPS[name]
-    found = places(follower, boundaries, 12, lambda number: number >= 6)
+    found = places(follower, boundaries, 12)
     kinds = [kind for kind, _ in boundaries]
     counted = [kind for kind, what in zip(kinds, found[-1], strict=True) if what != NESTED]
     assert kinds[first] in counted
@@ -83,43 +68,39 @@ def test_begins_and_ends_that_count_come_in_pairs(follower, name):
         assert depth == 0
 
 
-def test_an_untimed_steps_other_boundaries_count_for_nothing(follower):
-    boundaries, _ = LOOPS["a DataLoader"]
-    found = [[follower.place_untimed(kind, key) for kind, key in boundaries] for _ in range(4)]
-    assert found[1:] == [[STEP_BEGINS, NESTED, NESTED, NESTED, NESTED]] * 3
-
-
 def test_boundaries_of_other_threads(follower):
     boundaries, _ = LOOPS["a DataLoader"]
     for _ in range(2):
         for kind, key in boundaries:
             follower.place(kind, key)
     with ThreadPoolExecutor(1) as other:
-        for ask in (lambda b: follower.place(*b), lambda b: follower.place_untimed(*b)):
-            assert {other.submit(ask, b).result() for b in boundaries} == {NESTED}
-    assert follower.place_untimed(FETCH_END, 0) == STEP_BEGINS
+        assert {other.submit(follower.place, *boundary).result() for boundary in boundaries} == {NESTED}
+    assert follower.place(FETCH_END, 0) == STEP_BEGINS
     with ThreadPoolExecutor(1) as other:
-        other.submit(follower.place_untimed, OPTIMIZER_END, 1).result()
-    assert follower.place_untimed(FETCH_END, 0) == NESTED
+        other.submit(follower.place, OPTIMIZER_END, 1).result()
     assert follower.place(FETCH_END, 0) == IN_STEP
 
 
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_ends_in_a_pause_is_not_open_after_it(follower, name):
+    """The clock pauses at the beginning of a step, and goes on at the beginning of a backward."""
+    boundaries, first = LOOPS[name]
+    places(follower, boundaries, 6)
+    for kind, key in boundaries[: first + 1]:
+        follower.place(kind, key)
+    follower.forget_open()
+    again = [kind for kind, _ in boundaries].index(BACKWARD_BEGIN)
+    for kind, key in boundaries[again:]:
+        follower.place(kind, key)
+    assert STEP_BEGINS in places(follower, boundaries, 1)[0]
+
+
 @pytest.mark.parametrize("fetch", [True, False])
-def test_an_optimizer_that_raised_in_an_untimed_step_is_forgotten(follower, fetch):
+def test_an_optimizer_that_raised_is_forgotten(follower, fetch):
     boundaries, _ = LOOPS["a DataLoader" if fetch else "no DataLoader"]
     for _ in range(2):
         for kind, key in boundaries:
-            follower.place_untimed(kind, key)
-    follower.place_untimed(OPTIMIZER_BEGIN, 7)
-    assert follower.place_untimed(*boundaries[0]) == STEP_BEGINS
+            follower.place(kind, key)
+    follower.place(OPTIMIZER_BEGIN, 7)
+    assert follower.place(*boundaries[0]) == STEP_BEGINS
     assert [follower.place(*b) for b in boundaries[1:]] == [IN_STEP] * (len(boundaries) - 1)
-
-
-def test_a_step_that_begins_within_an_update_knows_of_it(follower):
-    boundaries, _ = LOOPS["a closure"]
-    for _ in range(3):
-        for kind, key in boundaries:
-            follower.place_untimed(kind, key)
-    assert follower.place_untimed(*boundaries[0]) == NESTED
-    assert follower.place_untimed(*boundaries[1]) == STEP_BEGINS
-    assert [follower.place(*b) for b in boundaries[2:]] == [IN_STEP] * (len(boundaries) - 2)

@@ -26,7 +26,6 @@ BATCHES = [
 BARE = BATCHES[2:]
 #: Two models in turn.
 TWO = [*BARE, *((kind, us) for kind, us in BARE)]
-EVALUATION = BATCHES[:2]
 PHASES = {"data": 30, "forward": 60, "backward": 120, "optimizer": 40}
 
 
@@ -47,11 +46,10 @@ class Script:
             if marked:
                 self.markers.append((self.now_ns, kind, 0, optimizer))
             self.now_ns += round(us * US * self.random.uniform(0.9, 1.2))
-        if step is not EVALUATION:
-            self.made += 1
-            if self.made % self.every == 0:
-                self.side_ns += self.side_us * US
-                self.now_ns += self.side_us * US
+        self.made += 1
+        if self.made % self.every == 0:
+            self.side_ns += self.side_us * US
+            self.now_ns += self.side_us * US
 
     def spell(self, steps):
         for _ in range(steps):
@@ -196,39 +194,23 @@ def test_a_ring_that_is_found_in_a_gap(step):
     assert found.total in range(script.made - 1, script.made + 1)
 
 
-@pytest.mark.parametrize("place", [layout.GAP_IN_STEP, layout.GAP_AFTER_UPDATE])
+@pytest.mark.parametrize("place", layout.GAP_IN_STEP)
 def test_a_step_in_which_a_gap_was_cut_short_has_no_times_nor_the_next(place):
     script = Script(BATCHES)
     script.spell(40)
     script.gap(49, place)
     script.markers[-1] = (*script.markers[-1][:3], pack_gap(50, 50, 50, 49))
-    if place == layout.GAP_IN_STEP:
+    if place == layout.GAP_AFTER_FETCH:
+        backward = (layout.BACKWARD_BEGIN, layout.BACKWARD_END)
+        script.markers += [(script.now_ns + at, kind, 0, 0) for at, kind in enumerate(backward, 1)]
+    if place != layout.GAP_AFTER_UPDATE:
         update = (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
-        script.markers += [(script.now_ns + at, kind, 0, 5) for at, kind in enumerate(update, 1)]
+        script.markers += [(script.now_ns + at, kind, 0, 5) for at, kind in enumerate(update, 3)]
     script.now_ns += 10 * US
     script.spell(5)
     parts = ended(script).parts
     flags = "".join("C" if isinstance(part, CountedSteps) else "t" if part.timed else "u" for part in parts)
-    assert flags == "t" * 40 + ("Cu" + "t" * 5 if place == layout.GAP_IN_STEP else "Cuu" + "t" * 4)
-
-
-def test_counted_batches_of_an_evaluation_and_their_time_are_exact():
-    script = Script(BATCHES)
-    script.spell(40)
-    begin_ns = script.now_ns
-    for _ in range(10):
-        script.pass_step(EVALUATION, marked=True)
-    script.markers.append((script.now_ns, layout.GAP_BEGIN, layout.EVALUATED, layout.FETCH_BEGIN))
-    for _ in range(30):
-        script.pass_step(EVALUATION, marked=False)
-    script.markers.append((script.now_ns, layout.GAP_END, layout.FETCH_BEGIN, pack_gap(30, 0, 0, 0)))
-    for _ in range(10):
-        script.pass_step(EVALUATION, marked=True)
-    end_ns = script.now_ns
-    script.markers += [(end_ns, layout.FETCH_BEGIN, 0, 5), (end_ns + 7 * US, layout.FETCH_END, layout.EXHAUSTED, 5)]
-    found = ended(script)
-    assert (found.total, found.eval_count) == (40, 50)
-    assert found.eval_ns == end_ns + 7 * US - begin_ns
+    assert flags == "t" * 40 + ("Cuu" + "t" * 4 if place == layout.GAP_AFTER_UPDATE else "Cu" + "t" * 5)
 
 
 def test_a_window_without_a_timed_step_is_divided_like_the_steps_before():

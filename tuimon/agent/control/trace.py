@@ -21,13 +21,14 @@ from typing import Any, Optional
 
 from .. import runtime
 from ..outside import is_programs
+from ..pace import pace
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.no_ring import file_size_limit
 from ..ring.side_files import TRACE, remove_file, side_file
+from ..steps import StepCounter
 from ..torch_compat import dynamo
 from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
-from ..tracing.steps import StepFinder
 from .stack_windows import CannotRead, safe_window
 from .task import Task
 from .trace_lines import LineSampler
@@ -64,7 +65,7 @@ class Tracing:
         self._torch = torch
         self._profiler = Profiler(torch)
         self._guard = Guard(torch, self.give_way)
-        self._finder = StepFinder()
+        self._counter = pace.copy() if pace.thread == self.thread else StepCounter()
         self._does: Any = self._start_trial  # at the beginning of the next step
         self._is_on = False
         self._begin_ns = self._end_ns = self._limit_ns = 0
@@ -80,7 +81,7 @@ class Tracing:
             self.fail("a step took far longer than the one before it (an evaluation, a checkpoint?)")
         elif not self.task.is_wanted():
             self.abandon()
-        elif self._finder.begins_step(kind) and not is_capturing(self._torch):
+        elif self._counter.begins_step(kind) and not is_capturing(self._torch):
             self._does(now_ns)
 
     def give_way(self) -> None:
@@ -144,7 +145,7 @@ class Tracing:
     def _start_steps(self, now_ns: int) -> None:
         """Let one step pass untraced first: the trial has held the training up, and filled the loader's queue.
 
-        The first beginning that a finder sees need not be one: it does not know yet how many optimizers there are.
+        The first beginning that is seen need not be one: it may not be known yet how many optimizers there are.
         """
         self._does = self._begin_steps
 

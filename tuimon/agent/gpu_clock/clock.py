@@ -105,7 +105,7 @@ class GpuClock:
         """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
         if not self.on:
             return 0
-        place = self._steps.place(kind, key) if self._left else self._steps.place_untimed(kind, key)
+        place = self._steps.place(kind, key)
         if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
             return 0
         number = self.events.next_number()
@@ -214,6 +214,7 @@ class GpuClock:
         steps = min(budget.steps_owed(), (self._memory_due_ns - now_ns) // max(1, budget.step_ns)) - 1
         if self._pause is not None and steps >= SHORTEST_PAUSE_STEPS and self._steps.backwards:
             self._paused_steps = steps
+            self._steps.forget_open()
             self._pause(steps * self._steps.backwards)
 
     def _poll(self, now_ns: int) -> None:

@@ -6,6 +6,7 @@ names. None of them appears in a traceback that the user sees (Python 3.11 and l
 
 from _thread import get_ident
 from functools import wraps
+from time import monotonic_ns
 from typing import Any
 
 from .. import runtime
@@ -15,7 +16,7 @@ from ..gpu_clock.cuda import WaitingClock
 from ..loading import batches, loader_facts, worker
 from ..loading.batches import due
 from ..outside import attempt
-from ..pace import CHECK_UPDATES, LOOK_STEPS, Pace, backward_hooks, pace
+from ..pace import Pace, pace
 from ..process import loop_stacks, precision
 from ..ring.layout import (
     BACKWARD_BEGIN,
@@ -49,20 +50,16 @@ def hide_from_dynamo() -> None:
         batches.attend,
         compilations.report,
         Pace.claim,
-        Pace.begin_fetch,
-        Pace.end_failed_fetch,
-        Pace.begin_backward,
-        Pace.end_optimizer_step,
-        Pace.count_optimizer_step,
+        Pace.passes_fetch,
+        Pace.fail_fetch,
+        Pace.passes_backward,
+        Pace.passes_optimizer,
         Pace.look,
-        Pace.mark_backward,
-        Pace.mend,
         Pace.wake,
         precision.note_scaler,
         attend,
-        _scaler_step_ends,
-        _timed_step_begins,
-        _timed_step_ends,
+        _begin_optimizer_step,
+        _end_optimizer_step,
         _publish,
         WaitingClock.event_number,
         GpuClock.event_number,
@@ -82,17 +79,18 @@ def hook_fetch(dataloader: Any) -> None:
         number = numbers.get(id(self))
         if number is None:
             number = attempt(loader_facts.iterator_id, self) or 0
-        if number == state.usual_iterator and state.stepped:
-            state.stepped = False
+        if number == state.usual_iterator and state.run > 0:
+            state.run, state.updated = -1, False
+            state.fetches += 1
             state.steps += 1
             is_counted = True
         else:
-            is_counted = state.thread == get_ident() and state.begin_fetch(number)
+            is_counted = state.thread == get_ident() and state.passes_fetch(number)
         if is_counted:
             try:
                 batch = original(self)
             except BaseException as error:
-                pace.end_failed_fetch(number)
+                pace.fail_fetch(number)
                 runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
                 worker.end_fetch(self)
                 hide_frame(error)
@@ -130,35 +128,43 @@ def hook_backward(autograd: Any) -> None:
     It is bound in ``torch.autograd.graph`` as well: torch's own patching (export) restores it from there.
     """
     original = autograd._engine_run_backward
-    tracing = dynamo.tracing_state()
+    state, tracing = pace, dynamo.tracing_state()
 
     @wraps(original)
-    def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if runtime.is_compiling() or getattr(tracing, "tracing_context", None) is not None:
+    def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: PLR0912  (calls would take longer)
+        if runtime.is_compiling() or tracing.__dict__.get("tracing_context") is not None:
             return original(t_outputs, *args, **kwargs)
-        is_loop = pace.thread == get_ident()
-        if is_loop and pace.begin_backward():
+        thread, is_inside = get_ident(), state.is_inside
+        is_counted = state.going_on == thread and not is_inside
+        if is_counted:
+            state.run = 0
+            state.backwards += 1
+        elif state.thread == thread:
+            is_counted = state.passes_backward()
+        if is_counted:
             try:
+                state.is_inside = True
                 return original(t_outputs, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
-        is_inside, pace.inside = pace.inside, pace.inside or is_loop
+            finally:
+                state.is_inside = is_inside
         if runtime.paused_backwards:
-            runtime.paused_backwards -= 1
-            if runtime.paused_backwards <= 0:
-                runtime.resume_clock()
+            runtime.pass_paused_backward()
         use = 0 if kwargs.get("accumulate_grad", True) else RETURNED
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN, use)
         try:
+            if state.thread == thread:  # of no other one
+                state.is_inside = True
             result = original(t_outputs, *args, **kwargs)
         except BaseException as error:
             runtime.emit_timed(BACKWARD_END, use)
             hide_frame(error)
             raise
         finally:
-            if is_loop:
-                pace.inside = is_inside
+            if state.thread == thread:
+                state.is_inside = is_inside
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END, use)
         if runtime.facts_due:
             runtime.publish_facts(loop_stacks.RETURNING if use else loop_stacks.BACKWARD, outputs=t_outputs)
@@ -168,11 +174,9 @@ def hook_backward(autograd: Any) -> None:
         return result
 
     dynamo.skip(tuimon_backward)
-    backward_hooks[:] = [
-        rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
-        for module in (autograd, getattr(autograd, "graph", autograd))
-        if module.__dict__.get("_engine_run_backward") is original
-    ]
+    for module in (autograd, getattr(autograd, "graph", autograd)):
+        if module.__dict__.get("_engine_run_backward") is original:
+            rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
 
 
 def hook_optimizer(optimizer: Any) -> None:
@@ -182,23 +186,27 @@ def hook_optimizer(optimizer: Any) -> None:
     of the same optimizer is open, the first was abandoned.
     """
     # in caches that are cold for them, variables of this function take 0.1 us less each than names of a module
-    is_compiling, state, thread, look_steps = runtime.is_compiling, pace, get_ident, LOOK_STEPS
+    is_compiling, state, thread, now = runtime.is_compiling, pace, get_ident, monotonic_ns
 
     def step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not is_compiling() and state.counting != thread():
-            _timed_step_begins(id(optimizer))
+            _begin_optimizer_step(id(optimizer))
 
     def step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
-        if state.counting != thread():
-            _timed_step_ends(id(optimizer))
-            _publish(optimizer)
+        if state.going_on == thread():
+            if state.run <= 0:
+                state.run, state.updated = 1, True
+                left, now_ns = state.left - 1, now()
+                state.left = left
+                if left <= 0 or now_ns > state.look_ns:
+                    state.look(now_ns)
+                else:
+                    state.look_ns = now_ns + state.pause_ns
             return
-        left = state.left - 1
-        state.left, state.stepped = left, True
-        if not left % look_steps:
-            state.look()
+        _end_optimizer_step(id(optimizer))
+        _publish(optimizer)
 
     step_hooks.add(optimizer, step_begins, step_ends)
     dynamo.skip_with_callees(step_begins, step_ends)
@@ -215,18 +223,15 @@ def hook_scaler(grad_scaler: Any) -> None:
             return original(self, *args, **kwargs)
         if runtime.facts_due:
             precision.note_scaler(self)
-        # with the optimizer's own step, which it may skip, it is one
-        is_counted = pace.counting == get_ident()
-        before = pace.left if is_counted else pace.spell.run
-        if not is_counted:
-            _timed_step_begins(id(self))
+        if pace.counting != get_ident():
+            _begin_optimizer_step(id(self))
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            _scaler_step_ends(self, before, is_counted)
+            _end_optimizer_step(id(self))
             hide_frame(error)
             raise
-        _scaler_step_ends(self, before, is_counted)
+        _end_optimizer_step(id(self))
         return result
 
     dynamo.skip(tuimon_scaler_step)
@@ -239,27 +244,17 @@ def hook_captures(graphs: Any) -> None:
         captures.hook(graphs, runtime.wait_for_gpu_clock)
 
 
-def _timed_step_begins(optimizer: int) -> None:
-    if pace.unmarked and pace.unmarked == get_ident():
-        pace.mark_backward()
+def _begin_optimizer_step(optimizer: int) -> None:
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, optimizer)
 
 
-def _scaler_step_ends(scaler: Any, before: int, is_counted: bool) -> None:
-    """``before``: what was left of the gap, or how many optimizers the update had, before its optimizer's own step."""
-    is_loop = pace.thread == get_ident()
-    if not is_counted:
-        if is_loop:
-            pace.spell.run = before
-        _timed_step_ends(id(scaler))
-    elif is_loop and pace.counting:  # else what ended the gap meanwhile has counted it
-        pace.left = before
-        pace.count_optimizer_step()
-
-
-def _timed_step_ends(optimizer: int) -> None:
+def _end_optimizer_step(optimizer: int) -> None:
+    """The step has ended, of an optimizer or of a scaler around it; it may be counted."""
     if pace.thread == get_ident() or pace.claim():
-        pace.end_optimizer_step()
+        is_counted = pace.counting
+        pace.passes_optimizer()
+        if is_counted:
+            return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, optimizer)
 
 
@@ -267,8 +262,4 @@ def _publish(optimizer: Any) -> None:
     """Publish the facts of an optimizer that has stepped."""
     if runtime.facts_due:
         runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
-    pace.checks_due -= 1
-    if pace.checks_due <= 0:
-        pace.checks_due = CHECK_UPDATES
-        pace.mend()
-        runtime.consider_optimizer(optimizer)
+    runtime.consider_optimizer(optimizer)

@@ -46,12 +46,10 @@ def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:
     for flag, count in ((STEP_SAMPLES, samples), (STEP_TOKENS, tokens)):
         if type(count) is int and 0 <= count < _LARGEST:
             runtime.emit(STEP_SIZE, count, flag)
-    mine = pace.thread == get_ident()
-    if mine and pace.mark_step():
-        return
-    runtime.emit(STEP)
-    if mine:
-        pace.begin_step(STEP)
+    if pace.thread == get_ident():
+        pace.mark()
+    else:
+        runtime.emit(STEP)
     if runtime.facts_due:
         runtime.publish_facts()
 

@@ -4,7 +4,7 @@ import struct
 from typing import NamedTuple, Optional, Tuple
 
 MAGIC = b"TUIMON\x00\x01"
-VERSION = 4
+VERSION = 5
 META_OFFSET = 4096
 META_BYTES = 8192
 NAMES_OFFSET = META_OFFSET + META_BYTES
@@ -56,9 +56,9 @@ ITER_BEGIN = (
     32  # iter(loader): its workers are started, or restarted; value: id of the iterator if they are ended instead
 )
 ITER_END = 33  # value: id of the iterator, 0 where there is none
-GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind, flag: EVALUATED or 0
-GAP_PAUSE = 38  # one of the latest steps of the gap was a long one; value: how long it took (ns)
-GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or GAP_* below
+GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind
+GAP_PAUSE = 38  # the latest step of the gap was a long one; value: how long it took (ns)
+GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or one of GAP_IN_STEP
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
 STEP_SIZE = 48  # how much the step that ends next holds, as the program says; flag: STEP_SAMPLES or STEP_TOKENS
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
@@ -71,11 +71,9 @@ GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: gene
 RETURNED = 1
 #: Flags of STEP_SIZE: what its value counts.
 STEP_SAMPLES, STEP_TOKENS = 1, 2
-#: Flag of GAP_BEGIN: what is counted are the batches of an evaluation.
-EVALUATED = 1
-#: Flags of GAP_END that are no boundary: in the middle of a step; after an update, whose step may go on.
-#: The marker may be written long after its time: nothing shows sooner that the gap has ended.
-GAP_IN_STEP, GAP_AFTER_UPDATE = 0, OPTIMIZER_END
+#: Flags of GAP_END within a step: what came last in it. A fetch, whose batch no backward has used; a backward; an
+#: optimizer step. The marker may be written long after its time: nothing shows sooner that the gap has ended.
+GAP_IN_STEP = GAP_AFTER_FETCH, GAP_AFTER_BACKWARD, GAP_AFTER_UPDATE = FETCH_END, BACKWARD_END, OPTIMIZER_END
 #: Flag of FETCH_BEGIN: the fetch has begun before this marker, in a gap. No number of ready batches.
 FETCHED_IN_GAP = 0xFFFF
 #: Flag of PROFILER_ON: the step that begins here is the first of those that a trace holds.
@@ -97,6 +95,8 @@ BOUNDARIES = frozenset(
 )
 #: Kinds that report of a loader; the flag is the name id of its facts.
 OF_LOADERS = frozenset((WORKER, BATCH, TOKENS, POSITION))
+#: Kinds that belong to no loop of their thread.
+OF_NO_LOOP = frozenset((COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, STEP_SIZE))
 #: Kinds of what stands in for boundaries that are only counted.
 GAPS = frozenset((GAP_BEGIN, GAP_PAUSE, GAP_END))
 #: Kinds of user ranges.
@@ -228,8 +228,7 @@ def unpack_pair(value: int) -> Tuple[int, Optional[int]]:
 class Passed(NamedTuple):
     """The value of a GAP_END marker: how many fetches, backwards, updates and steps the gap had.
 
-    An update is a run of optimizer steps. ``steps``: those that a fetch, or ``tuimon.step()``, has ended. ``backwards``
-    follows from the others: their hook is off in a gap.
+    An update is a run of optimizer steps. ``steps``: those that a fetch, or ``tuimon.step()``, has ended.
     """
 
     fetches: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuimon.agent.ring.layout import LOADER_SHIFT
+from tuimon.agent.ring.layout import LOADER_SHIFT, Passed
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
 from tuimon.sources.loop.forward import ForwardSteps
 from tuimon.sources.loop.step import Step
@@ -234,21 +234,17 @@ class Batches:
 
     # -- many at once
 
-    def pass_gap(self, *, is_waiting: bool) -> None:
+    def pass_gap(self, passed: Passed, most_backwards: int, *, is_waiting: bool) -> None:
         """Batches were only counted; ``is_waiting``: whether no backward has used the latest."""
         self.use()
         self._returned = 0
         self.is_waiting = is_waiting
+        if passed.updates:
+            self._taken = -(-passed.fetches // passed.updates)
+            self.note_update(most_backwards)
 
     @property
     def are_evaluated(self) -> bool:
         """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
         return is_known and self.is_waiting and not self._ahead and not self.may_evaluate
-
-    def pass_evaluations(self, count: int, duration_ns: int, step: Step) -> None:
-        """So many batches of the same iterator were evaluated in this time."""
-        self.settle(step)
-        self._eval_count += count
-        self._eval_ns += duration_ns
-        self._batch_ns = duration_ns // count if count else self._batch_ns

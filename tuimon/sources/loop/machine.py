@@ -157,7 +157,6 @@ class LoopMachine:
         self._last_ns: int | None = None
         self._closure_backwards = 0  # backwards inside the open optimizer step
         self._gap_ns: int | None = None  # since when boundaries are only counted
-        self._evaluates = False  # and whether that is an evaluation
         self.first_backward_ns: int | None = None
 
     @property
@@ -178,7 +177,7 @@ class LoopMachine:
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read; the ends of all open pairs count as lost with them."""
         self.steps.is_profiled = False
-        self._gap_ns, self._evaluates = None, False
+        self._gap_ns = None
         if self._stack:
             self._stack.clear()
             self._before = "start"
@@ -207,23 +206,19 @@ class LoopMachine:
         time_ns, kind = marker.time_ns, marker.value
         label = self._label_before(_EVENT.get(kind, "update"))
         begin_ns = self._add_time(label, time_ns)
-        self._gap_ns, self._evaluates = time_ns, marker.flag == layout.EVALUATED and self.is_evaluating
-        if marker.flag != layout.EVALUATED:
-            self.steps.begin_gap(time_ns, at_fetch=kind == layout.FETCH_BEGIN)
+        self._gap_ns = time_ns
+        self.steps.begin_gap(time_ns, at_fetch=kind == layout.FETCH_BEGIN)
         self._stack.clear()
         return stretch_of((label, begin_ns, marker, None, False, False, self.steps.cuts))
 
     def end_gap(self, marker: Marker) -> Passed:
         """So many boundaries have been counted until this GAP_END."""
-        time_ns, passed = marker.time_ns, layout.unpack_gap(marker.value)
-        if self._evaluates:
-            self.steps.pass_evaluations(passed.fetches, max(0, time_ns - self.last_ns))
-            self._last_ns = max(time_ns, self.last_ns)
-        else:
-            self._add_time(COUNTED, time_ns)
-            self.steps.end_gap(time_ns, passed, marker.flag)
-            self._before = "start" if marker.flag == layout.GAP_IN_STEP else "update"
-        self._gap_ns, self._evaluates = None, False
+        passed = layout.unpack_gap(marker.value)
+        self._add_time(COUNTED, marker.time_ns)
+        self.steps.end_gap(marker.time_ns, passed, marker.flag)
+        is_within = marker.flag in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD)
+        self._before = "start" if is_within else "update"
+        self._gap_ns = None
         return passed
 
     @property

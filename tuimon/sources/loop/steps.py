@@ -11,7 +11,7 @@ The finder cuts time into *pieces*, each ending with an update; how many pieces 
 
 from __future__ import annotations
 
-from tuimon.agent.ring.layout import GAP_AFTER_UPDATE, GAP_IN_STEP, Passed
+from tuimon.agent.ring.layout import GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
 from tuimon.sources.loop.batches import Batches
 from tuimon.sources.loop.forward import ForwardSteps, divide_forward
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
@@ -255,7 +255,7 @@ class StepFinder:
         gap.end_ns = time_ns
         if updates or passed.backwards:
             self._begins_anew |= self._batches.begin_training()
-            self._batches.pass_gap(is_waiting=passed.fetches > 0 and place == GAP_IN_STEP)
+            self._batches.pass_gap(passed, self._most_backwards, is_waiting=place == GAP_AFTER_FETCH)
         self._open = self.pieces.pass_gap(gap, passed, place, is_open=is_open)
         if updates:
             self.pieces.optimizer_seen = True
@@ -268,10 +268,6 @@ class StepFinder:
     def is_evaluating(self) -> bool:
         """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
         return self._batches.are_evaluated
-
-    def pass_evaluations(self, count: int, duration_ns: int) -> None:
-        """So many batches of the same iterator were evaluated in this time."""
-        self._batches.pass_evaluations(count, duration_ns, self._open)
 
     # -- pieces
 

@@ -1,9 +1,9 @@
-"""Where the agent finds that steps begin."""
+"""Where steps begin, as boundaries pass."""
 
 import pytest
 
 from tuimon.agent.ring import layout
-from tuimon.agent.tracing.steps import StepFinder
+from tuimon.agent.steps import StepCounter
 
 KINDS = {
     "f": (layout.FETCH_BEGIN, layout.FETCH_END),
@@ -15,9 +15,9 @@ KINDS = {
 
 def begins(loop: str) -> str:
     """The loop with a bar before (fetches, backwards) or after (others) each event that begins a step."""
-    finder, out = StepFinder(), ""
+    counter, out = StepCounter(), ""
     for letter in loop:
-        found = [finder.begins_step(kind) for kind in KINDS[letter]]
+        found = [counter.begins_step(kind) for kind in KINDS[letter]]
         out += "|" + letter if found[0] and letter in "fb" else letter + "|" if any(found) else letter
     return out
 
