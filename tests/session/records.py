@@ -15,7 +15,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.session import Session
-from tuimon.session.steps.steps import StepStats
+from tuimon.session.steps import StepStats
 
 MS = 1_000_000
 

@@ -7,7 +7,7 @@ from tests.session.records import header, process, session_of, steps
 from tuimon.records import Gpu
 from tuimon.session.gpus import Counters
 from tuimon.session.rows import SteppingSpan
-from tuimon.session.steps.stretch import StepStretch, stepping_spans
+from tuimon.session.step_sums import StepStretch, stepping_spans
 
 S = 1e9
 

@@ -9,8 +9,7 @@ from tests.session import records
 from tests.session.records import session_of
 from tests.views.streams import gpu
 from tuimon.records import TracedFlops, TraceTaken
-from tuimon.session.flops import flops_rate
-from tuimon.session.progress import run_progress
+from tuimon.session.progress import flops_rate, run_progress
 from tuimon.session.session import Session
 from tuimon.views.progress_text import flops_text, progress_json
 

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.session.records import steps, totals_of
-from tuimon.session.steps.phase_table import phase_table
-from tuimon.session.steps.split_shares import Moved, SplitShares
+from tuimon.session.phase_table import Moved, SplitShares, phase_table
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pytest
 from tests.session import records
 from tests.state_size import size_of
 from tuimon.session import series
-from tuimon.session.series import Series
-from tuimon.session.steps.stretch import step_series, stretch_of
-from tuimon.session.windows import Span
+from tuimon.session.series import Series, Span
+from tuimon.session.step_sums import step_series, stretch_of
 
 
 class Count(NamedTuple):

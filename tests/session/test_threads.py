@@ -7,10 +7,10 @@ from msgspec import structs
 
 from tests.session.records import steps, threads
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.processes.run_processes import RunProcesses
-from tuimon.session.steps.steps import StepStats
+from tuimon.session.processes import RunProcesses
+from tuimon.session.series import Span
+from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
-from tuimon.session.windows import Span
 
 #: A thread as (id, CPU, wait).
 Rows = list[tuple[int, float | None, float | None]]

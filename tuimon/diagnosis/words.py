@@ -9,7 +9,7 @@ from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
 from tuimon.session.rows import HotLine
 from tuimon.session.stacks.frames import Function
-from tuimon.session.standing.helpers import outer_call_names
+from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 
 #: A fix by larger batches changes more than the time of a step.

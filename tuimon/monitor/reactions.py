@@ -20,8 +20,7 @@ from tuimon.diagnosis.finding import Finding, finding_json
 from tuimon.diagnosis.hysteresis import HOLD_S, name_of
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.session.standing.standing import standing
-from tuimon.session.standing.text import group_json
+from tuimon.session.standing import group_json, standing
 
 #: How long a command may take (s): far longer than sending a message, and no training waits for it.
 LIMIT_S = 60.0

@@ -8,13 +8,13 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from tuimon.session.series import Span
 from tuimon.session.session import Session
 from tuimon.session.stacks.set_up import Spent
-from tuimon.session.standing.standstills import Past
+from tuimon.session.standing import Past
 from tuimon.session.state import OVER, run_state, still_from_s
-from tuimon.session.steps.steps import StepStats
-from tuimon.session.steps.stretch import StepStretch
-from tuimon.session.windows import Span
+from tuimon.session.step_sums import StepStretch
+from tuimon.session.steps import StepStats
 
 Part = Literal[
     "training",

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
-from tuimon.session.memory_readings import MemoryReadings
+from tuimon.session.machines import MemoryReadings
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.series import Series
-from tuimon.session.windows import WINDOW_S, Span, weighted_median
+from tuimon.session.series import WINDOW_S, Series, Span, weighted_median
 
 #: Most that are kept of a run.
 _LIMIT = 512

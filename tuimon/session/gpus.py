@@ -14,8 +14,7 @@ from msgspec import Struct, field, structs
 
 from tuimon.records import GPU_FACTS, Gpu, Process, bare_uuid
 from tuimon.session.rows import COUNTERS, GpuMeans, GpuRow, SteppingSpan
-from tuimon.session.series import ROWS, Series
-from tuimon.session.windows import NEVER, WINDOW_S, Span
+from tuimon.session.series import NEVER, ROWS, WINDOW_S, Series, Span
 
 #: Most Xid errors that are kept, the newest.
 _XIDS = 32

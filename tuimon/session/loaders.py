@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.rows import EpochRow, HotLine, LoaderRow, LoaderWorkerRow
-from tuimon.session.series import Series
-from tuimon.session.windows import WINDOW_S, Span, weighted_median
+from tuimon.session.series import WINDOW_S, Series, Span, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
 _LOADERS = 64

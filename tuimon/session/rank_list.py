@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Place, Process
-from tuimon.session.processes.run_processes import LAST_MOMENT_S, ranks_of, restarts
+from tuimon.session.processes import LAST_MOMENT_S, ranks_of, restarts
 from tuimon.session.ranks import RankSplit, RankTimes, split_ranks
+from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session, SessionView, once
-from tuimon.session.steps.steps import StepStats
-from tuimon.session.steps.stretch import StepStretch
+from tuimon.session.step_sums import StepStretch
+from tuimon.session.steps import StepStats
 from tuimon.session.threads import MainThread
-from tuimon.session.windows import mean_of_known
 
 #: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
 _SILENT_S = 10.0

@@ -16,8 +16,7 @@ from tuimon.records import (
     MeasuredBatches,
     Place,
 )
-from tuimon.session.memory_readings import Growth
-from tuimon.session.windows import sampling_error
+from tuimon.session.series import sampling_error
 
 _RATIOS = ("util_ratio", "sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
 _RATES = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
@@ -142,6 +141,14 @@ def role_kind(role: str) -> str:
     """A role without what tells one of its kind from another: ``eval worker 2`` is a ``worker``."""
     kind = role.rstrip("0123456789").rstrip()
     return "worker" if kind != role and kind.endswith("worker") else kind
+
+
+class Growth(Struct, frozen=True, gc=False):
+    """How much a memory holds now, and how fast that has grown."""
+
+    held_bytes: int
+    risen_bytes: int
+    bytes_per_s: float
 
 
 class TorchMemoryRow(Struct, frozen=True, gc=False):

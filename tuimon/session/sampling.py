@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import Gil, Place, Stacks
-from tuimon.session.series import Series
-from tuimon.session.windows import Span
+from tuimon.session.series import Series, Span
 
 #: The time that the figures cover, in seconds.
 SPAN_S = 60.0

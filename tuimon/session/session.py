@@ -10,10 +10,10 @@ from msgspec import structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
+from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.gpu_time import GpuShares
-from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.nodes import MachineTable
-from tuimon.session.processes.writes import Checkpoints
+from tuimon.session.machines import CoresTaken, MachineTable
+from tuimon.session.phase_table import SplitShares, between_parts, inferred_phases, phase_table
 from tuimon.session.ranks import RankTimes
 from tuimon.session.rows import (
     GpuRow,
@@ -27,15 +27,13 @@ from tuimon.session.rows import (
     TorchMemoryRow,
 )
 from tuimon.session.sampling import SPAN_S, Sampling
+from tuimon.session.series import NEVER, WINDOW_S, Span
 from tuimon.session.stacks.frames import KnownFrame
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.windows import Over
-from tuimon.session.steps.phase_table import between_parts, inferred_phases, phase_table
-from tuimon.session.steps.split_shares import SplitShares
-from tuimon.session.steps.totals import SharedStep, Totals
+from tuimon.session.step_sums import SharedStep, Totals
 from tuimon.session.tables import Tables
 from tuimon.session.threads import MainThread
-from tuimon.session.windows import NEVER, WINDOW_S, Span
 from tuimon.torch_code import makes_batch
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tuimon.node_ids import own_id
 from tuimon.records import NO_TORCH_YET, Place, Process
 from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
-from tuimon.session.steps.steps import LatestWindow, StepStats
+from tuimon.session.steps import LatestWindow, StepStats
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session

@@ -36,21 +36,19 @@ from tuimon.records import (
     TraceTaken,
     Uncaught,
 )
-from tuimon.session.compiler import CompilerStats
-from tuimon.session.disk_reads import DiskReadStats
+from tuimon.session.beside_steps import CompilerStats, DiskReadStats, Writes
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
-from tuimon.session.processes.nodes import NodeTable
-from tuimon.session.processes.run_processes import RunProcesses, WorkerNames, ranks_of
-from tuimon.session.processes.writes import Writes
+from tuimon.session.machines import NodeTable
+from tuimon.session.processes import RunProcesses, WorkerNames, ranks_of
 from tuimon.session.sampling import GilTable, SamplerTable
+from tuimon.session.series import Span
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.trie import Trie
-from tuimon.session.standing.standstills import Standstills
-from tuimon.session.steps.steps import StepStats
-from tuimon.session.steps.totals import RatesOfRanks
+from tuimon.session.standing import Standstills
+from tuimon.session.step_sums import RatesOfRanks
+from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
-from tuimon.session.windows import Span
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024

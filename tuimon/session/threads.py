@@ -12,13 +12,12 @@ from msgspec import Struct, structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.processes.run_processes import LAST_MOMENT_S, RunProcesses
+from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
-from tuimon.session.series import EVER, Series
+from tuimon.session.series import EVER, Series, Span
 from tuimon.session.stacks.process import ProcessStacks
-from tuimon.session.steps.stretch import OnCores
-from tuimon.session.windows import Span
+from tuimon.session.step_sums import OnCores
 
 INTRA_OP = "intra-op"
 #: Native and Python thread names -> role, first match wins.

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuimon.session.session import Session
-from tuimon.session.standing.collectives import Stuck
-from tuimon.session.standing.standing import Standing, standing
-from tuimon.session.standing.standstills import Past
-from tuimon.session.standing.text import group_json, group_text, groups_text, rank_list
+from tuimon.session.standing import Past, Standing, Stuck, group_json, group_text, groups_text, rank_list, standing
 from tuimon.views.format import count, duration, plain
 
 #: Groups that one line names, and that a short list shows.

@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnosis.comparison.series import correlated
 from tuimon.diagnosis.comparison.batches import batches, has_trend, line_through, shift_in, warmup_length
-from tuimon.session.steps.stretch import StepStretch
+from tuimon.session.step_sums import StepStretch
 
 
 def stretch(begin_s: float, seconds: float, steps: int, ms: float) -> StepStretch:

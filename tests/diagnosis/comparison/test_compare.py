@@ -15,9 +15,9 @@ from tuimon.diagnosis.comparison.words import verdict_text
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place
-from tuimon.session.processes.writes import Checkpoints
+from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.rows import HotLine
-from tuimon.session.steps.stretch import StepStretch
+from tuimon.session.step_sums import StepStretch
 
 STARVED = Finding(
     rule="input_bound",

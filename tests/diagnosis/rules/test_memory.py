@@ -20,7 +20,7 @@ from tuimon.records import (
     Threads,
     TorchMemory,
 )
-from tuimon.session.memory_readings import MemoryReadings
+from tuimon.session.machines import MemoryReadings
 from tuimon.session.session import Session
 
 GB = 1 << 30

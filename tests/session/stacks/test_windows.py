@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.session.series import Span
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.stacks.windows import Window, Windows, summed
 from tuimon.session.state import run_state
-from tuimon.session.windows import Span
 
 FRAMES = frames(
     ("/home/me/train.py", 2, "<module>", "loss.backward()", True),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuimon.records import RankCollective
-from tuimon.session.standing.collectives import stuck
+from tuimon.session.standing import stuck
 from tuimon.sources.base import Suspect
 from tuimon.sources.standstill.flight_dump import NotPlain, plain_value, rank_collectives
 from tuimon.sources.standstill.flight_recorders import Recorders

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.comparison.estimates import independent_values
 from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.threshold import SAME_WITHIN, Threshold
-from tuimon.session.steps.stretch import StepStretch, joined
+from tuimon.session.step_sums import StepStretch, joined
 
 #: Batches at most: so many show how steps depend on each other over a minute and more.
 MOST_BATCHES = 240

@@ -12,13 +12,13 @@ from tuimon.diagnosis.evidence.cores import Demand, core_demand, waits_from_outs
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import LoaderFacts
-from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.writes import Checkpoints
+from tuimon.session.beside_steps import Checkpoints
+from tuimon.session.machines import CoresTaken
+from tuimon.session.phase_table import SplitShares
 from tuimon.session.rows import HotLine
+from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session, SessionView
-from tuimon.session.steps.split_shares import SplitShares
-from tuimon.session.steps.stretch import StepStretch
-from tuimon.session.windows import mean_of_known
+from tuimon.session.step_sums import StepStretch
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,9 +15,8 @@ from tuimon.diagnosis.comparison.result import Row, Unit
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate, step_estimate
 from tuimon.diagnosis.comparison.speed import disturbance
 from tuimon.records import BETWEEN
-from tuimon.session.processes.writes import Checkpoints
-from tuimon.session.steps.stretch import StepStretch
-from tuimon.session.steps.totals import Totals
+from tuimon.session.beside_steps import Checkpoints
+from tuimon.session.step_sums import StepStretch, Totals
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 #: A phase is an estimate where samples decide on more of the step than this, as in the session's tables.

@@ -26,7 +26,7 @@ from tuimon.diagnosis.comparison.batches import (
 from tuimon.diagnosis.comparison.estimates import LASTING_FREEDOM, Estimate, lasting_variance, mean_of
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.steps.stretch import StepStretch, joined
+from tuimon.session.step_sums import StepStretch, joined
 
 RUN_DEVIATION = Threshold(
     0.005,

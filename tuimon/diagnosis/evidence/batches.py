@@ -11,12 +11,12 @@ from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.workers import Workers, collate_share
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
-from tuimon.session.disk_reads import EpochReads
+from tuimon.session.beside_steps import EpochReads
 from tuimon.session.rows import HotLine, LoaderRow
+from tuimon.session.series import mean_of_known
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.session.windows import mean_of_known
 from tuimon.text import size_text
 
 ALIKE = Threshold(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.processes.core_use import CoresTaken
+from tuimon.session.machines import CoresTaken
 from tuimon.session.threads import WANTS_TO_RUN
 
 WANTED_RATIO = Threshold(

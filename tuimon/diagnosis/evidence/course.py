@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
+from tuimon.session.series import Span
 from tuimon.session.session import Session
 from tuimon.session.stacks.process import ProcessStacks
-from tuimon.session.steps.stretch import STACKED, StepStretch
-from tuimon.session.windows import Span
+from tuimon.session.step_sums import STACKED, StepStretch
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2

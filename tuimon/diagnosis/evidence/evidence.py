@@ -60,15 +60,15 @@ from tuimon.diagnosis.evidence.workers import (
 )
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
-from tuimon.session.processes.writes import Checkpoints
+from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.progress import rates_in
 from tuimon.session.rank_list import RankRow, rank_rows
 from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
+from tuimon.session.series import WINDOW_S, Span
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
-from tuimon.session.steps.stretch import StepStretch
-from tuimon.session.windows import WINDOW_S, Span
+from tuimon.session.step_sums import StepStretch
 
 
 class Evidence(Struct, frozen=True, dict=True):

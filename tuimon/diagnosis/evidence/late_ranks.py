@@ -12,7 +12,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.course import Growth, grow_together
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.rank_list import RankRow
-from tuimon.session.steps.totals import SHARED_PARTS, SharedStep
+from tuimon.session.step_sums import SHARED_PARTS, SharedStep
 
 #: Why a whole process is slow, whatever its code does.
 Why = Literal["stopped", "no core", "collections"]

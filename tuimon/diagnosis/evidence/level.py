@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.course import (
     grow_together,
     grown_between,
 )
-from tuimon.session.steps.stretch import STACKED, StepStretch
+from tuimon.session.step_sums import STACKED, StepStretch
 
 HOUR_S = 3600.0
 #: Stretches of an hour that show its quartiles.

@@ -19,9 +19,8 @@ from tuimon.diagnosis.evidence.cores import (
 )
 from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.records import CountSetting, Kept, MachineMemory, Place, Threads
-from tuimon.session.memory_readings import Growth
-from tuimon.session.processes.core_use import CoresTaken
-from tuimon.session.processes.nodes import NodeTables, Placement, ProcessCopies, ProcessGrowth, ProcessHeld
+from tuimon.session.machines import CoresTaken, NodeTables, Placement, ProcessCopies, ProcessGrowth, ProcessHeld
+from tuimon.session.rows import Growth
 from tuimon.session.session import SessionView
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.

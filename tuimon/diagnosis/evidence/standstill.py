@@ -23,9 +23,8 @@ from tuimon.records import Standstill as Taken
 from tuimon.session.session import Session
 from tuimon.session.stacks.activity import activity_of, innermost_wait
 from tuimon.session.stacks.trie import user_place
-from tuimon.session.standing.collectives import Stuck
-from tuimon.session.standing.helpers import is_at_exit, waits_for_thread, waits_for_work
-from tuimon.session.steps.steps import StepStats
+from tuimon.session.standing import Stuck, is_at_exit, waits_for_thread, waits_for_work
+from tuimon.session.steps import StepStats
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0

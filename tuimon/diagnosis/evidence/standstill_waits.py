@@ -13,7 +13,7 @@ from tuimon.records import Standstill as Taken
 from tuimon.session.session import Session
 from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
 from tuimon.session.stacks.trie import user_place
-from tuimon.session.standing.helpers import outer_calls, stands_at_lock, waits_for_thread, waits_for_work
+from tuimon.session.standing import outer_calls, stands_at_lock, waits_for_thread, waits_for_work
 from tuimon.torch_code import is_loader_code
 
 #: ``work``: to be given work, or whatever it waits for once the training is over; ``unknown``: its stack has not been

@@ -9,8 +9,8 @@ from msgspec import Struct
 from tuimon.diagnosis.threshold import LARGE, MOST, Threshold
 from tuimon.records import bucket_length_ns
 from tuimon.session.rows import PhaseRow, PhaseTable
-from tuimon.session.steps.steps import StepStats
-from tuimon.session.steps.totals import Totals
+from tuimon.session.step_sums import Totals
+from tuimon.session.steps import StepStats
 
 FIRST_STEPS = Threshold(
     3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"

@@ -12,10 +12,10 @@ from msgspec import Struct
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.records import Process, Threads
 from tuimon.session.rows import HotLine, LoaderRow
+from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.session.windows import mean_of_known
 from tuimon.torch_code import is_fetcher
 
 SATURATED_BUSY = Threshold(

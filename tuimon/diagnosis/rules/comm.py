@@ -18,8 +18,8 @@ from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import GpuRow, HotLine
+from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.windows import sampling_error
 from tuimon.text import ms_text
 
 #: What makes an exchange cheaper, where there are as many.

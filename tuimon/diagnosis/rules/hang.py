@@ -13,8 +13,7 @@ from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.diagnosis.words import after, at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
-from tuimon.session.standing.standing import BESIDE, THREAD_ROOT, Standing, odd_one, standing
-from tuimon.session.standing.text import groups_text
+from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 
 HANG_S = Threshold(
     15.0,

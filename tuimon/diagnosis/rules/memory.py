@@ -31,7 +31,7 @@ from tuimon.diagnosis.rules.memory_growth import (
 from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MachineMemory, Place
-from tuimon.session.processes.nodes import ProcessGrowth
+from tuimon.session.machines import ProcessGrowth
 from tuimon.text import size_text
 
 #: The exit code of a shell, or of a container, whose program was killed.

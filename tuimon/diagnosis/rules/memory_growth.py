@@ -10,8 +10,7 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Place
-from tuimon.session.memory_readings import Growth
-from tuimon.session.rows import TorchMemoryRow
+from tuimon.session.rows import Growth, TorchMemoryRow
 from tuimon.text import size_text
 
 SOON_S = Threshold(

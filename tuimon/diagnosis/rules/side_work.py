@@ -27,10 +27,10 @@ from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
-from tuimon.session.processes.writes import Checkpoints
+from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.rows import HotLine, LoaderRow, PhaseRow, PhaseTable
 from tuimon.session.stacks.samples import Samples
-from tuimon.session.standing.helpers import outer_calls
+from tuimon.session.standing import outer_calls
 from tuimon.text import size_text
 
 EVALUATION_SHARE = Threshold(

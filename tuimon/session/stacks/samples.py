@@ -11,12 +11,12 @@ from msgspec import Struct, field
 
 from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.records import BETWEEN, Frame, Place
+from tuimon.session.phase_table import Moved, SplitShares
 from tuimon.session.rows import HotLine
 from tuimon.session.stacks.activity import Activity, activity_of
 from tuimon.session.stacks.call_tree import CallTree, program_part
 from tuimon.session.stacks.frames import FrameKind, Function, KnownFrame, Role
 from tuimon.session.stacks.trie import Node
-from tuimon.session.steps.split_shares import Moved, SplitShares
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

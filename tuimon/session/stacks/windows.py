@@ -11,8 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.records import Stacks, Steps
+from tuimon.session.series import WINDOW_S, Span
 from tuimon.session.stacks.trie import Node, Trie
-from tuimon.session.windows import WINDOW_S, Span
 
 #: Which windows: ``steps``: those of the last 30 s of steps, without a step under way that is long; ``now``: those of
 #: the last 30 s, whatever they show; or those of a stretch of the run.

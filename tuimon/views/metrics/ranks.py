@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from tuimon.records import BETWEEN, PHASES, length_bucket
-from tuimon.session.flops import flops_rate
-from tuimon.session.progress import rates_in, run_progress
+from tuimon.session.progress import flops_rate, rates_in, run_progress
 from tuimon.session.rank_list import RankState, rank_rows
 from tuimon.session.rows import LoaderRow, PhaseTable
 from tuimon.session.session import Session, SessionView
-from tuimon.session.steps.steps import StepStats
-from tuimon.session.steps.totals import Totals
+from tuimon.session.step_sums import Totals
+from tuimon.session.steps import StepStats
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Distribution, Sample, known, label_value
 

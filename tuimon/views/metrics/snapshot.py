@@ -10,10 +10,10 @@ from typing import NamedTuple
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Gpu
 from tuimon.session.goodput import goodput
-from tuimon.session.processes.run_processes import LAST_MOMENT_S
+from tuimon.session.processes import LAST_MOMENT_S
 from tuimon.session.rows import GpuRow
+from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session
-from tuimon.session.windows import WINDOW_S
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Metric, Sample, known, label_value
 from tuimon.views.metrics.ranks import rank_group_samples, rank_samples

@@ -12,10 +12,10 @@ from msgspec import Struct
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.records import Place, TraceTaken
 from tuimon.session.rows import HotLine, LoaderRow, TorchMemoryRow
+from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.session.windows import sampling_error
 from tuimon.text import code_place
 from tuimon.torch_code import (
     copies_nothing,

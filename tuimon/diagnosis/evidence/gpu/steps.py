@@ -9,7 +9,7 @@ from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_c
 from tuimon.diagnosis.evidence.gpu.samples import GpuWaits
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
-from tuimon.session.windows import sampling_error
+from tuimon.session.series import sampling_error
 
 #: Share of its time that the GPU may idle and still be the bottleneck: more is a claim of its own.
 BUSY_IDLE = REPORTED

@@ -16,7 +16,7 @@ from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, idle_part
-from tuimon.session.windows import sampling_error
+from tuimon.session.series import sampling_error
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,

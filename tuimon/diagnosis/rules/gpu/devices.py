@@ -12,7 +12,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE
 from tuimon.records import GpuProcess, Place, Process, bare_uuid
-from tuimon.session.processes.nodes import Placement
+from tuimon.session.machines import Placement
 from tuimon.session.rows import GpuRow
 from tuimon.text import plain, size_text
 

@@ -24,7 +24,7 @@ from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent, work_at
 from tuimon.session.rows import HotLine
-from tuimon.session.windows import sampling_error
+from tuimon.session.series import sampling_error
 from tuimon.text import ms_text
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network

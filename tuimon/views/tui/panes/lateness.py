@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuimon.session.rank_list import RankRow
-from tuimon.session.steps.stretch import StepStretch
+from tuimon.session.step_sums import StepStretch
 from tuimon.views.tui.drawing.charts import spread
 from tuimon.views.tui.drawing.lines import Line, Span
 

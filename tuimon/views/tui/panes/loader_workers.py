@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from tuimon.session.rows import LoaderWorkerRow
-from tuimon.session.windows import mean_of_known
+from tuimon.session.series import mean_of_known
 from tuimon.views.format import ABSENT, code, ms, percent
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, place_column, places_width
 from tuimon.views.tui.drawing.table import Column, columns_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.session.rank_list import which_training
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
-from tuimon.session.steps.stretch import STACKED
+from tuimon.session.step_sums import STACKED
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
 from tuimon.views.gpu_idle import with_idle_bounds
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tuimon.node_ids import own_id
 from tuimon.records import Process
 from tuimon.session.rows import ThreadRow
-from tuimon.session.windows import mean_of_known
+from tuimon.session.series import mean_of_known
 from tuimon.text import whole_number
 from tuimon.views.format import place
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.records import Frame
 from tuimon.session.session import Session
-from tuimon.session.standing.standing import BESIDE, Role, Standing, standing
-from tuimon.session.standing.standstills import Past
-from tuimon.session.standing.text import rank_list, what_text, who_text
+from tuimon.session.standing import BESIDE, Past, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.views.format import duration, plain
 from tuimon.views.standstill_text import head_text
 from tuimon.views.tui.drawing.lines import (

@@ -8,7 +8,7 @@ from tests.session.records import process, session_of, steps, threads
 from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
-from tuimon.session.processes.run_processes import RunProcesses
+from tuimon.session.processes import RunProcesses
 
 
 def test_workers_are_those_of_their_parent_in_the_order_in_which_they_last_changed() -> None:

@@ -2,7 +2,7 @@
 
 from tests.session.records import steps
 from tuimon.records import RankStep
-from tuimon.session.steps.totals import SharedStep, SharedSteps
+from tuimon.session.step_sums import SharedStep, SharedSteps
 
 
 def shared(*rows: RankStep) -> SharedSteps:

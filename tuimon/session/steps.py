@@ -10,10 +10,18 @@ from msgspec.structs import replace
 
 from tuimon.records import Steps, bucket_length_ns
 from tuimon.session.rows import SteppingSpan, StepSummary
-from tuimon.session.series import ROWS
-from tuimon.session.steps.stretch import OnCores, StepStretch, step_series, stepping_spans, stretch_of, without_end
-from tuimon.session.steps.totals import SharedSteps, StepCounts, Totals
-from tuimon.session.windows import WINDOW_S, Span
+from tuimon.session.series import ROWS, WINDOW_S, Span
+from tuimon.session.step_sums import (
+    OnCores,
+    SharedSteps,
+    StepCounts,
+    StepStretch,
+    Totals,
+    step_series,
+    stepping_spans,
+    stretch_of,
+    without_end,
+)
 
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
 _WARMUP_RATIO = 1.5

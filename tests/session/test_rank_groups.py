@@ -1,7 +1,7 @@
 """Which processes are the ranks of one training, on literal processes."""
 
 from tests.session.records import process
-from tuimon.session.processes.run_processes import ranks_of, restarts
+from tuimon.session.processes import ranks_of, restarts
 
 LAUNCHER = 50
 

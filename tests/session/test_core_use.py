@@ -7,8 +7,8 @@ from msgspec import structs
 
 from tests.session.records import threads
 from tuimon.records import MachineMemory
-from tuimon.session.processes.core_use import CoreUse
-from tuimon.session.windows import Span
+from tuimon.session.machines import CoreUse
+from tuimon.session.series import Span
 
 
 def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:

@@ -8,10 +8,7 @@ from msgspec import structs
 from tests.session.records import steps
 from tuimon.node_ids import id_on_node
 from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
-from tuimon.session.standing.helpers import stands_at_lock
-from tuimon.session.standing.standing import odd_one, standing
-from tuimon.session.standing.standstills import Standstills
-from tuimon.session.standing.text import groups_text, rank_list
+from tuimon.session.standing import Standstills, groups_text, odd_one, rank_list, standing, stands_at_lock
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 GATHER = [

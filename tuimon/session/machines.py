@@ -1,0 +1,398 @@
+"""The machines of a run: what each is, its memory, and who has its cores and GPUs."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tuimon.proc.core_list import core_numbers
+from tuimon.records import Gpu, MachineMemory, Node, Threads
+from tuimon.session.gpus import DeviceTable
+from tuimon.session.rows import Growth, SteppingSpan
+from tuimon.session.series import Series, Span
+
+#: Most nodes whose records are folded.
+NODES = 4096
+#: Readings of where a process runs that are held: of five minutes.
+_PLACES = 60
+
+
+class NodeTables:
+    """The tables of which a machine has one each."""
+
+    def __init__(self) -> None:
+        self.machine = MachineTable()
+        self.core_use = CoreUse()
+        self.devices = DeviceTable()
+
+
+class NodeTable:
+    """Folds Node records; a run on one machine has none of them, and one set of tables."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Node] = {}
+        self.cpu_counts: dict[int, int] = {}  # cores that the run may use, by number of the node
+        self.all_cores: dict[int, int] = {}  # that tuimon may
+        self._tables: dict[int, NodeTables] = {}
+
+    def add_node(self, record: Node) -> None:
+        """Fold what is known of a node."""
+        if record.number in self.known or len(self.known) < NODES:
+            self.known[record.number] = record
+            self.add_cores(record.number, record.cpu_count)
+
+    def add_cores(self, node: int, number: int) -> None:
+        """Fold how many cores a node has, by its header."""
+        self.cpu_counts[node] = self.all_cores[node] = number
+
+    def note_run_cores(self, node: int, cores: str | None) -> None:
+        """Fold which cores the run may use, where these are others than tuimon's."""
+        number = len(core_numbers(cores)) if cores is not None else self.all_cores.get(node)
+        if number:
+            self.cpu_counts[node] = number
+
+    def latest_gpus(self) -> Iterator[Gpu]:
+        """The latest record of each GPU of all nodes."""
+        for tables in self._tables.values():
+            yield from tables.devices.latest()
+
+    def utilisations(self, uuids: Collection[str], spans: Sequence[SteppingSpan]) -> dict[str, float | None]:
+        """Mean utilisation of these GPUs over given stretches."""
+        found: dict[str, float | None] = {}
+        for tables in self._tables.values():
+            found |= tables.devices.utilisations(uuids, spans)
+        return found
+
+    def tables_of(self, number: int) -> NodeTables:
+        """The tables of a node."""
+        tables = self._tables.get(number)
+        if tables is None:
+            tables = NodeTables()
+            if len(self._tables) < NODES:
+                self._tables[number] = tables
+        return tables
+
+
+class ProcessGrowth(NamedTuple):
+    """A process whose memory grows."""
+
+    pid: int
+    growth: Growth
+
+
+class ProcessCopies(NamedTuple):
+    """A process that copies pages which it shares with its parent, one after the other."""
+
+    pid: int
+    growth: Growth
+    shared_bytes: int  # that it may copy yet
+
+
+class ProcessHeld(NamedTuple):
+    """The memory that a process held."""
+
+    pid: int
+    held_bytes: int
+
+
+class Placement(NamedTuple):
+    """The NUMA nodes of a training process."""
+
+    allowed: tuple[int, ...]  # whose cores it may use
+    ran_on: tuple[int, ...]  # of each reading, oldest first
+
+
+class MachineTable:
+    """Folds MachineMemory records, and the own memory of the run's processes."""
+
+    def __init__(self) -> None:
+        self.latest: MachineMemory | None = None
+        self.most_held: ProcessHeld | None = None  # of any process at any time
+        self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
+        self._own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
+        self._private: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
+        self._has_own = False  # whether the log has what is a process's own
+
+    def add_memory(self, record: MachineMemory) -> None:
+        """Fold the machine's memory, and where processes run."""
+        self.latest = record
+        for placed in record.placed:
+            self._ran_on[placed.pid].append(placed.node)
+
+    def add_threads(self, record: Threads, steps: int) -> None:
+        """Fold a process's own memory, which is read now and then; of an older log all that is resident.
+
+        ``steps``: how many it has made.
+        """
+        if record.own_bytes is not None:
+            self._has_own = True
+        held = record.own_bytes if self._has_own else record.rss_bytes
+        if record.private_bytes is not None:
+            self._private[record.pid].add(record.t, record.private_bytes)
+        if held is not None:
+            self._own[record.pid].add(record.t, held, steps)
+            if self.most_held is None or held > self.most_held.held_bytes:
+                self.most_held = ProcessHeld(record.pid, held)
+
+    def forget(self, pid: int) -> None:
+        """Drop a process that has ended."""
+        self._own.pop(pid, None)
+        self._private.pop(pid, None)
+        self._ran_on.pop(pid, None)
+
+    def placement(self, pid: int) -> Placement | None:
+        """The NUMA node that a training process runs on; None on a machine of one."""
+        placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
+        return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
+
+    def growing(self) -> list[ProcessGrowth]:
+        """Processes whose later half of readings is all above the earlier half, fastest growth first."""
+        found = [(pid, growth) for pid, held in self._own.items() if (growth := held.growth()) is not None]
+        return sorted((ProcessGrowth(*each) for each in found), key=lambda each: -each.growth.bytes_per_s)
+
+    def copying(self, since_s: float) -> ProcessCopies | None:
+        """A worker whose own pages grow though its memory does not, ever since a moment: it copies its trainer's."""
+        for pid, held in self._private.items():
+            growth, own = held.growth_going_on(since_s), self._own[pid].latest_bytes
+            grown = self._own[pid].growth_going_on(since_s)
+            if growth is not None and own is not None and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
+                return ProcessCopies(pid, growth, max(0, own - growth.held_bytes))
+        return None
+
+    def growth_going_on(self, pid: int, since_s: float) -> Growth | None:
+        """How a process has grown since a moment, be it slower now; None if it has not, or no longer does."""
+        held = self._own.get(pid)
+        return held.growth_going_on(since_s) if held is not None else None
+
+    def steady_growth(self, pid: int, since_s: float) -> Growth | None:
+        """How a process has grown since a moment, if it has all the time; else None."""
+        held = self._own.get(pid)
+        return held.steady_growth(since_s) if held is not None else None
+
+
+#: Seconds for which the run's own use is held: more than two windows of the machine. Of a long log, whose windows are
+#: merged, twice the longest, and no more than so many.
+_SECONDS = 32
+_MOST_SECONDS = 1024
+#: Windows of each length that a series holds.
+_ROWS = 32
+#: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
+_STARTING_CORES = 1.0
+
+
+class CoresTaken(Struct, frozen=True, gc=False):
+    """Cores that the run could not have over a time."""
+
+    others: float  # used by programs that are neither the run's nor tuimon
+    idle: float | None  # used by nobody; None where the number of cores is unknown
+    stolen: float = 0.0  # that the host of a virtual machine gave to others meanwhile
+    held: float = 0.0  # that the CPU limit of a control group kept from the run's threads, which were ready to run
+    limit: float | None = None  # that limit
+
+
+class _Used(NamedTuple):
+    """Core-seconds of windows of the machine; a row of a ``Series``."""
+
+    begin_s: float
+    end_s: float
+    seconds: float
+    busy: float
+    own: float
+    stolen: float
+    held: float
+
+
+class CoreUse:
+    """Folds what all programs of a machine use, and what the run uses of it.
+
+    Windows of the machine are longer than those of processes and begin at other moments. Own use is held by the second,
+    and taken off over the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of
+    the 1.6 cores that were busy from 0 s to 5 s.
+    """
+
+    def __init__(self) -> None:
+        self._own: defaultdict[int, float] = defaultdict(float)  # core-seconds by second
+        self._own_until_s = -math.inf
+        self._seconds = _SECONDS
+        self._latest: MachineMemory | None = None
+        self._series = Series(_Used, _ROWS)  # but for the latest window, while windows of processes may come to it
+
+    def add_threads(self, record: Threads) -> None:
+        """Fold a window of a process of the run."""
+        cores = _own_cores(record) + record.childrens_cores
+        window_s = min(record.window_s, _MOST_SECONDS / 2)
+        begin_s, end_s = record.t - window_s, record.t
+        own, first, last = self._own, math.floor(begin_s), math.ceil(end_s) - 1
+        if last == first + 1:  # as nearly always
+            own[first] += cores * (last - begin_s)
+            own[last] += cores * (end_s - last)
+        else:
+            for second in range(first, last + 1):
+                own[second] += cores * (min(end_s, second + 1) - max(begin_s, second))
+        self._own_until_s = max(self._own_until_s, end_s)
+        self._seconds = max(self._seconds, math.ceil(2 * window_s))
+        if len(self._own) > self._seconds:
+            for second in sorted(self._own)[: len(self._own) - self._seconds]:
+                del self._own[second]
+
+    def add_machine(self, record: MachineMemory) -> None:
+        """Fold a window of the machine."""
+        if record.busy_cores is None:
+            return
+        if (before := self._latest_used()) is not None:
+            self._series.append(before)
+        if self._latest is not None:
+            for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
+                del self._own[second]
+        self._latest = record
+
+    def begin_steps(self, t: float) -> None:
+        """A training begins to make steps: a span may begin here."""
+        self._series.keep_apart(t)
+
+    def over(self, span: Span | None, cores: int | None, monitor: float) -> CoresTaken | None:
+        """Cores taken in a span, None: in the latest window; None before one was measured in it.
+
+        ``monitor``: cores that tuimon uses.
+        """
+        latest = self._latest_used()
+        sums = self._series.over(span) if span is not None else None
+        if latest is not None and (span is None or span.begin_s <= (latest.begin_s + latest.end_s) / 2 <= span.end_s):
+            sums = self._series.joined((sums, latest)) if sums is not None else latest
+        if sums is None or not sums.seconds > 0:
+            return None
+        busy, stolen = sums.busy / sums.seconds, sums.stolen / sums.seconds
+        return CoresTaken(
+            others=max(0.0, busy - sums.own / sums.seconds - monitor),
+            idle=max(0.0, cores - busy - stolen) if cores is not None else None,
+            stolen=stolen,
+            held=sums.held / sums.seconds,
+            limit=self._latest.cpu_limit_cores if self._latest is not None else None,
+        )
+
+    def _latest_used(self) -> _Used | None:
+        """The latest window, if what the run used in it is known."""
+        record = self._latest
+        own = self._own_in(record) if record is not None else None
+        if record is None or own is None:
+            return None
+        cores = (record.busy_cores, own, record.stolen_cores, record.held_cores)
+        used = ((each or 0.0) * record.window_s for each in cores)
+        return _Used(record.t - record.window_s, record.t, record.window_s, *used)
+
+    def _own_in(self, record: MachineMemory) -> float | None:
+        """Cores that the run used in a window of the machine, as far as its own windows reach; None where none does."""
+        begin_s, end_s = record.t - record.window_s, min(record.t, self._own_until_s)
+        if end_s <= begin_s:
+            return None
+        seconds = range(math.floor(begin_s), math.ceil(end_s))
+        parts = (self._own.get(each, 0.0) * (min(end_s, each + 1) - max(begin_s, each)) for each in seconds)
+        return sum(parts) / (end_s - begin_s)
+
+
+def _own_cores(record: Threads) -> float:
+    """Cores that a process used; where a thread's CPU is unknown, as its known ones, or those of a start."""
+    if record.cpu_ratio is not None:
+        return record.cpu_ratio
+    known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]
+    return sum(known) if known else _STARTING_CORES
+
+
+#: The time that a growth rate covers, in seconds, from one reading in so many seconds, or a little less: they jitter.
+SPAN_S = 120.0
+_EVERY_S, _EARLY_S = 2.0, 0.5
+_LEAST_READINGS, _MOST_READINGS = 4, int(SPAN_S / _EVERY_S) + 1
+#: Readings from which a growth is steady: those of 16 s.
+_STEADY_READINGS = 9
+#: Part of the largest rise a step, from one quarter of them to the next, that each other must have, and of the whole
+#: rate that of the last quarter: our choice. Less is a cache that levels off, or a jump.
+_STEADY_PART = 0.6
+#: Readings from which a growth is going on, and the part of it that the later half of them must have: our choice.
+_GOING_ON_READINGS, _GOING_ON_PART = 5, 0.25
+
+
+class _Reading(NamedTuple):
+    t: float
+    held_bytes: float
+    steps: float  # made until then; 0 if they are not known
+
+
+class MemoryReadings:
+    """The readings of the last two minutes."""
+
+    __slots__ = ("_readings",)
+
+    def __init__(self) -> None:
+        self._readings = array("d")  # three numbers each, as in a _Reading
+
+    def add(self, t: float, held_bytes: int, steps: int = 0) -> None:
+        """Add a reading; one in 2 s is kept. ``steps``: how many the process has made, where that is known."""
+        readings = self._readings
+        if not readings or t - readings[-3] >= _EVERY_S - _EARLY_S:
+            readings.extend((t, held_bytes, steps))
+        while readings[0] < t - SPAN_S or len(readings) > 3 * _MOST_READINGS:
+            del readings[:3]
+
+    @property
+    def latest_bytes(self) -> int | None:
+        """The latest one."""
+        return int(self._readings[-2]) if self._readings else None
+
+    def growth(self) -> Growth | None:
+        """None unless the later half of the readings is all above the earlier half."""
+        return _growth(self._each())
+
+    def growth_going_on(self, since_s: float) -> Growth | None:
+        """The growth since a moment, be it slower now; None if it was a jump, or is over."""
+        readings = [reading for reading in self._each() if reading.t >= since_s]
+        growth = _growth(readings) if len(readings) >= _GOING_ON_READINGS else None
+        if growth is None:
+            return None
+        lately_bytes = readings[-1].held_bytes - readings[len(readings) // 2].held_bytes
+        return growth if lately_bytes >= _GOING_ON_PART * growth.risen_bytes else None
+
+    def steady_growth(self, since_s: float) -> Growth | None:
+        """The growth since a moment; None unless there has been one for 16 s that does not level off.
+
+        The quarters of readings of 1 2 3 ... 12 have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and
+        1 1 1 9 9 9 is a jump. What counts is the rise a step: a leak slows down with the steps.
+        """
+        readings = [reading for reading in self._each() if reading.t >= since_s]
+        if len(readings) < _STEADY_READINGS:
+            return None
+        number = len(readings)
+        quarters = [readings[n * number // 4 : (n + 1) * number // 4] for n in range(4)]
+        held = [sorted(reading.held_bytes for reading in quarter)[len(quarter) // 2] for quarter in quarters]
+        rises = [later - earlier for earlier, later in pairwise(held)]
+        made = [
+            later - earlier for earlier, later in pairwise(quarter[len(quarter) // 2].steps for quarter in quarters)
+        ]
+        if min(made) > 0:
+            rises = [rise / steps for rise, steps in zip(rises, made, strict=True)]
+        if min(rises) <= 0 or min(rises) < _STEADY_PART * max(rises):
+            return None
+        growth = _growth(readings)
+        return growth if growth is not None and _rate(quarters[-1]) >= _STEADY_PART * _rate(readings) else None
+
+    def _each(self) -> list[_Reading]:
+        numbers = self._readings
+        return [_Reading(*each) for each in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)]
+
+
+def _growth(readings: list[_Reading]) -> Growth | None:
+    held, half = [reading.held_bytes for reading in readings], len(readings) // 2
+    if len(held) < _LEAST_READINGS or max(held[:half]) >= min(held[half:]):
+        return None  # up and down: a cache, or a loader at work
+    return Growth(int(held[-1]), int(held[-1] - held[0]), (held[-1] - held[0]) / (readings[-1].t - readings[0].t))
+
+
+def _rate(readings: list[_Reading]) -> float:
+    """Bytes a step, or a second."""
+    first, last = readings[0], readings[-1]
+    return (last.held_bytes - first.held_bytes) / (last.steps - first.steps or last.t - first.t)

@@ -1,1 +1,0 @@
-"""The run's processes, their threads, and the machines they run on."""

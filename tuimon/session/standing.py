@@ -1,0 +1,469 @@
+"""Standstills: where all ranks stood while nothing moved, and who holds the others up."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct, field, structs
+
+from tuimon.node_ids import node_of
+from tuimon.records import Collectives, Frame, Place, RankCollective, StandingProcess, Standstill, Steps
+from tuimon.session.stacks.activity import activity_of, innermost_wait, stands_in_wait
+from tuimon.session.stacks.trie import user_place
+from tuimon.text import code_place, plain
+from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop
+
+#: The state of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by
+#: waiting for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for
+#: other ranks; ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
+Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
+#: Which come first.
+_ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
+#: Whom no headline names.
+BESIDE: tuple[Kind, ...] = ("thread", "idle")
+Role = Literal["rank", "worker", "thread"]
+#: The root of every thread's stack but the main one's.
+THREAD_ROOT = "_bootstrap"
+
+
+class Standing(NamedTuple):
+    """Threads at one place; of workers the ranks are their trainers'."""
+
+    kind: Kind
+    role: Role
+    ranks: tuple[int, ...]  # of those whose rank is known, each once
+    pids: tuple[int, ...]
+    number: int  # threads; of processes without a stack, processes
+    doing: str  # "open()", "all_reduce()", "backward()"; why it has no stack
+    place: Place | None  # the innermost line of the user's
+    frames: tuple[Frame, ...]  # root first
+    outer: int = 0  # frames left out at the root
+
+
+def standing(record: Standstill) -> list[Standing]:
+    """All groups of a standstill, the odd one first: what holds others up before those that wait, few before many."""
+    processes = {process.pid: process for process in record.processes}
+    training, waited_for = training_threads(record), _waited_for(record)
+    alike: dict[tuple[tuple[Frame, ...], int], list[tuple[int, int]]] = {}  # nodes have groups of their own
+    for group in record.groups:
+        alike.setdefault((tuple(group.frames), group.outer), []).extend(group.threads)
+    found = [
+        part
+        for (frames, outer), threads in alike.items()
+        for part in _parts(
+            frames,
+            outer,
+            [(pid, tid, _role(pid, tid, processes, training)) for pid, tid in threads],
+            processes,
+            waited_for,
+        )
+    ]
+    found += _without_stacks(record.processes, {pid for each in found if each.role != "thread" for pid in each.pids})
+    waits_for_batch = any(each.kind == "batch" for each in found)
+    spare = (
+        () if waits_for_batch else ("own", "unknown")
+    )  # of workers, which only stand by if no rank waits for a batch
+    found = [each._replace(kind="idle") if each.role == "worker" and each.kind in spare else each for each in found]
+    return sorted(found, key=lambda each: (_ORDER.index(each.kind), each.number, each.ranks, each.pids))
+
+
+def odd_one(groups: Sequence[Standing]) -> Standing | None:
+    """The group that holds the others up; None where all stand alike, or two of one size wait for each other."""
+    ranks = [each for each in groups if each.kind not in BESIDE]
+    if len(ranks) < 2:
+        return None
+    first, second = ranks[:2]
+    if first.kind == second.kind == "ranks" and first.number == second.number:
+        return None
+    return first
+
+
+def _waited_for(record: Standstill) -> dict[int, set[int]]:
+    """The threads, by process, that its training may wait for: those that do not only wait for work."""
+    waiting, training = waiting_processes(record), training_threads(record)
+    found: dict[int, set[int]] = {}
+    for group in record.groups:
+        own = [(pid, tid) for pid, tid in group.threads if tid != training.get(pid, pid) and pid in waiting]
+        if own and not waits_for_work(group.frames):
+            for pid, tid in own:
+                found.setdefault(pid, set()).add(tid)
+    return found
+
+
+def _parts(
+    frames: Sequence[Frame],
+    outer: int,
+    threads: Sequence[tuple[int, int, Role]],
+    processes: Mapping[int, StandingProcess],
+    waited_for: Mapping[int, Set[int]],
+) -> Iterable[Standing]:
+    """A group of equal stacks, by what its threads are: ranks, workers, other threads."""
+    place, doing = user_place(frames), _doing(frames)
+    parts: dict[tuple[Role, Kind], list[int]] = {}
+    for pid, tid, role in threads:
+        if role == "thread":
+            kind = _thread_kind(frames, tid in waited_for.get(pid, ()))
+        elif pid in processes and processes[pid].state == "stopped":
+            kind = "stopped"
+        else:
+            kind = _kind(role, frames, pid in waited_for)
+        parts.setdefault((role, kind), []).append(pid)
+    for (role, kind), pids in parts.items():
+        ranks = _ranks(processes[pid] for pid in pids if pid in processes)
+        yield Standing(kind, role, ranks, tuple(pids), len(pids), doing, place, tuple(frames), outer)
+
+
+def _role(pid: int, tid: int, processes: Mapping[int, StandingProcess], training: Mapping[int, int]) -> Role:
+    if tid != training.get(pid, pid):
+        return "thread"
+    return "worker" if pid in processes and processes[pid].role == "worker" else "rank"
+
+
+def _thread_kind(frames: Sequence[Frame], is_waited_for: bool) -> Kind:
+    if is_waited_for:
+        return "helper" if stands_at_lock(frames) else innermost_wait(frames) or "own"
+    return "idle" if waits_for_work(frames) else "thread"
+
+
+def _kind(role: Role, frames: Sequence[Frame], has_helper: bool) -> Kind:
+    """The kind of a rank or a worker; ``has_helper``: it waits for a thread that is busy."""
+    if role == "worker":
+        return "idle" if user_place(frames) is None else "own"
+    return "helper" if has_helper else innermost_wait(frames) or "own"
+
+
+def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[Standing]:
+    by_reason: dict[tuple[Kind, str, bool], list[StandingProcess]] = {}
+    for each in processes:
+        if each.pid not in seen:
+            kind: Kind = "stopped" if each.state == "stopped" else "ended" if each.state == "ended" else "unknown"
+            by_reason.setdefault((kind, each.unknown or "", each.role == "worker"), []).append(each)
+    for (kind, reason, is_worker), rows in by_reason.items():
+        pids = tuple(row.pid for row in rows)
+        role: Role = "worker" if is_worker else "rank"
+        yield Standing(kind, role, _ranks(rows), pids, len(rows), reason, None, ())
+
+
+def _ranks(processes: Iterable[StandingProcess]) -> tuple[int, ...]:
+    return tuple(sorted({each.rank for each in processes if each.rank is not None}))
+
+
+def _doing(frames: Sequence[Frame]) -> str:
+    """``all_reduce()``, ``backward()``, ``the DataLoader``; else what the innermost user line calls."""
+    if not frames:
+        return "no Python code"
+    for frame in reversed(frames):
+        if frame.user:
+            break
+        if is_collective(frame.file, frame.function) and frame.function != "wrapper":
+            return f"{frame.function}()"
+        if is_backward_entry(frame.file, frame.function):
+            return "backward()"
+        if is_fetch(frame.file, frame.function) or is_loader_idle_loop(frame.file, frame.function):
+            return "the DataLoader"
+    frame = next((frame for frame in reversed(frames) if frame.user), frames[-1])
+    calls = outer_calls(frame.source) if frame.user else []
+    return f"{calls[0] if len(calls) == 1 else frame.function}()"
+
+
+#: Calls into C that wait for what another thread does: a queue, a future, a semaphore.
+_FOR_A_THREAD = frozenset({"get", "put", "result", "wait", "acquire", "join"})
+#: ... and those that may wait for ever with nothing wrong: for work, an event, a connection.
+_FOR_WORK = frozenset({"get", "put", "result", "wait", "join", "accept", "select", "poll"})
+#: A line that enters a lock's block, ``with self.lock:``, if a lock is all that the block's head names, or acquires it.
+_AT_LOCK = re.compile(r"with\s+[A-Za-z_][\w.\[\]'\"]*(\s+as\s+\w+)?\s*[:,]|[\w\])]\.acquire\s*\(")
+
+
+def waits_for_thread(stack: Sequence[Frame]) -> bool:
+    """True if a stack (root first) stands at a lock, a queue, an event or the end of a thread: another's turn."""
+    activity = activity_of(stack)
+    if activity == "lock" or stands_at_lock(stack) or is_at_exit(stack):
+        return True
+    return activity == "python" and _calls(stack, _FOR_A_THREAD)
+
+
+def waits_for_work(stack: Sequence[Frame]) -> bool:
+    """True if a thread has nothing to do, as a writer of metrics that gets nothing from its queue.
+
+    Not one that waits for a lock: in the worst case that is half of a deadlock.
+    """
+    if activity_of(stack) in ("idle", "sleep") or is_at_exit(stack):
+        return True
+    if stands_at_lock(stack):
+        return False
+    return stands_in_wait(stack) or _calls(stack, _FOR_WORK)
+
+
+def training_threads(taken: Standstill) -> dict[int, int]:
+    """The thread that trains, by process, where it is not the main one."""
+    return {process.pid: process.tid for process in taken.processes if process.tid is not None}
+
+
+def waiting_processes(taken: Standstill) -> set[int]:
+    """The processes whose training thread, or a worker's main thread, waits for another thread."""
+    groups, training = [group for group in taken.groups if waits_for_thread(group.frames)], training_threads(taken)
+    return {pid for group in groups for pid, tid in group.threads if tid == training.get(pid, pid)}
+
+
+def stands_at_lock(stack: Sequence[Frame]) -> bool:
+    """True if a thread stands at a lock, by its line's text; locks that are written in Python wait in threading."""
+    for frame in reversed(stack):
+        if frame.user:
+            return _AT_LOCK.search(frame.source) is not None
+        if not frame.file.endswith("threading.py"):
+            break
+    return False
+
+
+def is_at_exit(stack: Sequence[Frame]) -> bool:
+    """True if a program has come to its end, and Python waits for its threads that are not daemons."""
+    return bool(stack) and stack[0].function == "_shutdown" and stack[0].file.endswith("threading.py")
+
+
+def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:
+    """True if the innermost line is the user's and makes such a call."""
+    return bool(stack) and stack[-1].user and not names.isdisjoint(outer_calls(stack[-1].source))
+
+
+_CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(")
+_DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
+
+
+def outer_calls(source: str) -> list[str]:
+    """The bare names of the calls that no other encloses: ``["open"]`` of ``with io.open(join(a, b)) as f:``.
+
+    Python code that the line calls has a frame of its own: where the line is innermost, only calls into C are left.
+    """
+    return [name.rpartition(".")[2] for name in outer_call_names(source)]
+
+
+def outer_call_names(source: str) -> list[str]:
+    """The same as they are written: ``["io.open"]``."""
+    if _DEFINES.match(source):
+        return []
+    depth, outer, until = 0, [], 0
+    for found in _CALL.finditer(source):
+        depth += source.count("(", until, found.start()) - source.count(")", until, found.start())
+        until = found.start()
+        if depth <= 0:
+            outer.append(found[1])
+    return outer
+
+
+#: How many groups are reported.
+_GROUPS = 3
+
+
+class Stuck(Struct, frozen=True, gc=False):
+    """A collective that does not end; ranks in order."""
+
+    group: str
+    number: int
+    name: str  # "all_reduce"
+    waiting: tuple[int, ...]  # ranks in it
+    missing: tuple[int, ...]  # ranks that have not come to it
+    elsewhere: tuple[tuple[int, str], ...]  # ranks that are in another one of that number
+    unknown: tuple[int, ...]  # members of whose recorder nothing is known
+
+    @property
+    def text(self) -> str:
+        """``rank 3 has not entered all_reduce #1204, in which ranks 0-2 wait``."""
+        what, wait = f"{self.name} #{self.number}", f"{ranks_text(self.waiting)} {_verb(self.waiting, 'wait')}"
+        if self.elsewhere:
+            others = ", ".join(f"rank {rank} is in {name} #{self.number}" for rank, name in self.elsewhere)
+            return f"{others}, {ranks_text(self.waiting)} in {what}"
+        if self.missing:
+            return f"{ranks_text(self.missing)} {_verb(self.missing, 'have')} not entered {what}, in which {wait}"
+        if self.unknown:
+            return f"{wait} in {what}; of {ranks_text(self.unknown)} no flight recorder is known"
+        return f"all {len(self.waiting)} ranks are in {what}, and it does not end"
+
+
+def stuck(rows: Sequence[RankCollective]) -> list[Stuck]:
+    """The collective of each group that does not end; those that a rank is missing from first."""
+    groups: dict[str, dict[int, RankCollective]] = {}
+    for row in rows:
+        groups.setdefault(row.group, {})[row.rank] = row  # of a rank the latest
+    found = [one for group, ranks in groups.items() if (one := _stuck(group, ranks)) is not None]
+    return sorted(found, key=lambda one: not (one.missing or one.elsewhere))[:_GROUPS]
+
+
+def _stuck(group: str, ranks: dict[int, RankCollective]) -> Stuck | None:
+    waiting = [row for row in ranks.values() if row.waits_for is not None]
+    if not waiting:
+        return None
+    number = min(row.waits_for for row in waiting if row.waits_for is not None)
+    inside = [row for row in waiting if row.waits_for == number]
+    name = Counter(row.name for row in inside).most_common(1)[0][0]
+    members = {rank for row in inside for rank in row.members}
+    return Stuck(
+        group=group,
+        number=number,
+        name=name,
+        waiting=tuple(sorted(row.rank for row in inside if row.name == name)),
+        missing=tuple(sorted(row.rank for row in ranks.values() if row.entered < number)),
+        elsewhere=tuple(sorted((row.rank, row.name) for row in inside if row.name != name)),
+        unknown=tuple(sorted(members - ranks.keys())),
+    )
+
+
+def _verb(ranks: Sequence[int], verb: str) -> str:
+    if len(ranks) != 1:
+        return verb
+    return "has" if verb == "have" else f"{verb}s"
+
+
+def groups_text(groups: Sequence[Standing], most: int) -> str:
+    """The first groups in words; threads only where the training waits for them."""
+    return ", ".join(group_text(group) for group in groups[:most] if group.kind not in BESIDE)
+
+
+def group_text(group: Standing) -> str:
+    """``3 ranks (0-2) in backward() train.py:9``; ``a worker of rank 1 in open() data.py:40``."""
+    return f"{who_text(group)} {what_text(group)}"
+
+
+def who_text(group: Standing) -> str:
+    """``rank 3``, ``31 ranks``, ``a worker of rank 3``, ``the training``, ``2 threads of rank 1``."""
+    if group.role in ("thread", "worker"):
+        of = f" of {ranks_text(group.ranks)}" if group.ranks else ""
+        return f"a {group.role}{of}" if group.number == 1 else f"{group.number} {group.role}s{of}"
+    if not group.ranks:
+        return "the training" if group.number == 1 else f"{group.number} processes"
+    return f"rank {group.ranks[0]}" if len(group.ranks) == 1 else f"{len(group.ranks)} ranks"
+
+
+def what_text(group: Standing) -> str:
+    """``in open() data.py:40``, ``is stopped at train.py:9``, ``has an unknown stack: ...``."""
+    verb = "are" if group.number > 1 else "is"
+    spot = f" {code_place(group.place.file, group.place.line)}" if group.place is not None else ""
+    if group.kind == "stopped":
+        return f"{verb} stopped" + (f" at{spot}" if spot else "")
+    if group.kind == "ended":
+        return f"{'have' if group.number > 1 else 'has'} ended"
+    if group.kind == "unknown":
+        why = f": {plain(group.doing)}" if group.doing else ""
+        return f"{'have' if group.number > 1 else 'has'} an unknown stack{why}"
+    if group.kind == "batch":
+        return f"{verb} waiting for a batch{spot}"
+    return f"in {plain(group.doing)}{spot}"
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """``rank 3``, ``ranks 0-3, 6``."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}"
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """``0-3, 6``, of ascending numbers."""
+    if not ranks:
+        return ""
+    runs = [[ranks[0], ranks[0]]]
+    for before, rank in pairwise(ranks):
+        if rank == before + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
+    """A group as programs read it."""
+    place = group.place
+    return {
+        "who": who_text(group),
+        "kind": group.kind,
+        "role": group.role,
+        "ranks": list(group.ranks),
+        "pids": list(dict.fromkeys(group.pids)),
+        "doing": group.doing,
+        "where": {"file": place.file, "line": place.line, "function": place.function} if place is not None else None,
+        "frames": [{"file": frame.file, "line": frame.line, "function": frame.function} for frame in group.frames],
+    }
+
+
+#: How many are remembered, the latest.
+_LIMIT = 16
+#: Rows of ranks' collectives that are kept of one: a thousand ranks with several groups each.
+_COLLECTIVES = 8192
+#: The last boundaries of two nodes that wait for each other are at most this far apart (s): a step, and their clocks.
+_TOGETHER_S = 10.0
+
+
+class Past(Struct):
+    """One standstill whose stacks were taken; None where it has not ended, or no step was known."""
+
+    taken: Standstill
+    step: int | None  # the last step before it, of the process in focus
+    ended_s: float | None = None
+    collectives: list[RankCollective] = field(default_factory=list)  # of a rank and group the latest counts
+
+    @property
+    def stuck(self) -> list[Stuck]:
+        """The collectives that do not end, and who is missing in them."""
+        return stuck(self.collectives)
+
+    @property
+    def since_s(self) -> float:
+        """When the last thing moved before it."""
+        return self.taken.t - self.taken.quiet_s
+
+
+class Standstills:
+    """Folds Standstill records, and the steps that end them."""
+
+    def __init__(self) -> None:
+        self.past: deque[Past] = deque(maxlen=_LIMIT)
+        self.moved_s: float | None = None  # when a process last read or wrote files during one
+
+    def add_standstill(self, record: Standstill, step: int | None) -> None:
+        """Fold a record; ``step``: the last one that has ended."""
+        if record.moving:
+            self.moved_s = record.t
+        if not record.processes:
+            return
+        last = self.past[-1] if self.past else None
+        if last is not None and last.ended_s is None and _are_one(last.taken, record):
+            last.taken = _merged(last.taken, record)
+        else:
+            self.past.append(Past(record, step))
+
+    def add_collectives(self, record: Collectives) -> None:
+        """Fold what was recorded of the collectives of the latest standstill."""
+        if self.past and self.past[-1].ended_s is None:
+            last = self.past[-1]
+            last.collectives = [*last.collectives, *record.ranks][-_COLLECTIVES:]
+
+    def note_steps(self, record: Steps) -> None:
+        """Steps of one of its processes, or of one that was started since, end a standstill."""
+        if not self.past or self.past[-1].ended_s is not None or not record.count:
+            return
+        if record.t - record.window_s / 2 > self.past[-1].taken.t:
+            self.past[-1].ended_s = record.t
+
+    def since(self, begin_s: float) -> Past | None:
+        """The standstill that began then; None where its stacks have not been taken."""
+        last = self.past[-1] if self.past else None
+        return last if last is not None and last.ended_s is None and last.taken.t >= begin_s else None
+
+
+def _are_one(one: Standstill, other: Standstill) -> bool:
+    """True if two nodes stand still together: one waits for the other."""
+    apart_s = abs((one.t - one.quiet_s) - (other.t - other.quiet_s))
+    return apart_s < _TOGETHER_S and node_of(one.pid) != node_of(other.pid)
+
+
+def _merged(one: Standstill, other: Standstill) -> Standstill:
+    return structs.replace(
+        one,
+        quiet_s=one.quiet_s + max(0.0, other.t - one.t),
+        t=max(one.t, other.t),
+        processes=[*one.processes, *other.processes],
+        groups=[*one.groups, *other.groups],
+        folded=one.folded + other.folded,
+        idle=one.idle + other.idle,
+    )

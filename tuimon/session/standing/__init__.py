@@ -1,1 +1,0 @@
-"""Standstills: where all ranks stood while nothing moved."""

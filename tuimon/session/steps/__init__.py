@@ -1,1 +1,0 @@
-"""Steps and phases, of a window and of the whole run."""
