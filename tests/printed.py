@@ -13,6 +13,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
+from tuimon.records import Exit
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 from tuimon.views.json_text import with_digits
@@ -57,12 +58,15 @@ def screens() -> Iterator[tuple[str, str]]:
 
 
 async def _screens(log: Path) -> list[tuple[str, str]]:
-    last_s = max(record.t for record in read_log(str(log)))
+    records = list(read_log(str(log)))
+    ends, last_s = any(isinstance(record, Exit) for record in records), max(record.t for record in records)
     monitor = open_log(str(log))
     monitor.start()
     try:
-        while monitor.session.start_s is None or monitor.session.now_s < last_s:
+        left = 10  # ticks for the last records of a run that is cut off: they are of one moment
+        while not (monitor.ended if ends else left == 0):
             monitor.tick()
+            left -= monitor.session.start_s is not None and monitor.session.now_s >= last_s
             await asyncio.sleep(0.01)
         return [(f"{log.name.partition('.')[0]} {name}", cells) async for name, cells in _drawn(monitor)]
     finally:

@@ -10,6 +10,9 @@ from tests import verdicts
 from tests.recorded_logs import log_path
 from tests.verdicts import Run, Said, corpora, difference, of_corpus, said
 
+#: All recorded runs are judged, drawn and reported at once: half a minute, and longer on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 
 @pytest.fixture(scope="module")
 def parts() -> dict[str, Said]:
