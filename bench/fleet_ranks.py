@@ -30,7 +30,7 @@ from tuimon.records import (
     length_bucket,
 )
 from tuimon.session.step_sums import SHARED_PARTS
-from tuimon.sources.markers.window_steps import stride_of
+from tuimon.sources.markers.steps_record import stride_of
 
 BEGUN_UNIX_S = 1.75e9
 #: Imports and set-up before the first step.

@@ -19,7 +19,7 @@ from tuimon.installation import install_command
 from tuimon.launch import candidates
 from tuimon.launch.candidates import Candidate, find_candidates
 from tuimon.proc.ring_facts import RingFacts
-from tuimon.sources.markers.ring_notices import refused_folders
+from tuimon.sources.markers.source import refused_folders
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:

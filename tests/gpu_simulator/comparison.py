@@ -8,7 +8,7 @@ from statistics import median
 from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
 from tuimon.session.gpu_time import GpuShares, gpu_series, shares_of
-from tuimon.sources.gpu_clock.leads import LeadEstimate, SeenEvent
+from tuimon.sources.gpu_clock.offset import LeadEstimate, SeenEvent
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 
 KINDS = {name: kind for kind, name in BOUNDARIES.items()}

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.gpu_simulator import hardware
-from tuimon.sources.gpu_clock import leads
+from tuimon.sources.gpu_clock import offset
 
 
 @pytest.fixture(params=["quick", "slow"])
@@ -14,12 +14,12 @@ def ends(request, monkeypatch):
 def seen(monkeypatch):
     """All estimated leads, each with its event."""
     found = []
-    original = leads.lead_at
+    original = offset.lead_at
 
     def spy(event, offset):
         estimate = original(event, offset)
         found.append((event, estimate))
         return estimate
 
-    monkeypatch.setattr(leads, "lead_at", spy)
+    monkeypatch.setattr(offset, "lead_at", spy)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuimon.agent.ring import layout
-from tuimon.sources.gpu_clock.leads import Chain
+from tuimon.sources.gpu_clock.offset import Chain
 
 MS, SECOND = 1_000_000, 1_000_000_000
 #: The CPU's clock less the GPU's, the time from marker to GPU, and from there until the event is seen done.

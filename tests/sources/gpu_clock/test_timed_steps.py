@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tuimon.agent.ring import layout
-from tuimon.sources.gpu_clock.leads import Chain, LeadEstimate, SeenEvent
+from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate, SeenEvent
 from tuimon.sources.gpu_clock.timed_steps import TimedStepFinder
 from tuimon.sources.loop.machine import LoopMachine
 

@@ -5,21 +5,21 @@ import doctest
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers, ms, play
-from tuimon.sources.loop import rounds
+from tuimon.sources.loop import pieces
 from tuimon.sources.loop.pieces import Drive
 
 FIRST, SECOND, THIRD = (f"wait:6 bwd:3 opt@{number}:1 " for number in (1, 2, 3))
 
 
 def test_the_worked_example():
-    assert doctest.testmod(rounds).failed == 0
+    assert doctest.testmod(pieces).failed == 0
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("begin", range(12, 16))
 @pytest.mark.parametrize("count", [0, 1, 5, 30])
 def test_updates_that_were_only_counted_keep_the_round(size, begin, count):
-    each, passed = rounds.Rounds(), rounds.Rounds()
+    each, passed = pieces.Rounds(), pieces.Rounds()
     updates = [frozenset({n % size}) for n in range(begin + count)]
     for update in updates:
         each.add_update(update)

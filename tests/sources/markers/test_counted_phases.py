@@ -4,8 +4,7 @@ import pytest
 
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import COUNTED, CountedSteps, Step
-from tuimon.sources.markers.counted_phases import CountedPhases
-from tuimon.sources.markers.window_steps import WindowSteps
+from tuimon.sources.markers.steps_record import CountedPhases, WindowSteps
 
 MS = 1_000_000
 

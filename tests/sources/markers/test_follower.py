@@ -8,7 +8,7 @@ from tests.state_size import size_of
 from tuimon.agent.ring import layout
 from tuimon.records import Mark, Steps
 from tuimon.sources.markers.follower import RingFollower
-from tuimon.sources.markers.ranges import RangeTracker
+from tuimon.sources.markers.thread_loops import RangeTracker
 
 
 def test_windows_count_and_sum_their_steps():

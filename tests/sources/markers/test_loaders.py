@@ -14,8 +14,7 @@ from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.session.session import Session
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.markers.loader_facts import parsed_facts
-from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker
+from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker, parsed_facts
 
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -7,7 +7,7 @@ from tests.sources.loop.loop_script import other
 from tuimon.agent.ring import layout
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import RangePlace
-from tuimon.sources.markers.ranges import RangePlaces, RangeTracker
+from tuimon.sources.markers.thread_loops import RangePlaces, RangeTracker
 from tuimon.sources.source_blocks import Block, SourceBlocks
 
 SOURCE = textwrap.dedent(

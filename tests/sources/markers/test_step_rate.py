@@ -6,7 +6,7 @@ import pytest
 
 from tests.sources.loop.loop_script import markers
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
-from tuimon.sources.markers.step_rate import StepRate, steps_in, steps_of
+from tuimon.sources.markers.follower import StepRate, steps_in, steps_of
 
 
 def test_of_a_loop_that_runs():

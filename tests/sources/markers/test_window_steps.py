@@ -4,9 +4,8 @@ from tests.sources.loop.loop_script import MS, markers
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
 from tuimon.records import RankStep, Steps
 from tuimon.sources.loop.step import Step
-from tuimon.sources.markers.counted_phases import CountedPhases
 from tuimon.sources.markers.follower import RingFollower
-from tuimon.sources.markers.window_steps import WindowSteps, rank_steps
+from tuimon.sources.markers.steps_record import CountedPhases, WindowSteps, rank_steps
 
 
 def made(count: int, begin_ns: int = 0, **facts: bool) -> list[Step]:

@@ -14,7 +14,7 @@ from tuimon.cli.options import parser_of
 from tuimon.launch.candidates import Candidate, find_candidates
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import RingFacts
-from tuimon.sources.markers.step_rate import steps_of
+from tuimon.sources.markers.follower import steps_of
 from tuimon.views.format import ABSENT, duration, number, percent, plain, shorten
 from tuimon.views.json_text import json_text
 

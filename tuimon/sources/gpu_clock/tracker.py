@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 
 from tuimon.agent.ring import layout
 from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
-from tuimon.sources.gpu_clock.exchanges import Exchanges
-from tuimon.sources.gpu_clock.leads import Chain, LeadEstimate, lead_record
-from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
+from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate, lead_record
+from tuimon.sources.gpu_clock.timed_steps import Exchanges, TimedStep, TimedStepFinder
 from tuimon.sources.loop.step import Stretch
 
 #: How often the offset of the clocks is estimated, in ns of the markers' time.

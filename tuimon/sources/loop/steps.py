@@ -12,10 +12,8 @@ The finder cuts time into *pieces*, each ending with an update; how many pieces 
 from __future__ import annotations
 
 from tuimon.agent.ring.layout import GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
-from tuimon.sources.loop.batches import Batches
-from tuimon.sources.loop.forward import ForwardSteps, divide_forward
-from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
-from tuimon.sources.loop.rounds import Optimizers
+from tuimon.sources.loop.batches import Batches, ForwardSteps, divide_forward
+from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Optimizers, Pieces
 from tuimon.sources.loop.step import EndedSteps, Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.

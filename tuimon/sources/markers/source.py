@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from contextlib import suppress
 
 from msgspec import Struct
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.paths import refused_directories, ring_directories
+from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import TRACED, side_file
 from tuimon.code_origin import innermost_work, is_user_file
@@ -19,11 +19,60 @@ from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Notice, Record, Uncaught
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import TRACEBACK, last_traceback_line
-from tuimon.sources.markers import ring_notices
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
 from tuimon.sources.window_lengths import longest_intervals
 from tuimon.text import plain, whole_number
+
+
+def refused_folders(now_s: float) -> list[Notice]:
+    """A warning for each folder of rings that somebody else owns, can write to or can replace."""
+    instead = ring_directory()
+    effect = f"rings are in {instead} instead" if instead else "there are no markers"
+    return [
+        _warning(
+            now_s,
+            f"{reason}: {effect}",
+            f"Remove {folder}, or have its owner do it; or name a folder of yours in TUIMON_RING_DIR.",
+        )
+        for folder, reason in refused_directories().items()
+    ]
+
+
+def deleted(now_s: float, readers: Sequence[RingReader]) -> Notice:
+    """Rings that lost their names while their processes run; they are read on."""
+    return _warning(
+        now_s,
+        f"the ring of {_processes(readers)} was deleted from {_folder(readers)}, as by a logout with RemoveIPC=yes or"
+        " a cleaner of temporary files: its markers are still read, but DataLoader workers that start from now on are"
+        " not timed",
+        f"Keep {_folder(readers)} from being emptied (RemoveIPC=no in logind.conf), or name a folder that nobody"
+        " empties in TUIMON_RING_DIR before the next start.",
+    )
+
+
+def unreadable(now_s: float, readers: Sequence[RingReader]) -> Notice:
+    """Rings whose markers end before their processes do: a file was cut short, or its folder fails."""
+    return _warning(
+        now_s,
+        f"the ring of {_processes(readers)} cannot be read any more: its markers end here",
+        f"Check the file system of {_folder(readers)}, and what cuts files short there; or name another folder in"
+        " TUIMON_RING_DIR before the next start.",
+    )
+
+
+def _processes(readers: Sequence[RingReader]) -> str:
+    first = f"process {readers[0].pid}"
+    return first if len(readers) == 1 else f"{first} and {len(readers) - 1} more"
+
+
+def _folder(readers: Sequence[RingReader]) -> str:
+    return os.path.dirname(readers[0].path)
+
+
+def _warning(now_s: float, message: str, hint: str) -> Notice:
+    return Notice(t=now_s, pid=0, source="markers", level="warning", message=plain(message), hint=plain(hint))
+
 
 #: A ring holds about 2 s of the fastest loops: those that fill fast are read this often, and all while they are few.
 _SOON_S = 0.25
@@ -69,7 +118,7 @@ class MarkerSource(Source):
         """The records of the windows that have ended, of all rings."""
         out: list[Record] = []
         if self._reads == 0:
-            out.extend(ring_notices.refused_folders(self._clock_ns() / 1e9))
+            out.extend(refused_folders(self._clock_ns() / 1e9))
         if self._reads % 2 == 0 or self.period_s > _SOON_S:
             out.extend(self._deleted(self._find_rings()))
         self._reads += 1
@@ -89,7 +138,7 @@ class MarkerSource(Source):
             if last:
                 self._drop(path)
         if failed:
-            out.append(ring_notices.unreadable(now_ns / 1e9, failed))
+            out.append(unreadable(now_ns / 1e9, failed))
         self.period_s = self._period_s(now_ns)
         return out
 
@@ -173,7 +222,7 @@ class MarkerSource(Source):
         lost = [reader for reader in found if reader.has_vanished() and goes_on(reader)]
         self._nameless.update(reader.path for reader in lost)
         if lost:
-            yield ring_notices.deleted(self._clock_ns() / 1e9, lost)
+            yield deleted(self._clock_ns() / 1e9, lost)
 
     def _find_rings(self) -> Set[str]:
         """Follow those that are new and of the run; returns the paths of all that there are."""

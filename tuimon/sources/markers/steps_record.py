@@ -3,15 +3,196 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from tuimon.agent.ring import layout
-from tuimon.records import RankStep, Steps, length_bucket
+from tuimon.records import BETWEEN, PhaseTime, RankStep, SlowStep, Steps, length_bucket
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.loop.step import EndedSteps
+from tuimon.sources.loop.step import COUNTED, CountedSteps, EndedSteps, Step
 from tuimon.sources.markers.thread_loops import ThreadLoop
-from tuimon.sources.markers.window_steps import WindowSteps, phase_times
+from tuimon.sources.window_lengths import stride_of
+
+#: A step is a long one from this many times the median on: our choice.
+_LONG = 2
+#: The time of long steps beyond the usual counts half after some 30 windows.
+_DECAY = 0.98
+
+
+class CountedPhases:
+    """Learns from timed steps, and divides the time of counted ones.
+
+    They are divided like steps of the usual length, but for what they took beyond that, such as for a checkpoint. How
+    much that is in all is known, though not one of them need have been timed. A long one is divided like timed steps of
+    about its length; where there are none, it has paused outside all pairs of markers.
+
+    >>> phases = CountedPhases()
+    >>> phases.learn([Step(total_ns=10, phases={"forward": 4, "backward": 6})] * 3)
+    >>> phases.divide(5, 90, [50])  # four of the usual length, and one that took 40 longer
+    {'forward': 20, 'backward': 30, 'other': 40}
+    """
+
+    def __init__(self) -> None:
+        self._usual_ns: dict[str, float] = {}  # of a step of the usual length
+        self._beyond_ns: dict[int, dict[str, float]] = {}  # of long ones beyond that, by the bits of their length
+
+    def learn(self, steps: Sequence[Step]) -> None:
+        """Timed steps of one window."""
+        if not steps:
+            return
+        limit_ns = _LONG * median(step.total_ns for step in steps)
+        usual = [step.phases for step in steps if step.total_ns <= limit_ns]
+        self._usual_ns = {name: sums / len(usual) for name, sums in summed(usual).items()}
+        for sums in self._beyond_ns.values():
+            for name in sums:
+                sums[name] *= _DECAY
+        for step in steps:
+            if step.total_ns > limit_ns:
+                sums = self._beyond_ns.setdefault(step.total_ns.bit_length(), {})
+                for name, ns in step.phases.items():
+                    sums[name] = sums.get(name, 0.0) + max(0.0, ns - self._usual_ns.get(name, 0.0))
+
+    def divide(self, count: int, total_ns: int, pauses_ns: Sequence[int] = ()) -> dict[str, int]:
+        """The phases of so many counted steps that took so long together; none before a step was timed.
+
+        ``pauses_ns``: how long those of them took that were long ones.
+        """
+        each_ns = sum(self._usual_ns.values())
+        if each_ns <= 0:
+            return {}
+        ratio = min(1.0, total_ns / (count * each_ns)) if count else 0.0
+        phases = {name: ns * count * ratio for name, ns in self._usual_ns.items()}
+        left_ns = total_ns - sum(phases.values())
+        for pause_ns in sorted(pauses_ns, reverse=True):
+            beyond_ns = min(left_ns, max(0.0, pause_ns - each_ns))
+            left_ns -= beyond_ns
+            bits = pause_ns.bit_length()
+            self._share_out(beyond_ns, phases, range(bits - 1, bits + 2))
+        longest_ns = int(left_ns + each_ns)  # a step that took longer cannot be one of them
+        self._share_out(left_ns, phases, range(longest_ns.bit_length() + 1))
+        whole = {name: int(ns) for name, ns in phases.items()}
+        whole[max(whole, key=whole.__getitem__)] += total_ns - sum(whole.values())
+        return whole
+
+    def _share_out(self, beyond_ns: float, phases: dict[str, float], lengths: Iterable[int]) -> None:
+        """Add this much like what timed steps of these lengths took beyond the usual."""
+        shares: dict[str, float] = {}
+        for bits in lengths:
+            for name, ns in self._beyond_ns.get(bits, {}).items():
+                shares[name] = shares.get(name, 0.0) + ns
+        known_ns = sum(shares.values())
+        if known_ns <= 0:
+            shares, known_ns = {BETWEEN if BETWEEN in phases else "other": 1.0}, 1.0
+        for name, ns in shares.items():
+            phases[name] = phases.get(name, 0.0) + beyond_ns * ns / known_ns
+
+
+def summed(phases: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Sums by phase."""
+    sums: dict[str, int] = {}
+    for each in phases:
+        for name, duration_ns in each.items():
+            sums[name] = sums.get(name, 0) + duration_ns
+    return sums
+
+
+#: Most steps of an interval that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
+_KEPT_STEPS = 4
+_PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
+
+
+class WindowSteps:
+    """Sums of what ended, and single steps of it by their numbers."""
+
+    def __init__(self, parts: Sequence[Step | CountedSteps], first_index: int, counted: CountedPhases) -> None:
+        """``first_index``: the number of the first; ``counted``: divides the time of those that were only counted."""
+        self.count = 0  # of all steps
+        self.usual = 0  # of those of typical length, as is the sum that follows
+        self.total_ns = 0
+        self.slowed_ns = 0  # of the others
+        self.first_index = first_index
+        self._parts = parts
+        self._slowest: tuple[int, Step] | None = None  # its number
+        steps = [part for part in parts if isinstance(part, Step) and part.usual]
+        timed = [step for step in steps if step.timed]
+        self.lengths_ns = [step.total_ns for step in timed]  # of those that are usual and timed
+        self.phases_ns = summed([step.phases for step in steps])  # adds up to ``total_ns``
+        for part in parts:
+            self._add(part)
+        counted.learn(timed)
+        counted_ns = self.phases_ns.pop(COUNTED, 0) + self.total_ns - sum(step.total_ns for step in steps)
+        if counted_ns:
+            pauses_ns = [ns for part in parts if isinstance(part, CountedSteps) for ns in part.pauses_ns]
+            divided = counted.divide(self.usual - len(steps), counted_ns, pauses_ns)
+            self.phases_ns = summed([self.phases_ns, divided])
+
+    def _add(self, part: Step | CountedSteps) -> None:
+        number = self.first_index + self.count
+        count = part.count if isinstance(part, CountedSteps) else 1
+        self.count += count
+        if isinstance(part, Step):
+            if not part.usual:
+                self.slowed_ns += part.total_ns
+                return
+            if part.timed and (self._slowest is None or part.total_ns > self._slowest[1].total_ns):
+                self._slowest = number, part
+        self.usual += count
+        self.total_ns += part.total_ns
+
+    def first(self) -> Step | CountedSteps | None:
+        """The first of all."""
+        return self._parts[0] if self._parts else None
+
+    def last_end_ns(self) -> int | None:
+        """When the last of all ended; None without any."""
+        return self._parts[-1].end_ns if self._parts else None
+
+    def slowest(self) -> SlowStep | None:
+        """The longest of those in ``lengths_ns``; None without any."""
+        if self._slowest is None:
+            return None
+        number, step = self._slowest
+        return SlowStep(number, step.total_ns, phase_times(step.phases))
+
+    def every(self, stride: int) -> Iterator[tuple[int, Step]]:
+        """The steps whose numbers are multiples of ``stride``, with their numbers."""
+        return ((number, step) for number, step in self._numbered() if number % stride == 0)
+
+    def traced(self) -> Iterator[tuple[int, int]]:
+        """The steps with which a trace began: their numbers, and when that was, in ns."""
+        return ((number, step.traced_ns) for number, step in self._numbered() if step.traced_ns)
+
+    def _numbered(self) -> Iterator[tuple[int, Step]]:
+        number = self.first_index
+        for part in self._parts:
+            if isinstance(part, Step):
+                yield number, part
+            number += 1 if isinstance(part, Step) else part.count
+
+
+def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]:
+    """Sums as a record has them."""
+    everything = {"eval": eval_ns, **sums_ns} if eval_ns else sums_ns
+    return [PhaseTime(name, total_ns) for name, total_ns in everything.items() if total_ns > 0]
+
+
+def rank_steps(steps: WindowSteps, end_ns: int, intervals: int = 1) -> list[RankStep]:
+    """Steps whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
+
+    ``intervals``: the steps are of so many; the windows of other ranks may be shorter.
+    """
+    stride = stride_of(steps.count, _KEPT_STEPS * intervals)
+    return [_rank_step(index, step, end_ns) for index, step in steps.every(stride) if step.usual and step.timed]
+
+
+def _rank_step(index: int, step: Step, end_ns: int) -> RankStep:
+    return RankStep(index, max(0, end_ns - step.end_ns) // 1000, *_parts_us(step))
+
+
+def _parts_us(step: Step) -> Iterator[int]:
+    return (max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES)
+
 
 #: Samples or tokens of a window at most, as a record holds them: a damaged ring may have any number.
 _MOST = 1 << 62
