@@ -10,7 +10,6 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker, pack_gap
 from tuimon.records import Steps
 from tuimon.sources.loop.machine import LoopMachine, OpenPhase
-from tuimon.sources.loop.step import CountedSteps, Step
 from tuimon.sources.markers.follower import RingFollower
 
 US = 1000
@@ -106,7 +105,7 @@ def test_steps_and_time_are_exact(step):
     script = Script(step, 100, 20_000).run(3000)
     found = ended(script)
     assert found.total == script.made
-    timed = [part for part in found.parts if isinstance(part, Step) and part.timed]
+    timed = [part for part in found.parts if part.timed]
     assert len(script.timed) / 3 < len(timed) <= len(script.timed)
     assert sum(part.total_ns for part in found.parts) == pytest.approx(script.now_ns - 10 * SECOND, abs=400 * US)
     usual_us = sum(us for _, us in step)
@@ -122,7 +121,7 @@ def test_only_whole_steps_of_a_spell_are_timed(step, least):
     script.gap(100)
     script.spell(3)
     parts = ended(script).parts
-    flags = "".join("C" if isinstance(part, CountedSteps) else "t" if part.timed else "u" for part in parts)
+    flags = "".join("C" if part.only_counted else "t" if part.timed else "u" for part in parts)
     first, spell, _ = flags.split("C")
     assert len(first) >= 39 and spell.count("t") >= least and "u" not in spell.lstrip("u")
 
@@ -209,7 +208,7 @@ def test_a_step_in_which_a_gap_was_cut_short_has_no_times_nor_the_next(place):
     script.now_ns += 10 * US
     script.spell(5)
     parts = ended(script).parts
-    flags = "".join("C" if isinstance(part, CountedSteps) else "t" if part.timed else "u" for part in parts)
+    flags = "".join("C" if part.only_counted else "t" if part.timed else "u" for part in parts)
     assert flags == "t" * 40 + ("Cuu" + "t" * 4 if place == layout.GAP_AFTER_UPDATE else "Cu" + "t" * 5)
 
 
@@ -256,4 +255,4 @@ def test_a_gap_without_an_update_ends_after_none(step):
     script = Script(step)
     script.spell(40)
     script.gap(0, layout.GAP_AFTER_UPDATE)
-    assert not [part for part in ended(script).parts if isinstance(part, CountedSteps)]
+    assert not [part for part in ended(script).parts if part.only_counted]

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Passed
-from tuimon.sources.loop.step import CountedSteps, Step
+from tuimon.sources.loop.step import COUNTED, Step
 
 #: Which optimizers stepped in an update.
 Optimizers = frozenset[int]
@@ -103,7 +103,7 @@ class Pieces:
         self.optimizer_expected = False  # the program has one
         self.train_fetches = 0  # fetches that trained, in a row, with fewer than BARE_LIMIT pieces between them
         self.bare = 0  # pieces since the last one that trained on a fetched batch
-        self.ended: list[Step | CountedSteps] = []  # since they were taken
+        self.ended: list[Step] = []  # since they were taken
         self._held: list[Step] = []
         self._rounds = Rounds()  # of the updates of a loop without a DataLoader
 
@@ -112,7 +112,7 @@ class Pieces:
         """True if there are pieces of steps that are not finished."""
         return bool(self._held)
 
-    def take_ended(self) -> list[Step | CountedSteps]:
+    def take_ended(self) -> list[Step]:
         """Hand over the steps that have ended since the last call."""
         ended, self.ended = self.ended, []
         return ended
@@ -207,7 +207,9 @@ class Pieces:
         if count:
             self._held.append(gap)
             joined, gap = self._join_held(), Step(timed=place == self._boundary())
-            self.ended.append(CountedSteps(count, joined.total_ns, joined.end_ns, joined.pauses_ns))
+            joined.phases = {COUNTED: joined.total_ns}
+            self.ended.append(joined)
+            joined.count, joined.timed, joined.whole, joined.slowed = count, False, True, False
         more = self._rounds.open if self.are_rounds else len(self._held)
         self._held += [Step(timed=False) for _ in range(more - len(self._held))]
         return gap

@@ -18,6 +18,7 @@ class Step(Struct):
     """Time per phase, which adds up to ``total_ns``; evaluation is left out."""
 
     end_ns: int = 0
+    count: int = 1  # more: whole steps one after the other whose boundaries were only counted
     total_ns: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     backwards: int = 0
@@ -38,6 +39,11 @@ class Step(Struct):
         Without a DataLoader nothing marks the beginning of a loop's first step.
         """
         return self.whole or self.backwards > 0 or self.marked
+
+    @property
+    def only_counted(self) -> bool:
+        """True if all of its time passed while boundaries were only counted."""
+        return self.phases.keys() == {COUNTED}
 
     @property
     def usual(self) -> bool:
@@ -66,19 +72,10 @@ class Step(Struct):
         self.pauses_ns += later.pauses_ns
 
 
-class CountedSteps(Struct, frozen=True):
-    """Whole steps one after the other whose boundaries were only counted."""
-
-    count: int
-    total_ns: int  # of all together
-    end_ns: int  # of the last
-    pauses_ns: tuple[int, ...] = ()  # how long those of them took that were long ones
-
-
 class EndedSteps(Struct, frozen=True, gc=False):
     """The steps that have ended since the last call, and the evaluation between them."""
 
-    parts: list[Step | CountedSteps]
+    parts: list[Step]
     eval_ns: int
     eval_count: int  # batches
     begins_anew: bool = False  # the thread has begun to train: steps handed over before were an evaluation
@@ -86,12 +83,12 @@ class EndedSteps(Struct, frozen=True, gc=False):
     @property
     def total(self) -> int:
         """How many steps."""
-        return sum(1 if isinstance(part, Step) else part.count for part in self.parts)
+        return sum(part.count for part in self.parts)
 
     @property
     def steps(self) -> list[Step]:
         """Each of those that were not only counted."""
-        return [part for part in self.parts if isinstance(part, Step)]
+        return [part for part in self.parts if not part.only_counted]
 
 
 class Stretch(NamedTuple):

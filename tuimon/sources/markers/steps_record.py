@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN, PhaseTime, RankStep, SlowStep, Steps, length_bucket
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.loop.step import COUNTED, CountedSteps, EndedSteps, Step
+from tuimon.sources.loop.step import COUNTED, EndedSteps, Step
 from tuimon.sources.markers.thread_loops import ThreadLoop
 from tuimon.sources.window_lengths import stride_of
 
@@ -105,7 +105,7 @@ _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 class WindowSteps:
     """Sums of what ended, and single steps of it by their numbers."""
 
-    def __init__(self, parts: Sequence[Step | CountedSteps], first_index: int, counted: CountedPhases) -> None:
+    def __init__(self, parts: Sequence[Step], first_index: int, counted: CountedPhases) -> None:
         """``first_index``: the number of the first; ``counted``: divides the time of those that were only counted."""
         self.count = 0  # of all steps
         self.usual = 0  # of those of typical length, as is the sum that follows
@@ -114,33 +114,32 @@ class WindowSteps:
         self.first_index = first_index
         self._parts = parts
         self._slowest: tuple[int, Step] | None = None  # its number
-        steps = [part for part in parts if isinstance(part, Step) and part.usual]
+        steps = [part for part in parts if part.usual]
         timed = [step for step in steps if step.timed]
         self.lengths_ns = [step.total_ns for step in timed]  # of those that are usual and timed
         self.phases_ns = summed([step.phases for step in steps])  # adds up to ``total_ns``
         for part in parts:
             self._add(part)
         counted.learn(timed)
-        counted_ns = self.phases_ns.pop(COUNTED, 0) + self.total_ns - sum(step.total_ns for step in steps)
+        counted_ns = self.phases_ns.pop(COUNTED, 0)
         if counted_ns:
-            pauses_ns = [ns for part in parts if isinstance(part, CountedSteps) for ns in part.pauses_ns]
-            divided = counted.divide(self.usual - len(steps), counted_ns, pauses_ns)
+            whole = [step for step in steps if step.only_counted]
+            pauses_ns = [ns for step in whole for ns in step.pauses_ns]
+            divided = counted.divide(sum(step.count for step in whole), counted_ns, pauses_ns)
             self.phases_ns = summed([self.phases_ns, divided])
 
-    def _add(self, part: Step | CountedSteps) -> None:
+    def _add(self, part: Step) -> None:
         number = self.first_index + self.count
-        count = part.count if isinstance(part, CountedSteps) else 1
-        self.count += count
-        if isinstance(part, Step):
-            if not part.usual:
-                self.slowed_ns += part.total_ns
-                return
-            if part.timed and (self._slowest is None or part.total_ns > self._slowest[1].total_ns):
-                self._slowest = number, part
-        self.usual += count
+        self.count += part.count
+        if not part.usual:
+            self.slowed_ns += part.total_ns
+            return
+        if part.timed and (self._slowest is None or part.total_ns > self._slowest[1].total_ns):
+            self._slowest = number, part
+        self.usual += part.count
         self.total_ns += part.total_ns
 
-    def first(self) -> Step | CountedSteps | None:
+    def first(self) -> Step | None:
         """The first of all."""
         return self._parts[0] if self._parts else None
 
@@ -166,9 +165,8 @@ class WindowSteps:
     def _numbered(self) -> Iterator[tuple[int, Step]]:
         number = self.first_index
         for part in self._parts:
-            if isinstance(part, Step):
-                yield number, part
-            number += 1 if isinstance(part, Step) else part.count
+            yield number, part
+            number += part.count
 
 
 def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]:
