@@ -52,6 +52,8 @@ from tuimon.session.threads import ThreadTable
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024
+#: Of more processes with steps the samples of so many at a time are placed in phases.
+_PLACED_AT_ONCE = 16
 #: Most sources whose notices are held.
 _SOURCES = 64
 #: The latest traces that are held: of all ranks, and a few more.
@@ -297,7 +299,8 @@ class Tables:
         if process is not None and process.markers:
             samples.learn("markers")
         shown = samples.has_whole_step, samples.forward_only
-        samples.add_window(record)
+        others = 0 if record.pid == self.trainer() else len(self.step_stats)
+        samples.add_window(record, max(1, others // _PLACED_AT_ONCE))
         if shown != (samples.has_whole_step, samples.forward_only):
             self._note_change()
         if process is not None and process.role == "trainer" and (launcher := self.launcher_of(process)) is not None:

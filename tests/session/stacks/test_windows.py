@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
@@ -133,6 +135,22 @@ def test_a_backward_seen_long_ago_tells_the_lines_above_it_whether_anybody_asked
             session.over("recent").phases(100)
     (row,) = session.over("recent").samples(100).rows
     assert (row.phase, row.unsure) == ("data", False)
+
+
+def test_of_many_ranks_sixteen_at_a_time_show_their_newest_samples():
+    ranks = range(100, 148)
+    session = session_of(header(), FRAMES, *(process(pid, rank=pid - 100, world_size=48) for pid in ranks))
+    totals = []
+    for t in range(1, 9):
+        for pid in ranks:
+            session.add(steps(t, STEP, pid=pid, first_index=10 * t))
+        for pid in ranks:
+            session.add(stacks(t, TRAINING, pid=pid))
+        totals.append([session.over("recent").samples(pid).total for pid in ranks])
+        assert totals[-1][0] == 30 * t  # the rank in focus
+    for before, after in pairwise(totals[1:]):
+        assert sum(one != other for one, other in zip(before[1:], after[1:], strict=True)) in (15, 16)
+    assert min(totals[-1]) >= 30 * 6
 
 
 TRIE = Trie()

@@ -29,6 +29,8 @@ class ProcessStacks:
         self._windows = Windows()
         self._unmarked = UnmarkedSteps()
         self._facts: frozenset[Fact] = frozenset()
+        self._recent: list[Window] = []  # of the last 30 s of steps, as of some window
+        self._turn = pid  # windows count from the pid on, so that processes take turns
         self._answers: dict[tuple[int, Over], Samples] = {}  # since something has changed
         self._seen = SeenBoundaries()
         self._ranges = RangeJoin()
@@ -39,8 +41,11 @@ class ProcessStacks:
 
     # ---- folding
 
-    def add_window(self, record: Stacks) -> None:
-        """Fold a window of samples."""
+    def add_window(self, record: Stacks, every: int = 1) -> None:
+        """Fold a window of samples; the last 30 s of steps are those until each ``every``-th window.
+
+        To place the samples of a rank takes about a millisecond, and there may be a thousand ranks.
+        """
         if record.loop:
             self._seen.add_noted(record.loop, self._trie)
         self.threads.add_names(record)
@@ -58,6 +63,14 @@ class ProcessStacks:
             of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
             shown = sum(count for node, count in own.items() if node.boundary in of_loop)
             self._windows.add_unmarked(window, sum(own.values()), shown)
+        self._turn += 1
+        if self._turn % every == 0:
+            self._refresh()
+        else:
+            self._answers = {key: samples for key, samples in self._answers.items() if key[1] == "steps"}
+
+    def _refresh(self) -> None:
+        self._recent = self._windows.over("steps")
         self._answers.clear()
 
     def _find_steps(self, window: Window, cycles: int | None) -> None:
@@ -93,7 +106,7 @@ class ProcessStacks:
         if record.count or record.eval_count:
             self._windows.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
         if (was_long, end_s) != (self._windows.step_is_long, self._windows.end_s):
-            self._answers.clear()
+            self._refresh()
 
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
@@ -101,29 +114,29 @@ class ProcessStacks:
         self._seen.begin()
         self.threads.begin_s = t
         self._windows.leave_out_before(t)
-        self._answers.clear()
+        self._refresh()
 
     def leave_out_outside(self, record: Steps) -> None:
         """Leave out the samples of the time in which the program was outside its loop."""
         self._windows.leave_out_outside(record)
-        self._answers.clear()
+        self._refresh()
 
     def learn(self, *facts: Fact) -> None:
         """Note what markers show of the loop."""
         if not self._facts.issuperset(facts):
             self._facts = self._facts.union(facts)
-            self._answers.clear()
+            self._refresh()
 
     def note_training_thread(self, tid: int) -> None:
         """Markers show which thread trains."""
         if tid != self.tid:
             self.tid = tid
-            self._answers.clear()
+            self._refresh()
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
         """Add where user ranges were opened and closed."""
         if places and self._ranges.add_places(places):
-            self._answers.clear()
+            self._refresh()
 
     # ---- what is known of the loop
 
@@ -188,9 +201,7 @@ class ProcessStacks:
         return placed(counts, facts, self._seen, self._ranges)
 
     def _of(self, over: Over) -> list[Window]:
-        if over == "now" and not self._windows.step_is_long:
-            over = "steps"
-        return self._windows.over(over)
+        return self._recent if over == "steps" else self._windows.over(over)
 
 
 def _off(node: Node, count: int) -> Sample:
