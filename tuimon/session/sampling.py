@@ -246,7 +246,9 @@ class GilTable:
 
     def _latest(self, pid: int) -> tuple[Sequence[Gil], int]:
         """The records of the last minute, but for what lies before the steps, and their samples."""
-        windows = self._windows.get(pid, ())
-        since_s = max(self._begin_s_of(pid), windows[-1].t - SPAN_S - _GIL_WINDOW_S if windows else 0.0)
+        windows = self._windows.get(pid)
+        if not windows:
+            return (), 0
+        since_s = max(self._begin_s_of(pid), windows[-1].t - SPAN_S - _GIL_WINDOW_S)
         records = [record for record in windows if record.t - _GIL_WINDOW_S >= since_s]
         return records, sum(record.samples for record in records)

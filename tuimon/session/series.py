@@ -29,6 +29,7 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -96,18 +97,32 @@ class _Sums(NamedTuple):
     counts: dict[int, int]
 
 
+@cache
+def _joins_of(
+    fields: tuple[str, ...], how: tuple[tuple[str, Joins], ...]
+) -> tuple[Sequence[Joins], Sequence[int], Sequence[tuple[int, Joins]]]:
+    """How each column is joined, which are summed up, and how those that are not."""
+    joins: dict[str, Joins] = {"begin_s": first, "end_s": max, **dict(how)}
+    each = [joins.get(name, sum) for name in fields]
+    summed = [at for at, join in enumerate(each) if join is sum]
+    return each, summed, [(at, join) for at, join in enumerate(each) if join is not sum]
+
+
 class Series(Generic[R]):
     """The windows of one process, device or loader; the head of this module explains it."""
+
+    __slots__ = (
+        "_apart", "_counts", "_held", "_how", "_levels", "_make", "_not_summed", "_numbers", "_summed", "_width",
+        "limit",
+    )  # fmt: skip
 
     def __init__(self, row: type[R], limit: int = ROWS, how: Mapping[str, Joins] | None = None) -> None:
         """``row``: a named tuple: ``begin_s``, ``end_s``, columns. ``how`` those are joined that are not summed up."""
         self.limit = limit
         make: Any = row  # no type says that a class is a named tuple
-        fields: tuple[str, ...] = make._fields
-        joins: dict[str, Joins] = {"begin_s": first, "end_s": max, **(how or {})}
-        self._how = [joins.get(name, sum) for name in fields]
         self._make: Callable[[Iterable[float]], R] = make._make
-        self._width = len(fields)
+        self._how, self._summed, self._not_summed = _joins_of(make._fields, tuple((how or {}).items()))
+        self._width = len(self._how)
         self._numbers = array("d")
         self._counts: list[array[int] | None] = []  # of each row: key, count, key, count ...
         self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
@@ -119,18 +134,20 @@ class Series(Generic[R]):
 
     def append(self, row: R, counts: Mapping[int, int] | None = None) -> None:
         """Add a window; one that is known late comes before those that begin after it."""
-        at = len(self)
-        while at and self._levels[at - 1] == 0 and self._numbers[(at - 1) * self._width] > row[0]:
+        at, levels, numbers = len(self), self._levels, self._numbers
+        while at and levels[at - 1] == 0 and numbers[(at - 1) * self._width] > row[0]:
             at -= 1
         if at < len(self):
             self._held.clear()
-        self._numbers[at * self._width : at * self._width] = array("d", row)
+            numbers[at * self._width : at * self._width] = array("d", row)
+        else:
+            numbers.extend(row)
         self._counts.insert(at, _packed(counts))
-        self._levels.insert(at, 0)
+        levels.insert(at, 0)
         level = 0
-        while self._levels.count(level) > self.limit:
+        while levels.count(level) > self.limit:
             self._join_oldest_of(level)
-            level += self._levels.count(level) <= self.limit
+            level += levels.count(level) <= self.limit
 
     def keep_apart(self, t: float) -> None:
         """Never join a row before a moment with one after it: a span may begin there. Of many, the latest hold."""
@@ -206,14 +223,21 @@ class Series(Generic[R]):
 
     def _join_oldest_of(self, level: int) -> None:
         """Join the two oldest rows of a level; one that is kept apart from the next rises alone."""
-        at = self._levels.find(level)
-        one, other = self._rows(at, at + 2)
+        at, numbers, counts = self._levels.find(level), self._numbers, self._counts
+        one, other = at * self._width, (at + 1) * self._width
         self._levels[at] += 1
-        if any(one[0] < t <= other[0] for t in self._apart):
+        if self._apart and any(numbers[one] < t <= numbers[other] for t in self._apart):
             return
-        self._numbers[at * self._width : (at + 2) * self._width] = array("d", self.joined((one, other)))
-        self._counts[at : at + 2] = [_packed(_added({}, self._counts[at : at + 2]))]
-        del self._levels[at + 1]
+        for column in self._summed:
+            numbers[one + column] += numbers[other + column]
+        for column, how in self._not_summed:
+            numbers[one + column] = how((numbers[one + column], numbers[other + column]))
+        del numbers[other : other + self._width], self._levels[at + 1]
+        following = counts.pop(at + 1)
+        if following is not None:
+            counts[at] = _packed(_added({}, (counts[at], following)))
+        if not self._held:
+            return
         whole = ((begin, sums) for begin, sums in self._held.items() if at + 1 not in (begin, sums.until))
         self._held = {b - (b > at): sums._replace(until=sums.until - (sums.until > at)) for b, sums in whole}
 

@@ -73,6 +73,7 @@ class StepStats:
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
         self._first_count = 0  # steps in it
         self._held: dict[Span, Totals] = {}  # as of the latest record, once queried
+        self._has_warmup: bool | None = None  # the same
 
     def share_room(self, processes: int) -> None:
         """So many processes share the room for windows."""
@@ -81,6 +82,7 @@ class StepStats:
     def add_window(self, record: Steps, on_cores: OnCores = OnCores()) -> None:  # noqa: B008  (immutable)
         """Fold a window."""
         self._held.clear()
+        self._has_warmup = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
         self.latest = LatestWindow(
@@ -255,6 +257,12 @@ class StepStats:
         return 0 if first is None else int(first.first_step) + (self._first_count if self._first_was_warmup() else 0)
 
     def _first_was_warmup(self) -> bool:
+        if self._has_warmup is None:
+            self._has_warmup = self._is_longer_than_later()
+        return self._has_warmup
+
+    def _is_longer_than_later(self) -> bool:
+        """True if the first window's steps are longer than those of the rest of the run."""
         first = self._first
         later = self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
         if first is None or later is None or later.steps < max(1, first.steps):
