@@ -14,7 +14,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from tuimon.agent import install, runtime
-from tuimon.agent.gpu_clock.budget import Budget
+from tuimon.agent.gpu_clock.clock import Budget
 
 #: Names of the ranges that the profiler sees, one per phase.
 TRUTH = "truth:"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import FakeGpu, FakeLoop
-from tuimon.agent.gpu_clock import budget
+from tuimon.agent.gpu_clock import clock
 
 
 @pytest.fixture
@@ -14,4 +14,4 @@ def loop():
 @pytest.fixture
 def unlimited(monkeypatch):
     """Every step is timed."""
-    monkeypatch.setattr(budget.Budget, "is_paid", True)
+    monkeypatch.setattr(clock.Budget, "is_paid", True)

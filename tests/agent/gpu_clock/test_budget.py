@@ -3,7 +3,7 @@
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop
-from tuimon.agent.gpu_clock import budget
+from tuimon.agent.gpu_clock import clock
 from tuimon.agent.gpu_clock.clock import BURST_STEPS, GpuClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
@@ -31,7 +31,7 @@ def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
     loop.steps(3)
     loop.gpu.behind_ns = SECOND
     loop.steps(3)
-    monkeypatch.setattr(budget.Budget, "is_paid", False)
+    monkeypatch.setattr(clock.Budget, "is_paid", False)
     while loop.step():
         pass
     waiting = {pending.number for pending in loop.clock.events.pending}
@@ -100,7 +100,7 @@ def test_a_gpu_that_is_behind_is_polled_at_every_boundary(unlimited):
 
 def test_long_steps_after_short_ones_are_timed_as_well():
     """Each costs 150 us, more than a step of 80 ms pays: the one after it would never be timed."""
-    owed = budget.Budget(0)
+    owed = clock.Budget(0)
     now_ns, paid = 0, []
     for number in range(40):
         now_ns += (80 if number % 2 else 900) * MS
@@ -110,7 +110,7 @@ def test_long_steps_after_short_ones_are_timed_as_well():
 
 
 def test_what_costs_more_than_a_mean_step_pays_is_not_done_in_every_step():
-    owed = budget.Budget(0)
+    owed = clock.Budget(0)
     now_ns, paid = 0, 0
     for _ in range(1000):
         now_ns += 10 * MS

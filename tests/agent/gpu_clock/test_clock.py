@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import MS, STEP, FakeGpu, FakeLoop, FakeStream
-from tuimon.agent.gpu_clock import clock, steps
+from tuimon.agent.gpu_clock import clock
 from tuimon.agent.gpu_clock.clock import BURST_STEPS
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
@@ -208,7 +208,7 @@ def test_reentrant_backwards_on_the_engines_thread_are_nested(loop, unlimited):
 
 def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
     loop.steps(3)
-    loop.gpu.now_ns += steps.STALE_NS
+    loop.gpu.now_ns += clock.STALE_NS
     assert sum(elsewhere(loop.steps, 4))
     assert loop.steps(2) == [0, 0]
 
@@ -218,7 +218,7 @@ def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
     loop.steps(3, without_fetch)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     loop.steps(3, without_fetch)
-    loop.gpu.now_ns += steps.STALE_NS
+    loop.gpu.now_ns += clock.STALE_NS
     assert loop.steps(4, without_fetch)[-1] == len(without_fetch)
 
 

@@ -8,7 +8,7 @@ from tests.agent.gpu_clock.fake_gpu import FakeGpu
 from tests.agent.programs import environment, printed_json
 from tests.warm_torch import warm_python
 from tuimon.agent import install
-from tuimon.agent.gpu_clock import budget
+from tuimon.agent.gpu_clock import clock
 from tuimon.agent.gpu_clock import cuda as cuda_events
 from tuimon.agent.gpu_clock.clock import GpuClock
 from tuimon.agent.importlib_bootstrap import hooks
@@ -35,7 +35,7 @@ def gpu():
 @pytest.fixture
 def timed(hooked, recorded, monkeypatch, gpu):
     """The hooks with a clock on a fake GPU, every step timed; gives what they emit."""
-    monkeypatch.setattr(budget.Budget, "is_paid", True)
+    monkeypatch.setattr(clock.Budget, "is_paid", True)
     monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked.emit_current, lambda: gpu.now_ns))
     return recorded
 

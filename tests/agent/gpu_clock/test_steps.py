@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tuimon.agent.gpu_clock.steps import IN_STEP, NESTED, STEP_BEGINS, StepFollower
+from tuimon.agent.gpu_clock.clock import IN_STEP, NESTED, STEP_BEGINS, StepFollower
 from tuimon.agent.ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END
 
 BACKWARD = ((BACKWARD_BEGIN, 0), (BACKWARD_END, 0))

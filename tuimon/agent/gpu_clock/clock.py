@@ -20,10 +20,14 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
 """
 
 import time
+from _thread import get_ident
 from typing import Any, Callable, List, Optional
 
 from ..outside import attempt
 from ..ring.layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_END,
     MEMORY_ALLOCATED,
     MEMORY_FREES,
     MEMORY_OOMS,
@@ -31,12 +35,12 @@ from ..ring.layout import (
     MEMORY_PINNED,
     MEMORY_RESERVED,
     MEMORY_RETRIES,
+    OPTIMIZER_BEGIN,
     TORCH_MEMORY,
 )
+from ..steps import StepCounter
 from ..turn import Turn
-from .budget import Budget
 from .events import Emit, EventChain
-from .steps import NESTED, STEP_BEGINS, StepFollower
 
 #: How many steps in a row are timed at least: a loop whose steps alternate is seen whole. Where a step pays for its own
 #: timing, bursts follow each other without a pause.
@@ -69,6 +73,150 @@ _MEMORY_CODES = (
 
 #: Events that must never be freed: of a device that failed, or of the process that this one was forked from.
 abandoned: List[Any] = []
+
+
+#: At most one part in this many of the training's time: 0.1 %, so that steps of 100 ms and more can all be timed.
+TIME_PARTS = 1000
+#: About how many steps their mean length is taken over.
+_MEAN_STEPS = 8
+
+
+class Budget:
+    """A debt that each step pays off a little; new costs are allowed while it is no more than a mean step pays.
+
+    In steps of 4 ms each step pays 4 us: after a cost of 40 us the next is allowed nine steps later. Nothing is saved
+    up. If long and short steps alternate, a short one's debt does not keep the long one after it from being timed.
+    """
+
+    def __init__(self, now_ns: int) -> None:
+        self._debt_ns = 0
+        self._step_began_ns = now_ns
+        self.step_ns = 0  # how long the latest step took
+        self.mean_step_ns = 0
+
+    @property
+    def is_paid(self) -> bool:
+        """True if next to nothing is owed."""
+        return self._debt_ns <= self.mean_step_ns // TIME_PARTS
+
+    def begin_step(self, now_ns: int, count: int = 1) -> bool:
+        """Begin a step, ``count`` steps after the last that was begun here; returns ``is_paid``."""
+        self.step_ns = (now_ns - self._step_began_ns) // count
+        self.mean_step_ns += (self.step_ns - self.mean_step_ns) // _MEAN_STEPS if self.mean_step_ns else self.step_ns
+        self._step_began_ns = now_ns
+        self._debt_ns = max(0, self._debt_ns - count * self._payment_ns())
+        return self.is_paid
+
+    def steps_owed(self) -> int:
+        """How many steps it takes until all is paid."""
+        return self._debt_ns // max(1, self._payment_ns())
+
+    def spend(self, cost_ns: int) -> None:
+        """Owe what something has cost."""
+        self._debt_ns += cost_ns
+
+    def _payment_ns(self) -> int:
+        return self.step_ns // TIME_PARTS
+
+
+#: Places of a boundary: nested in another of its kind or of another thread, inside a step, or where a step begins.
+NESTED, IN_STEP, STEP_BEGINS = 0, 1, 2
+
+#: After this long without the beginning of a step, and after so many times the length of the step before, what is open
+#: counts as abandoned, and the loop may move to another thread.
+STALE_NS = 60_000_000_000
+STALE_STEPS = 4
+
+
+class StepFollower:
+    """Place every boundary with it, nested ones and those of other threads included."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._steps = StepCounter()
+        self._thread: Optional[int] = None
+        self._begun_ns = 0  # of the step
+        self._stale_ns = STALE_NS
+        self._backwards = 0  # ended in this step
+        self.backwards = 0  # in the step before, as far as it was followed
+        self._backwards_before = 0  # how many there were when the open optimizer step began
+        self.forget_open()
+
+    def forget_open(self) -> None:
+        """What is open may end unseen."""
+        self._depth = 0  # of open backwards
+        self._optimizer: Optional[int] = None  # the outermost whose step is open
+
+    def place(self, kind: int, key: int) -> int:
+        """The place of a boundary; ``key``: id of the optimizer."""
+        if get_ident() != self._thread and not self._moves_here(kind):
+            return NESTED
+        if kind == FETCH_END:
+            self.forget_open()
+            return self._begin_step() if self._steps.begin_fetch() else IN_STEP
+        if kind == BACKWARD_BEGIN:
+            self._depth += 1
+            if self._depth > 1 and not self._is_stale():
+                return NESTED
+            return self._begin_step() if self._steps.begin_backward() else IN_STEP
+        if kind == BACKWARD_END:
+            return self._end_backward()
+        return self._begin_optimizer(key) if kind == OPTIMIZER_BEGIN else self._end_optimizer(key)
+
+    def _begin_step(self) -> int:
+        self.backwards, self._backwards = self._backwards, 0
+        self._backwards_before = -1
+        begun_ns = self._now_ns()
+        self._stale_ns = max(STALE_NS, STALE_STEPS * (begun_ns - self._begun_ns)) if self._begun_ns else STALE_NS
+        self._begun_ns = begun_ns
+        return STEP_BEGINS
+
+    def _end_backward(self) -> int:
+        depth = self._depth
+        self._depth = max(0, depth - 1)
+        if depth != 1:
+            return NESTED
+        self._backwards += 1
+        self._steps.end_backward()
+        return IN_STEP
+
+    def _begin_optimizer(self, key: int) -> int:
+        """Inside another optimizer's step (GradScaler's, a sharded one's) it is nested, unless a backward lies between.
+
+        Then the other has raised: a closure contains no step of another optimizer.
+        """
+        if self._optimizer not in (None, key) and self._backwards == self._backwards_before:
+            return NESTED
+        self._optimizer = key
+        self._backwards_before = self._backwards
+        return IN_STEP if self._depth == 0 else NESTED
+
+    def _end_optimizer(self, key: int) -> int:
+        self._steps.end_optimizer_step()
+        if self._optimizer != key:
+            return NESTED
+        self._optimizer = None
+        return IN_STEP if self._depth == 0 else NESTED
+
+    def _moves_here(self, kind: int) -> bool:
+        """True if the loop runs in this thread from now on. A fetch does not show that: it may be one ahead of time."""
+        if kind not in (BACKWARD_BEGIN, OPTIMIZER_BEGIN) or not (self._thread is None or self._is_stale()):
+            return False
+        self._thread = get_ident()
+        self._begun_ns = self._now_ns()
+        self.forget_open()
+        self._steps.updated = False
+        return True
+
+    def _is_stale(self) -> bool:
+        """True if no step has begun for long; then what was open is forgotten."""
+        now_ns = self._now_ns()
+        if now_ns - self._begun_ns < self._stale_ns:
+            return False
+        self._begun_ns = now_ns
+        self._depth = 1
+        self._optimizer = None
+        return True
 
 
 class GpuClock:
