@@ -5,6 +5,7 @@ import statistics
 
 import pytest
 
+from tests.sources.loop.loop_script import markers
 from tests.sources.markers.literal_ring import SECOND, FakeReader, follow
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker, pack_gap
@@ -256,3 +257,27 @@ def test_a_gap_without_an_update_ends_after_none(step):
     script.spell(40)
     script.gap(0, layout.GAP_AFTER_UPDATE)
     assert not [part for part in ended(script).parts if part.only_counted]
+
+
+def test_an_evaluation_after_a_gap_is_one_though_a_batch_of_it_trains():
+    """As many batches as the update before took may be of the next; that was the one before the gap."""
+    train, held_out = (
+        "fetch@1:1 wait:1 bwd:1 opt:1 wait:1 ",
+        "fetch@2:1 wait:1 " * 25 + "bwd:1 " + "fetch@2:1 wait:1 " * 24,
+    )
+    machine, now_ns = LoopMachine(), 0
+
+    def feed_script(script):
+        nonlocal now_ns
+        for time_ns, kind, flag, value in markers(script, now_ns):
+            machine.feed_marker(Marker(time_ns, kind, flag, 7, value))
+            now_ns = time_ns
+
+    feed_script(train * 20 + held_out + train)
+    machine.begin_gap(Marker(now_ns + US, layout.GAP_BEGIN, 0, 7, layout.FETCH_BEGIN))
+    now_ns += SECOND
+    machine.end_gap(Marker(now_ns, layout.GAP_END, layout.GAP_AFTER_UPDATE, 7, pack_gap(19, 19, 19, 18)))
+    feed_script(held_out + train)
+    machine.steps.finish()
+    found = machine.steps.take_ended()
+    assert (found.total, found.eval_count) == (20 + 1 + 19 + 1, 48 + 48)

@@ -191,7 +191,7 @@ class Batches:
         self._eval_ns = 0
         self._eval_count = 0
         self._batch_ns = 0  # of the batch that was evaluated last
-        self._evaluation = EvaluationFinder()
+        self.evaluation = EvaluationFinder()
         self._ahead: list[_Batch] = []  # evaluated, unless they were fetched ahead of the one that trains next
         self._group = 0  # most batches that the next update may take, all fetched before its first backward
         self._in_a_row = 0  # batches of one iterator since the latest backward
@@ -220,33 +220,13 @@ class Batches:
         self._eval_count += eval_count
         return has_told
 
-    def add_time(self, label: str, duration_ns: int) -> None:
-        """The next stretch, which may turn out to be evaluation."""
-        self._evaluation.add_time(label, duration_ns)
-
-    def forget_times(self) -> None:
-        """Time until now can no longer turn out to be evaluation."""
-        self._evaluation.forget_times()
-
     def leave_loop(self) -> None:
         """The program has left its loop: what was fetched in it is used no more."""
         self.is_waiting = False
         self._returned = 0
-        self._evaluation = EvaluationFinder()
+        self.evaluation = EvaluationFinder()
 
     # -- fetches
-
-    def begin_iter(self) -> None:
-        """Workers are being started."""
-        self._evaluation.begin_iter()
-
-    def end_iter(self, iterator: int) -> None:
-        """This iterator is ready to be fetched from; 0: there is none."""
-        self._evaluation.end_iter(iterator)
-
-    def turn_from_evaluation(self, iterator: int) -> bool:
-        """True if the last iteration was evaluation, and this fetch is of another iterator."""
-        return self._evaluation.turns_from_evaluation(iterator)
 
     def begin_fetch(self, iterator: int, step: Step, time_ns: int) -> bool:
         """A fetch in this step; returns whether it shows that the batch before was evaluated.
@@ -255,14 +235,14 @@ class Batches:
         (Accelerate's, a prefetcher's) begins with two fetches, and then trains. A loop may fetch all batches of an
         update before the first of its backwards: transformers' Trainer does, where it accumulates gradients.
         """
-        if self.turn_from_evaluation(iterator):
+        if self.evaluation.turns_from_evaluation(iterator):
             self._end_evaluation(step, time_ns)
         is_of_group = self._is_of_group(iterator)
         self._begins = self._begins or iterator != self._iterator
         self._in_a_row = self._in_a_row + 1 if iterator == self._iterator else 1
         self._iterator = iterator
-        may_be_ahead = self._evaluation.is_second_fetch(iterator)
-        evaluated = self._evaluation.begin_fetch(iterator, may_train=is_of_group)
+        may_be_ahead = self.evaluation.is_second_fetch(iterator)
+        evaluated = self.evaluation.begin_fetch(iterator, may_train=is_of_group)
         if evaluated is None:
             return False
         self._ahead.append(_Batch(evaluated, time_ns))
@@ -281,7 +261,7 @@ class Batches:
         Its last batch is taken to have lasted as long as the one before. Later work is side work, such as a metric over
         all batches, or a checkpoint.
         """
-        last, left_ns = self._evaluation.take_last(), self._batch_ns
+        last, left_ns = self.evaluation.take_last(), self._batch_ns
         if self.forward is not None:
             if last:
                 self._evaluate(_Batch(last, time_ns), step)
@@ -297,7 +277,7 @@ class Batches:
 
     def _is_of_group(self, iterator: int) -> bool:
         """True if the batches fetched since the latest backward are so few that the next update may take them all."""
-        if not self.is_waiting or iterator != self._iterator or iterator == self._evaluation.evaluating:
+        if not self.is_waiting or iterator != self._iterator or iterator == self.evaluation.evaluating:
             return False
         if self._is_first:
             return self._is_of_first_group(iterator)
@@ -306,7 +286,7 @@ class Batches:
 
     def _is_of_first_group(self, iterator: int) -> bool:
         """True if the first update of all may take them, which no model seems to have seen yet."""
-        fetched_ns, used_ns = self._evaluation.latest_batch(iterator)
+        fetched_ns, used_ns = self.evaluation.latest_batch(iterator)
         return self._in_a_row < _FIRST_GROUP and used_ns <= max(_UNUSED_NS, _UNUSED_PART * fetched_ns)
 
     def _has_trained(self, iterator: int) -> bool:
@@ -318,7 +298,7 @@ class Batches:
         if exhausted:
             if not self.is_waiting:  # for the update that takes it
                 self.settle(step)
-            last = self._evaluation.exhaust()
+            last = self.evaluation.exhaust()
             if self.forward is None:
                 self._move(last, step)
         else:
@@ -329,7 +309,7 @@ class Batches:
         if self._is_of_group(iterator):
             return
         if self._ahead and self._is_first:
-            self._evaluation.turn_to(self._iterator)
+            self.evaluation.turn_to(self._iterator)
         self.settle(step)
 
     def settle(self, step: Step) -> None:
@@ -392,7 +372,7 @@ class Batches:
         """Nothing until now was evaluated."""
         self._is_first = False
         self._ahead = []
-        self._evaluation.forget_all()
+        self.evaluation.forget_all()
 
     # -- many at once
 
@@ -408,5 +388,5 @@ class Batches:
     @property
     def are_evaluated(self) -> bool:
         """True if the latest fetch has shown that the batch before it was evaluated, and nothing has used its own."""
-        is_known = self._evaluation.evaluating is not None and self._evaluation.evaluating == self._iterator
+        is_known = self.evaluation.evaluating is not None and self.evaluation.evaluating == self._iterator
         return is_known and self.is_waiting and not self._ahead and not self.may_evaluate

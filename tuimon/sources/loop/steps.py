@@ -53,7 +53,7 @@ class StepFinder:
         self._open.add_time(label, duration_ns)
         if self.is_profiled:
             self._open.slowed = True
-        self._batches.add_time(label, duration_ns)
+        self._batches.evaluation.add_time(label, duration_ns)
 
     @property
     def are_forward(self) -> bool:
@@ -88,11 +88,11 @@ class StepFinder:
     def begin_iter(self, time_ns: int) -> None:
         """The start of workers after an update bounds a piece, like the fetch that follows."""
         self._close_at_fetch(time_ns)
-        self._batches.begin_iter()
+        self._batches.evaluation.begin_iter()
 
     def end_iter(self, iterator: int) -> None:
         """This iterator is ready to be fetched from; 0: there is none."""
-        self._batches.end_iter(iterator)
+        self._batches.evaluation.end_iter(iterator)
 
     def begin_fetch(self, time_ns: int, iterator: int) -> bool:
         """A fetch after an update bounds a piece; returns whether it shows that the batch before was evaluated."""
@@ -100,7 +100,7 @@ class StepFinder:
         ended = self._end_at_fetch(time_ns)
         if not ended and (self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator)):
             self._open = Step(timed=self._open.timed)  # the stream, or its training, begins with this fetch
-            self._batches.forget_times()
+            self._batches.evaluation.forget_times()
         return self._batches.begin_fetch(iterator, self._open, time_ns)
 
     def end_fetch(self, exhausted: bool) -> None:
@@ -275,7 +275,7 @@ class StepFinder:
 
     def _follows_set_up(self, iterator: int) -> bool:
         """True if all fetches until now were of iterators that a program went through before it trains."""
-        return not self.total_backwards and not self.cuts and self._batches.turn_from_evaluation(iterator)
+        return not self.total_backwards and not self.cuts and self._batches.evaluation.turns_from_evaluation(iterator)
 
     def _most_until_gone(self) -> int:
         """Backwards since its last step after which an optimizer is gone."""
@@ -296,7 +296,7 @@ class StepFinder:
             return True
         if self._open.backwards and not self._open.fetched and self.pieces.end_at_fetch(self._open, time_ns):
             self._open = Step()
-            self._batches.forget_times()
+            self._batches.evaluation.forget_times()
             return True
         return False
 
@@ -318,7 +318,7 @@ class StepFinder:
             piece.end_ns = end_ns
             self._open = Step(timed=not self._is_cut_short)
             self._is_cut_short = False
-            self._batches.forget_times()
+            self._batches.evaluation.forget_times()
         self._updated = None
         self.cuts += 1
         self.pieces.add(piece, self._take_optimizers())
