@@ -19,10 +19,9 @@ from tuimon.diagnosis.explain.page import Explained
 from tuimon.diagnosis.reading import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.joined.opening import choose, read_logs
-from tuimon.views.report.brief import MOST_BYTES, brief
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.types import Report
-from tuimon.views.report.write import as_json
+from tuimon.views.report.write import MOST_BYTES, as_json, brief
 
 #: What DESIGN promises of a report, as paths.
 CONTRACT = ("schema", "run", "ranks", "steps", "phases", "findings")

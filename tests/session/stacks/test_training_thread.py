@@ -7,7 +7,7 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.node_ids import id_on_node
 from tuimon.sources.log.joined.identity import FrameIds, Identity
-from tuimon.views.tui.panes.thread_list import SORTS
+from tuimon.views.tui.panes.threads_pane import SORTS
 
 TORCH = "/lib/site-packages/torch"
 TRAINER = 107

@@ -17,9 +17,9 @@ from tuimon.records import Exit, Record
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.views.report.page import ranks_table
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
-from tuimon.views.report.tables import ranks_table
 from tuimon.views.report.text import text_report
 from tuimon.views.report.types import Report
 

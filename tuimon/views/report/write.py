@@ -1,15 +1,16 @@
-"""Reports as text and JSON, and files of the report at this moment."""
+"""Reports as text and JSON, whole or brief enough for programs to take in at once, and files of the report now."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
 from tuimon.views.json_text import compact_json, with_digits
-from tuimon.views.report.brief import brief
+from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -23,6 +24,13 @@ _LINE_CLIPS = re.compile(r'\s*<clipPath id="[\w-]+-line-\d+">.*?</clipPath>', re
 _CLIPPED = re.compile(r' clip-path="url\(#[\w-]+-line-\d+\)"')
 _BLANK = re.compile(r"<text [^>]*>(?:&#160;|\s)*</text>\n?")
 _ID = re.compile(r"terminal-\d+-")
+
+#: The size of one report in bytes: about 2,000 tokens of a language model.
+MOST_BYTES = 6000
+#: Fields that are kept of a rank's phases: those of the report as a whole stay as they are.
+_OF_PHASE = ("name", "share", "cpu_ms_per_step", "gpu_ms_per_step")
+#: A list, and to how many rows it may be cut, in turn; 0 leaves it empty.
+_Cut = tuple[Callable[[dict[str, Json]], Iterator[dict[str, Json]]], str, tuple[int, ...]]
 
 
 def as_json(reports: Sequence[dict[str, Json]], *, full: bool = False) -> str:
@@ -51,3 +59,84 @@ def standalone_svg(svg: str) -> str:
         svg = pattern.sub("", svg)
     svg = _ID.sub("t-", svg).replace("&#160;", "\N{NO-BREAK SPACE}")
     return svg.replace("Fira Code, monospace", "'Fira Code', 'DejaVu Sans Mono', Menlo, Consolas, monospace")
+
+
+def brief(report: dict[str, Json], most_bytes: int = MOST_BYTES) -> dict[str, Json]:
+    """The report in at most so many bytes, where possible; ``left_out`` counts the rows that each list lacks.
+
+    Never cut are the fields of the contract: ``run``, ``steps``, ``phases`` and ``findings``. At least one rank stays.
+    """
+    if size(report) <= most_bytes:
+        return report
+    report, left_out = deepcopy(report), dict[str, int]()
+    for rank in report["ranks"]:
+        rank["phases"] = [{name: phase[name] for name in _OF_PHASE} for phase in rank["phases"]]
+    if size(report) <= most_bytes:
+        return report
+    for holders, name, counts in _CUTS:
+        for most in counts:
+            if size({**report, "left_out": left_out}) <= most_bytes:
+                return {**report, "left_out": left_out}
+            for holder in holders(report):
+                rows = holder.get(name) or []
+                if len(rows) > most:
+                    left_out[name] = left_out.get(name, 0) + len(rows) - most
+                    holder[name] = _worst(rows, most) if name == "ranks" else rows[:most]
+    return {**report, "left_out": left_out}
+
+
+def _worst(ranks: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
+    """The ranks that are not well, or hold the others up most; in the order they had."""
+    by_lateness = sorted(ranks, key=lambda rank: (rank.get("state") in WELL, -(rank.get("late_ms") or 0.0)))
+    kept = [id(rank) for rank in by_lateness[:most]]
+    return [rank for rank in ranks if id(rank) in kept]
+
+
+def size(report: dict[str, Json]) -> int:
+    """Its bytes as it is written."""
+    return len(compact_json(report).encode())
+
+
+def _top(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    yield report
+
+
+def _each(*lists: str) -> Callable[[dict[str, Json]], Iterator[dict[str, Json]]]:
+    """The rows of these lists."""
+    return lambda report: (row for name in lists for row in report.get(name, ()))
+
+
+def _run(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    yield report["run"]
+
+
+def _lone_rank(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    """A rank that is alone: its phases are those of the report."""
+    return iter(report["ranks"][:1] if len(report["ranks"]) == 1 else ())
+
+
+#: The least important first.
+_CUTS: tuple[_Cut, ...] = (
+    (_each("traces"), "text", (6,)),
+    (_each("traces"), "operators", (3, 0)),
+    (_each("traces"), "kernels", (3, 0)),
+    (_each("traces"), "syncs", (3, 0)),
+    (_each("memory"), "lines", (3, 0)),
+    (_top, "traces", (1,)),
+    (_top, "memory", (1,)),
+    (_each("trainings"), "findings", (1,)),
+    (_top, "trainings", (4,)),
+    (_top, "ranges", (12, 4)),
+    (_lone_rank, "phases", (0,)),
+    (_top, "ranks", (16, 8, 4)),
+    (_run, "nodes", (8, 2)),
+    (_top, "standstills", (1,)),
+    (_each("standstills"), "groups", (8, 3)),
+    (_top, "changes", (8, 2)),
+    (_run, "notices", (3, 1)),
+    (_run, "survivors", (4,)),
+    (_top, "unjudged", (4, 2, 0)),
+    (_top, "ranks", (1,)),
+    (_top, "unjudged", (0,)),
+    (_top, "changes", (0,)),
+)

@@ -4,7 +4,7 @@ import pytest
 
 from tuimon.session.rows import GpuTimeRow, LeadRow
 from tuimon.views.tui.drawing.lines import cells
-from tuimon.views.tui.panes.gpu_lead import lead_lines, lead_words
+from tuimon.views.tui.panes.phases_pane import lead_lines, lead_words
 
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 

@@ -10,8 +10,7 @@ from tuimon.session.rank_list import RankRow, TrainingRow
 from tuimon.session.step_sums import OnCores, stretch_of
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.lateness import strip_line, strips
-from tuimon.views.tui.panes.rank_lines import rank_columns, ranks_head, training_lines
+from tuimon.views.tui.panes.rank_lines import rank_columns, ranks_head, strip_line, strips, training_lines
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(

@@ -15,9 +15,8 @@ from tuimon.records import Notice
 from tuimon.session.rows import ThreadRow
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.drawing.table import head_line, row_line
-from tuimon.views.tui.panes.thread_list import matches, with_helpers_folded
 from tuimon.views.tui.panes.thread_rows import thread_columns, thread_lines
-from tuimon.views.tui.panes.threads_pane import ThreadsPane
+from tuimon.views.tui.panes.threads_pane import ThreadsPane, matches, with_helpers_folded
 
 
 def test_filter_looks_everywhere():

@@ -16,7 +16,7 @@ from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR, speedup
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import FirstVerdict, Verdict, verdict_lines
-from tuimon.views.tui.sheets.finding_lines import findings_lines
+from tuimon.views.tui.sheets.findings_sheet import findings_lines
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
 FOUND = Finding(

@@ -15,7 +15,7 @@ from tuimon.diagnosis.judging import Unjudged
 from tuimon.views.evidence_text import evidence_rows, evidence_text
 from tuimon.views.finding_text import times_text
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines
+from tuimon.views.tui.sheets.findings_sheet import changes_lines, findings_lines, unjudged_lines
 
 CHANGES = (
     Change(62.0, 1200, "input_bound/no_workers", "compute_bound"),

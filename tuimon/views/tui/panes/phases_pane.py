@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, SMALL_LEAD_US
+from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.session.rank_list import which_training
-from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
+from tuimon.session.rows import GpuTimeRow, HotLine, LeadRow, PhaseTable, StepSummary
 from tuimon.session.step_sums import STACKED
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps
-from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, stacked
+from tuimon.views.gpu_idle import UNKNOWN, idle_share_text, with_idle_bounds
+from tuimon.views.tui.drawing.charts import WIDEST_CHART, ceiling, layers, stacked
 from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
@@ -24,6 +26,7 @@ from tuimon.views.tui.drawing.lines import (
     places_width,
 )
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.gpu.figures import fitting
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
 
 if TYPE_CHECKING:
@@ -33,6 +36,12 @@ if TYPE_CHECKING:
 _CALM_CHART = 13  # rows with caption; what is more goes to the hottest lines first
 _HOT = 12
 _TWO_LINES = 11  # rows from which the GPU's lead gets two lines
+
+_MAIN = "backward begin"
+_LEAST_GAUGE, _MOST_GAUGE = 6, 24
+
+#: Its name, its filled parts (ratio, glyph, role), the texts to choose from beside it, the longest first.
+_Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
 
 
 class PhasesState(NamedTuple):
@@ -130,7 +139,6 @@ def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
     """How far launches run ahead and how long the GPU idles: a line; two where there is room."""
     if state.gpu is None:
         return []
-    from tuimon.views.tui.panes.gpu_lead import lead_lines  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
     step_ms = state.steps.median_ms if state.steps is not None else None
     return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2)
@@ -202,3 +210,89 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
     if notice is not None and notice.level != "ok":
         notes.append(advice(notice.message, notice.hint))
     return tuple(notes)
+
+
+def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) -> list[Line]:
+    """One line, or two: the lead, and the idle share."""
+    lead, idle = _lead_parts(times, step_ms), idle_share_text(times)
+    room = width - NAME - 2
+    if most < 2:
+        words = lead_words(times)
+        offers = [f"{words} · GPU idle {idle}", f"{words} · idle {idle}", *_shorter(words)]
+        return _gauges([("lead", lead, offers)], room)
+    rows = [("lead", lead, [_lead_and_dry(times), *_shorter(lead_words(times))])]
+    rows += [("GPU idle", _idle_parts(times), [f"{idle} of its time" if idle != UNKNOWN else idle, idle])]
+    return _gauges(rows, room)
+
+
+def main_lead(times: GpuTimeRow) -> LeadRow | None:
+    """The lead that stands for all: where backward begins, else at the boundary seen most."""
+    seen = [lead for lead in times.leads if lead.seen]
+    at_backward = next((lead for lead in seen if lead.boundary == _MAIN), None)
+    return at_backward or max(seen, key=lambda lead: lead.seen, default=None)
+
+
+def lead_words(times: GpuTimeRow) -> str:
+    """One sentence on who waits for whom."""
+    lead = main_lead(times)
+    if lead is None or (lead.median_us is None and lead.stream_idle_ratio < MOST):
+        error = f" (clocks ±{_ms(times.lead_error_us)})" if times.lead_error_us is not None else ""
+        return f"lead not known{error}"
+    if not is_behind(lead):
+        return f"launches run {_ms(lead.median_us)} ahead"
+    ahead = f" ({_ms(lead.median_us)} ahead)" if lead.median_us is not None else ""
+    is_busy = times.idle_ratio + times.maybe_idle_ratio < BUSY_IDLE  # then it is the CPU that lets nothing queue up
+    return f"the CPU waits for the GPU{ahead}" if is_busy else f"the GPU waits for the CPU{ahead}"
+
+
+def is_behind(lead: LeadRow) -> bool:
+    """True if the GPU mostly has nothing queued when the CPU comes to this boundary."""
+    return lead.stream_idle_ratio >= MOST or (lead.median_us is not None and lead.median_us < SMALL_LEAD_US)
+
+
+def _lead_and_dry(times: GpuTimeRow) -> str:
+    lead = main_lead(times)
+    dry = (
+        f" · ran dry {percent(lead.stream_idle_ratio)} of the time" if lead and lead.stream_idle_ratio >= 0.005 else ""
+    )
+    return lead_words(times) + dry
+
+
+def _shorter(words: str) -> list[str]:
+    return [
+        words,
+        words.removeprefix("the ").removeprefix("lead "),
+        words.partition(" (")[0],
+        words.removeprefix("launches run "),
+    ]
+
+
+def _lead_parts(times: GpuTimeRow, step_ms: float | None) -> list[tuple[float, str, str]]:
+    """The lead against the length of a step."""
+    lead = main_lead(times)
+    if lead is None or lead.median_us is None or not step_ms:
+        return []
+    return [(min(max(lead.median_us, 0.0) / 1000 / step_ms, 1.0), "━", "warning" if is_behind(lead) else "benign")]
+
+
+def _idle_parts(times: GpuTimeRow) -> list[tuple[float, str, str]]:
+    role = "warning" if times.idle_ratio >= BUSY_IDLE else "text"
+    return [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
+
+
+def _gauges(rows: Sequence[_Gauge], room: int) -> list[Line]:
+    """``lead  ━━━━────  launches run 38 ms ahead``, all gauges alike: the longest texts that leave room for one."""
+    texts = [next((text for text in offers if len(text) <= room - _LEAST_GAUGE), None) for _, _, offers in rows]
+    known = [text for text in texts if text is not None]
+    if len(known) < len(texts):
+        fits = [[line((column(name, NAME), "dim"), (text, "text")) for text in offers] for name, _, offers in rows]
+        return [fitting(variants, room + NAME + 2) for variants in fits]
+    width = min(room - max(map(len, known)), _MOST_GAUGE)
+    return [
+        (Span(column(name, NAME), "dim"), *layers(parts, width), *line("  ", (text, "text")))
+        for (name, parts, _), text in zip(rows, known, strict=True)
+    ]
+
+
+def _ms(value_us: float | None) -> str:
+    return ms(None if value_us is None else value_us / 1000)

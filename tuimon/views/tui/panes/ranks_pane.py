@@ -14,13 +14,13 @@ from tuimon.views.tui.drawing.lines import Line, Span, clip, filled, justified, 
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.lateness import strips
 from tuimon.views.tui.panes.rank_lines import (
     LATE,
     OWN,
     WAIT,
     rank_columns,
     ranks_head,
+    strips,
     training_lines,
 )
 

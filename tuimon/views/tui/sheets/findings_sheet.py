@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
@@ -11,18 +13,27 @@ from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
 from tuimon.session.goodput import goodput
+from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain import Block, Heading, Item, Paragraph, code_tokens, spaced_parts
-from tuimon.views.finding_text import rule_title
+from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text, verdict_name
+from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.goodput_text import goodput_bar, goodput_text
 from tuimon.views.tui.drawing.charts import layers
-from tuimon.views.tui.drawing.lines import Line, hanging, line, paragraph
-from tuimon.views.tui.sheets.code_around import Code, CodeAround
-from tuimon.views.tui.sheets.finding_lines import AROUND, changes_lines, findings_lines, first_lines, unjudged_lines
+from tuimon.views.tui.drawing.lines import Line, cells, column, hanging, justified, line, paragraph, wrapped
+from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
+from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines, no_code
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.diagnosis.hysteresis import Change
+    from tuimon.diagnosis.judging import Unjudged
     from tuimon.monitor.monitor import Monitor
     from tuimon.session.session import Session
+
+AROUND = 1  # lines of code before and after the one that is named
+_LEAST_FIX = 24  # cells
+_CHANGES = 20
 
 
 class FindingsSheet(Sheet):
@@ -140,3 +151,135 @@ class ExplainSheet(Sheet):
     def __init__(self, rule: str, cause: str | None = None) -> None:
         page = page_of(rule, cause)
         super().__init__(f"{rule_title(rule)}: {page.title}", lambda width: page_lines(page, width))
+
+
+def findings_lines(
+    findings: Sequence[Finding],
+    width: int,
+    code_of: Callable[[Place], Code] = no_code,
+    chosen: str | None = None,
+) -> list[Line]:
+    """All findings whole: headline, places with their code, fixes with their gains, why, how sure, figures.
+
+    The ``chosen`` rule is marked; of it, or of the first, the page says why and how sure.
+    """
+    if not findings:
+        return [line(("No rule has found anything.", "dim"))]
+    rows: list[Line] = []
+    for finding in findings:
+        explained = finding.rule == (chosen or findings[0].rule)
+        rows += _head(finding, width, marked=finding.rule == chosen)
+        for where in finding.where:
+            rows += _where(where, code_of(where) if where is finding.where[0] else (), width)
+        rows += _fixes(finding, width)
+        rows += _why(finding, width) if explained else []
+        figures = evidence_rows(finding.evidence)
+        rows += [(), line((" Figures", "dim"))] if figures else []
+        rows += _figures(figures)
+        rows += [(), ()]
+    return rows[:-2]
+
+
+def _head(finding: Finding, width: int, *, marked: bool) -> list[Line]:
+    """Name, cause and severity in a row, the headline below."""
+    cause = f"  {_words(finding.cause)}" if finding.cause else ""
+    mark = line(("▸", "key bold")) if marked else ()
+    left = (*mark, *line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text")))
+    right = line((f"{SEVERITY_WORDS[finding.severity]} ", finding.severity))
+    fits = cells(left) + cells(right) < width
+    return [
+        justified(left, right if fits else (), width),
+        *paragraph(plain(finding.headline), width, "strong", indent=1),
+    ]
+
+
+def _fixes(finding: Finding, width: int) -> list[Line]:
+    """A row for each fix: what to do, and what it gains; the gain below it, when columns have no room."""
+    if not finding.fixes:
+        return []
+    gains = [
+        times_text(fix.estimated_speedup, fix.low, fix.high) if fix.estimated_speedup else ABSENT
+        for fix in finding.fixes
+    ]
+    gain = max(map(cell_len, [*gains, "gain"])) + 2
+    room = width - 1 - gain
+    if room < _LEAST_FIX:
+        rows: list[Line] = [(), line((" Fix", "dim"))]
+        for fix, gained in zip(finding.fixes, gains, strict=True):
+            rows += [*paragraph(plain(fix.action), width, "text", indent=1), line("   ", (gained, _gain_role(gained)))]
+        return rows
+    rows = [(), line((f" {column('Fix', room)}{column('gain', gain, '>')}", "dim"))]
+    for number, (fix, gained) in enumerate(zip(finding.fixes, gains, strict=True)):
+        first, *more = wrapped(plain(fix.action), room) or [""]
+        action = (column(first, room), "strong" if number == 0 else "text")
+        rows.append(line(" ", action, (column(gained, gain, ">"), _gain_role(gained))))
+        rows += [line("   ", (row, "text")) for row in wrapped(" ".join(more), room - 2)]
+    return rows
+
+
+def _gain_role(gained: str) -> str:
+    return "dim" if gained == ABSENT else "benign bold"
+
+
+def _why(finding: Finding, width: int) -> list[Line]:
+    """The meaning of the verdict and how sure it is, from its page."""
+    try:
+        page = page_of(finding.rule)
+    except KeyError:  # a rule of another version
+        return []
+    meaning = f"{page.meaning} {sentence(page.causes.get(finding.cause or '', ''))}".strip()
+    rows: list[Line] = []
+    for title, text in (("Why", meaning), ("How sure", page.sureness)):
+        rows += [(), line((f" {title}", "dim")), *paragraph(plain(text).replace("`", ""), width, "text", indent=1)]
+    return rows
+
+
+def first_lines(rows: Sequence[Line]) -> list[int]:
+    """The index of each finding's first line among ``findings_lines``."""
+    return [index for index, row in enumerate(rows) if any(span.role.endswith(" badge") for span in row)]
+
+
+def changes_lines(changes: Sequence[Change], start_s: float | None, width: int) -> list[Line]:
+    """When the verdict changed and from what to what, the latest first; nothing where it never did."""
+    if not changes:
+        return []
+    rows = [line(("What changed", "strong"), (", the latest first", "dim"))]
+    for change in sorted(changes, key=lambda change: -change.t_s)[:_CHANGES]:
+        since = duration(change.t_s - start_s) if start_s is not None else ""
+        step = f"step {count(change.step)}" if change.step is not None else ""
+        head = line(" ", (column(since, 8), "dim"), (column(step, 14), "dim"))
+        words = f"{verdict_name(change.before)} → {verdict_name(change.after)}"
+        rows += hanging(head, words, width)
+    return rows
+
+
+def unjudged_lines(missing: Sequence[Unjudged], width: int) -> list[Line]:
+    """Which rules had nothing to judge by, by the reason why; nothing where all could judge."""
+    if not missing:
+        return []
+    rows = [line(("Could not be judged", "strong"))]
+    for reason, rules in rules_by_reason(missing).items():
+        rows += paragraph(plain(reason), width, "text", indent=1)
+        rows += paragraph(", ".join(_words(rule, "-") for rule in rules), width, "dim", indent=3)
+    return rows
+
+
+def _words(name: str, gap: str = " ") -> str:
+    return plain(name).replace("_", gap)
+
+
+def _where(where: Place, code: Code, width: int) -> list[Line]:
+    """A place, with the lines around it where they can be read; else with the line that the samples brought."""
+    spot = place(where.file, where.line, width=width - 1)
+    function = "" if where.function.startswith("<") else f"{plain(where.function)}()"
+    rows: list[Line] = [(), line(" ", (spot, "key bold"), "  ", (function, "text"))]
+    near = [(n, text) for n, text in code if abs(n - where.line) <= AROUND]
+    if not near and where.source:
+        near = [(where.line, plain(where.source).strip())]
+    return rows + code_lines(near, where.line)
+
+
+def _figures(rows: Sequence[tuple[str, str]]) -> list[Line]:
+    """Figures with their units in columns."""
+    names = max((cell_len(name) for name, _ in rows), default=0) + 2
+    return [line(" ", (column(name, names), "dim"), (value, "text")) for name, value in rows]
