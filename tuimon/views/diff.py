@@ -42,18 +42,14 @@ def _figures_of_side(runs: Sequence[Chosen], left_out: dict[str, None]) -> list[
     found, failure = [], None
     for run in runs:
         try:
-            found.append(_figures(run))
+            session, findings = fold(read_logs(run))
+            found.append(figures_of(session, findings, run.name))
         except UnreadableLog as error:
             failure = error
             left_out[error.message] = None
     if not found and failure is not None:
         raise failure
     return found
-
-
-def _figures(run: Chosen) -> RunFigures:
-    session, findings = fold(read_logs(run))
-    return figures_of(session, findings, run.name)
 
 
 # -- as text

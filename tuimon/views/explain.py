@@ -126,17 +126,12 @@ def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
 def write_pages(pages: Iterable[Page], file: IO[str], end: str = "") -> None:
     """Write pages, a blank line between them, and ``end``; through a pager on a terminal. Raises OSError."""
     if file.isatty():
-        _show_paged(_coloured(pages) + end)
+        import pydoc  # noqa: PLC0415  (only here: $PAGER, else less, or plain where there is none)
+
+        os.environ.setdefault("LESS", "FRX")  # colours; no pages for what fits on one
+        pydoc.pager(_coloured(pages) + end)
         return
     file.write("\n".join(plain_page(page) for page in pages) + end)
-
-
-def _show_paged(text: str) -> None:
-    """Show it by $PAGER, else by less, or write it where there is none. The terminal is that of stdout."""
-    import pydoc  # noqa: PLC0415  (only here)
-
-    os.environ.setdefault("LESS", "FRX")  # colours; no pages for what fits on one
-    pydoc.pager(text)
 
 
 def plain_page(page: Page, width: int = _WIDTH) -> str:

@@ -169,7 +169,9 @@ def progress(session: Session, columns: int | None = None) -> str:
         parts.append((0, state_text(state)))
     elif (steps := run.steps(pid)) is not None and not steps.per_second:
         parts.append((0, "no step lately"))
-    parts += _place_parts(session, pid)
+    known = run_progress(session, pid)
+    rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_text(known))]
+    parts += [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
     interval_s = session.header.interval_s if session.header else 1.0
     parts.append((5, gpu_progress(run.gpus(), interval_s) or ""))
     parts.append((8, lead_progress(with_idle_bounds(run, pid)[1]) or ""))
@@ -197,13 +199,6 @@ def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
         if steps is not None and (timed := timed_steps(steps.timed_ratio)):
             parts.append((9, f"({timed})"))
     return parts
-
-
-def _place_parts(session: Session, pid: int) -> list[_Part]:
-    """How far the run has come, how long it still takes, and its samples and tokens a second, if that is known."""
-    known = run_progress(session, pid)
-    rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_text(known))]
-    return [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
 
 
 def phases_text(table: PhaseTable) -> str:

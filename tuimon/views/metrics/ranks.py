@@ -9,7 +9,7 @@ from typing import get_args
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.progress import flops_rate, rates_in, run_progress
 from tuimon.session.rank_list import RankState, rank_rows
-from tuimon.session.rows import LoaderRow, PhaseTable
+from tuimon.session.rows import LoaderRow
 from tuimon.session.session import Session, SessionView
 from tuimon.session.step_sums import Totals
 from tuimon.session.steps import StepStats
@@ -83,14 +83,10 @@ def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
         yield Sample(table.TIME_LEFT, (rank,), progress.left.seconds)
     phases = now.phases(pid)
     if phases is not None:
-        yield from _share_samples(rank, phases)
-
-
-def _share_samples(rank: str, phases: PhaseTable) -> Iterator[Sample]:
-    for row in phases.rows:
-        yield Sample(table.PHASE_SHARE, (rank, row.name), row.share)
-        if row.estimated:
-            yield from known(table.PHASE_ERROR, (rank, row.name), row.error)
+        for row in phases.rows:
+            yield Sample(table.PHASE_SHARE, (rank, row.name), row.share)
+            if row.estimated:
+                yield from known(table.PHASE_ERROR, (rank, row.name), row.error)
 
 
 def _process_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:

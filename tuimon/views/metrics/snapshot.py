@@ -100,8 +100,15 @@ def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -
         yield from rank_samples(session, rank, pid)
     yield from rank_group_samples(session, {pid: rank for rank, pid in labelled})
     yield from gpu_samples(session)
-    yield from _finding_samples(findings)
-    yield from _monitor_samples(session)
+    # of a rule that is listed twice, the first
+    for finding in {found.rule: found for found in reversed(findings)}.values():
+        yield Sample(table.FINDING, (finding.rule, finding.severity), 1)
+        yield from known(table.FINDING_SHARE, (finding.rule,), finding.share_of_step)
+        yield from known(table.FINDING_SPEEDUP, (finding.rule,), finding.estimated_speedup)
+    if session.cost is not None:
+        yield Sample(table.MONITOR_CPU, (), session.cost.cpu_ratio)
+        yield Sample(table.MONITOR_MEMORY, (), session.cost.rss_bytes)
+        yield Sample(table.MONITOR_DROPPED, (), session.cost.queue_dropped)
 
 
 class RankLabels:
@@ -155,22 +162,6 @@ def _run_samples(session: Session, ranks: int) -> Iterator[Sample]:
     yield Sample(table.RANKS, (), ranks)
     if session.exit is not None:
         yield from known(table.RUN_EXIT, (), session.exit.exit_code)
-
-
-def _finding_samples(findings: Sequence[Finding]) -> Iterator[Sample]:
-    """The findings of this moment; of a rule that is listed twice, the first."""
-    for finding in {found.rule: found for found in reversed(findings)}.values():
-        yield Sample(table.FINDING, (finding.rule, finding.severity), 1)
-        yield from known(table.FINDING_SHARE, (finding.rule,), finding.share_of_step)
-        yield from known(table.FINDING_SPEEDUP, (finding.rule,), finding.estimated_speedup)
-
-
-def _monitor_samples(session: Session) -> Iterator[Sample]:
-    """The resources that tuimon itself uses, and the records that it has lost."""
-    if session.cost is not None:
-        yield Sample(table.MONITOR_CPU, (), session.cost.cpu_ratio)
-        yield Sample(table.MONITOR_MEMORY, (), session.cost.rss_bytes)
-        yield Sample(table.MONITOR_DROPPED, (), session.cost.queue_dropped)
 
 
 def gpu_samples(session: Session) -> Iterator[Sample]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuimon.session.goodput import goodput
 from tuimon.session.rows import GpuRow
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import SessionView
 from tuimon.session.stacks.trie import Trie
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_rows
@@ -98,6 +98,11 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     run = session.over("whole")
     table = run.phases(pid) if pid is not None else None
     gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
+    # parts as (name, colour, left, width), in shares of the whole bar
+    divided, wall_time, left = goodput(session), [], 0.0
+    for name, share, colour in goodput_bar(divided) if divided is not None else ():
+        wall_time.append((name, colour, left, share))
+        left += share
     return {
         "report": report,
         "verdict": _verdict(report),
@@ -109,7 +114,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": table,
         "bar": phase_bar((row.name, row.share) for row in table.rows) if table else [],
-        "wall_time": _wall_time(session),
+        "wall_time": wall_time,
         "chart": chart_of(run, pid) if pid is not None else None,
         "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
@@ -167,15 +172,6 @@ def _around(trie: Trie, file: str, line: int) -> list[tuple[int | None, str]]:
     return found
 
 
-def _wall_time(session: Session) -> list[tuple[str, str, float, float]]:
-    """Parts of the wall time as (name, colour, left, width), in shares of the whole bar."""
-    divided, bar, left = goodput(session), [], 0.0
-    for name, share, colour in goodput_bar(divided) if divided is not None else ():
-        bar.append((name, colour, left, share))
-        left += share
-    return bar
-
-
 def _gpu(row: GpuRow) -> dict[str, Any]:
     gpu, figures = row.latest, row.figures
     histories = (
@@ -226,12 +222,8 @@ def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the tem
 
 def _work(row: dict[str, Json], steps: int, *more_ns: float | None) -> tuple[str, ...]:
     calls = count(round(row["count"] / steps)) if row["count"] >= steps else "<1"
-    times = (_each(ns, steps) for ns in (row["total_ns"], *more_ns))
+    times = (ms(None if ns is None else ns / steps / 1e6) for ns in (row["total_ns"], *more_ns))
     return (row["name"], phase_name(row["phase"]), *times, calls, row["where"])
-
-
-def _each(total_ns: float | None, steps: int) -> str:
-    return ms(None if total_ns is None else total_ns / steps / 1e6)
 
 
 def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: what the template draws
@@ -240,14 +232,12 @@ def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: wha
     times = [(key, title) for key, title in _RANK_TIMES if any(rank.get(key) is not None for rank in ranks)]
     if len(rows) <= _SHOWN_RANKS:
         return {"first": rows, "rest": [], "times": times}
-    worst = sorted(range(len(rows)), key=lambda at: _gravity(rows[at]))[:_SHOWN_RANKS]
+    # those that are not well come first, then the latest
+    worst = sorted(
+        range(len(rows)), key=lambda at: (rows[at].get("state", "ended") in WELL, -(rows[at].get("late_ms") or 0.0))
+    )[:_SHOWN_RANKS]
     rest = [row for at, row in enumerate(rows) if at not in set(worst)]
     return {"first": [rows[at] for at in worst], "rest": rest, "times": times}
-
-
-def _gravity(rank: dict[str, Json]) -> tuple[bool, float]:
-    """Ranks that are not well come first, then the latest."""
-    return rank.get("state", "ended") in WELL, -(rank.get("late_ms") or 0.0)
 
 
 def phase_bar(shares: Iterable[tuple[str, float]]) -> list[tuple[str, float, float]]:

@@ -9,7 +9,6 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
 from tuimon.session.rank_list import RankRow, TrainingRow, rank_rows, superseded, training_numbers, training_rows
-from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.session import Session, SessionView
 from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_idle import with_idle_bounds
@@ -90,25 +89,17 @@ def _summary(run: SessionView, pids: Sequence[int]) -> dict[str, Json]:
     """Summary of all ranks: least, median and most of steps and step times, the median of each phase's share."""
     steps = [found for pid in pids if (found := run.steps(pid)) is not None and not found.estimated]
     tables = [table for pid in pids if (table := run.phases(pid)) is not None]
+    shares = {name: [row.share for table in tables for row in table.rows if row.name == name] for name in PHASES}
     return {
         "count": len(pids),
         "steps": _spread([found.total for found in steps]),
-        "median_ms": _spread(_medians(steps)),
-        "phases": [{"name": name, "share": rounded(share)} for name, share in _shares(tables)],
+        "median_ms": _spread([found.median_ms for found in steps if found.median_ms is not None]),
+        "phases": [{"name": name, "share": rounded(median(known))} for name, known in shares.items() if known],
     }
-
-
-def _medians(steps: Sequence[StepSummary]) -> list[float]:
-    return [found.median_ms for found in steps if found.median_ms is not None]
 
 
 def _spread(values: Sequence[float]) -> list[float | None] | None:
     return [rounded(min(values)), rounded(median(values)), rounded(max(values))] if values else None
-
-
-def _shares(tables: Sequence[PhaseTable]) -> list[tuple[str, float]]:
-    shares = {name: [row.share for table in tables for row in table.rows if row.name == name] for name in PHASES}
-    return [(name, median(known)) for name, known in shares.items() if known]
 
 
 #: Most trainings that are listed, and most findings of each.

@@ -12,7 +12,7 @@ from tuimon.diagnosis.finding import Finding, finding_json
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.judging import unjudged
 from tuimon.node_ids import own_id
-from tuimon.records import Header, MemoryHistory, TraceTaken
+from tuimon.records import MemoryHistory, TraceTaken
 from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.rank_list import which_training
@@ -51,6 +51,10 @@ def report_of(
     trainings, whole = trainings_json(session), session.over("whole")
     table = with_idle_bounds(whole, pid)[0] if pid is not None else None
     findings = list(findings)
+    progress = progress_json(run_progress(session, pid)) if pid is not None else {}
+    past = [standstill_json(each, session) for each in session.standstills.past]
+    process = session.process(pid) if pid is not None else None
+    whose = which_training(session).text_of_rank(process.rank if process is not None else None)
     report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
@@ -59,31 +63,21 @@ def report_of(
         "state": _state(run_state(session)),
         "unseen": [_unseen(each) for each in unseen_trainings(session)],
         "steps": steps_json(whole.steps(pid) if pid is not None else None),
-        **_progress(session, pid),
+        **({"progress": progress} if progress else {}),
         **({"goodput": goodput_json(divided)} if (divided := goodput(session)) is not None else {}),
         "span": _span(session, pid),
-        **_phases_of(session, pid),
+        **({"phases_of": whose} if whose else {}),
         "phases": phases_json(table),
         "ranges": _ranges(table),
         "sampling": _sampling(whole.sampling()),
         **({"memory": [_memory(each) for each in session.memory_history.values()]} if session.memory_history else {}),
         **({"traces": [_trace(each) for each in session.traces]} if session.traces else {}),
-        **_standstills(session),
+        **({"standstills": past} if past else {}),
         "findings": [finding_json(finding) for finding in findings],
         "changes": [_change(session, change) for change in changes],
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
     }
     return {"schema": REPORT_SCHEMA, "summary": summary_of(report), **report}
-
-
-def _progress(session: Session, pid: int | None) -> dict[str, Json]:
-    progress = progress_json(run_progress(session, pid)) if pid is not None else {}
-    return {"progress": progress} if progress else {}
-
-
-def _standstills(session: Session) -> dict[str, Json]:
-    past = [standstill_json(each, session) for each in session.standstills.past]
-    return {"standstills": past} if past else {}
 
 
 def _memory(history: MemoryHistory) -> dict[str, Json]:
@@ -121,7 +115,7 @@ def _run(session: Session, log: str) -> dict[str, Json]:
         "command": header.command if header else [],
         "mode": header.mode if header else None,
         "host": header.host if header else None,
-        "started": _iso(header) if header else None,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s)) if header else None,
         "duration_s": round(session.now_s - session.start_s, 3) if session.start_s is not None else None,
         "cpu_count": header.cpu_count if header else None,
         **nodes_json(session),
@@ -159,10 +153,6 @@ def _unseen(unseen: Unseen) -> dict[str, Json]:
     }
 
 
-def _iso(header: Header) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s))
-
-
 def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
     """The steps that phases, findings and their evidence are of; None without markers."""
     stats = session.step_stats.get(pid) if pid is not None else None
@@ -174,13 +164,6 @@ def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
         "last_step": stats.total - 1,
         "seconds": rounded(totals.window_s),
     }
-
-
-def _phases_of(session: Session, pid: int | None) -> dict[str, Json]:
-    """``rank 0 of 4``, of several; empty for a run of one process."""
-    process = session.process(pid) if pid is not None else None
-    whose = which_training(session).text_of_rank(process.rank if process is not None else None)
-    return {"phases_of": whose} if whose else {}
 
 
 def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tuimon.views.evidence_text import evidence_rows
@@ -34,28 +34,21 @@ _LATE_SHARE = 0.05
 def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
     """All of a report as lines."""
     parts = [_head(report["run"]), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
-    if report["ranges"]:
-        parts.append(_ranges(report["ranges"]))
-    parts += _findings(report["findings"])
-    parts += [_standstills(report.get("standstills", ()))]
-    parts += [_changes(report), _unjudged(report["unjudged"])]
-    parts += [_memory(history) for history in report.get("memory", ())]
-    parts += [_trace(trace) for trace in report.get("traces", ())]
+    parts += [_ranges(report["ranges"]), *_findings(report["findings"])]
+    parts += [_listed("Standstills", (each["text"] for each in report.get("standstills", ()))), _changes(report)]
+    unjudged = rules_by_reason((rule["rule"], rule["reason"]) for rule in report["unjudged"])
+    parts += [_listed("Not judged", (f"{', '.join(names)}: {reason}" for reason, names in unjudged.items()))]
+    for each in report.get("memory", ()):
+        head, *rows = each["text"]
+        parts.append([*_wrap(f"Memory of torch, {head}"), *(text for row in rows for text in _wrap(row.strip(), "  "))])
+    for each in report.get("traces", ()):
+        head, *rows = each["text"]
+        parts.append([*_wrap(head), *(text for row in rows for text in _wrap(row, "  "))])
     if report["sampling"]:
         parts.append(_wrap(f"Stack samples: {report['sampling']['text']}"))
-    if report["run"]["notices"]:
-        parts.append(_notices(report["run"]["notices"]))
+    notices = (f"{notice['source']}: {notice['message']}" for notice in report["run"]["notices"])
+    parts.append(_listed("Not measured, or measured with gaps", notices))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
-
-
-def _memory(history: dict[str, Any]) -> list[str]:
-    head, *rows = history["text"]
-    return _wrap(f"Memory of torch, {head}") + [text for row in rows for text in _wrap(row.strip(), "  ")]
-
-
-def _trace(trace: dict[str, Any]) -> list[str]:
-    head, *rows = trace["text"]
-    return _wrap(head) + [text for row in rows for text in _wrap(row, "  ")]
 
 
 def _head(run: dict[str, Any]) -> list[str]:
@@ -204,7 +197,7 @@ def _shares(phases: list[dict[str, Any]]) -> str:
 
 
 def _ranges(ranges: list[dict[str, Any]]) -> list[str]:
-    lines = ["Ranges of the script, per step"]
+    lines = ["Ranges of the script, per step"] if ranges else []
     for row in ranges[:40]:
         depth = row["path"].count("/")
         name = "  " * depth + plain(row["path"].rsplit("/", 1)[-1])
@@ -223,7 +216,7 @@ def _findings(findings: list[dict[str, Any]]) -> list[list[str]]:
 
 def _first_lines(finding: dict[str, Any]) -> list[str]:
     """Headline, place, fix and gain, each on a line of its own."""
-    title = f"{rule_title(finding['rule'])} ({finding['severity']}{_cause(finding)})"
+    title = f"{rule_title(finding['rule'])} ({', '.join(filter(None, (finding['severity'], finding['cause'])))})"
     lines = [*_wrap(f"{title}: {plain(finding['headline'])}"), *_places(finding["where"][:1])]
     if finding["action"]:
         lines += _wrap(f"Fix: {plain(finding['action'])}", "  ")
@@ -250,14 +243,6 @@ def _places(where: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _standstills(past: Sequence[dict[str, Any]]) -> list[str]:
-    """When nothing moved, and where all ranks stood."""
-    lines = ["Standstills"] if past else []
-    for each in past:
-        lines += _wrap(plain(each["text"]), "  ")
-    return lines
-
-
 def _changes(report: dict[str, Any]) -> list[str]:
     """When the verdict changed, and the one that stands: over the whole run it may be another than the last."""
     changes = report["changes"]
@@ -269,23 +254,10 @@ def _changes(report: dict[str, Any]) -> list[str]:
     return [*lines, f"  over the whole run: {final_verdict(report['findings'])}"] if lines else []
 
 
-def _unjudged(rules: list[dict[str, Any]]) -> list[str]:
-    """The rules that could not judge, those of one reason together."""
-    lines = ["Not judged"] if rules else []
-    for reason, names in rules_by_reason((rule["rule"], rule["reason"]) for rule in rules).items():
-        lines += _wrap(f"{', '.join(names)}: {plain(reason)}", "  ")
-    return lines
-
-
-def _cause(finding: dict[str, Any]) -> str:
-    return f", {finding['cause']}" if finding["cause"] else ""
-
-
-def _notices(notices: list[dict[str, Any]]) -> list[str]:
-    lines = ["Not measured, or measured with gaps"]
-    for notice in notices:
-        lines += _wrap(f"{plain(notice['source'])}: {plain(notice['message'])}", "  ")
-    return lines
+def _listed(title: str, texts: Iterable[str]) -> list[str]:
+    """Texts below their title; nothing where there is none."""
+    lines = [line for text in texts for line in _wrap(plain(text), "  ")]
+    return [title, *lines] if lines else []
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:

@@ -68,6 +68,7 @@ class PhasesPane(Pane[PhasesState]):
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
         table, gpu = with_idle_bounds(run, pid)
+        process = session.process(pid)
         return PhasesState(
             table,
             steps,
@@ -76,7 +77,7 @@ class PhasesPane(Pane[PhasesState]):
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             gpu,
-            _whose(session, pid),
+            which_training(session).text_of_rank(process.rank if process is not None else None),
             session.exit is not None,
         )
 
@@ -191,12 +192,6 @@ def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
         head = line((column(percent(row.share), 5, ">"), "strong"), "  ", (spot, "key"))
         lines.append(clip((*head, Span(source, "text")), width))
     return lines
-
-
-def _whose(session: Session, pid: int) -> str:
-    """Whose figures these are, of several: ``rank 3 of 8``, ``training 2 of 4``."""
-    process = session.process(pid)
-    return which_training(session).text_of_rank(process.rank if process is not None else None)
 
 
 def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:

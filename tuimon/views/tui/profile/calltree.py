@@ -120,7 +120,10 @@ class TreeView:
     def draw(self, samples: Samples, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
         tree = self._tree = samples.tree(phase)
-        self._open_hottest_path(tree)
+        path = tree.hottest_path()
+        if path and not self._begun:  # opened in the first tree with samples; later trees change nothing
+            self.reveal(path[0])
+            self.opened |= {node.id for node in path}
         self._rows = visible_nodes(tree, self.opened)
         at = self._at()
         room = max(height - 2, 1)
@@ -130,13 +133,6 @@ class TreeView:
             opened = node.id in self.opened
             lines.append(node_line(tree, node, width, opened=opened, cursor=number == at))
         return [*filled(lines, height - 1), detail_line(tree, self._rows[at], width) if self._rows else ()]
-
-    def _open_hottest_path(self, tree: CallTree) -> None:
-        """Open the hottest path of the first tree with samples; later trees change nothing."""
-        path = tree.hottest_path()
-        if path and not self._begun:
-            self.reveal(path[0])
-            self.opened |= {node.id for node in path}
 
     def selected(self, tree: CallTree) -> Call:
         """The node under the cursor; if it has gone, the innermost of its callers that is left."""

@@ -175,7 +175,8 @@ def findings_lines(
         rows += _why(finding, width) if explained else []
         figures = evidence_rows(finding.evidence)
         rows += [(), line((" Figures", "dim"))] if figures else []
-        rows += _figures(figures)
+        names = max((cell_len(name) for name, _ in figures), default=0) + 2
+        rows += [line(" ", (column(name, names), "dim"), (value, "text")) for name, value in figures]
         rows += [(), ()]
     return rows[:-2]
 
@@ -277,9 +278,3 @@ def _where(where: Place, code: Code, width: int) -> list[Line]:
     if not near and where.source:
         near = [(where.line, plain(where.source).strip())]
     return rows + code_lines(near, where.line)
-
-
-def _figures(rows: Sequence[tuple[str, str]]) -> list[Line]:
-    """Figures with their units in columns."""
-    names = max((cell_len(name) for name, _ in rows), default=0) + 2
-    return [line(" ", (column(name, names), "dim"), (value, "text")) for name, value in rows]

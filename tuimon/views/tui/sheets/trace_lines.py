@@ -87,18 +87,16 @@ def _gpus(summary: Summary) -> list[Line]:
 def _syncs(summary: Summary) -> list[Line]:
     def drawn(row: TracedSync) -> Line:
         return line(
-            *_lead(row.total_ns, summary.steps, summary.span_ns or 1),
+            (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
+            (column(percent(row.total_ns / (summary.span_ns or 1)), 6, ">"), "text"),
+            "  ",
             (plain(row.name), _role(row.phase)),
             (f" {plain(row.call)}" if row.operator else "", "text"),
-            (_where(row.where, summary), "key"),
+            (f" · {plain(row.where) or ABSENT}" if row.where or summary.has_lines else "", "key"),
             (f" · {_per_step(row.count, summary.steps)}", "dim"),
         )
 
     return _table("Where the CPU waited for the GPU", "a step; share of the step", summary.syncs, drawn)
-
-
-def _where(where: str, summary: Summary) -> str:
-    return f" · {plain(where) or ABSENT}" if where or summary.has_lines else ""
 
 
 def _operators(summary: Summary, width: int) -> list[Line]:
@@ -141,20 +139,7 @@ def _table(title: str, note: str, rows: Sequence[Row], drawn: Callable[[Row], Li
     """The first rows below their heading; nothing without any."""
     hidden = len(rows) - _ROWS
     more = [line((f"           … {hidden} more", "dim"))] if hidden > 0 else []
-    return [_heading(title, note), *map(drawn, rows[:_ROWS]), *more] if rows else []
-
-
-def _lead(total_ns: int, steps: int, whole_ns: int) -> Line:
-    """The time of a step, and its share of a whole."""
-    return line(
-        (column(ms(total_ns / steps / 1e6), 9, ">"), "strong"),
-        (column(percent(total_ns / whole_ns), 6, ">"), "text"),
-        "  ",
-    )
-
-
-def _heading(title: str, note: str) -> Line:
-    return line((title, "strong"), (f"  {note}", "dim"))
+    return [line((title, "strong"), (f"  {note}", "dim")), *map(drawn, rows[:_ROWS]), *more] if rows else []
 
 
 def _named(name: str, phase: str, number: int, steps: int, room: int) -> tuple[Span, ...]:
