@@ -58,8 +58,9 @@ def _figures_of_side(runs: Sequence[Chosen], left_out: dict[str, None]) -> list[
 def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
     """All of a comparison as lines."""
     width = max(WIDTH, min(width, MOST_WIDTH))
+    headline = plain(comparison.headline[:1].upper() + comparison.headline[1:])
     parts = [
-        [*_wrap(_sentence(comparison.headline), width), *_promise(comparison.promise, width)],
+        [*_wrap(headline, width), *_promise(comparison.promise, width)],
         [*_side("before", comparison.before, width), *_side("after", comparison.after, width)],
         [line for note in comparison.notes for line in _wrap(f"- {plain(note)}", width)],
         _unlike(comparison, width),
@@ -68,10 +69,6 @@ def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
         _findings(comparison.findings, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
-
-
-def _sentence(text: str) -> str:
-    return plain(text[:1].upper() + text[1:])
 
 
 def _promise(promise: Promise | None, width: int) -> list[str]:

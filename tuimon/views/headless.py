@@ -75,8 +75,11 @@ class HeadlessView:
             if unseen.pid not in self._unseen:
                 self._unseen.add(unseen.pid)
                 self.write_message(unseen_text(unseen))
-        if any(finding.rule == "hang" for finding in findings):
-            self._show_stacks(session)
+        past = next(reversed(session.standstills.past), None) if any(each.rule == "hang" for each in findings) else None
+        if past is not None and past.ended_s is None and past.taken.t != self._standstill_s:
+            self._standstill_s = past.taken.t  # once for each hang
+            for text in list_lines(past):
+                self.write_message(f"hang: {text}")
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
         if run_state(session).name in ("starting", "unseen", "waiting"):
             if self._starting_s is not None and since_s < self._starting_s + _STARTING_S:
@@ -96,14 +99,6 @@ class HeadlessView:
         if first is not None and first.rule != self._verdict:
             self._write_wrapped(f"{name}: {headline_text(first.headline, first.where)}")
             self._verdict = first.rule
-
-    def _show_stacks(self, session: Session) -> None:
-        """Print where all ranks stand, once for each hang."""
-        past = next(reversed(session.standstills.past), None)
-        if past is not None and past.ended_s is None and past.taken.t != self._standstill_s:
-            self._standstill_s = past.taken.t
-            for text in list_lines(past):
-                self.write_message(f"hang: {text}")
 
     def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:
         """The end: how it ended, steps over the whole run, the primary finding, where the log is."""

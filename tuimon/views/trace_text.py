@@ -26,8 +26,12 @@ def head_text(trace: TraceTaken) -> str:
 
 def trace_text(trace: TraceTaken) -> list[str]:
     """The head, then idle time, waits of the CPU, operators and kernels; times are of one step."""
-    parts = (_idle_lines, _flops_lines, _sync_lines, _work_lines)
-    return [head_text(trace), *(text for part in parts for text in part(trace))]
+    lines = [head_text(trace)]
+    if trace.gpu_span_ns and trace.gpu_busy_ns is not None:
+        lines.append(f"GPU idle {percent(1 - trace.gpu_busy_ns / trace.gpu_span_ns)}")
+    if trace.flops:
+        lines.append(flops_text(trace.flops, trace.steps or 1))
+    return [*lines, *_sync_lines(trace), *_work_lines(trace)]
 
 
 def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
@@ -37,16 +41,6 @@ def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
         f"{percent(row.flops / total)} {_KINDS.get(row.kind, plain(row.kind))} in {plain(row.dtype)}" for row in rows
     )
     return f"{flops(total / steps)} a step: {parts}"
-
-
-def _flops_lines(trace: TraceTaken) -> Iterator[str]:
-    if trace.flops:
-        yield flops_text(trace.flops, trace.steps or 1)
-
-
-def _idle_lines(trace: TraceTaken) -> Iterator[str]:
-    if trace.gpu_span_ns and trace.gpu_busy_ns is not None:
-        yield f"GPU idle {percent(1 - trace.gpu_busy_ns / trace.gpu_span_ns)}"
 
 
 def _steps_text(trace: TraceTaken) -> str:

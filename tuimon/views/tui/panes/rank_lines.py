@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.cells import cell_len
 
@@ -43,7 +43,6 @@ _COMPARED = 64
 #: Lateness as a share of the step from which a cell is drawn so: below the first it is nobody's fault.
 _LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "warning"), (0.1, "▃", "warning"))
 _CALM, _GAP = Span("▁", "track"), Span(" ")
-
 
 #: How late each rank was in each cell, as a share of the step: by pid, oldest first, as far as any is known.
 Strips = dict[int, tuple[float | None, ...]]
@@ -193,7 +192,10 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cell
     """Strips of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
     sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
     histories = {row.pid: row.history(_HISTORY) for row in (*sample, *shown)}
-    known_s = _known_s(histories.values(), now_s)
+    # how far the ranks' histories go back, so that the strip holds it all, and does not creep
+    full = [history for history in histories.values() if history]
+    longest_s = max((history[-1].end_s - history[-1].begin_s for history in full), default=1.0)
+    known_s = min(now_s - min((history[0].end_s for history in full), default=now_s), _HISTORY * longest_s)
     cell_s = next((float(s) for s in _CELLS_S if s * cells >= known_s), float(_CELLS_S[-1]))
     last = int(now_s // cell_s)
     first = last - cells + 1
@@ -235,13 +237,6 @@ def _late(own: Sequence[float | None], typical: Sequence[float | None]) -> tuple
     return tuple(
         None if mine is None or theirs is None else mine - theirs for mine, theirs in zip(own, typical, strict=True)
     )
-
-
-def _known_s(histories: Iterable[Sequence[StepStretch]], now_s: float) -> float:
-    """How far the ranks' histories go back, so that the strip holds it all, and does not creep."""
-    known = [history for history in histories if history]
-    longest_s = max((history[-1].end_s - history[-1].begin_s for history in known), default=1.0)
-    return min(now_s - min((history[0].end_s for history in known), default=now_s), _HISTORY * longest_s)
 
 
 def _own(row: RankRow, history: Sequence[StepStretch], first: int, cells: int, cell_s: float) -> list[float | None]:

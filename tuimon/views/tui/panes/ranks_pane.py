@@ -14,15 +14,7 @@ from tuimon.views.tui.drawing.lines import Line, Span, clip, filled, justified, 
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.rank_lines import (
-    LATE,
-    OWN,
-    WAIT,
-    rank_columns,
-    ranks_head,
-    strips,
-    training_lines,
-)
+from tuimon.views.tui.panes.rank_lines import LATE, OWN, WAIT, rank_columns, ranks_head, strips, training_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
-from tuimon.records import Exit, Place
+from tuimon.records import Exit
 from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, only_minor, rule_title, speedup
 from tuimon.views.format import place, plain
@@ -186,7 +186,8 @@ def where_line(finding: Finding, width: int) -> Line:
         return ()
     where = finding.where[0]
     left = line((place(where.file, where.line, width=width), "key bold"))
-    named = (*left, *_function(where))
+    unnamed = not where.function or where.function.startswith("<")
+    named = left if unnamed else (*left, Span(f"  {plain(where.function)}()"))
     left = named if cells(named) <= width else left
     source = plain(where.source).strip()
     room = width - cells(left) - 4
@@ -195,16 +196,10 @@ def where_line(finding: Finding, width: int) -> Line:
     return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
 
 
-def _function(where: Place) -> Line:
-    return () if not where.function or where.function.startswith("<") else line(f"  {plain(where.function)}()")
-
-
 def fix_line(findings: Sequence[Finding], width: int) -> Line:
     """``FIX  num_workers=8     2.2–4.5x faster · v 2 more fixes``; the gain is never cut."""
     first = findings[0]
-    head = (
-        line(("FIX", "benign bold"), "  ") if first.severity in ("critical", "warning") else line(("TIP", "dim"), "  ")
-    )
+    head = line(("FIX", "benign bold") if first.severity in ("critical", "warning") else ("TIP", "dim"), "  ")
     if not first.action:
         text = "nothing to fix" if first.severity == "benign" else ""
         return justified(line((text, "dim")), _others(findings, short=False), width)
@@ -272,13 +267,10 @@ def _after_end(end: Exit) -> Line:
     place = f"at {at(end.raised_at)}: " if end.raised_at is not None else ""
     spans = [Span(place + plain(end.last_line), f"{_end_role(end)} bold")] if end.last_line else []
     if end.survivors:
-        running = f"still running: {_pids(end.survivors)} (tuimon attach {own_id(end.survivors[0])})"
+        pids = ", ".join(f"pid {own_id(pid)}" for pid in end.survivors[:4]) + " …" * (len(end.survivors) > 4)
+        running = f"still running: {pids} (tuimon attach {own_id(end.survivors[0])})"
         spans += [*([Span(" · ", "faint")] if spans else []), Span(running, "warning")]
     return tuple(spans)
-
-
-def _pids(pids: Sequence[int]) -> str:
-    return ", ".join(f"pid {own_id(pid)}" for pid in pids[:4]) + (" …" if len(pids) > 4 else "")
 
 
 #: Seconds that the first verdict must hold: our choice, two windows of stack samples; small batches, which need none,

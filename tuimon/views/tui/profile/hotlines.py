@@ -12,16 +12,7 @@ from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import LineShare, LineTable, Samples
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import (
-    Line,
-    Span,
-    cells,
-    clipped_left,
-    filled,
-    line,
-    place_column,
-    places_width,
-)
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped_left, filled, line, place_column, places_width
 from tuimon.views.tui.drawing.moving import RowCursor
 from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
 from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
@@ -139,7 +130,10 @@ class LinesView:
         """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
         table = samples.table(phase, libraries=self.libraries)
         self._rows = sorted_lines(table, SORTS[self.sort])
-        self._go_to_pointed()
+        spot = self._pointed
+        pointed = next((r for r in self._rows if spot is not None and r.key[:2] == (spot.file, spot.line)), None)
+        if pointed is not None:
+            self._cursor.key, self._pointed = pointed.key, None
         chosen = self.selected()
         code = self._code(chosen, code_of) if height >= _CODE_FROM else []
         room = max(height - 4 - len(code), 1)
@@ -152,12 +146,6 @@ class LinesView:
             lines.append(row_line(columns, row, cursor=number == at))
         below = detail_line(chosen, table.samples, width) if chosen is not None else ()
         return [*filled([*lines, *code], height - 1), below]
-
-    def _go_to_pointed(self) -> None:
-        spot = self._pointed
-        row = next((r for r in self._rows if spot is not None and r.key[:2] == (spot.file, spot.line)), None)
-        if row is not None:
-            self._cursor.key, self._pointed = row.key, None
 
     def _code(self, row: LineShare | None, code_of: Callable[[Place], Code]) -> list[Line]:
         if row is None:

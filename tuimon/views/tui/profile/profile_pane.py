@@ -80,13 +80,7 @@ class SampleViews:
         self.lines, self.tree = LinesView(), TreeView()
 
     def draw(
-        self,
-        samples: Samples,
-        width: int,
-        height: int,
-        *,
-        on_gpu: bool,
-        code_of: Callable[[Place], Code] = no_code,
+        self, samples: Samples, width: int, height: int, *, on_gpu: bool, code_of: Callable[[Place], Code] = no_code
     ) -> list[Line]:
         """Exactly ``height`` lines of the view that is shown."""
         if self.mode == "lines":

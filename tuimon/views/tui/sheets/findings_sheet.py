@@ -133,15 +133,10 @@ def page_lines(page: Page, width: int) -> list[Line]:
             case Item(name, text):
                 rows += hanging(line(" ", (f"{name}  " if name else "· ", "key")), text, width)
             case Block():
-                rows += _code_rows(part)
-    return rows
-
-
-def _code_rows(block: Block) -> list[Line]:
-    mark = "benign" if block.label == "after" else "warning"
-    rows = [line(" ", (f" {block.label} ", f"{mark} badge"))]
-    for tokens in code_tokens(block.code, block.language):
-        rows.append(line(("  ▏ ", mark), *((text, _ROLES.get(kind, "text")) for text, kind in tokens)))
+                mark = "benign" if part.label == "after" else "warning"
+                rows.append(line(" ", (f" {part.label} ", f"{mark} badge")))
+                for tokens in code_tokens(part.code, part.language):
+                    rows.append(line(("  ▏ ", mark), *((code, _ROLES.get(kind, "text")) for code, kind in tokens)))
     return rows
 
 
@@ -154,10 +149,7 @@ class ExplainSheet(Sheet):
 
 
 def findings_lines(
-    findings: Sequence[Finding],
-    width: int,
-    code_of: Callable[[Place], Code] = no_code,
-    chosen: str | None = None,
+    findings: Sequence[Finding], width: int, code_of: Callable[[Place], Code] = no_code, chosen: str | None = None
 ) -> list[Line]:
     """All findings whole: headline, places with their code, fixes with their gains, why, how sure, figures.
 

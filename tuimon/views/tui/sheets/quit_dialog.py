@@ -74,13 +74,10 @@ class QuitDialog(Dialog[Choice]):
         else:
             super().update()
 
-    @property
-    def _pid(self) -> int:
-        return self._monitor.launched.pid if self._monitor.launched is not None else 0
-
     def lines(self, width: int) -> list[Line]:
         """The text, before and while the run is being ended."""
-        return quit_lines(self._pid, self._monitor.ending, width)
+        launched = self._monitor.launched
+        return quit_lines(launched.pid if launched is not None else 0, self._monitor.ending, width)
 
     def action_end(self) -> None:
         """Begin to end the run; the dialog stays and shows the stages."""

@@ -6,21 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.session.standing import BESIDE, Past, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.views.format import duration, plain
 from tuimon.views.standstill_text import head_text
-from tuimon.views.tui.drawing.lines import (
-    Line,
-    Span,
-    cells,
-    clip,
-    justified,
-    line,
-    paragraph,
-    places_width,
-)
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line, paragraph, places_width
 from tuimon.views.tui.sheets.code_around import frame_line
 from tuimon.views.tui.sheets.sheet import Sheet
 
@@ -127,21 +117,15 @@ def _group(group: Standing, role: str, width: int) -> list[Line]:
 def _stack(group: Standing, width: int) -> list[Line]:
     """The innermost frames, innermost first; of the others how many there are."""
     most = _FRAMES[group.kind in ("own", "stopped", "thread")]
-    shown = _shown(group.frames, most)
+    inner = list(reversed(group.frames))
+    shown = inner[:most]
+    if not any(frame.user for frame in shown):  # the innermost of the user's lies further out
+        shown += [frame for frame in inner[most:] if frame.user][:1]
     spot = places_width(((frame.file, frame.line) for frame in shown), width // 2)
     rows = [clip(frame_line(frame, spot, Span("    ")), width) for frame in shown]
     more = len(group.frames) - len(shown) + group.outer
     text = f"{more} frames more, towards the root" if more > 1 else "one frame more, towards the root"
     return rows + ([line("    ", (text, "dim"))] if more else [])
-
-
-def _shown(frames: Sequence[Frame], most: int) -> list[Frame]:
-    """The innermost frames, and the innermost of the user's where it lies further out."""
-    inner = list(reversed(frames))
-    shown = inner[:most]
-    if not any(frame.user for frame in shown):
-        shown += [frame for frame in inner[most:] if frame.user][:1]
-    return shown
 
 
 class StandstillSheet(Sheet):

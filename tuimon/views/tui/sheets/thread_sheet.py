@@ -25,6 +25,8 @@ FRAMES_SHOWN = 60
 #: From here on it is shown how long a thread's stack has not changed.
 STUCK_S = 5.0
 
+_NO_STACK = "no stack in the last samples: a native thread, one that sleeps all the time, or one not sampled yet"
+
 
 class LatestStack(NamedTuple):
     """The most frequent stack of a thread in its latest window of samples."""
@@ -100,7 +102,7 @@ class ThreadSheet(Sheet):
     def _lines(self, width: int) -> list[Line]:
         stack = latest_stack(self._session, self._row)
         own = own_line(stack)
-        drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else _no_stack()
+        drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else [(), line((_NO_STACK, "dim"))]
         sampled = self._session.stacks.get(self._row.pid)
         hot_lines = sampled.over("now").without_imports.lines() if sampled is not None else []
         return thread_lines(self._row, hot_lines, width, drawn)
@@ -109,8 +111,3 @@ class ThreadSheet(Sheet):
         if own is None:
             return ()
         return self._code.of(own.file, own.line, self._session.process(self._row.pid))
-
-
-def _no_stack() -> list[Line]:
-    why = "no stack in the last samples: a native thread, one that sleeps all the time, or one not sampled yet"
-    return [(), line((why, "dim"))]
