@@ -408,7 +408,7 @@ def test_timing_takes_a_fixed_share_of_the_time(monkeypatch, step_us):
 
 
 def test_long_steps_are_all_timed(monkeypatch):
-    loop = Simulated(monkeypatch, 20_000_000)
+    loop = Simulated(monkeypatch, 40_000_000)
     for _ in range(5000):
         loop.step()
     assert all(loop.timed)
@@ -417,7 +417,7 @@ def test_long_steps_are_all_timed(monkeypatch):
 @pytest.mark.parametrize("period", [2, 10, 100, 333])
 def test_what_comes_every_so_many_steps_is_timed_as_often_as_all_else(monkeypatch, period):
     loop = Simulated(monkeypatch, 500_000)
-    for _ in range(400_000):
+    for _ in range(4000 * max(100, period)):
         loop.step()
     usual, periodic = statistics.fmean(loop.timed), statistics.fmean(loop.timed[::period])
     assert periodic == pytest.approx(usual, rel=0.25)
@@ -435,7 +435,7 @@ def test_epochs_as_long_as_along_spell_have_their_share_of_gaps(monkeypatch):
 
 def test_gaps_are_not_of_one_length_and_bounded():
     found = {pace.updates_to_pay(100_000, 400_000, drawn / 100) for drawn in range(101)}
-    assert (min(found), max(found)) == (50, 150) and len(found) > 90
+    assert (min(found), max(found)) == (81, 243) and len(found) > 90
     assert pace.updates_to_pay(10**9, 400_000, 1.0) <= pace.LONGEST_NS // 400_000
     assert pace.updates_to_pay(10**9, 0, 1.0) < 1 << 17
     assert pace.updates_to_pay(-100, 400_000, 1.0) <= 0
