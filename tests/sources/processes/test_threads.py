@@ -20,13 +20,14 @@ READS = 16
 
 @pytest.fixture
 def waiting() -> Iterator[list[tuple[threading.Thread, threading.Event]]]:
-    """Threads that sleep until their event, then use CPU until they have used 0.2 s."""
+    """Threads that sleep until their event, use 0.2 s of CPU, and sleep on."""
     over = threading.Event()
 
     def wait(event: threading.Event) -> None:
         event.wait()
         while not over.is_set() and time.thread_time() < 0.2:
             pass
+        over.wait()
 
     found = [(threading.Thread(target=wait, args=(event,), daemon=True), event) for event in map(_event, range(COUNT))]
     for thread, _ in found:
