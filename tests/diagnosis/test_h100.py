@@ -105,7 +105,7 @@ def test_a_wait_for_a_gpu_that_works_meanwhile_gains_what_was_measured() -> None
 def idle(found: list[Record]) -> tuple[float, float] | None:
     session, _ = fold(found)
     steps = evidence_of(session.over("whole"), session.trainer() or 0).gpu_steps
-    return (steps.idle, steps.idle_at_most) if steps is not None else None
+    return steps.idle if steps is not None else None
 
 
 def test_bounds_of_the_idle_time_are_narrow_where_nvml_is_there() -> None:

@@ -87,15 +87,15 @@ def verdict(name: str, *, counters: bool = True) -> Verdict:
             PhaseRow(
                 phase,
                 truth.share("starved", phase),
-                ours.idle_ms / scale if ours else None,
-                ours.idle_ms_at_most / scale if ours else None,
+                ours.idle.low / scale if ours else None,
+                ours.idle.high / scale if ours else None,
             )
         )
     return Verdict(
         name,
         rows,
-        steps.idle if steps else None,
-        steps.idle_at_most if steps else None,
+        steps.idle.low if steps else None,
+        steps.idle.high if steps else None,
         truth.share("starved"),
         truth.share("held_up"),
         truth.share("device_idle"),

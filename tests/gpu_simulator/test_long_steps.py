@@ -58,7 +58,7 @@ def test_long_steps_give_a_picture_after_three_of_them(step_s):
     session = judged(starved(step_s), step_s, 3)
     gpu = evidence_of(session.over("recent"), PID).gpu_steps
     assert gpu is not None
-    assert gpu.idle == pytest.approx(0.75, abs=0.02)
+    assert gpu.idle.low == pytest.approx(0.75, abs=0.02)
     assert gpu.step_ms == pytest.approx(1000 * step_s, rel=0.02)
     assert diagnose(session)[0].rule == "input_bound"
 
@@ -68,8 +68,8 @@ def test_long_steps_of_a_busy_gpu(step_s):
     session = judged(busy(step_s), step_s, 6)
     gpu = evidence_of(session.over("recent"), PID).gpu_steps
     assert gpu is not None
-    assert gpu.idle == 0
-    assert gpu.idle_at_most < 0.01
+    assert gpu.idle.low == 0
+    assert gpu.idle.high < 0.01
 
 
 @pytest.mark.parametrize("step_s", [1, 5, 30, 120])

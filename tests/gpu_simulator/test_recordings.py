@@ -128,5 +128,5 @@ def test_set_up_before_the_first_step_makes_no_bound_false(name):
         steps = evidence_of(folded.over("recent"), PID).gpu_steps if is_judged else None
         if steps is not None:
             judged += 1
-            assert steps.idle - OF_MOMENT <= starved <= steps.idle_at_most + OF_MOMENT, record.t
+            assert steps.idle.low - OF_MOMENT <= starved <= steps.idle.high + OF_MOMENT, record.t
     assert judged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
 from tuimon.session.rows import HotLine
@@ -57,11 +57,11 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.0f} %"
 
 
-def idle_part(idle: IdleBounds) -> str:
+def idle_part(idle: Interval) -> str:
     """``72 to 86 %``, ``up to 30 %`` if next to nothing is certain, ``an unknown part`` if the ends say nothing."""
-    low, high = percent(idle.at_least), percent(idle.at_most)
-    if idle.at_most - idle.at_least > MOST:
+    low, high = percent(idle.low), percent(idle.high)
+    if idle.width > MOST:
         return "an unknown part"
     if low == high:
         return high
-    return f"up to {high}" if idle.at_least < min(SMALL, idle.at_most / 2) else f"{low.removesuffix(' %')} to {high}"
+    return f"up to {high}" if idle.low < min(SMALL, idle.high / 2) else f"{low.removesuffix(' %')} to {high}"

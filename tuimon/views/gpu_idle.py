@@ -31,13 +31,12 @@ def with_idle_bounds(view: SessionView, pid: int) -> tuple[PhaseTable | None, Gp
     if gpu is None:
         return table if times.bounded else table._replace(rows=tuple(map(_unbounded, table.rows))), times
     rows = tuple(_bounded(row, gpu.phases[row.name]) if row.name in gpu.phases else row for row in table.rows)
-    times = times._replace(idle_ratio=gpu.idle, maybe_idle_ratio=gpu.idle_at_most - gpu.idle)
+    times = times._replace(idle_ratio=gpu.idle.low, maybe_idle_ratio=gpu.idle.width)
     return table._replace(rows=rows), times
 
 
 def _bounded(row: PhaseRow, phase: GpuPhase) -> PhaseRow:
-    maybe_ms = phase.idle_ms_at_most - phase.idle_ms
-    return row._replace(gpu_idle_ms_per_step=phase.idle_ms, gpu_maybe_idle_ms_per_step=maybe_ms)
+    return row._replace(gpu_idle_ms_per_step=phase.idle.low, gpu_maybe_idle_ms_per_step=phase.idle.width)
 
 
 def _unbounded(row: PhaseRow) -> PhaseRow:

@@ -10,7 +10,6 @@ from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tuimon.diagnosis.comparison.batches import step_ms
 from tuimon.diagnosis.comparison.estimates import (
     Estimate,
-    Interval,
     difference,
     independent_values,
     mean_of,
@@ -18,6 +17,7 @@ from tuimon.diagnosis.comparison.estimates import (
 )
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.comparison.side import judged
+from tuimon.diagnosis.interval import Interval
 
 
 @pytest.mark.parametrize(

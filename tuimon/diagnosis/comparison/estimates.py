@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
+from tuimon.diagnosis.interval import Interval
+
 _NORMAL = NormalDist()
 #: From here on the series below is right within 0.5 % up to the 99.9 % quantile; checked against tables.
 _SERIES_FROM = 3.0
@@ -40,17 +42,6 @@ def t_quantile(probability: float, freedom: float) -> float:
         ((((79 * z2 + 776) * z2 + 1482) * z2 - 1920) * z2 - 945) / 92160,
     )
     return z * (1 + sum(term / n**power for power, term in enumerate(terms, 1)))
-
-
-class Interval(NamedTuple):
-    """The two ends between which a value lies."""
-
-    low: float
-    high: float
-
-    def holds(self, value: float) -> bool:
-        """True if the value may be this."""
-        return self.low <= value <= self.high
 
 
 class Estimate(NamedTuple):

@@ -9,11 +9,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.batches import step_ms
-from tuimon.diagnosis.comparison.estimates import Estimate, Interval, difference, mean_of
+from tuimon.diagnosis.comparison.estimates import Estimate, difference, mean_of
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.comparison.result import Row, Unit
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate, step_estimate
 from tuimon.diagnosis.comparison.speed import disturbance
+from tuimon.diagnosis.interval import Interval
 from tuimon.records import BETWEEN
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.step_sums import StepStretch, Totals

@@ -6,9 +6,10 @@ import math
 from statistics import fmean
 
 from tuimon.diagnosis.comparison.batches import step_ms
-from tuimon.diagnosis.comparison.estimates import Interval, difference
+from tuimon.diagnosis.comparison.estimates import difference
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.side import JudgedRun, Runs, log_estimate
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import SAME_WITHIN, Threshold
 
 STARVED_POWER = Threshold(

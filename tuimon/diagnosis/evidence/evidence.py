@@ -23,7 +23,6 @@ from tuimon.diagnosis.evidence.course import (
     quarters,
 )
 from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.samples import (
     GpuWaits,
@@ -58,6 +57,7 @@ from tuimon.diagnosis.evidence.workers import (
     sender_evidence,
     worker_evidence,
 )
+from tuimon.diagnosis.interval import Interval
 from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
 from tuimon.session.beside_steps import Checkpoints
@@ -432,7 +432,7 @@ class Evidence(Struct, frozen=True, dict=True):
         """How it queues its work for the GPU, as samples show."""
         return launching(self.samples)
 
-    def gpu_idle_during(self, phase: PhaseRow) -> IdleBounds | None:
+    def gpu_idle_during(self, phase: PhaseRow) -> Interval | None:
         """How much of a phase the GPU idles; None without GPU times."""
         return self.gpu_steps.idle_during(phase) if self.gpu_steps is not None else None
 

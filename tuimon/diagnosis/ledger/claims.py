@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.threshold import REPORTED, Threshold
 from tuimon.session.rows import PhaseRow
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
     share: float  # with GPU times, what the GPU may idle meanwhile at most
     lost: Part  # how much of the step that likely costs, and how far off it may be
-    on_gpu: IdleBounds | None
+    on_gpu: Interval | None
 
 
 def claim_on(evidence: Evidence, phase: PhaseRow, part: float = 1.0) -> Claim:
@@ -39,9 +39,9 @@ def claim_on(evidence: Evidence, phase: PhaseRow, part: float = 1.0) -> Claim:
     error = phase.error or 0.0
     if idle is None:
         return Claim(part * phase.share, Part(part * phase.share, error), None)
-    idle = IdleBounds(part * idle.at_least, part * idle.at_most)
+    idle = idle.times(part)
     lost, unsure = idle.middle
-    return Claim(idle.at_most, Part(lost, unsure + error), idle)
+    return Claim(idle.high, Part(lost, unsure + error), idle)
 
 
 def is_sure(

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.batches import HAND_OVER_MS, draws_indices, is_held_back, lie_ready, working_share
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
 from tuimon.diagnosis.evidence.workers import without_starts
 from tuimon.diagnosis.finding import Fix, What
@@ -66,8 +65,8 @@ def queue_model(evidence: Evidence) -> StepModel | None:
     if not mean_ms or gpu is None or data is None:
         return None
     step = _measured_step(evidence, data.ms_per_step or 0.0, mean_ms)
-    likely, _ = IdleBounds(gpu.idle, gpu.idle_at_most).middle
-    found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle)]
+    likely, _ = gpu.idle.middle
+    found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle.low)]
     if found[0] is None or found[1] is None:
         return None
     return _with_evaluation(evidence, found[0], found[1], mean_ms, found[0].own_ms)

@@ -43,7 +43,7 @@ def judged(
 
 
 def bounds(found, *phases):
-    told = found.idle_in(*phases) if phases else (found.idle, found.idle_at_most)
+    told = found.idle_in(*phases) if phases else found.idle
     return tuple(round(100 * share) for share in told)
 
 
@@ -59,9 +59,9 @@ def test_contradictions_are_kept_and_lower_the_certainty(util):
     busy = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
     found = judged(on_gpu=busy, util=util, **NO_COPIES)
     assert found.contradiction.by_events == (0, 0)
-    assert found.contradiction.by_counters.at_least == pytest.approx(0.96 - util)
-    assert found.idle == 0
-    assert found.idle_at_most >= 0.64
+    assert found.contradiction.by_counters.low == pytest.approx(0.96 - util)
+    assert found.idle.low == 0
+    assert found.idle.high >= 0.64
     assert not found.is_bottleneck
     assert judged(on_gpu=busy, util=0.98).contradiction is None
 
@@ -99,5 +99,5 @@ def test_of_long_steps_utilisation_is_of_as_long_a_time():
         session.add(structs.replace(steps(t, phases, count=1), window_s=20.0))
         session.add(gpu_time(t, on_gpu, LEADS, steps=1))
     found = evidence_of(session.over("recent"), PID).gpu_steps
-    assert found.idle == pytest.approx(0.45, abs=0.02)
-    assert found.idle_at_most == pytest.approx(0.51, abs=0.02)
+    assert found.idle.low == pytest.approx(0.45, abs=0.02)
+    assert found.idle.high == pytest.approx(0.51, abs=0.02)

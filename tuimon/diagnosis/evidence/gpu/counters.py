@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
+from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.threshold import LARGE, TRACE, Threshold
 from tuimon.session.rows import GpuMeans, GpuRow
 
 GAPS = Threshold(
@@ -48,52 +48,7 @@ class Copies(Struct, frozen=True, gc=False):
         return min((share / steps_ratio for share in known if share is not None), default=self.in_phase)
 
 
-class IdleBounds(NamedTuple):
-    """Idle time of the GPU, as shares of the step."""
-
-    at_least: float
-    at_most: float
-
-    def as_evidence(self, name: Literal["gpu_idle", "gpu_waits"] = "gpu_idle") -> dict[str, float | None]:
-        """The bounds as findings report them: None where they say next to nothing.
-
-        ``gpu_idle``: all that the GPU idles in a step. ``gpu_waits``: the part of it for which one cause lasts.
-        """
-        known = self.at_most - self.at_least <= MOST
-        return {
-            f"{name}_at_least": self.at_least if known else None,
-            f"{name}_at_most": self.at_most if known else None,
-        }
-
-    @property
-    def middle(self) -> tuple[float, float]:
-        """The middle, and how far the ends are from it; (0, 0) where next to nothing is certain."""
-        if self.at_least < TRACE:
-            return 0.0, 0.0
-        return (self.at_least + self.at_most) / 2, (self.at_most - self.at_least) / 2
-
-    @property
-    def likely(self) -> float:
-        """The share to order findings by: the middle; the upper end where next to nothing is certain."""
-        return (self.at_least + self.at_most) / 2 if self.at_least >= TRACE else self.at_most
-
-    def up_to(self, most: float) -> IdleBounds:
-        """The part of it that a cause explains which lasts for this share of the time at most."""
-        return IdleBounds(min(self.at_least, most), min(self.at_most, most))
-
-    def meets(self, other: IdleBounds) -> bool:
-        """True if both can be true."""
-        return self.at_least <= other.at_most and other.at_least <= self.at_most
-
-    def joined(self, other: IdleBounds) -> IdleBounds:
-        """The bounds that both allow; if they contradict each other, those that at least one allows."""
-        narrow = IdleBounds(max(self.at_least, other.at_least), min(self.at_most, other.at_most))
-        if self.meets(other):
-            return narrow
-        return IdleBounds(min(self.at_least, other.at_least), max(self.at_most, other.at_most))
-
-
-def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> IdleBounds | None:
+def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> Interval | None:
     """Bounds of the time without work, from the share of time in which a kernel ran; None where it is not measured.
 
     ``alone``: no other program and no other rank has kernels on the GPU that could hide idle time.
@@ -106,20 +61,20 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> 
     least = min(means.util_at_least or 0.0 for means in known) - error
     copying = min(1.0, max(map(copies.in_steps, known))) + (TRACE if alone else DEVICE_COPIES)
     at_most = 1.0 - max(0.0, least) if alone else 1.0
-    return IdleBounds(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
+    return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
 
 def why_wide(
-    idle: IdleBounds, counters: IdleBounds | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int
+    idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int
 ) -> str | None:
     """Why the bounds lie far apart; None where they are close; ``counters``: the bounds by NVML's utilisation."""
-    if idle.at_most - idle.at_least < LARGE:
+    if idle.width < LARGE:
         return None
     reasons = list(_reasons(counters, gpus, copies, ranks)) or ["launches are hardly ahead"]
     return f"{'; '.join(reasons)}; {MEASURED_BY}"
 
 
-def _reasons(counters: IdleBounds | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int) -> Sequence[str]:
+def _reasons(counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int) -> Sequence[str]:
     if counters is None:
         return ["NVML's utilisation is not known"]
     found = []

@@ -83,7 +83,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
     own_ms = known.own_ns / known.steps / 1e6 if known is not None and accumulates else None
     last_ms = known.last_ns / known.steps / 1e6 if known is not None and accumulates else None
     longer_ms = max(0.0, last_ms - own_ms) if own_ms is not None and last_ms is not None else 0.0
-    starved_ms = backward.idle_ms_at_most if backward is not None else 0.0
+    starved_ms = backward.idle.high if backward is not None else 0.0
     waiting_ms = max(0.0, waiting_ms - starved_ms)
     bounds: dict[RestsOn, float] = {
         "no_sync": longer_ms - starved_ms,
@@ -92,7 +92,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
     }
     by = max(bounds, key=bounds.__getitem__)
     at_least_ms = max(0.0, bounds[by])
-    at_most_ms = backward.ms - backward.idle_ms if backward is not None else 0.0
+    at_most_ms = backward.ms - backward.idle.low if backward is not None else 0.0
     if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     at_least, waiting, at_most = (ms / gpu.step_ms for ms in (at_least_ms, waiting_ms, max(at_least_ms, at_most_ms)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters, why_wide
+from tuimon.diagnosis.evidence.gpu.counters import Copies, idle_by_counters, why_wide
 from tuimon.diagnosis.evidence.gpu.samples import GpuWaits
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 from tuimon.session.series import sampling_error
@@ -46,24 +47,22 @@ _BEGINS = {
 class Contradiction(NamedTuple):
     """Events and NVML's counters contradict each other: one of them does not see what the GPU does."""
 
-    by_events: IdleBounds
-    by_counters: IdleBounds
+    by_events: Interval
+    by_counters: Interval
 
 
 class GpuPhase(NamedTuple):
     """A phase on the GPU's clock, in ms a step: how long it takes, and how much of it the GPU idles."""
 
     ms: float
-    idle_ms: float  # at least
-    idle_ms_at_most: float
+    idle: Interval
 
 
 class GpuSteps(NamedTuple):
     """A training on the clock of its GPU; shares are of the GPU's time in steps."""
 
     time: GpuTimeRow
-    idle: float  # at least
-    idle_at_most: float
+    idle: Interval
     step_ms: float
     phases: dict[str, GpuPhase]
     contradiction: Contradiction | None = None
@@ -77,28 +76,28 @@ class GpuSteps(NamedTuple):
     @property
     def is_bottleneck(self) -> bool:
         """True if the GPU always has something to do."""
-        return self.idle_at_most < BUSY_IDLE
+        return self.idle.high < BUSY_IDLE
 
-    def idle_in(self, *names: str) -> IdleBounds:
+    def idle_in(self, *names: str) -> Interval:
         """Share of the step in which the GPU idles in these phases."""
         parts = [self.phases[name] for name in names if name in self.phases]
         others = [phase for name, phase in self.phases.items() if name not in names]
-        at_least, at_most = sum(p.idle_ms for p in parts), sum(p.idle_ms_at_most for p in parts)
-        rest_at_least, rest_at_most = sum(p.idle_ms for p in others), sum(p.idle_ms_at_most for p in others)
-        if self.contradiction is None:
-            at_least = max(at_least, self.idle * self.step_ms - rest_at_most)
-            at_most = min(at_most, self.idle_at_most * self.step_ms - rest_at_least)
-        return IdleBounds(at_least / self.step_ms, at_most / self.step_ms)
+        in_parts, beside = (
+            Interval.sum_of(phase.idle for phase in some).times(1 / self.step_ms) for some in (parts, others)
+        )
+        if self.contradiction is not None:
+            return in_parts
+        return Interval(max(in_parts.low, self.idle.low - beside.high), min(in_parts.high, self.idle.high - beside.low))
 
-    def idle_during(self, phase: PhaseRow) -> IdleBounds:
+    def idle_during(self, phase: PhaseRow) -> Interval:
         """How much of a phase of the CPU the GPU idles; time that launches ahead cover costs the GPU nothing.
 
         If samples divide the phases, the GPU's clock knows only their sum.
         """
         names = ("data", "forward", "other") if phase.estimated else (phase.name,)
         idle = self.idle_in(*names)
-        at_most = min(phase.share, idle.at_most)
-        return IdleBounds(min(at_most, idle.at_least), at_most)
+        at_most = min(phase.share, idle.high)
+        return Interval(min(at_most, idle.low), at_most)
 
     def share(self, name: str) -> float:
         """Share of a phase in the GPU's time of a step."""
@@ -144,19 +143,17 @@ def gpu_steps(
     step_ms = sum(phase.ms for phase in phases.values())
     if step_ms <= 0:
         return None
-    by_events = IdleBounds(
-        sum(phase.idle_ms for phase in phases.values()) / step_ms,
-        sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms,
-    )
+    by_events = Interval.sum_of(phase.idle for phase in phases.values())
+    by_events = by_events.times(1 / step_ms)
     alone = ranks < 2 and not any(row.others for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
     copies = Copies(in_forward, *copying)
     by_counters = idle_by_counters(gpus, copies, alone=alone)
     if by_counters is not None and not by_events.meets(by_counters):
-        return GpuSteps(time, *by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
+        return GpuSteps(time, by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
     idle = by_events.joined(by_counters) if by_counters is not None else by_events
     because = why_wide(idle, by_counters, gpus, copies, ranks)
-    return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms), wide_because=because)
+    return GpuSteps(time, idle, step_ms, _narrowed(phases, idle, step_ms), wide_because=because)
 
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:
@@ -171,7 +168,7 @@ def _gpu_phase(row: PhaseRow, table: PhaseTable, time: GpuTimeRow, unwaited_ms: 
         at_most = max(at_most, min(ms, _launching_ms(table, row.name, time)))
     if unwaited_ms is not None:
         at_most = max(idle_ms, min(at_most, unwaited_ms))
-    return GpuPhase(ms, idle_ms, at_most)
+    return GpuPhase(ms, Interval(idle_ms, at_most))
 
 
 def _launching_ms(table: PhaseTable, name: str, time: GpuTimeRow) -> float:
@@ -203,13 +200,15 @@ def _ms(rows: Iterable[PhaseRow]) -> float:
     return sum(row.ms_per_step or 0.0 for row in rows)
 
 
-def _narrowed(phases: dict[str, GpuPhase], idle: IdleBounds, step_ms: float) -> dict[str, GpuPhase]:
+def _narrowed(phases: dict[str, GpuPhase], idle: Interval, step_ms: float) -> dict[str, GpuPhase]:
     """Phases whose bounds follow from those of the whole step and of all other phases."""
-    least_ms, most_ms = sum(p.idle_ms for p in phases.values()), sum(p.idle_ms_at_most for p in phases.values())
+    total, whole = Interval.sum_of(phase.idle for phase in phases.values()), idle.times(step_ms)
     return {
         name: phase._replace(
-            idle_ms=max(phase.idle_ms, idle.at_least * step_ms - (most_ms - phase.idle_ms_at_most)),
-            idle_ms_at_most=min(phase.idle_ms_at_most, idle.at_most * step_ms - (least_ms - phase.idle_ms)),
+            idle=Interval(
+                max(phase.idle.low, whole.low - (total.high - phase.idle.high)),
+                min(phase.idle.high, whole.high - (total.low - phase.idle.low)),
+            )
         )
         for name, phase in phases.items()
     }

@@ -114,7 +114,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     if not is_sure(evidence, share, OPTIMIZER_SHARE):
         return None
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
-    at_once = fused_fix(evidence, gpu.idle_at_most if gpu is not None and not gpu.is_bottleneck else 1.0)
+    at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not gpu.is_bottleneck else 1.0)
     if at_once is not None:
         fixes = [at_once]
     elif hot is not None and own >= MOST:

@@ -6,11 +6,11 @@ import re
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.samples import PINNED_RATIO as LINK_RATIO
 from tuimon.diagnosis.evidence.gpu.samples import bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF
@@ -55,7 +55,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
         return None
     error = sampling_error(waits.transfer, waits.samples)
     copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
-    place, between = waits.hot_transfer.place, idle_part(IdleBounds(share, copied.at_most))
+    place, between = waits.hot_transfer.place, idle_part(Interval(share, copied.at_most))
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
         headline=f"{between} of each step copies the batch to the GPU{rate} while CPU and GPU wait",

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.samples import Launching
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
@@ -69,7 +69,7 @@ class LaunchFixes(NamedTuple):
     fixes: list[Fix]
 
 
-def launch_fixes(evidence: Evidence, idle: IdleBounds) -> LaunchFixes:
+def launch_fixes(evidence: Evidence, idle: Interval) -> LaunchFixes:
     """First what mends what this very loop does, where that surely gains, then all others by their gains."""
     debugging = advice_on_debugging("launch_bound", evidence)
     if debugging:
@@ -82,7 +82,7 @@ def launch_fixes(evidence: Evidence, idle: IdleBounds) -> LaunchFixes:
     return LaunchFixes(own[first[0]] if first else "", fixes)
 
 
-def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iterator[tuple[str, Fix]]:
+def _of_this_loop(evidence: Evidence, found: Launching, idle: Interval) -> Iterator[tuple[str, Fix]]:
     if found.cells is not None:
         whole = (
             f"call nn.LSTM or nn.GRU on the whole sequence instead of a cell per time step at {at_hot(found.cells)}:"
@@ -92,7 +92,7 @@ def _of_this_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Ite
             "one recurrent cell is called per time step",
             without_idling(evidence, whole, idle)._replace(high=math.inf),
         )  # less work as well
-    update = fused_fix(evidence, idle.at_most)
+    update = fused_fix(evidence, idle.high)
     if update is not None:
         yield "the optimizer updates many tensors separately", update
     if found.scaler > 0.0 or _is_autocast(evidence.process):
@@ -106,13 +106,13 @@ def _is_autocast(process: Process | None) -> bool:
     return bool({"float16", "bfloat16"}.intersection(process.matmul_dtypes))
 
 
-def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) -> Fix:
+def _without_autocast(evidence: Evidence, found: Launching, idle: Interval) -> Fix:
     """A GradScaler belongs to autocast: a cast for each weight and input, and its own checks."""
     steps = evidence.samples.in_steps
     passes = steps.share(phase=("forward", "backward")) or 0.0
     shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - TAKES_ERROR, AUTOCAST_TAKES)]
     most = passes * (AUTOCAST_TAKES + TAKES_ERROR) + found.scaler
-    low, gained, high = (speedup_without(evidence, min(share, idle.at_most)) for share in (*shares, most))
+    low, gained, high = (speedup_without(evidence, min(share, idle.high)) for share in (*shares, most))
     option = _AUTOCAST[found.owner]
     if not found.scaler:
         return Fix(f"train without autocast{option}: on an idle GPU its casts only add launches", gained, low, high)
@@ -123,7 +123,7 @@ def _without_autocast(evidence: Evidence, found: Launching, idle: IdleBounds) ->
     return Fix(action, gained, low, high)
 
 
-def _of_any_loop(evidence: Evidence, found: Launching, idle: IdleBounds) -> Iterator[Fix]:
+def _of_any_loop(evidence: Evidence, found: Launching, idle: Interval) -> Iterator[Fix]:
     larger = larger_batch(evidence, idle)
     if larger is not None:
         yield larger
@@ -148,12 +148,12 @@ def _of_compiled(evidence: Evidence) -> Iterator[Fix]:
         yield Fix(f"let torch.compile use CUDA graphs: it skips them ({without[0].reason or 'TORCH_LOGS=cudagraphs'})")
 
 
-def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
+def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     """A batch twice as large: steps take as long as now, each with more samples.
 
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
-    if idle.at_least < TRACE or _TIMES * (1.0 - idle.likely) > 1.0 or evidence.share_of("data") >= REPORTED:
+    if idle.low < TRACE or _TIMES * (1.0 - idle.likely) > 1.0 or evidence.share_of("data") >= REPORTED:
         return None
     holds, room = _memory(evidence)
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen
@@ -171,7 +171,7 @@ def larger_batch(evidence: Evidence, idle: IdleBounds) -> Fix | None:
         f"{_BATCH[evidence.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a step"
         f" takes as long on this GPU, with {_TIMES}x the samples{rates}; {memory}; {CHANGES_TRAINING}"
     )
-    surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.at_least))
+    surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
     return Fix(action, float(_TIMES), surely, float(_TIMES), changes_training=True)
 
 
@@ -196,11 +196,10 @@ def _room(gpu: Gpu, rows: Iterable[TorchMemoryRow]) -> int | None:
     return gpu.memory_total_bytes - others if gpu.memory_total_bytes else None
 
 
-def without_idling(evidence: Evidence, action: str, idle: IdleBounds) -> Fix:
+def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
     """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known."""
     low, high = (
-        speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None
-        for share in (idle.at_least, idle.at_most)
+        speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None for share in (idle.low, idle.high)
     )
     return Fix(action, likely(low, high), low, high)
 
@@ -211,10 +210,10 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if gpu is None or gpu.is_bottleneck or evidence.awaits_idle_causes:
         return None
     followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
-    if gpu.idle_in(*followed).at_most < LARGE:
+    if gpu.idle_in(*followed).high < LARGE:
         return None
     idle = gpu.idle_in(*COMPUTE, "other").up_to(evidence.launches_at_most)
-    if idle.at_most < LARGE:
+    if idle.high < LARGE:
         return None
     allocator = _allocator_waits(evidence.torch_memory, evidence.samples, gpu.step_ms, gpu.time.device)
     if allocator is None:  # what backward and optimizer launch is torch's own
@@ -224,23 +223,23 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     else:
         hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
         fixes = [without_idling(evidence, _allocator_advice(allocator, [at_hot(hot)] if hot else []), idle)]
-    part = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
+    part = idle_part(gpu.idle)
     return Finding(
         cause=None if allocator is None else "allocator",
         headline=f"GPU idle {part} of each step: {why}{in_library(hot)}",
         fixes=tuple(fixes),
-        share_of_step=idle.at_most,
+        share_of_step=idle.high,
         where=(hot.place,) if hot else (),
         evidence=_launch_figures(evidence, gpu, idle, allocator),
     )
 
 
 def _launch_figures(
-    evidence: Evidence, gpu: GpuSteps, idle: IdleBounds, allocator: _AllocatorWaits | None
+    evidence: Evidence, gpu: GpuSteps, idle: Interval, allocator: _AllocatorWaits | None
 ) -> dict[str, float | int | str | None]:
     lead = gpu.lead("backward end")
     return {
-        **IdleBounds(gpu.idle, gpu.idle_at_most).as_evidence(),
+        **gpu.idle.as_evidence("gpu_idle"),
         "lead_us": lead.median_us if lead else None,
         "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
         "gpu_ms_per_step": gpu.step_ms,

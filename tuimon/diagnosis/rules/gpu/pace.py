@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE, IdleBounds
+from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
 from tuimon.diagnosis.evidence.gpu.samples import SLOW_COPY, SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
@@ -39,7 +39,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     gpu = evidence.gpu_steps
     if gpu is None:
         return None
-    if gpu.contradiction is not None and gpu.contradiction.by_events.at_most < REPORTED:
+    if gpu.contradiction is not None and gpu.contradiction.by_events.high < REPORTED:
         return _contradicted(gpu.contradiction)
     if not gpu.is_bottleneck:
         return None
@@ -50,10 +50,10 @@ def compute_bound(evidence: Evidence) -> Finding | None:
         severity="benign",
         headline=headline,
         fixes=(Fix(action),),
-        share_of_step=1.0 - gpu.idle_at_most,
+        share_of_step=1.0 - gpu.idle.high,
         where=(hot.place,) if hot else (),
         evidence={
-            "gpu_idle_at_most": gpu.idle_at_most,
+            "gpu_idle_at_most": gpu.idle.high,
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
         },
@@ -62,7 +62,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 
 def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, str]:
     """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
-    busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
+    busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     most = f"mostly {heaviest} ({ms_text(gpu.phases[heaviest].ms)} a step)"
     ranks = evidence.world_size
     if ranks > 1:
@@ -141,8 +141,8 @@ def _contradicted(found: Contradiction) -> Finding:
     return Finding(
         severity="info",
         headline=(
-            f"GPU idle time unknown: {_at_most(events.at_most)} by its events, at least"
-            f" {percent(counters.at_least)} by NVML's utilisation"
+            f"GPU idle time unknown: {_at_most(events.high)} by its events, at least"
+            f" {percent(counters.low)} by NVML's utilisation"
         ),
         fixes=(
             Fix(
@@ -151,10 +151,10 @@ def _contradicted(found: Contradiction) -> Finding:
             ),
         ),
         evidence={
-            "gpu_idle_at_most_by_events": events.at_most,
-            "gpu_idle_at_least_by_nvml": counters.at_least,
-            "gpu_idle_at_least": events.at_least,
-            "gpu_idle_at_most": counters.at_most,
+            "gpu_idle_at_most_by_events": events.high,
+            "gpu_idle_at_least_by_nvml": counters.low,
+            "gpu_idle_at_least": events.low,
+            "gpu_idle_at_most": counters.high,
         },
     )
 
@@ -184,7 +184,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
             Fix("change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow"),
         ),
         where=(hot.place,) if hot else (),
-        evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": gpu.idle_at_most},
+        evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": gpu.idle.high},
     )
 
 
@@ -196,16 +196,16 @@ def _least_us(lead: LeadRow) -> float | None:
 def unexplained_idle(evidence: Evidence) -> Finding | None:
     """The GPU idles for much of each step; kept only where no other finding says why."""
     gpu = evidence.gpu_steps
-    if gpu is None or gpu.contradiction is not None or gpu.idle < LARGE or evidence.awaits_idle_causes:
+    if gpu is None or gpu.contradiction is not None or gpu.idle.low < LARGE or evidence.awaits_idle_causes:
         return None
-    idle = IdleBounds(gpu.idle, gpu.idle_at_most)
-    longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle_ms)
+    idle = gpu.idle
+    longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle.low)
     return Finding(
         severity="info",
         headline=f"GPU idle {idle_part(idle)} of each step, mostly in {longest}: cause unknown",
         fixes=(Fix(_what_would_show(evidence)),),
-        share_of_step=idle.at_least,
-        evidence={**idle.as_evidence(), "gpu_util": least_utilisation(evidence.gpus), **gpu.width_evidence},
+        share_of_step=idle.low,
+        evidence={**idle.as_evidence("gpu_idle"), "gpu_util": least_utilisation(evidence.gpus), **gpu.width_evidence},
     )
 
 

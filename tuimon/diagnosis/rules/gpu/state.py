@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, Rule
 from tuimon.diagnosis.rules.gpu.launches import larger_batch
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
@@ -114,7 +114,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
         return None
     gpu, used, filled = figures[0]
     busy = used or 0.0
-    larger = larger_batch(evidence, IdleBounds(1.0 - busy, 1.0 - busy).up_to(evidence.launches_at_most))
+    larger = larger_batch(evidence, Interval(1.0 - busy, 1.0 - busy).up_to(evidence.launches_at_most))
     if larger is None:
         return None
     return Finding(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.evidence.batches import lie_ready
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.samples import LongestWait, traced_waits
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.speedup import speedup_without, within
 from tuimon.diagnosis.step_model.measured import queue_model
@@ -36,30 +36,30 @@ def sync_point(evidence: Evidence) -> Finding | None:
     if gpu is None or wait is None:
         return None
     idle = _idle_beside_data(evidence, gpu)
-    if min(wait.share, idle.at_most) >= SMALL:
+    if min(wait.share, idle.high) >= SMALL:
         return _costly(evidence, gpu, wait, idle)
     return _harmless(evidence, gpu, wait) if gpu.is_bottleneck and wait.share >= REPORTED else None
 
 
-def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> IdleBounds:
+def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> Interval:
     """The GPU's idle time that a wait may cause.
 
     Idle time in a fetch is not certain: the GPU may wait for the batch. With launches that run ahead a
     fetch costs nothing, unless workers are too slow for the loop: then none of it is the wait's.
     """
-    at_most = gpu.idle_at_most if gpu.contradiction is None else gpu.contradiction.by_events.at_most
+    at_most = gpu.idle.high if gpu.contradiction is None else gpu.contradiction.by_events.high
     if "data" not in gpu.phases or not gpu.phases["data"].ms:
-        return IdleBounds(gpu.idle, at_most)
+        return Interval(gpu.idle.low, at_most)
     rest = gpu.idle_in(*(name for name in gpu.phases if name != "data"))
     workers = evidence.workers
     starved = bool(workers.number) and not lie_ready(evidence.loader, workers, evidence.data_samples)
-    return IdleBounds(rest.at_least, rest.at_most if starved else at_most)
+    return Interval(rest.low, rest.high if starved else at_most)
 
 
-def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: IdleBounds) -> Finding:
+def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: Interval) -> Finding:
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
-    at_least, at_most = min(wait.share, idle.at_least), min(wait.share, idle.at_most)
-    is_busy = gpu.idle < SMALL and gpu.contradiction is None
+    at_least, at_most = min(wait.share, idle.low), min(wait.share, idle.high)
+    is_busy = gpu.idle.low < SMALL and gpu.contradiction is None
     calls = calls_at(wait.hot)
     best = _without(evidence, advice_for(wait, calls), at_least, at_most)
     return Finding(
@@ -70,7 +70,7 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: IdleBoun
         evidence={
             "waiting_share": wait.share,
             **_traced(evidence, wait),
-            **IdleBounds(gpu.idle, gpu.idle_at_most).as_evidence(),
+            **gpu.idle.as_evidence("gpu_idle"),
             "speedup_at_most": best.high,
             **gpu.width_evidence,
         },
@@ -87,7 +87,7 @@ def _headline(wait: LongestWait, calls: Sequence[SyncCall], gpu: GpuSteps, *, is
     what, share = _what(wait, calls), percent(wait.share)
     if is_busy:
         return f"{what} waits for a busy GPU {share} of the time: 100 % CPU there is that wait"
-    idle = idle_part(IdleBounds(gpu.idle, gpu.idle_at_most))
+    idle = idle_part(gpu.idle)
     return f"{what} blocks the CPU {share} of the time; the GPU then idles, {idle} of each step"
 
 
@@ -116,7 +116,7 @@ def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:
         evidence={
             "waiting_share": wait.share,
             **_traced(evidence, wait),
-            "gpu_idle_at_most": gpu.idle_at_most,
+            "gpu_idle_at_most": gpu.idle.high,
         },
     )
 
@@ -163,7 +163,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
         evidence={
             "cpu_ratio": sum(cpu),
             "waiting_share": waits.share if waits else None,
-            "gpu_idle_at_most": gpu.idle_at_most,
+            "gpu_idle_at_most": gpu.idle.high,
         },
     )
 

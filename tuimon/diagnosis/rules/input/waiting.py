@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.batches import ALIKE, HAND_OVER_MS, LEAST_BYTES
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
@@ -66,7 +66,7 @@ def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> F
 
 
 def _figures(
-    evidence: Evidence, data: PhaseRow, cause: Cause, on_gpu: IdleBounds | None
+    evidence: Evidence, data: PhaseRow, cause: Cause, on_gpu: Interval | None
 ) -> dict[str, float | int | str | None]:
     workers, starting = evidence.workers, long_starts(evidence)
     return {

@@ -1,0 +1,68 @@
+"""A value known to lie between two ends, such as a share of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from tuimon.diagnosis.threshold import MOST, TRACE
+
+
+class Interval(NamedTuple):
+    """The two ends between which a value lies."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def sum_of(cls, parts: Iterable[Interval]) -> Interval:
+        """The sum of values, end by end."""
+        parts = list(parts)
+        return cls(sum(part.low for part in parts), sum(part.high for part in parts))
+
+    def times(self, factor: float) -> Interval:
+        """So many times the value; a part of it, between 0 and 1."""
+        return Interval(factor * self.low, factor * self.high)
+
+    def up_to(self, most: float) -> Interval:
+        """The same, where the value is no more than this: what a cause explains that lasts for so long."""
+        return Interval(min(self.low, most), min(self.high, most))
+
+    def holds(self, value: float) -> bool:
+        """True if the value may be this."""
+        return self.low <= value <= self.high
+
+    def meets(self, other: Interval) -> bool:
+        """True if both can be true."""
+        return self.low <= other.high and other.low <= self.high
+
+    def joined(self, other: Interval) -> Interval:
+        """The ends that both allow; if they contradict each other, those that at least one allows."""
+        if self.meets(other):
+            return Interval(max(self.low, other.low), min(self.high, other.high))
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
+    @property
+    def width(self) -> float:
+        """How far apart the ends are."""
+        return self.high - self.low
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """The middle, and how far the ends are from it; (0, 0) where next to nothing is certain."""
+        if self.low < TRACE:
+            return 0.0, 0.0
+        return (self.low + self.high) / 2, self.width / 2
+
+    @property
+    def likely(self) -> float:
+        """The share to order findings by: the middle; the upper end where next to nothing is certain."""
+        return (self.low + self.high) / 2 if self.low >= TRACE else self.high
+
+    def as_evidence(self, name: Literal["gpu_idle", "gpu_waits"]) -> dict[str, float | None]:
+        """Both ends as findings report them: None where they say next to nothing.
+
+        ``gpu_idle``: all that the GPU idles in a step. ``gpu_waits``: the part of it for which one cause lasts.
+        """
+        known = self.width <= MOST
+        return {f"{name}_at_least": self.low if known else None, f"{name}_at_most": self.high if known else None}
