@@ -8,6 +8,7 @@ from tests.session.records import frames, header, process, session_of, stacks, s
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Change
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.records import Notice
 
@@ -36,7 +37,9 @@ def run(phases, *more, **facts):
 def gain_without_batches(phases, *more):
     """What batches that cost nothing would gain in all: what they take from the rest of the step goes as well."""
     session = training(phases, *more)
-    model = measured_model(evidence_of(session.over("recent"), 100), phases["data"] / sum(phases.values()))
+    model = measured_model(
+        evidence_of(session.over("recent"), 100), Interval.around(phases["data"] / sum(phases.values()))
+    )
     return model.fix("", Change("items", 0.0)).estimated_speedup
 
 

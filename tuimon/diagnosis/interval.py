@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.threshold import MOST, TRACE
+from tuimon.diagnosis.threshold import MOST
 
 
 class Interval(NamedTuple):
@@ -13,6 +13,11 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+    @classmethod
+    def around(cls, middle: float, error: float = 0.0) -> Interval:
+        """As far to one side of a value as to the other."""
+        return cls(middle - error, middle + error)
 
     @classmethod
     def sum_of(cls, parts: Iterable[Interval]) -> Interval:
@@ -48,16 +53,14 @@ class Interval(NamedTuple):
         return self.high - self.low
 
     @property
-    def middle(self) -> tuple[float, float]:
-        """The middle, and how far the ends are from it; (0, 0) where next to nothing is certain."""
-        if self.low < TRACE:
-            return 0.0, 0.0
-        return (self.low + self.high) / 2, self.width / 2
+    def middle(self) -> float:
+        """As far from one end as from the other."""
+        return (self.low + self.high) / 2
 
     @property
-    def likely(self) -> float:
-        """The share to order findings by: the middle; the upper end where next to nothing is certain."""
-        return (self.low + self.high) / 2 if self.low >= TRACE else self.high
+    def error(self) -> float:
+        """How far the middle may be off."""
+        return self.width / 2
 
     def as_evidence(self, name: Literal["gpu_idle", "gpu_waits"]) -> dict[str, float | None]:
         """Both ends as findings report them: None where they say next to nothing.
@@ -66,3 +69,7 @@ class Interval(NamedTuple):
         """
         known = self.width <= MOST
         return {f"{name}_at_least": self.low if known else None, f"{name}_at_most": self.high if known else None}
+
+
+#: Nothing of it, and all of it.
+NONE, WHOLE = Interval(0.0, 0.0), Interval(1.0, 1.0)

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from tests.diagnosis.step_model.test_simulation import step
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.step_model.edits import Part, changed
+from tuimon.diagnosis.interval import WHOLE, Interval
+from tuimon.diagnosis.step_model.edits import changed
 from tuimon.diagnosis.step_model.model import StepModel
 
 ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
@@ -31,7 +32,7 @@ def model(likely, certain=None):
 )
 def test_work_that_goes_is_all_of_it_at_best_and_half_of_it_or_what_is_certain_at_least(share, error, gains):
     busy = model(step(workers=0, own_ms=100.0, batch_ms=0.0))
-    free = busy.without("side_work", "leave it out", busy.own_part(share, error))
+    free = busy.without("side_work", "leave it out", busy.own_part(Interval.around(share, error)))
     assert free[1:4] == pytest.approx(gains)
     assert free.low <= free.estimated_speedup <= free.high <= 2.0001 * free.low
 
@@ -39,25 +40,27 @@ def test_work_that_goes_is_all_of_it_at_best_and_half_of_it_or_what_is_certain_a
 def test_work_that_waited_for_cores_is_as_large_a_part_without_those_waits():
     """Of 100 ms the thread works for 80, in a crowd that leaves it 50 of them; half of its work is of no use."""
     crowded = model(step(workers=2, own_ms=50.0, batch_ms=0.1))._replace(own_ms=80.0)
-    assert crowded.own_part(0.4, 0.08) == pytest.approx((0.5, 0.1))
-    assert crowded._replace(own_ms=0.0).own_part(0.25) == pytest.approx((0.5, 0.0))  # nothing else is known
+    assert crowded.own_part(Interval(0.32, 0.48)) == pytest.approx((0.4, 0.6))
+    assert crowded._replace(own_ms=0.0).own_part(Interval.around(0.25)) == pytest.approx(
+        (0.5, 0.5)
+    )  # nothing else is known
 
 
 def test_nothing_that_goes_gains_nothing_known():
     unknown = Fix("leave it out", change=Change("side_work", 0.0))
-    assert model(ALONE).without("side_work", "leave it out", Part(0.0)) == unknown
+    assert model(ALONE).without("side_work", "leave it out", Interval.around(0.0)) == unknown
     assert model(ALONE).fix("look at it", None) == Fix("look at it")
 
 
 @pytest.mark.parametrize(
     ("change", "part", "gained"),
     [
-        (Change("items", 0.0), Part(), 2.0),
-        (Change("items", 0.5), Part(0.5), 1 / 0.875),
-        (Change("fetch", 0.0), Part(0.5), 1 / 0.75),
-        (Change("workers", 1), Part(), 2.0),
-        (Change("gil", 0.0), Part(0.2), 1 / 0.8),
-        (Change("optimizer", 0.5), Part(0.4), 1 / 0.9),
+        (Change("items", 0.0), WHOLE, 2.0),
+        (Change("items", 0.5), Interval.around(0.5), 1 / 0.875),
+        (Change("fetch", 0.0), Interval.around(0.5), 1 / 0.75),
+        (Change("workers", 1), WHOLE, 2.0),
+        (Change("gil", 0.0), Interval.around(0.2), 1 / 0.8),
+        (Change("optimizer", 0.5), Interval.around(0.4), 1 / 0.9),
     ],
 )
 def test_each_change_has_a_gain_of_its_own(change, part, gained):
@@ -66,9 +69,11 @@ def test_each_change_has_a_gain_of_its_own(change, part, gained):
 
 def test_side_work_costs_nothing_while_the_data_is_late_anyway():
     late = model(step(workers=1, own_ms=40.0, batch_ms=100.0))
-    assert late.fix("less often", Change("side_work", 0.0), Part(0.5)).estimated_speedup is None
+    assert late.fix("less often", Change("side_work", 0.0), Interval.around(0.5)).estimated_speedup is None
     soon = model(step(workers=4, own_ms=40.0, batch_ms=100.0))
-    assert soon.fix("less often", Change("side_work", 0.0), Part(0.5)).estimated_speedup == pytest.approx(1.6, rel=0.01)
+    assert soon.fix("less often", Change("side_work", 0.0), Interval.around(0.5)).estimated_speedup == pytest.approx(
+        1.6, rel=0.01
+    )
 
 
 def test_no_more_workers_than_gain_something():
@@ -92,10 +97,14 @@ def test_without_workers_none_are_started():
 def test_indices_are_drawn_in_the_training_thread_whoever_makes_the_batches():
     drawn = model(step(workers=2, own_ms=1.0, batch_ms=0.5, hand_over_ms=1.0, drawing_ms=2.0))
     assert drawn.fix("no workers", Change("workers", 0)).estimated_speedup == pytest.approx(4 / 3.5, rel=0.01)
-    assert drawn.fix("draw faster", Change("fetch", 0.0), Part(2 / 3)).estimated_speedup == pytest.approx(2.0, rel=0.01)
+    assert drawn.fix("draw faster", Change("fetch", 0.0), Interval.around(2 / 3)).estimated_speedup == pytest.approx(
+        2.0, rel=0.01
+    )
     alone = model(step(workers=0, own_ms=4.0, batch_ms=2.0, drawing_ms=2.0, hand_over_ms=0.0))
     assert alone.fix("workers", Change("workers", 2)).estimated_speedup == pytest.approx(8 / 6, rel=0.01)
-    assert alone.fix("cheaper", Change("items", 0.0), Part(0.5)).estimated_speedup == pytest.approx(8 / 6, rel=0.01)
+    assert alone.fix("cheaper", Change("items", 0.0), Interval.around(0.5)).estimated_speedup == pytest.approx(
+        8 / 6, rel=0.01
+    )
 
 
 def test_a_gain_that_may_be_none_is_not_promised():
@@ -107,8 +116,8 @@ def test_side_work_in_bursts_costs_what_the_queue_does_not_bridge():
     steady = model(step(workers=1, own_ms=9.0, batch_ms=10.0))
     bursts = model(step(workers=1, own_ms=9.0, batch_ms=10.0, burst_ms=6.0, burst_every=20))
     less = Change("side_work", 0.0)
-    assert steady.fix("less often", less, Part(6 / 9)).estimated_speedup is None
-    assert bursts.fix("less often", less, Part(6 / 9)).estimated_speedup == pytest.approx(1.5, rel=0.05)
+    assert steady.fix("less often", less, Interval.around(6 / 9)).estimated_speedup is None
+    assert bursts.fix("less often", less, Interval.around(6 / 9)).estimated_speedup == pytest.approx(1.5, rel=0.05)
     assert changed(bursts.likely, less, 1 / 3).burst_ms == pytest.approx(3.0)
 
 

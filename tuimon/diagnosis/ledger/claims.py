@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.step_model.edits import Part
-from tuimon.diagnosis.threshold import REPORTED, Threshold
+from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
 from tuimon.session.rows import PhaseRow
 
 SETTLED_S = Threshold(
@@ -29,7 +28,7 @@ class Claim(NamedTuple):
     """The time that something takes of a step."""
 
     share: float  # with GPU times, what the GPU may idle meanwhile at most
-    lost: Part  # how much of the step that likely costs, and how far off it may be
+    lost: Interval  # how much of the step that costs
     on_gpu: Interval | None
 
 
@@ -38,10 +37,10 @@ def claim_on(evidence: Evidence, phase: PhaseRow, part: float = 1.0) -> Claim:
     idle = evidence.gpu_idle_during(phase)
     error = phase.error or 0.0
     if idle is None:
-        return Claim(part * phase.share, Part(part * phase.share, error), None)
+        return Claim(part * phase.share, Interval.around(part * phase.share, error), None)
     idle = idle.times(part)
-    lost, unsure = idle.middle
-    return Claim(idle.high, Part(lost, unsure + error), idle)
+    lost = idle if idle.low >= TRACE else NONE
+    return Claim(idle.high, Interval.around(lost.middle, lost.error + error), idle)
 
 
 def is_sure(

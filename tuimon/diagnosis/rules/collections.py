@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import collecting_line, sampled_collections
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import COLLECTIONS, Rule
-from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
@@ -80,7 +80,7 @@ def _fewer_collections(evidence: Evidence, call: HotLine | None, share: float) -
             "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data"
             " in arrays: the collector then scans less"
         )
-    return host_model(evidence).without("collections", action, Part(share))
+    return host_model(evidence).without("collections", action, Interval.around(share))
 
 
 GC_PAUSES = Rule(

@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.cores import TrainingThread
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging, even_work
@@ -83,7 +84,7 @@ def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fi
         return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
         share = least.share if whole else 0.0
-        fix = without(evidence, "communication", _exchange_less(evidence, _CHEAPER), share)
+        fix = without(evidence, "communication", _exchange_less(evidence, _CHEAPER), Interval.around(share))
         return (fix._replace(changes_training=True),)
     if exchange.is_uneven:
         return (Fix(even_work(evidence), high=most),)

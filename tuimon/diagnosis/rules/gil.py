@@ -5,9 +5,9 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import Contention
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import UNSURE
 from tuimon.diagnosis.rule import SAMPLES, Rule
-from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED
 from tuimon.diagnosis.words import percent
@@ -50,7 +50,7 @@ def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
     """
     model = host_model(evidence)
     lost = found.share + found.queue_wait
-    part = Part(lost, min(float(UNSURE), found.share / 2))
+    part = Interval.around(lost, min(float(UNSURE), found.share / 2))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not found.feeds or making <= 1.0 - lost:
         return (model.without("gil", f"{_MOVE}, or to {_RELEASING}", part),)

@@ -19,11 +19,11 @@ from tuimon.diagnosis.evidence.side_work import (
     update_share,
 )
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.speedup import speedup_without
-from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
@@ -157,9 +157,9 @@ def _of_evaluation(
 ) -> Finding:
     """The action takes away all of the share, which is this ``part`` of the evaluation."""
     model = host_model(evidence)
-    fixes = [model.without("evaluation", action, Part(part))]
+    fixes = [model.without("evaluation", action, Interval.around(part))]
     if batches is not None:
-        fixes.append(model.without("evaluation", batches.action, Part(batches.part)))
+        fixes.append(model.without("evaluation", batches.action, Interval.around(batches.part)))
     return Finding(
         cause="evaluation",
         headline=headline,
@@ -295,8 +295,8 @@ def _without(evidence: Evidence, work: _SideWork, action: str, part: float) -> F
     queued = queue_model(evidence)
     model = queued or host_model(evidence)
     part *= work.hot_part
-    lost = model.own_part(*(value * part for value in work.claim.lost))
-    return model.without("side_work", action, Part(part) if queued else lost)
+    lost = model.own_part(work.claim.lost.times(part))
+    return model.without("side_work", action, Interval.around(part) if queued else lost)
 
 
 def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Change, What
+from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.threshold import Threshold
 
 #: The place in a step of the wait for the GPU: before launches, after them, or after the side work.
@@ -49,22 +50,12 @@ class Step(Struct, frozen=True):
     evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile
 
 
-class Part(NamedTuple):
-    """The part (0..1) of what a fix changes that it concerns, and how far off that may be."""
-
-    share: float = 1.0
-    error: float = 0.0
-
-
-WHOLE = Part()
-
-
 class Way(NamedTuple):
     """A fix before its gain is known; without a change nothing ever is."""
 
     action: str
     change: Change | None = None
-    part: Part = WHOLE
+    part: Interval = WHOLE
     changes_training: bool = False
 
 

@@ -11,6 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
 from tuimon.diagnosis.evidence.workers import without_starts
 from tuimon.diagnosis.finding import Fix, What
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (
     OWN_PART,
@@ -22,7 +23,7 @@ from tuimon.diagnosis.step_model.fitting import (
 )
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
-from tuimon.diagnosis.threshold import MOST
+from tuimon.diagnosis.threshold import MOST, TRACE
 from tuimon.session.rows import LoaderRow, PhaseTable
 from tuimon.session.stacks.samples import Samples
 
@@ -46,16 +47,16 @@ class _Fetch(NamedTuple):
 
 def host_model(evidence: Evidence) -> StepModel:
     """The model for what the training thread does beside its data."""
-    model = measured_model(evidence, evidence.share_of("data"))
+    model = measured_model(evidence, Interval.around(evidence.share_of("data")))
     steps = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     likely, certain = (as_long_as_measured(step, model.step_ms) for step in steps)
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
 
-def without(evidence: Evidence, what: What, action: str, share: float, error: float = 0.0) -> Fix:
-    """The fix by which this share of the step, known to ``error``, goes: work of the training thread."""
+def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix:
+    """The fix by which this share of the step goes: work of the training thread."""
     model = host_model(evidence)
-    return model.without(what, action, model.own_part(share, error))
+    return model.without(what, action, model.own_part(share))
 
 
 def queue_model(evidence: Evidence) -> StepModel | None:
@@ -65,19 +66,19 @@ def queue_model(evidence: Evidence) -> StepModel | None:
     if not mean_ms or gpu is None or data is None:
         return None
     step = _measured_step(evidence, data.ms_per_step or 0.0, mean_ms)
-    likely, _ = gpu.idle.middle
+    likely = gpu.idle.middle if gpu.idle.low >= TRACE else 0.0
     found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle.low)]
     if found[0] is None or found[1] is None:
         return None
     return _with_evaluation(evidence, found[0], found[1], mean_ms, found[0].own_ms)
 
 
-def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> StepModel:
-    """The model of a training that has phases; the share ``waiting`` of its step waits for data, known to ``error``.
+def measured_model(evidence: Evidence, share: Interval) -> StepModel:
+    """The model of a training that has phases; this share of its step waits for data.
 
     The part of the data phase that a GPU's work covers is not a wait.
     """
-    mean_ms = evidence.step_ms or 1.0
+    mean_ms, waiting, error = evidence.step_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
         likely = in_a_crowd(evidence, likely, mean_ms)

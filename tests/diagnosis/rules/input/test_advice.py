@@ -5,8 +5,8 @@ import pytest
 from tests.diagnosis.cpu import AUGMENT, STARVED, run, workers
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.diagnosis.step_model.edits import Part
 from tuimon.session.session import Session
 
 
@@ -109,7 +109,8 @@ def test_how_many_more_workers_may_depend_on_what_is_not_certain():
         session.add(record)
     evidence = evidence_of(session.over("recent"), 100)
     sure, unsure = (
-        fixes_for("workers_saturated", evidence.workers.hot, evidence, Part(0.62, error))[0] for error in (0.0, 0.2)
+        fixes_for("workers_saturated", evidence.workers.hot, evidence, Interval.around(0.62, error))[0]
+        for error in (0.0, 0.2)
     )
     assert sure.action.startswith("set num_workers=6 (now 2) on this 2-core machine")
     assert sure[1:4] == pytest.approx((1 / 0.4, 1 / 0.4, 1 / 0.4), rel=0.02)

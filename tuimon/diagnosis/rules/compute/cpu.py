@@ -15,6 +15,7 @@ from tuimon.diagnosis.evidence.lines import (
     runs_no_operation,
 )
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
@@ -68,8 +69,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         "model",
         f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result: no GPU makes it"
         " faster",
-        work.share + told,
-        work.in_backward,
+        Interval.around(work.share + told, work.in_backward),
     )
     return Finding(
         cause="python",

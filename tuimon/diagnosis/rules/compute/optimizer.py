@@ -8,11 +8,12 @@ from itertools import takewhile
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
 from tuimon.diagnosis.speedup import TAKES_ERROR, speedup_without
-from tuimon.diagnosis.step_model.edits import HALF, Part
+from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import host_model, without
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
@@ -119,7 +120,9 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         fixes = [at_once]
     elif hot is not None and own >= MOST:
         rows = f"make {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
-        fixes = [without(evidence, "optimizer", f"{rows} operation, or run every few batches", gained * own)]
+        fixes = [
+            without(evidence, "optimizer", f"{rows} operation, or run every few batches", Interval.around(gained * own))
+        ]
     else:
         fixes = _of_torchs(evidence, gained)
     return _finding(evidence, share, hot, "", fixes)
@@ -145,7 +148,9 @@ def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotLine, own: floa
         return None
     action = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
     what = ": Python code updates tensors one by one"
-    return _finding(evidence, optimizer.share, hot, what, [without(evidence, "optimizer", action, share)])
+    return _finding(
+        evidence, optimizer.share, hot, what, [without(evidence, "optimizer", action, Interval.around(share))]
+    )
 
 
 def _unfused(evidence: Evidence) -> float:
@@ -170,21 +175,21 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         f"use sparse gradients for large embeddings (sparse=True, SparseAdam)"
         f"{'' if part or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
-        gained,
+        Interval.around(gained),
     )._replace(changes_training=True)
-    model, unfused = host_model(evidence), gained * part
-    together = _one_group(facts, model.own_part(gained, gained * TAKES_ERROR / (1.0 - FUSED_TAKES)), model)
+    model, unsure = host_model(evidence), TAKES_ERROR / (1.0 - FUSED_TAKES)
+    together = _one_group(facts, model.own_part(Interval.around(gained, gained * unsure)), model)
     if together is not None:
         return [together, less]
-    error = unfused * TAKES_ERROR / (1.0 - FUSED_TAKES)
-    fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused, error))
+    unfused = Interval.around(gained * part, gained * part * unsure)
+    fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused))
     if not fused.estimated_speedup:
         return [less]
     is_longest = evidence.share_of("optimizer") > evidence.share_of("forward", "backward")
     return [less, fused] if is_longest else [fused, less]
 
 
-def _one_group(facts: OptimizerFacts | None, update: Part, model: StepModel) -> Fix | None:
+def _one_group(facts: OptimizerFacts | None, update: Interval, model: StepModel) -> Fix | None:
     """The fix of a fused update that goes through small tensors one by one, as each is a group of its own."""
     if facts is None or not facts.fused or not facts.groups or not facts.tensors or facts.groups == 1:
         return None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.step_model.measured import without
@@ -119,7 +120,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
     why = f": {guard.differs}" if again and again[0].reason else ""
     return Finding(
         headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
-        fixes=(without(evidence, "compiling", guard.fix, share),),
+        fixes=(without(evidence, "compiling", guard.fix, Interval.around(share)),),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={

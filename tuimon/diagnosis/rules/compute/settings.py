@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.speedup import TAKES_ERROR
-from tuimon.diagnosis.step_model.edits import Part
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
@@ -145,7 +145,7 @@ def _tracer(evidence: Evidence) -> _Slow | None:
         return None
     action = "train without the profiler, debugger or coverage measurement that sees each call or line of Python"
     takes = float(TRACED_TAKES)
-    part = Part(held)  # of all that the thread does, whatever the phase
+    part = Interval.around(held)  # of all that the thread does, whatever the phase
     return _Slow(
         "tracer",
         f"a tracer follows the Python code, which takes {percent(held)} of each step",
@@ -229,10 +229,12 @@ def _checks_arguments(node: Node) -> bool:
 def _of_model(evidence: Evidence, action: str, share: float, takes: float, error: float) -> Fix:
     """A fix that leaves the part ``takes``, give or take ``error``, of this share of the step."""
     model = host_model(evidence)
-    return _fix(model, action, "model", model.own_part(share), takes, error)
+    return _fix(model, action, "model", model.own_part(Interval.around(share)), takes, error)
 
 
-def _fix(model: StepModel, action: str, what: Literal["model", "gil"], part: Part, takes: float, error: float) -> Fix:
+def _fix(
+    model: StepModel, action: str, what: Literal["model", "gil"], part: Interval, takes: float, error: float
+) -> Fix:
     """The fix with its gain at both ends of what is left, not further apart than a range may be."""
     parts = (takes, min(1.0, takes + error), max(_LEAST_LEFT, takes - error))
     gains = [model.fix(action, Change(what, left), part).estimated_speedup for left in parts]

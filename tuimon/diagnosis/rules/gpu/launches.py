@@ -153,7 +153,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
 
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
-    if idle.low < TRACE or _TIMES * (1.0 - idle.likely) > 1.0 or evidence.share_of("data") >= REPORTED:
+    if idle.low < TRACE or _TIMES * (1.0 - idle.middle) > 1.0 or evidence.share_of("data") >= REPORTED:
         return None
     holds, room = _memory(evidence)
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen

@@ -12,12 +12,13 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix
+from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rules.input.cause import (
     draws_in_few,
     working_part,
 )
 from tuimon.diagnosis.rules.neighbour import is_held_up
-from tuimon.diagnosis.step_model.edits import HALF, WHOLE, Part, Way
+from tuimon.diagnosis.step_model.edits import HALF, Way
 from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import StepModel
@@ -44,19 +45,19 @@ _HANDED_OVER_ALIKE = f"each costs the same to hand over ({CHANGES_TRAINING})"
 _MORE_ENVIRONMENTS = 4
 
 
-def fixes_for(cause: str | None, hot: HotLine | None, evidence: Evidence, waiting: Part) -> list[Fix]:
+def fixes_for(cause: str | None, hot: HotLine | None, evidence: Evidence, waiting: Interval) -> list[Fix]:
     """Fixes for a wait for data of this part of the step, the surest gain first.
 
     Each fix is a change of the step's model, and its gain what the simulation of that gives: more workers before a
     line that may cost nothing.
     """
-    model = measured_model(evidence, *waiting)
+    model = measured_model(evidence, waiting)
     if cause == "slow_thread" or (cause == "messages" and (evidence.senders.ran_ratio or 0.0) >= SATURATED_BUSY):
         # a thread that makes data takes cores and the GIL from the training thread, but others' processes may as well
         is_own = cause == "slow_thread" and not is_held_up(evidence)
         model = _made_beside(model, undisturbed_share(evidence) if is_own else 1.0)
     elif cause == "messages" or (cause in _MADE_HERE and (evidence.workers.number or evidence.senders.number)):
-        model = _made_after_the_fetch(model, *waiting)
+        model = _made_after_the_fetch(model, waiting)
     if cause == "messages":
         ways = _from_processes(hot, evidence)
     else:
@@ -82,9 +83,9 @@ def _made_beside(model: StepModel, undisturbed: float) -> StepModel:
     return model._replace(likely=replace(likely, own_ms=own_ms), certain=certain)
 
 
-def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepModel:
+def _made_after_the_fetch(model: StepModel, waiting: Interval) -> StepModel:
     """The model with batches that the loop itself makes of what it has fetched, whatever its workers do."""
-    parts_ms = [max(0.0, part) * model.step_ms for part in (share, share - error)]
+    parts_ms = [max(0.0, part) * model.step_ms for part in (waiting.middle, waiting.low)]
     here = [replace(step, workers=0, fetches=1, batch_running=1.0, drawing_ms=0.0, starts_ms=0.0) for step in model[:2]]
     likely, certain = (
         replace(step, batch_ms=ms, own_ms=model.step_ms - ms) for step, ms in zip(here, parts_ms, strict=True)
@@ -205,31 +206,31 @@ def _from_processes(hot: HotLine | None, evidence: Evidence) -> list[Way]:
     return [Way("make the data in more processes, or make each of them faster", Change("items", 0.0), sent)]
 
 
-def _part(hot: HotLine | None, evidence: Evidence) -> Part:
+def _part(hot: HotLine | None, evidence: Evidence) -> Interval:
     """The part of making batches that this function takes; all of it without one.
 
     The samples of workers are of all their time, those of the training thread of the data phase.
     """
     if hot is None:
-        return Part()
+        return WHOLE
     busy = evidence.workers.busy_ratio if evidence.workers.number else None
     share = min(1.0, hot.share / busy) if busy else hot.share
-    return Part(share, hot.error)
+    return Interval.around(share, hot.error)
 
 
-def _own_part(hot: HotLine | None) -> Part:
+def _own_part(hot: HotLine | None) -> Interval:
     """The part of making batches that this function of the training thread's takes; all of it without one."""
-    return Part(hot.share, hot.error) if hot else Part()
+    return Interval.around(hot.share, hot.error) if hot else WHOLE
 
 
-def _part_of_fetch(hot: HotLine | None, evidence: Evidence) -> Part:
+def _part_of_fetch(hot: HotLine | None, evidence: Evidence) -> Interval:
     """The part of the training thread's own work for a batch that this function takes."""
     if hot is None:
-        return Part()
-    return Part(min(1.0, hot.share / (working_part(evidence) or 1.0)), hot.error)
+        return WHOLE
+    return Interval.around(min(1.0, hot.share / (working_part(evidence) or 1.0)), hot.error)
 
 
-def _cheaper(evidence: Evidence, hot: HotLine | None, what: Literal["items", "fetch"], part: Part) -> list[Way]:
+def _cheaper(evidence: Evidence, hot: HotLine | None, what: Literal["items", "fetch"], part: Interval) -> list[Way]:
     """A line as if it cost nothing; nothing is named of the loop's own line, which only takes the items."""
     path, free = update_path(evidence.samples), Change(what, 0.0)
     at_line = evidence.data_samples.where(lambda node: hot is not None and node.place == hot.place)
@@ -290,7 +291,7 @@ def _more_at_once(evidence: Evidence) -> Way:
         f"step {_MORE_ENVIRONMENTS}x as many environments together, for fewer steps each: a call of the policy then"
         f" serves as many more states ({CHANGES_TRAINING})"
     )
-    part = Part(calls, sampling_error(calls, evidence.data_samples.total))
+    part = Interval.around(calls, sampling_error(calls, evidence.data_samples.total))
     return Way(action, Change("items", 1.0 / _MORE_ENVIRONMENTS), part, changes_training=True)
 
 
@@ -303,7 +304,7 @@ def _side_by_side(evidence: Evidence) -> list[Way]:
     if made is None or not made.environment or spare < 2 or evidence.senders.number or is_held_up(evidence):
         return []
     action = f"step {spare} environments at once, each in a process of its own (a vectorised environment)"
-    return [Way(action, Change("items", 1.0 / spare), Part(made.environment))]
+    return [Way(action, Change("items", 1.0 / spare), Interval.around(made.environment))]
 
 
 def _in_this_process(evidence: Evidence, model: StepModel) -> list[Way]:
@@ -323,7 +324,7 @@ def _in_this_process(evidence: Evidence, model: StepModel) -> list[Way]:
         "step the environments in the training process (a synchronous vectorised environment): messages to their"
         " processes cost more than they compute"
     )
-    return [Way(action, Change("items", computing / waited), Part(made.environment))]
+    return [Way(action, Change("items", computing / waited), Interval.around(made.environment))]
 
 
 def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
@@ -333,7 +334,7 @@ def _less_hand_over(evidence: Evidence, model: StepModel) -> list[Way]:
     """
     step = model.likely
     fetch_ms = step.hand_over_ms + step.drawing_ms
-    handing = Part(step.hand_over_ms / fetch_ms) if fetch_ms else WHOLE
+    handing = Interval.around(step.hand_over_ms / fetch_ms) if fetch_ms else WHOLE
     return [
         _without_workers(evidence, "handing it over"),
         *_kept_workers(evidence, model),
@@ -383,4 +384,4 @@ def _whole_batches(evidence: Evidence) -> list[Way]:
     if own < MOST:
         return []
     at_once = "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
-    return [Way(at_once, Change("items", 0.0), Part(own))]
+    return [Way(at_once, Change("items", 0.0), Interval.around(own))]
