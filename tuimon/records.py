@@ -263,6 +263,8 @@ class LoaderFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     persistent: bool = False  # whether workers stay for the next epoch
     context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
     in_order: bool | None = None  # whether batches wait for those requested before; None before torch 2.6
+    item: Place | None = None  # where its items are made: __getitem__, __getitems__ or __iter__ of the data set
+    collate: Place | None = None  # where batches are made of items: the collate_fn
 
 
 class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):

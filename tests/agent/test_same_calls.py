@@ -129,11 +129,16 @@ def collate(items):
     return [rows, rows.as_subclass(Watched), Wrapped(rows), Odd(x=rows), Held(x=rows, text=text)]
 
 
+class Collate(Watchful):
+    __call__ = called(lambda self, items: collate(items))
+    __getattr__ = called(lambda self, name: None)
+
+
 weight = torch.nn.Parameter(torch.ones(2))
 watched = torch.ones(2).as_subclass(Watched).requires_grad_()
 optimizers = [torch.optim.SGD([watched], lr=0.1), Own([weight], lr=0.1)]
 loaders = [DataLoader(Rows(), 2, shuffle=shuffle, collate_fn=collate, drop_last=shuffle) for shuffle in (False, True)]
-loaders += [DataLoader(Rows(), 2, sampler=Order(), collate_fn=collate), DataLoader(Rows(), None, sampler=Order())]
+loaders += [DataLoader(Rows(), 2, sampler=Order(), collate_fn=Collate()), DataLoader(Rows(), None, sampler=Order())]
 with Functions(), Operations():
     for loader in [*loaders, *loaders]:
         iterator = iter(loader)

@@ -232,7 +232,7 @@ class HotLine(NamedTuple):
 
     place: Place
     share: float  # 0..1
-    samples: int
+    samples: int  # 0: its share was measured by markers
     total: int  # of how many samples
     library: Place | None = None  # what it is in, where a library that the line calls owns the loop
     maker: Place | None = None  # the library's own line that the DataLoader calls, which leads there
@@ -245,7 +245,7 @@ class HotLine(NamedTuple):
     @property
     def error(self) -> float:
         """How far off its share may be."""
-        return sampling_error(self.share, self.samples / self.share) if self.share else 0.0
+        return sampling_error(self.share, self.samples / self.share) if self.share and self.samples else 0.0
 
 
 class LoaderWorkerRow(Struct, frozen=True, gc=False):

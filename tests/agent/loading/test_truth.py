@@ -1,11 +1,17 @@
 """The records of real DataLoaders against what the program measured itself."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.agent.loading.measured import loaders, ring_after, truths
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
+
+
+def line_at(place):
+    return Path(place.file).read_text().splitlines()[place.line - 1]
 
 
 def check_workers(records, truth):
@@ -35,6 +41,8 @@ end()"""
     facts = next(record.facts for record in records if record.facts)
     assert (facts.dataset, facts.kind, facts.workers, facts.prefetch) == ("ImageSet", "map", 2, 2)
     assert (facts.batch_size, facts.context, facts.persistent, facts.pin_memory) == (4, "fork", False, False)
+    assert (facts.item.function, facts.collate.function) == ("__getitem__", "slow_collate")
+    assert "def __getitem__" in line_at(facts.item) and "def slow_collate" in line_at(facts.collate)
     assert sum(record.fetches for record in records) == 24
     assert sum(record.ready_fetches for record in records) >= 23  # an iterator's first fetch may go without
     assert records[-1].role == "train"
@@ -54,6 +62,7 @@ end()"""
         truth = truths(tmp_path)
     facts = next(record.facts for record in records if record.facts)
     assert (facts.dataset, facts.kind, facts.prefetch, facts.persistent) == ("Stream", "iterable", 3, True)
+    assert "def __iter__" in line_at(facts.item)
     assert {record.number for record in records} == {0}
     assert sum(record.fetches for record in records) == 3 * 8
     assert len(truth) == 2

@@ -11,7 +11,7 @@ from tests.sources.loop.loop_script import feed, markers
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
 from tuimon.session.session import Session
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker, parsed_facts
@@ -458,6 +458,20 @@ def test_a_worker_that_ends_before_the_others_stays_beside_them():
     session.add(process(7, "worker", ppid=100, ended=True))
     rows = session.over("recent").loaders(100)[0].worker_rows
     assert [(row.pid, row.ended, row.busy_ratio) for row in rows] == [(7, True, 0.9), (9, False, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("noted", "place"),
+    [
+        (["set.py", 9, "__getitem__"], Place("set.py", 9, "__getitem__")),
+        (["set.py", "9", "__getitem__"], None),
+        (["set.py"], None),
+        (None, None),
+    ],
+)
+def test_facts_may_name_where_items_and_batches_are_made(noted, place):
+    facts, _ = parsed_facts(json.dumps({**FACTS, "item": noted, "collate": noted}))
+    assert (facts.item, facts.collate) == (place, place)
 
 
 @pytest.mark.parametrize("text", ["[" * 60_000, '{"n": 1e999}', "null", "{}", '"x"'])

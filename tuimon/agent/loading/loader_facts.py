@@ -15,7 +15,7 @@ from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
 from ..torch_compat.unobserved import attributes
 from . import batches, worker
-from .dataset import dataset_name
+from .dataset import dataset_name, item_place, place_of
 
 _LOADERS_LIMIT = 64
 _READY_LIMIT = 0xFFFF
@@ -114,6 +114,8 @@ def _facts(iterator: Any) -> Dict[str, Any]:
         "persistent": bool(iterator._persistent_workers),
         "in_order": getattr(iterator, "_in_order", None),  # since torch 2.6
         "context": getattr(getattr(workers[0], "_popen", None), "method", None) if workers else None,
+        "item": item_place(iterator._dataset, iterable=bool(iterator._dataset_kind)),
+        "collate": place_of(iterator._collate_fn),
     }
 
 

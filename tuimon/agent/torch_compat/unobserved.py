@@ -23,8 +23,12 @@ def attributes(value: Any) -> Dict[str, Any]:
 
 def is_slot(kind: type, name: str) -> bool:
     """True if a class has this special method from C."""
-    found = next((held[name] for held in map(_class_attributes, _mro(kind)) if name in held), None)
-    return type(found) is WrapperDescriptorType
+    return type(class_attribute(kind, name)) is WrapperDescriptorType
+
+
+def class_attribute(kind: type, name: str) -> Any:
+    """An attribute of a class or of one that it inherits from, as it stands there; None without."""
+    return next((held[name] for held in map(_class_attributes, _mro(kind)) if name in held), None)
 
 
 def read(tensor: Any, name: str) -> Any:

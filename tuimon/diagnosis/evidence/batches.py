@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
-from tuimon.diagnosis.evidence.workers import Workers, collate_share
+from tuimon.diagnosis.evidence.workers import Workers, collate_share, user_place
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.session.beside_steps import EpochReads
 from tuimon.session.rows import HotLine, LoaderRow
@@ -85,6 +85,24 @@ def is_loaders_own(node: Node) -> bool:
     """True if the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
     below = node.frames[len(node.before("fetch")) :]
     return bool(below) and not any(frame.user or is_others_package(frame.file) for frame in below)
+
+
+def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> HotLine | None:
+    """The hot line of the data phase; where it only shows the fetch, the data set's function that makes the items.
+
+    Samples that wait for the GIL show where the training lets go of it, which may be after each item.
+    """
+    if hot is None or loader is None or loader.facts.workers or not (own := user_place(loader.facts.item)):
+        return hot
+    collated, draws = collate_share(loader, ()), draws_indices(data)
+    at_line = data.where(lambda node: node.place == hot.place)
+    if (
+        collated is None
+        or collated >= MOST
+        or at_line.part(lambda node: is_loaders_own(node) and not draws(node)) < MOST
+    ):
+        return hot
+    return HotLine(own, 1.0 - collated, 0, 0)
 
 
 def draws_indices(data: Samples) -> Callable[[Node], bool]:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.batches import ReadAgain, evaluation_loader, read_again, training_loader
+from tuimon.diagnosis.evidence.batches import ReadAgain, evaluation_loader, made_at, read_again, training_loader
 from tuimon.diagnosis.evidence.cores import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.course import (
     GrownPhase,
@@ -278,6 +278,8 @@ class Evidence(Struct, frozen=True, dict=True):
         """The user's function with most samples of the training thread in a phase, with what it calls."""
         main = self.samples
         hot = main.without_imports.where(phase=phase).hottest()
+        if phase == "data" and (made := made_at(hot, main.where(phase=phase), self.loader)) != hot:
+            return made
         return with_library(main.where(phase=phase).with_callees(hot, main.training_path), main, phase)
 
     # -- threads, loaders and workers

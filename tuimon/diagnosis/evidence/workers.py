@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tuimon.code_origin import is_user_file
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
-from tuimon.records import Process, Threads
+from tuimon.records import Place, Process, Threads
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
@@ -82,6 +83,14 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     known = [share for share in shares if share is not None]
     cpu_ratio, ran_ratio = _core_use(threads)
     rows = loader.worker_rows if loader is not None else ()
+    item, collate = (
+        (user_place(loader.facts.item), user_place(loader.facts.collate)) if loader is not None else (None, None)
+    )
+    collated = collate_share(loader, own)
+    hot = together.with_callees(together.without_imports.hottest())
+    if hot is None and item is not None and by_markers is not None:
+        hot = HotLine(item, by_markers * (1.0 - (collated or 0.0)), 0, 0)
+    collating = together.inside(lambda frame: "collates" in frame.roles).hottest()
     made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
     return Workers(
         number=number,
@@ -89,9 +98,9 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         ran_ratio=ran_ratio,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
-        hot=together.with_callees(together.without_imports.hottest()),
-        hot_in_collate=together.inside(lambda frame: "collates" in frame.roles).hottest(),
-        collate_share=collate_share(loader, own),
+        hot=hot,
+        hot_in_collate=collating or (HotLine(collate, 1.0, 0, 0) if collate is not None else None),
+        collate_share=collated,
         batch_ms=mean_of_known(made),
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
@@ -107,6 +116,11 @@ def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float 
     if items is not None and collate is not None and items + collate > 0:
         return collate / (items + collate)
     return mean_of_known([samples.part(below="collates") for samples in makers if samples.total])
+
+
+def user_place(place: Place | None) -> Place | None:
+    """A function that a DataLoader calls, if it is the user's."""
+    return place if place is not None and is_user_file(place.file) else None
 
 
 def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]:

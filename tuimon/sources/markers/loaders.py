@@ -17,7 +17,7 @@ from tuimon.agent.ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASUR
 from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
 from tuimon.sources.loop.step import Stretch
 
 #: More batches in a row without a backward than this are evaluated, unless a backward follows all the same.
@@ -40,6 +40,8 @@ def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
             persistent=bool(fields["persistent"]),
             context=None if fields["context"] is None else str(fields["context"]),
             in_order=in_order if isinstance(in_order := fields.get("in_order"), bool) else None,
+            item=_place(fields.get("item")),
+            collate=_place(fields.get("collate")),
         )
         return facts, _count(fields["n"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a process may write anything
@@ -50,6 +52,13 @@ def _count(value: int) -> int:
     if not 0 <= value < 1 << 31:
         raise ValueError(f"{value} of a loader")
     return int(value)
+
+
+def _place(value: object) -> Place | None:
+    match value:
+        case [str(file), int(line), str(function)]:
+            return Place(file, _count(line), function)
+    return None
 
 
 def _whole(value: object) -> int | None:

@@ -9,7 +9,7 @@ from tests.session.records import frames, header, process, stacks, steps, thread
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import MIN_SAMPLES
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, ThreadCpu, Threads, length_bucket
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, Place, ThreadCpu, Threads, length_bucket
 from tuimon.session.session import Session
 
 FETCHING = ([FETCH, IN_FETCH], 300)
@@ -226,8 +226,8 @@ def test_too_few_samples_make_no_verdict():
     assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}
 
 
-def loader(items_ms, collate_ms, wait_ms, workers):
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=workers)
+def loader(items_ms, collate_ms, wait_ms, workers, **more):
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=workers, **more)
     rows = [LoaderWorker(pid, n, 10, items_ms, collate_ms, wait_ms) for n, pid in enumerate(range(201, 201 + workers))]
     rows = rows or [LoaderWorker(100, 0, 10, items_ms, collate_ms, wait_ms)]
     return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=10, facts=facts, workers=rows)
@@ -259,6 +259,42 @@ def test_without_hooks_torchs_fetcher_shows_what_collates_whatever_its_name(make
     )
     first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60)))
     assert (first.cause, first.where[0].function) == (cause, "mask")
+
+
+ITEM, JOIN = Place("data.py", 25, "__getitem__"), Place("data.py", 70, "join")
+
+
+@pytest.mark.parametrize(
+    ("items_ms", "cause", "place", "fix"),
+    [
+        (850, "no_workers", ITEM, "make __getitem__() data.py:25 cheaper (vectorise or cache it)"),
+        (150, "slow_collate", JOIN, "make join() data.py:70 cheaper (vectorise or cache it): build the batch in one"),
+    ],
+)
+def test_samples_that_end_in_the_fetch_name_what_it_calls_there(items_ms, cause, place, fix):
+    """Sampled where the training lets go of the GIL: here after an item, or in torch, which makes tensors of items."""
+    fetch, collate = "/lib/site-packages/torch/utils/data/_utils/fetch.py", "return self.collate_fn(data)"
+    torch = frames((fetch, 54, "<listcomp>"), (fetch, 57, "fetch", collate), first=30)
+    made = loader(items_ms, 900 - items_ms, 100, 0, item=ITEM, collate=JOIN)
+    first, *_ = run(STARVED, torch, made, stacks(12, ([3, 4, 30], 40), ([3, 4, 31, 6], 40), ([3, 4, 30, 1], 8)))
+    assert (first.cause, first.where[0], first.evidence["hot_share"]) == (cause, place, None)
+    fixed = next(each for each in first.fixes if each.action.startswith(fix))
+    part = 0.62 * max(items_ms, 900 - items_ms) / 900
+    assert fixed.estimated_speedup == pytest.approx(1 / (1 - part), rel=0.01)
+
+
+@pytest.mark.parametrize("items_ms", [850, 150])
+def test_workers_without_samples_name_what_torch_calls(items_ms):
+    made = loader(items_ms, 950 - items_ms, 50, 1, item=ITEM, collate=JOIN)
+    first, *_ = run(STARVED, made, stacks(12, ([3, 4], 60)), *workers(1, 0.99), cpu_count=8)
+    assert first.where[0] == (ITEM if items_ms > 500 else JOIN)
+
+
+@pytest.mark.parametrize("more", [{}, {"item": Place("/lib/site-packages/photos/set.py", 9, "__getitem__")}])
+def test_a_data_set_of_a_library_or_of_an_older_log_leaves_the_line_of_the_loop(more):
+    own = frames(("/lib/site-packages/torch/utils/data/_utils/fetch.py", 54, "<listcomp>"), first=30)
+    first, *_ = run(STARVED, own, loader(850, 50, 100, 0, **more), stacks(12, ([3, 4, 30], 80)))
+    assert first.where[0].line == 44 and any("whole batches" in fix.action for fix in first.fixes)
 
 
 def test_what_makes_items_is_not_named_as_what_collates_them():

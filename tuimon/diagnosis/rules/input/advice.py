@@ -99,7 +99,7 @@ def _ways(cause: str | None, hot: HotLine | None, evidence: Evidence, model: Ste
         case "no_workers":
             return [
                 *_more_workers(f"set {_option(evidence)}={{}} (now 0){_overlaps(evidence)}", evidence, model),
-                *(_whole_batches(evidence) or making),
+                *(_whole_batches(hot, evidence) or making),
             ]
         case "hand_rolled_loader":
             return _prepared_here(making, hot, evidence, model)
@@ -117,7 +117,7 @@ def _ways(cause: str | None, hot: HotLine | None, evidence: Evidence, model: Ste
             return [*_kept_workers(evidence, model), *_starting_none(evidence)]
         case "slow_collate":
             collated = ": build the batch in one operation instead of item by item"
-            by_loader = [] if evidence.workers.number else _whole_batches(evidence)
+            by_loader = [] if evidence.workers.number else _whole_batches(hot, evidence)
             return by_loader or _then(making, collated)
         case "rollout":
             return _of_rollout(hot, evidence, model)
@@ -374,11 +374,14 @@ def _then(ways: list[Way], more: str) -> list[Way]:
     return [ways[0]._replace(action=ways[0].action + more), *ways[1:]]
 
 
-def _whole_batches(evidence: Evidence) -> list[Way]:
+def _whole_batches(hot: HotLine | None, evidence: Evidence) -> list[Way]:
     """Ways for a wait that is mostly the loader's own work, item by item.
 
-    Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it.
+    Without samples the wait has no line, and all of it counts; nothing where the user's lines take most of it, as
+    samples or markers show.
     """
+    if hot is not None and not hot.samples:
+        return []
     data = evidence.data_samples
     own = 1.0 if not data.total else data.share(is_loaders_own) or 0.0
     if own < MOST:

@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.batches import (
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.evidence.threads import producer, thread_wait
-from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, EpochStarts, Workers
+from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, EpochStarts, Workers, user_place
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import in_library, percent
 from tuimon.session.rows import HotLine, LoaderRow, PhaseRow, PhaseTable
@@ -105,7 +105,9 @@ def _in_its_process(own: HotLine | None, evidence: Evidence) -> Cause:
         return Cause("no_workers", hot, f": threads of the training process prepare it{in_library(hot)}")
     if own is not None and (own_collate_share(evidence.loader, data) or 0.0) >= MOST:
         if is_outside_collate(own, data):  # a default one is torch's
-            return Cause("slow_collate", None, ": the training process collates batches")
+            at = user_place(evidence.loader.facts.collate) if evidence.loader is not None else None
+            hot = HotLine(at, own_collate_share(evidence.loader, data) or 0.0, 0, 0) if at is not None else None
+            return Cause("slow_collate", hot, ": the training process collates batches")
         return Cause("slow_collate", own, f": the training process collates batches{in_library(own)}")
     return Cause("no_workers", own, _prepares(own, data))
 

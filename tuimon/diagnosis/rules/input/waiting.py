@@ -76,7 +76,7 @@ def _figures(
         "worker_cpu_ratio": workers.cpu_ratio,
         "worker_busy_ratio": workers.busy_ratio if cause.name != "rollout" else None,  # they may wait for a message
         "read_every_epoch": evidence.read_again.text if evidence.read_again is not None else None,
-        "hot_share": cause.hot.share if cause.hot else None,
+        "hot_share": cause.hot.share if cause.hot and cause.hot.samples else None,
         **(
             {"fetch_ms": evidence.loader.wait_ms, "batch_ms": workers.batch_ms}
             if cause.name == "hand_over" and evidence.loader is not None
