@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -47,6 +47,7 @@ class Goodput(Struct, frozen=True, gc=False):
 
     total_s: float
     parts: Mapping[Part, float]  # those that took any time
+    loop: Mapping[Part, float] = {}  # of these, what lies between the first step and the last
 
     @property
     def ratio(self) -> float:
@@ -60,14 +61,17 @@ class _Divided:
     def __init__(self) -> None:
         self.parts: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
 
-    def add(self, seconds: float, taken: Mapping[Part, float], rest: Part) -> None:
-        """Add a stretch of so many seconds, of which these parts are known; the rest is one part."""
-        left_s = max(0.0, seconds)
+    def add(self, seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Part, float]:
+        """Add a stretch of so many seconds, of which these parts are known; the rest is one part. As it is divided."""
+        left_s, parts = max(0.0, seconds), defaultdict[Part, float](float)
         for part, seconds_of_it in taken.items():
             part_s = min(left_s, max(0.0, seconds_of_it))
-            self.parts[part] += part_s
+            parts[part] += part_s
             left_s -= part_s
-        self.parts[rest] += left_s
+        parts[rest] += left_s
+        for part, part_s in parts.items():
+            self.parts[part] += part_s
+        return dict(parts)
 
 
 def goodput(session: Session) -> Goodput | None:
@@ -88,9 +92,10 @@ def goodput(session: Session) -> Goodput | None:
     for work, since_s, until_s in ((launched, started_s, own_s), (spent, own_s, begin_s)):
         before = work.before(since_s) if work is not None else Counter()
         divided.add(until_s - since_s, {each: before[each] for each in _BEFORE}, "set-up")
+    loop: Mapping[Part, float] = {}
     if stats is not None and has_begun:
         last_s = max(begin_s, stats.last_step_s or begin_s)
-        divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
+        loop = divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
         outside_s, evaluated_s = _beside(stats.since_step())
         after: dict[Part, float] = {
             "checkpoint": spent.since_step["checkpoint"],
@@ -104,7 +109,8 @@ def goodput(session: Session) -> Goodput | None:
             awaited_s = spent.since_step["first batch"]  # in a fetch that has brought none
             after |= {"hang": awaited_s if awaited_s >= still_from_s(stats) else 0.0}
         divided.add(now_s - last_s, after, rest)
-    return Goodput(now_s - session.start_s, {part: took_s for part, took_s in divided.parts.items() if took_s})
+    parts = {part: took_s for part, took_s in divided.parts.items() if took_s}
+    return Goodput(now_s - session.start_s, parts, loop)
 
 
 def _launched_by(session: Session, pid: int) -> Spent | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -70,6 +72,8 @@ from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.step_sums import StepStretch
 
+T = TypeVar("T")
+
 
 class Evidence(Struct, frozen=True, dict=True):
     """One process, and the run around it.
@@ -82,6 +86,18 @@ class Evidence(Struct, frozen=True, dict=True):
     pid: int
     run: RunEvidence
     _view: SessionView
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it covers the whole run, not only what was last."""
+        return self._view.is_whole
+
+    def answer(self, query: Callable[[Evidence], T]) -> T:
+        """What a query finds in it, worked out once for all who ask."""
+        key = query, self.pid
+        if key not in self._view.answers:
+            self._view.answers[key] = query(self)
+        return self._view.answers[key]  # type: ignore[no-any-return]  # of whatever query
 
     # -- steps
 
@@ -356,6 +372,12 @@ class Evidence(Struct, frozen=True, dict=True):
     def workers(self) -> Workers:
         """Its DataLoader workers."""
         return worker_evidence(self._view, self.pid, self.loader)
+
+    @cached_property
+    def worker_samples(self) -> Samples:
+        """The stack samples of its DataLoader workers."""
+        workers = {worker.pid for worker in (*self.child_workers, *self._view.recent_workers(self.pid))}
+        return Samples.joined(self._view.samples(pid) for pid in sorted(workers))
 
     @cached_property
     def senders(self) -> Senders:

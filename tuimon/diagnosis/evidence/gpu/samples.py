@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -85,8 +85,7 @@ def gpu_waits(samples: Samples, trace: TraceTaken | None = None) -> GpuWaits | N
     total = samples.total
     if total < 3 * MIN_SAMPLES:
         return None
-    traced = _traced_lines(samples, trace)
-    sync = samples.where(lambda node: _reads(node, traced))
+    sync = samples.where(awaits_gpu(samples, trace))
     transfer = samples.where(doing="transfer")
     return GpuWaits(
         sync=sync.total / total,
@@ -96,6 +95,12 @@ def gpu_waits(samples: Samples, trace: TraceTaken | None = None) -> GpuWaits | N
         sync_by_phase={name: n / total for name, n in sync.phases.items()},
         samples=total,
     )
+
+
+def awaits_gpu(samples: Samples, trace: TraceTaken | None = None) -> Callable[[Node], bool]:
+    """True if the training thread reads a value there, or synchronises; ``trace``: as above."""
+    traced = _traced_lines(samples.in_steps, trace)
+    return lambda node: _reads(node, traced)
 
 
 def _traced_lines(samples: Samples, trace: TraceTaken | None) -> frozenset[str]:

@@ -1,0 +1,54 @@
+"""Wall time divided once: whatever a run was recorded of, its cells add up, and so does what its GPU idles."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from tests.verdicts import corpora
+from tuimon.diagnosis import cells as module
+from tuimon.diagnosis.cells import Cells, cells
+from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
+from tuimon.diagnosis.reading import fold
+
+RUNS = {f"{corpus}/{run.name}": run for corpus, runs in corpora().items() for run in runs}
+STEP = ("data", "forward", "backward", "optimizer", "other")
+
+
+def test_the_example_holds():
+    assert doctest.testmod(module) == (0, 2)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_cells_of_a_recorded_run_add_up_to_its_wall_time_and_their_costs_to_what_its_gpu_idles(name):
+    session, _ = fold(RUNS[name].records())
+    for span in ("whole", "recent"):
+        evidence = evidence_of(session.over(span), session.trainer())
+        found = cells(evidence)
+        assert found.cpu == pytest.approx(1.0, abs=1e-6)
+        for cell in found:
+            assert cell.cpu >= 0 and cell.between.low - 1e-6 <= cell.cpu <= cell.between.high + 1e-6
+            assert cell.cost.low <= cell.cost.high
+        for phases, cost, idle in idle_times(evidence, found):
+            assert cost == pytest.approx(idle, abs=1e-6), phases
+
+
+def test_recordings_have_gpu_times_that_can_be_laid_on_calls():
+    idle = []
+    for name in (name for name in RUNS if name.startswith("gpu_recordings/")):
+        session, _ = fold(RUNS[name].records())
+        evidence = evidence_of(session.over("whole"), session.trainer())
+        idle.append([times.high for _, _, times in idle_times(evidence, cells(evidence))])
+    assert [len(phases) for phases in idle] == 8 * [5]
+    assert sum(any(phases) for phases in idle) == 7  # the GPU of ddp_resnet_checkpoint is always busy
+
+
+def idle_times(evidence: Evidence, found: Cells):
+    """What the cells of a phase cost, and what the GPU idles in it, by phase; those that samples divide are one."""
+    gpu, table, steps = evidence.gpu_steps, evidence.phases, found.where(phase=STEP)
+    if gpu is None or table is None:
+        return
+    divided = [row.name for row in table.rows if row.name == "forward" or (row.name in STEP[::4] and row.estimated)]
+    for phases in (divided, *([name] for name in STEP if name not in divided)):
+        yield phases, steps.where(phase=phases).cost, gpu.idle_in(*phases).times(steps.cpu)

@@ -1,0 +1,483 @@
+"""The wall time of a run, divided once: every second is in one cell, and a wait is laid on what is waited for.
+
+What is measured takes its part of each phase first; the rest is divided by samples. A training has spent nine tenths of
+its steps on making batches in Python, and collected garbage for 77 % of the time. The collector has no frame, so nobody
+sees where it ran, but forward and backward are not long enough for all of it::
+
+    >>> step = [Cell("data", "own", 0.9), Cell("forward", "torch", 0.1)]
+    >>> for cell in lay(step, 0.77, lambda cell: True, "gc"):
+    ...     print(f"{cell.phase:8}{cell.doing:6}{cell.cpu:.2f}, {cell.between.low:.2f} to {cell.between.high:.2f}")
+    data    own   0.21, 0.13 to 0.23
+    forward torch 0.02, 0.00 to 0.10
+    data    gc    0.69, 0.67 to 0.77
+    forward gc    0.08, 0.00 to 0.10
+
+So a batch that is made faster saves 23 % of the time at most, and a collector that rests 77 %. A wait for a batch, for
+a rank, for a core or for the GIL goes in the same way to what was waited for; ``via`` says so. With a GPU a cell costs
+what the GPU idles meanwhile.
+
+After wPerf (OSDI 2018), which lays waits on what they wait for, and Coz (SOSP 2015).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tuimon.diagnosis.evidence.batches import draws_indices, is_held_back, lie_ready
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.samples import awaits_gpu
+from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
+from tuimon.diagnosis.evidence.late_ranks import late_rank
+from tuimon.diagnosis.evidence.lines import is_collecting
+from tuimon.diagnosis.interval import Interval
+from tuimon.session.goodput import Part
+from tuimon.session.series import sampling_error
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import NO_SAMPLES, Samples
+from tuimon.session.stacks.trie import Node
+
+#: Those of a step, then those beside the steps.
+Phase = Literal[
+    "data", "forward", "backward", "optimizer", "other", "eval", "set_up", "import", "pause", "stall", "after"
+]
+#: ``own``: Python, or what nothing shows. Of batches: ``item``, ``collate`` and ``draw`` make them, ``hand_over`` takes
+#: one over, ``order`` waits for the next one in order, ``start`` for workers that start, ``batch`` for one of which
+#: nobody knows how it is made. ``others``: other programs, which have the core.
+Doing = Literal[
+    "own",
+    "torch",
+    "item",
+    "collate",
+    "draw",
+    "hand_over",
+    "order",
+    "start",
+    "batch",
+    "copy",
+    "launch",
+    "sync",
+    "gc",
+    "compile",
+    "import",
+    "rank",
+    "exchange",
+    "others",
+    "io",
+    "network",
+    "lock",
+    "sleep",
+    "prompt",
+]
+#: What was waited for.
+Via = Literal["batch", "rank", "core", "gil"]
+Basis = Literal["measured", "sampled", "inferred"]
+
+_STEP: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
+#: Those that the GPU's clock knows as one where samples divide them.
+_BETWEEN: frozenset[Phase] = frozenset({"data", "forward", "other"})
+_DOING: dict[Activity, Doing] = {
+    "data": "batch",
+    "idle": "lock",
+    "lock": "lock",
+    "ranks": "rank",
+    "sync": "own",
+    "transfer": "own",
+    "torch": "torch",
+    "compile": "compile",
+    "import": "import",
+    "io": "io",
+    "sleep": "sleep",
+    "python": "own",
+}
+#: The same of a thread that launches work for a GPU.
+_ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
+#: In these a thread runs, or wants to.
+_RUNS: frozenset[Doing] = frozenset(
+    ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
+)
+#: The time beside the loop, by the parts of the wall time.
+_BESIDE: dict[Part, tuple[Phase, Doing]] = {
+    "restart": ("set_up", "own"),
+    "import": ("import", "import"),
+    "set-up": ("set_up", "own"),
+    "first batch": ("set_up", "batch"),
+    "compile": ("set_up", "compile"),
+    "checkpoint": ("pause", "io"),
+    "network": ("pause", "network"),
+    "program": ("pause", "lock"),
+    "prompt": ("pause", "prompt"),
+    "outside": ("pause", "own"),
+    "evaluation": ("eval", "own"),
+    "hang": ("stall", "lock"),
+    "training": ("after", "own"),
+    "after": ("after", "own"),
+}
+_NONE = Interval(0.0, 0.0)
+#: Below this share of the time there is no cell.
+_NOTHING = 1e-9
+
+
+class Cell(Struct, frozen=True):
+    """A part of the wall time that is of one kind; shares are of all of it."""
+
+    phase: Phase
+    doing: Doing
+    cpu: float  # over all cells these add up to 1
+    bounds: Interval | None = None  # of ``cpu``; None: it is exact
+    cost: Interval = _NONE  # of it, what would go with it: what no work of a GPU and no other rank hides
+    via: tuple[
+        Via, ...
+    ] = ()  # () own time of the training thread; ("batch",) what a worker did while it waited for one
+    node: Node | None = None  # where, in the call tree of whoever did it
+    basis: Basis = "sampled"
+
+    @property
+    def between(self) -> Interval:
+        """How much it may be."""
+        return self.bounds if self.bounds is not None else Interval(self.cpu, self.cpu)
+
+
+Takes = Callable[[Cell], bool]
+
+
+class Cells(tuple[Cell, ...]):
+    """Cells, and what is asked of them."""
+
+    __slots__ = ()
+
+    def where(self, phase: Collection[Phase] = (), doing: Collection[Doing] = (), via: Via | None = None) -> Cells:
+        """Those that match all of these; none selects all."""
+        matching = (cell for cell in self if (not phase or cell.phase in phase) and (not doing or cell.doing in doing))
+        return Cells(cell for cell in matching if via is None or via in cell.via)
+
+    @property
+    def cpu(self) -> float:
+        """Their share of the wall time."""
+        return sum(cell.cpu for cell in self)
+
+    @property
+    def between(self) -> Interval:
+        """How much that may be, as far as each alone is known."""
+        return Interval.sum_of(cell.between for cell in self)
+
+    @property
+    def cost(self) -> Interval:
+        """What would go with them."""
+        return Interval.sum_of(cell.cost for cell in self)
+
+
+def cells(evidence: Evidence) -> Cells:
+    """The wall time of the evidence's span: of a whole run all of it, of the last 30 s the loop."""
+    return evidence.answer(_divided)
+
+
+def _divided(evidence: Evidence) -> Cells:
+    beside, of_loop, evaluated = _beside_loop(evidence)
+    table = evidence.phases
+    if table is None:
+        return Cells([*beside, Cell("set_up", "own", of_loop, cost=Interval(of_loop, of_loop))])
+    if evaluated is None:
+        evaluated = 1.0 - evidence.in_steps
+    rows = {row.name: row for row in table.rows}
+    steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in _STEP if name in rows]
+    cells = [cell for phase in steps for cell in phase]
+    cells = _scaled(cells, (1.0 - evaluated) / (sum(cell.cpu for cell in cells) or 1.0))
+    if evaluated:
+        cells += _of_phase(evidence, "eval", evaluated, None)
+    for lay_waits in (_collections, _waits_for_cores, _waits_for_gil, _waits_for_batches, _waits_for_ranks):
+        cells = lay_waits(evidence, cells)
+    cells = _with_costs(evidence, [cell for cell in cells if cell.cpu > _NOTHING], 1.0 - evaluated)
+    return Cells([*beside, *_scaled(cells, of_loop)])
+
+
+def _scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
+    return [
+        replace(
+            cell,
+            cpu=factor * cell.cpu,
+            bounds=cell.bounds.times(factor) if cell.bounds is not None else None,
+            cost=cell.cost.times(factor),
+        )
+        for cell in cells
+    ]
+
+
+def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float, float | None]:
+    """The time beside the loop, the share of all time in it, and what of that evaluates (None: as phases say)."""
+    divided = evidence.run.goodput if evidence.is_whole else None
+    if divided is None or not divided.loop:
+        return [], 1.0, None
+    loop, beside = dict(divided.loop), defaultdict[tuple[Phase, Doing], float](float)
+    for name, seconds in divided.parts.items():
+        beside[_BESIDE[name]] += seconds - loop.get(name, 0.0)
+    for name in ("outside", "hang", "first batch"):
+        beside[_BESIDE[name]] += loop.pop(name, 0.0)
+    loop_s = sum(loop.values())
+    cells = [
+        Cell(phase, doing, share, cost=Interval(share, share), basis="measured")
+        for (phase, doing), seconds in beside.items()
+        if (share := seconds / divided.total_s) > _NOTHING
+    ]
+    return cells, 1.0 - sum(cell.cpu for cell in cells), loop.get("evaluation", 0.0) / loop_s if loop_s else 0.0
+
+
+# -- by samples
+
+
+def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | None) -> list[Cell]:
+    """A phase by what the training thread is at in it, and in which function."""
+    if share <= 0.0:
+        return []
+    samples = evidence.samples.where(phase=phase)
+    unsure = error or 0.0
+    exact = Interval(max(0.0, share - unsure), share + unsure)
+    if not samples.total:
+        doing: Doing = "batch" if phase == "data" else "own" if phase in ("other", "eval") else "torch"
+        return [Cell(phase, doing, share, exact, basis="measured")]
+    return _of_samples(Cell(phase, "own", share, exact), samples, _doing_of(evidence))
+
+
+def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]) -> list[Cell]:
+    """A cell divided by what a thread does in it, and in which function of the user's, at its most frequent stack."""
+    counts: dict[tuple[Doing, object], Counter[Node]] = defaultdict(Counter)
+    for row in samples.rows:
+        counts[doing_of(row.node), row.node.function][row.node] += row.count
+    found = []
+    for (doing, _), nodes in counts.items():
+        part = nodes.total() / samples.total
+        error = sampling_error(part, samples.total)
+        between = Interval(max(0.0, part - error) * whole.between.low, min(1.0, part + error) * whole.between.high)
+        (node, _), *_ = nodes.most_common(1)
+        found.append(Cell(whole.phase, doing, part * whole.cpu, between, via=whole.via, node=node))
+    return found
+
+
+def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
+    """What the training thread does at a stack."""
+    named, draws, awaits = _DOING, draws_indices(evidence.data_samples), awaits_gpu(evidence.samples, evidence.trace)
+    if evidence.uses_gpu:
+        named = {**_DOING, **_ON_GPU}
+
+    def doing(node: Node) -> Doing:
+        if is_collecting(node):
+            return "gc"
+        if evidence.uses_gpu and awaits(node):
+            return "sync"
+        if node.has("network"):
+            return "network"
+        at = named[node.activity]
+        if at not in _RUNS or not node.has("fetch"):
+            return at
+        if draws(node):
+            return "draw"
+        return "hand_over" if evidence.workers.number else "collate" if node.has("collates") else "item"
+
+    return doing
+
+
+def _doing_of_worker(node: Node) -> Doing:
+    if node.has("network"):
+        return "network"
+    at = _DOING[node.activity]
+    return at if at not in _RUNS else "collate" if node.has("collates") else "item"
+
+
+# -- what is measured
+
+
+def lay(
+    cells: Iterable[Cell],
+    amount: float,
+    takes: Takes,
+    doing: Doing,
+    via: tuple[Via, ...] = (),
+    node: Node | None = None,
+    basis: Basis = "measured",
+) -> list[Cell]:
+    """The cells after a time that is measured as a whole has been taken from those that it may lie in.
+
+    From each in proportion to its length; it may be as much as that is long, and as little as the others leave.
+    """
+    cells = list(cells)
+    room = sum(cell.cpu for cell in cells if takes(cell))
+    amount = min(amount, room)
+    if amount <= _NOTHING:
+        return cells
+    left, taken = [], defaultdict[Phase, float](float)
+    for cell in cells:
+        if not takes(cell):
+            left.append(cell)
+            continue
+        taken[cell.phase] += cell.cpu
+        low, high = _taken(amount, cell.cpu, room)
+        between = Interval(max(0.0, cell.between.low - high), max(0.0, cell.between.high - low))
+        left.append(replace(cell, cpu=cell.cpu * (1.0 - amount / room), bounds=between))
+    for phase, cpu in taken.items():
+        left.append(Cell(phase, doing, amount * cpu / room, _taken(amount, cpu, room), via=via, node=node, basis=basis))
+    return left
+
+
+def _taken(amount: float, cpu: float, room: float) -> Interval:
+    most = min(amount, cpu)
+    return Interval(min(most, max(0.0, amount - (room - cpu))), most)
+
+
+def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
+    """Garbage collections: samples show those that the program calls for; the others lie wherever Python runs."""
+    steps = evidence.steps
+    if steps is None or steps.collections is None or steps.window_s <= 0:
+        return cells
+    measured = steps.collections.total_ns / 1e9 / steps.window_s
+    return lay(cells, measured - sum(cell.cpu for cell in cells if cell.doing == "gc"), _runs, "gc")
+
+
+def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
+    delay = evidence.training_thread.delay_ratio or 0.0
+    return _by_who_had_it(evidence, lay(cells, delay, _runs, "own", ("core",)))
+
+
+def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
+    held = evidence.gil_contention
+    if held is None:
+        return cells
+    holder = evidence.other_threads.get(held.culprit.tid, NO_SAMPLES)
+    return lay(cells, held.share, _runs, "own", ("gil",), _most_frequent(holder))
+
+
+def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
+    """Waits for a batch: for workers that start, for one in order, to take it over; else by what the workers did."""
+    in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
+    if evidence.epoch_starts is not None:
+        starting = evidence.epoch_starts.share * in_data
+        cells = lay(cells, starting, lambda cell: cell.phase == "data" and not cell.via, "start")
+    workers, loader = evidence.workers, evidence.loader
+    if not workers.number:
+        return cells
+    if loader is not None and loader.wait_ms and is_held_back(loader, workers):
+        cells = lay(cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",))
+    are_ready = lie_ready(loader, workers, evidence.data_samples)
+    found: list[Cell] = []
+    for cell in cells:
+        if not _awaits_batch(cell):
+            found.append(cell)
+        elif are_ready:
+            found.append(replace(cell, doing="hand_over"))
+        else:
+            found += _by_workers(evidence, cell)
+    return found
+
+
+def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
+    """A wait for a batch by what the workers did meanwhile: waited for a core, or for the disk; the rest by samples."""
+    workers = evidence.workers
+    making = evidence.worker_samples.where(lambda node: node.activity != "idle")
+    ran, cpu = workers.ran_ratio, workers.cpu_ratio
+    for_core = max(0.0, ran - cpu) / ran if ran and cpu is not None else 0.0
+    on_disk = min(1.0 - for_core, workers.disk_ratio)
+    found = _by_who_had_it(evidence, [_part(wait, for_core, "own", "batch", "core")])
+    found.append(_part(wait, on_disk, "io", "batch"))
+    rest = _part(wait, 1.0 - for_core - on_disk, "batch", "batch")
+    return [*found, *_of_samples(rest, making, _doing_of_worker)] if making.total else [*found, rest]
+
+
+def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
+    """Waits for other ranks: by what the latest of them does longer, and by their waits for a core; then exchanges."""
+    rows = evidence.rank_rows
+    in_steps = sum(cell.cpu for cell in cells if cell.phase in _STEP)
+    for phase in _STEP if rows else ():
+        shown = sum(cell.cpu for cell in cells if cell.phase == phase and cell.doing == "rank")
+        waits = evidence.waits_for_ranks(phase) * in_steps - shown
+        cells = lay(cells, waits, partial(_is_beside_ranks, phase), "rank")
+    total = sum(cell.cpu for cell in cells if cell.doing == "rank")
+    late, found = late_rank(rows), [cell for cell in cells if cell.doing != "rank"]
+    late_part, node = 0.0, None
+    if late is not None and late.row.pid != evidence.pid and total and (other := evidence.of_rank(late.row.pid)):
+        late_part = min(1.0, (late.row.late_ratio or 0.0) * in_steps / total)
+        node = _most_frequent(other.samples.where(phase=late.phase))
+    delays = [row.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
+    for_core = min(1.0, max(delays, default=0.0) * in_steps / total) if total else 0.0
+    if late is None or late.why != "no core":
+        for_core = min(1.0 - late_part, for_core)
+    else:
+        for_core, late_part = max(for_core, late_part), 0.0
+    for cell in cells:
+        if cell.doing == "rank":
+            done = _doing_of(evidence)(node) if node is not None else "own"
+            found.append(replace(_part(cell, late_part, done, "rank"), node=node))
+            found += _by_who_had_it(evidence, [_part(cell, for_core, "own", "rank", "core")])
+            found.append(_part(cell, 1.0 - late_part - for_core, "exchange"))
+    return found
+
+
+def _is_beside_ranks(phase: Phase, cell: Cell) -> bool:
+    return cell.phase == phase and cell.doing != "rank"
+
+
+def _runs(cell: Cell) -> bool:
+    return not cell.via and cell.doing in _RUNS
+
+
+def _awaits_batch(cell: Cell) -> bool:
+    return not cell.via and cell.doing == "batch"
+
+
+def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:
+    """This share (0..1) of a wait, which is laid on what somebody else was doing."""
+    bounds = cell.between.times(share)
+    return replace(cell, doing=doing, cpu=share * cell.cpu, bounds=bounds, via=(*cell.via, *via), basis="inferred")
+
+
+def _by_who_had_it(evidence: Evidence, cells: Iterable[Cell]) -> list[Cell]:
+    """Waits for a core, by who had it: other programs, or another thread of the run."""
+    outside = evidence.run.here.waits_from_outside.part
+    found: list[Cell] = []
+    for cell in cells:
+        is_wait = cell.via[-1:] == ("core",)
+        found += [_part(cell, outside, "others"), _part(cell, 1.0 - outside, "own")] if is_wait else [cell]
+    return found
+
+
+def _most_frequent(samples: Samples) -> Node | None:
+    return max(samples.rows, key=lambda row: row.count).node if samples.rows else None
+
+
+# -- what it costs
+
+
+def _with_costs(evidence: Evidence, cells: Sequence[Cell], in_steps: float) -> list[Cell]:
+    """What would go with each: what the GPU idles meanwhile; of a rank, what it does not wait for others anyway."""
+    gpu = evidence.gpu_steps
+    if gpu is not None:
+        return list(_with_idle_time(evidence, gpu, cells, in_steps))
+    waits = sum(cell.cpu for cell in cells if cell.doing == "exchange" or "rank" in cell.via)
+    return [replace(cell, cost=Interval(max(0.0, cell.between.low - waits), cell.between.high)) for cell in cells]
+
+
+def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in_steps: float) -> Iterator[Cell]:
+    """The GPU's idle time, laid on the calls that the CPU is at meanwhile.
+
+    While the GPU is in a phase and has nothing to do, the CPU is in it too: it has passed its beginning, and has yet to
+    launch what comes next. It does not wait for the GPU then. So the idle time of each phase is that of its other
+    calls, in proportion to their time.
+    """
+    rows = evidence.phases.rows if evidence.phases is not None else ()
+    estimated = {row.name for row in rows if row.estimated}
+    divided = tuple(name for name in _STEP if name == "forward" or (name in _BETWEEN and name in estimated))
+    for group in (divided, *((name,) for name in _STEP if name not in divided)):
+        own = [cell for cell in cells if cell.phase in group]
+        idle = gpu.idle_in(*group).times(in_steps)
+        weights = [cell.cpu if cell.doing != "sync" else 0.0 for cell in own]
+        if not any(weights):
+            weights = [cell.cpu for cell in own]
+        total = sum(weights)
+        if not total:
+            yield Cell(group[0], "launch", 0.0, cost=idle, basis="inferred")
+        for cell, weight in zip(own, weights, strict=True):
+            yield replace(cell, cost=idle.times(weight / total))
+    yield from (replace(cell, cost=cell.between) for cell in cells if cell.phase not in _STEP)
