@@ -7,7 +7,9 @@ from statistics import median
 
 from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
-from tuimon.session.gpu_time import GpuShares, gpu_series, shares_of
+from tuimon.session.gpu_time import DeviceTimes
+from tuimon.session.rows import GpuTimeRow
+from tuimon.session.series import EVER
 from tuimon.sources.gpu_clock.offset import LeadEstimate, SeenEvent
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 
@@ -19,12 +21,12 @@ def timed(records: Iterable[Record]) -> list[GpuTime]:
     return [record for record in records if isinstance(record, GpuTime)]
 
 
-def shares(records: Iterable[Record]) -> GpuShares:
+def shares(records: Iterable[Record]) -> GpuTimeRow:
     """Shares of the phases over all records."""
-    times = gpu_series()
+    times = DeviceTimes(0)
     for record in timed(records):
-        times.append(shares_of(record))
-    return times.over() or GpuShares(*[0.0] * len(GpuShares._fields))
+        times.add_window(record)
+    return times.over(EVER) or GpuTimeRow(0, 0, 0.0, 0.0, (), None)
 
 
 def true_leads_us(training: Training, boundary: str, since_s: float = 0.0, until_s: float = 1e12) -> list[float]:

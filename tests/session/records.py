@@ -44,6 +44,7 @@ def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, **more):
     """One window of ``count`` like steps; ``phases`` in ms per step."""
     total_ms = sum(ms for name, ms in phases.items() if name != "eval")
     facts = {"window_s": 1.0, "backwards": count, "updates": count}
+    timed = more.get("timed", count)
     return Steps(
         t=t,
         pid=pid,
@@ -53,7 +54,7 @@ def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, **more):
         min_ns=int(total_ms * MS) if count else None,
         median_ns=int(total_ms * MS) if count else None,
         p95_ns=int(total_ms * MS) if count else None,
-        histogram=[(length_bucket(int(total_ms * MS)), count)] if count else [],
+        histogram=[(length_bucket(int(total_ms * MS)), timed)] if timed else [],
         phases=[PhaseTime(name, int(ms * count * MS)) for name, ms in phases.items()],
         slowest=SlowStep(first_index, int((slowest_ms or total_ms) * MS), []) if count else None,
         **(facts | more),

@@ -8,7 +8,7 @@ from msgspec import structs
 from tests.session.records import threads
 from tuimon.records import MachineMemory
 from tuimon.session.machines import CoreUse
-from tuimon.session.series import Span
+from tuimon.session.series import LATEST, Span
 
 
 def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:
@@ -27,7 +27,7 @@ def test_the_run_is_taken_off_over_the_same_time() -> None:
     used(0, 3, 0.0, use, 0.5)
     used(3, 6, 1.5, use, 0.5)
     use.add_machine(machine(5.5, 1.6))
-    found = use.over(None, 2, monitor=0.1)
+    found = use.over(LATEST, 2, monitor=0.1)
     assert found is not None
     assert found.others == pytest.approx(1.6 - 1.5 * 2 / 5 - 0.1)
     assert found.idle == pytest.approx(0.4)
@@ -40,19 +40,19 @@ def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> Non
     used(6, 10, 1.0, use)
     use.add_machine(machine(5.0, 1.5))
     use.add_machine(machine(10.0, 1.5))
-    found = use.over(None, 2, monitor=0.0)
+    found = use.over(LATEST, 2, monitor=0.0)
     assert found is not None
     assert found.others == pytest.approx(0.0)
 
 
 def test_nothing_is_known_before_both_are_measured() -> None:
     use = CoreUse()
-    assert use.over(None, 2, 0.0) is use.over(Span(), 2, 0.0) is None
+    assert use.over(LATEST, 2, 0.0) is use.over(Span(), 2, 0.0) is None
     use.add_machine(machine(5.0, 1.0))
-    assert use.over(None, 2, 0.0) is None
+    assert use.over(LATEST, 2, 0.0) is None
     used(0, 5, 1.0, use)
     use.add_machine(machine(10.0, None))
-    assert use.over(None, 2, 0.0) is not None
+    assert use.over(LATEST, 2, 0.0) is not None
     assert use.over(Span(5.5), 2, 0.0) is None  # no step yet
 
 
@@ -61,7 +61,7 @@ def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
     used(0, 1, None, use)
     used(1, 5, 0.5, use)
     use.add_machine(machine(5.0, 0.6))
-    found = use.over(None, 2, 0.0)
+    found = use.over(LATEST, 2, 0.0)
     assert found is not None and found.others == 0.0
 
 

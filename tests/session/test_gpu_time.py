@@ -161,4 +161,4 @@ def test_what_is_recent_is_worked_out_anew_when_a_window_comes_or_leaves():
     assert found.over("recent").gpu_time(100).steps == 12
     found.add(steps(31.5, PHASES, first_index=10))  # no GPU time comes, and the first window is 30 s old
     assert found.over("recent").gpu_time(100).steps == 8
-    assert found.over("recent").gpu_shares(100).of("data").span == pytest.approx(0.3)
+    assert found.over("recent").gpu_time(100).of("data").span == pytest.approx(0.3)

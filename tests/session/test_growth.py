@@ -77,7 +77,7 @@ def test_workers_that_come_and_go_leave_nothing():
 
     holds_still(session, epoch, plateau=100 + 1800, rounds=200 + 1800)
     assert session.step_stats.get(100).total == 10 * 2000
-    assert session.step_stats.get(100).whole_run().phases["data"] == 2000 * 10 * 5 * MS
+    assert session.step_stats.get(100).over().sums.data_ns == 2000 * 10 * 5 * MS
     assert session.run_processes.had_workers(100)
     (loader,) = session.over("recent").loaders(100)
     assert len(loader.worker_rows) == 4

@@ -37,7 +37,7 @@ def test_ranks_with_one_pid_are_two_trainings() -> None:
     session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
     assert session.trainers() == [FIRST, SECOND]
     assert [session.host_of(pid) for pid in session.trainers()] == ["n0", "n1"]
-    assert session.over("recent").step_totals(FIRST).count == session.over("recent").step_totals(SECOND).count == 10
+    assert session.over("recent").step_totals(FIRST).steps == session.over("recent").step_totals(SECOND).steps == 10
 
 
 def test_the_machine_is_that_of_the_rank_in_focus() -> None:

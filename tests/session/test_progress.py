@@ -131,13 +131,3 @@ def test_a_rank_that_loads_no_data_or_has_ended_adds_nothing():
     gone = structs.replace(records.process(pid=101, rank=1, world_size=2, ppid=99), t=20.5, ended=True)
     other = structs.replace(loader(20.0), pid=101)
     assert run_progress(ranks(loader(20.0), other, gone), 100).samples_per_s == 320
-
-
-def test_the_rates_of_many_ranks_are_worked_out_anew_only_now_and_then():
-    """640 ranks, whose windows come every few seconds, every ten seconds."""
-    session = ranks(loader(20.0), number=640, since=20)
-    assert run_progress(session, 100).ranks == 1
-    session.add(structs.replace(loader(25.0), pid=101))
-    assert run_progress(session, 100).ranks == 1
-    session.add(records.steps(31.0, PHASES, first_index=200))
-    assert run_progress(session, 100).ranks == 2

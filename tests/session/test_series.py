@@ -29,7 +29,7 @@ def counted(windows: int, limit: int) -> Series[Count]:
 
 
 def test_its_example_holds() -> None:
-    assert doctest.testmod(series) == (0, 7)
+    assert doctest.testmod(series) == (0, 8)
 
 
 @pytest.mark.parametrize("windows", (1, 2, 3, 7, 12, 40, 1000))
@@ -82,7 +82,7 @@ def test_a_window_that_is_known_late_comes_where_it_belongs() -> None:
 def test_a_day_of_a_rank_takes_a_few_megabytes() -> None:
     phases = {"data": 30, "forward": 10, "between": 10, "eval": 5}
     window, day = records.steps(1.0, phases), step_series()
-    row, counts = stretch_of(window, 0.0), dict.fromkeys(range(100, 116), 10)
+    row, counts = stretch_of(window), dict.fromkeys(range(100, 116), 10)
     for at in range(86_400):
         day.append(row._replace(begin_s=at, end_s=at + 1.0), counts)
     whole = day.over()
@@ -112,7 +112,7 @@ def test_windows_of_more_than_30_s_ago_go_but_for_three_with_a_step() -> None:
     session = records.session_of(records.header(), records.process())
     for at in range(6):
         session.add(records.steps(20.0 * (at + 1), {"data": 1.0}, count=int(at != 3), first_index=at))
-    assert session.over("recent").step_totals(100).count == 3
+    assert session.over("recent").step_totals(100).steps == 3
     for at in range(6, 40):
         session.add(records.steps(114.0 + at, {"data": 1.0}, count=1, first_index=at))
-    assert session.over("recent").step_totals(100).count == 30
+    assert session.over("recent").step_totals(100).steps == 30

@@ -211,10 +211,11 @@ def test_nothing_is_inferred_before_a_whole_step_was_seen():
 def test_the_history_is_divided_like_the_table():
     session = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
     session.add(steps(2, {}, count=0))
-    row, none = session.over("recent").phase_history(100, last=5)
-    assert row == pytest.approx((30, 20, 40, 0, 10))
-    assert none is None
-    assert session.over("recent").phase_history(100, last=1) == [None]
+    row, none = session.step_stats[100].windows(last=5)
+    between = session.over("recent").between_parts(100)
+    assert row.stacked_ms(between) == pytest.approx((30, 20, 40, 0, 10))
+    assert none.stacked_ms(between) is None
+    assert session.step_stats[100].windows(last=1) == [none]
 
 
 def test_without_markers_the_table_covers_as_much_as_was_sampled():

@@ -75,7 +75,7 @@ def test_means_over_any_span() -> None:
     assert mean(table, Span(10.0))[100].cpu_ratio == pytest.approx(0.6)
     assert (mean(table, Span(10.0))[7].cpu_ratio, mean(table)[7].delay_ratio) == (pytest.approx(0.5), None)
     assert mean(table, Span(200.0)) == {}
-    assert table.training_thread(100, Span(), 30.0).busy_ratio == pytest.approx(0.7)
+    assert table.training_thread(100, Span(last_s=30.0)).busy_ratio == pytest.approx(0.7)
 
 
 def test_memory_is_that_before_the_process_gave_it_back_at_its_exit() -> None:

@@ -49,7 +49,7 @@ def test_phases_are_divided_by_samples_of_all_of_it():
 
 def test_what_came_after_the_last_step_is_no_part_of_it():
     whole = run().over("whole")
-    assert whole.step_totals(100).window_s == pytest.approx(120)
+    assert whole.step_totals(100).sums.span_s == pytest.approx(120)
     assert whole.steps(100).per_second == pytest.approx(10)
     data = hot_lines(whole, 100, "data")
     assert data[0].total <= 0.31 * whole.samples(100).marked_counts().total()
@@ -68,13 +68,13 @@ def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_afte
         late.add(steps(t, {}, count=0, first_index=310, gc_ns=500 * MS, gc_count=1))
     late.add(steps(92, {"backward": 100}, count=1, first_index=310, last_step_s=30.9, gc_ns=500 * MS, gc_count=1))
     before, after = session.over("whole").step_totals(100), late.over("whole").step_totals(100)
-    assert (before.window_s, before.count) == (30.0, 300)
-    assert (after.window_s, after.count, after.gc_ns, after.gc_count) == (31.0, 301, 2 * MS, 1)
+    assert (before.sums.span_s, before.steps) == (30.0, 300)
+    assert (after.sums.span_s, after.steps, after.sums.gc_ns, after.sums.gc_count) == (31.0, 301, 2 * MS, 1)
     assert late.step_stats.get(100).steady_span().end_s == 30.9
     recent = late.over("recent").step_totals(100)  # of the last 30 s no step is known: since the last but two windows
-    assert (recent.count, recent.gc_count) == (21, 1)
+    assert (recent.steps, recent.sums.gc_count) == (21, 1)
     everything = late.step_stats.get(100).since_start()
-    assert (everything.window_s, everything.count, everything.gc_count) == (92.0, 301, 62)
+    assert (everything.sums.span_s, everything.steps, everything.sums.gc_count) == (92.0, 301, 62)
 
 
 def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
@@ -82,7 +82,7 @@ def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
     assert whole.process_threads(100).threads[0].cpu_ratio == pytest.approx(0.75, abs=0.01)
     assert [threads.pid for threads in whole.live_threads()] == [100]
     assert not whole.process(100).ended
-    assert whole.step_totals(100).count == 1200
+    assert whole.step_totals(100).steps == 1200
 
 
 def test_workers_that_lived_one_after_the_other_count_as_one():
@@ -136,15 +136,6 @@ def test_loaders_of_a_long_run_are_told_by_all_their_windows():
     assert row.wait_ms == pytest.approx((2 * 100 + 6 * 1) / 8, rel=0.03)
     assert row.ready_none_ratio == pytest.approx(0.25, abs=0.01)
     assert row.fetches_per_s == pytest.approx(10.0)
-
-
-def test_the_history_of_a_long_run_is_as_long_as_the_run():
-    session = session_of(header(), process())
-    for t in range(1, 3001):
-        session.add(steps(float(t), {"forward": 5.0}, first_index=10 * (t - 1)))
-    whole = session.over("whole")
-    assert len(whole.phase_history(100)) * whole.history_interval_s(100) == pytest.approx(3000, rel=0.01)
-    assert session.over("recent").history_interval_s(100) == 1.0
 
 
 @pytest.mark.parametrize(("markers", "waits"), [(False, 0.6), (True, None)])

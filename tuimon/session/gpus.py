@@ -14,7 +14,7 @@ from msgspec import Struct, field, structs
 
 from tuimon.records import GPU_FACTS, Gpu, Process, bare_uuid
 from tuimon.session.rows import COUNTERS, GpuMeans, GpuRow, SteppingSpan
-from tuimon.session.series import NEVER, ROWS, WINDOW_S, Series, Span
+from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Series, Span
 
 #: Most Xid errors that are kept, the newest.
 _XIDS = 32
@@ -99,9 +99,9 @@ class Counters:
         for number, ratio in enumerate(samples if each_s else ()):
             self._util.append(_Util(begin_s + number * each_s, begin_s + (number + 1) * each_s, min(1.0, ratio)))
 
-    def course(self, span: Span | None) -> list[_Counters]:
-        """The counters in stretches of equal length of a span; None: the latest records."""
-        return self._series.rows(last=ROWS) if span is None else self._series.even_rows(span)
+    def course(self, span: Span) -> list[_Counters]:
+        """The counters in stretches of equal length of a span, or the latest records."""
+        return self._series.course(span, ROWS)
 
     def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
         """Means over these stretches, in order of time and apart; None without any reading of them.
@@ -268,12 +268,12 @@ class DeviceTable:
         focus: Process | None = None,
         steps_per_s: float | None = None,
         spans: Sequence[SteppingSpan] = (),
-        course: Span | None = None,
+        course: Span = LATEST,
     ) -> list[GpuRow]:
         """All GPUs, those that the run uses first.
 
-        ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps; ``course``: which stretch
-        of the run the histories are of, None: the latest records.
+        ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps; ``course``: what
+        the histories are of.
         """
         run = list(processes)
         pids = {process.pid for process in run}

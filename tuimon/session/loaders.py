@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.rows import EpochRow, HotLine, LoaderRow, LoaderWorkerRow
-from tuimon.session.series import WINDOW_S, Series, Span, weighted_median
+from tuimon.session.series import EVER, Series, Span, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
 _LOADERS = 64
@@ -135,7 +135,7 @@ class LoaderStats:
         self.number = number
         self.facts: LoaderFacts | None = None
         self.latest: Loader | None = None  # the newest window
-        self._batches: MeasuredBatches | None = None  # of the whole run
+        self.batches: MeasuredBatches | None = None  # of the whole run
         self._epoch = EpochRow(0, None, None)
         self._series = Series(_Stretch, _ROWS)
         self._reported = Series(_Reported, _REPORT_ROWS)
@@ -148,7 +148,7 @@ class LoaderStats:
         self._series.append(_stretch_of(record))
         self.facts = record.facts or self.facts
         if record.batches is not None:
-            self._batches = record.batches if self._batches is None else self._batches.plus(record.batches)
+            self.batches = record.batches if self.batches is None else self.batches.plus(record.batches)
         self._note_epoch(record)
         if record.epochs and self._first_end_s is None:
             self._first_end_s = record.t
@@ -169,15 +169,24 @@ class LoaderStats:
             given = record.given
         self._epoch = EpochRow((done or 0) + record.epochs, given, record.length or length)
 
+    @property
+    def epoch(self) -> EpochRow | None:
+        """How far it has come; None where nothing was seen of its epochs."""
+        return self._epoch if self._epoch.done or self._epoch.given is not None else None
+
+    @property
+    def fetches(self) -> int:
+        """Of the whole run."""
+        run = self._series.over()
+        return int(run.fetches + run.counted) if run is not None else 0
+
     def row(
-        self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span | None
+        self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span
     ) -> LoaderRow | None:
-        """Its row over the last 30 s in which it was used, or over a span; None before its facts are known."""
+        """Its row over a span, or the last seconds in which it was used; None before its facts are known."""
         latest, facts, run = self.latest, self.facts, self._series.over()
         if latest is None or facts is None or run is None:
             return None
-        history = self._series.rows(last=_ROWS) if span is None else self._series.even_rows()
-        span = span or Span(latest.t - WINDOW_S)
         records = self._series.rows(span)
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
@@ -201,11 +210,11 @@ class LoaderStats:
             start_share=(run.start_ns + run.end_ns) / run.data_ns if run.starts and run.data_ns else None,
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
-            ready_history=_ready_history(history),
+            ready_history=_ready_history(self._series.course(EVER._replace(last_s=span.last_s), _ROWS)),
             worker_rows=self._worker_rows(ended, hot, span),
-            batches=self._batches,
-            fetches=int(run.fetches + run.counted),
-            epoch=self._epoch if self._epoch.done or self._epoch.given is not None else None,
+            batches=self.batches,
+            fetches=self.fetches,
+            epoch=self.epoch,
             first_end_s=self._first_end_s,
             held_ms=held_ms / fetches if fetches else None,
             late_ms=sum(record.held_ms2 for record in records) / held_ms if held_ms else None,
@@ -257,15 +266,18 @@ class LoaderTable:
         """Drop the loaders of a process."""
         self._loaders.pop(pid, None)
 
+    def of(self, pid: int) -> list[LoaderStats]:
+        """The loaders of a process, the one used last at the end."""
+        return list(self._loaders.get(pid, {}).values())
+
     def rows(
         self,
         pid: int,
         now_s: float,
         ended: Callable[[int], bool],
         hot: Callable[[int], HotLine | None],
-        span: Span | None = None,
+        span: Span,
     ) -> tuple[LoaderRow, ...]:
-        """The loaders of a process, over the last 30 s or over a span: those for training first."""
-        stats = self._loaders.get(pid, {}).values()
-        rows = [row for loader in stats if (row := loader.row(now_s, ended, hot, span)) is not None]
+        """The loaders of a process over a span: those for training first."""
+        rows = [row for loader in self.of(pid) if (row := loader.row(now_s, ended, hot, span)) is not None]
         return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))

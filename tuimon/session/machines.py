@@ -15,7 +15,7 @@ from tuimon.proc.core_list import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.gpus import DeviceTable
 from tuimon.session.rows import Growth, SteppingSpan
-from tuimon.session.series import Series, Span
+from tuimon.session.series import LATEST, Series, Span
 
 #: Most nodes whose records are folded.
 NODES = 4096
@@ -256,14 +256,14 @@ class CoreUse:
         """A training begins to make steps: a span may begin here."""
         self._series.keep_apart(t)
 
-    def over(self, span: Span | None, cores: int | None, monitor: float) -> CoresTaken | None:
-        """Cores taken in a span, None: in the latest window; None before one was measured in it.
+    def over(self, span: Span, cores: int | None, monitor: float) -> CoresTaken | None:
+        """Cores taken in a span; None before a window was measured in it.
 
         ``monitor``: cores that tuimon uses.
         """
         latest = self._latest_used()
-        sums = self._series.over(span) if span is not None else None
-        if latest is not None and (span is None or span.begin_s <= (latest.begin_s + latest.end_s) / 2 <= span.end_s):
+        sums = self._series.over(span) if span != LATEST else None
+        if latest is not None and span.begin_s <= (latest.begin_s + latest.end_s) / 2 <= span.end_s:
             sums = self._series.joined((sums, latest)) if sums is not None else latest
         if sums is None or not sums.seconds > 0:
             return None

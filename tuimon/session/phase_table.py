@@ -9,10 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, PHASES
-from tuimon.session.gpu_time import GpuShare, GpuShares
-from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
+from tuimon.session.rows import GpuShare, GpuTimeRow, PhaseRow, PhaseTable, RangeRow
 from tuimon.session.series import sampling_error
-from tuimon.session.step_sums import STACKED, Totals
+from tuimon.session.step_sums import STACKED, StepStretch, Totals
 
 #: Among which samples divide what markers leave open.
 _DIVIDED = ("data", "forward", "other")
@@ -20,20 +19,23 @@ _DIVIDED = ("data", "forward", "other")
 _INFERRED = ("data", "forward", "backward", "optimizer", "other")
 
 
-def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
+def phase_table(
+    pid: int, totals: Totals, split: SplitShares | None, gpu: GpuTimeRow | None = None
+) -> PhaseTable | None:
     """The shares of the phases in the time of a process's steps; None without a step.
 
     ``split`` divides ``between``; without samples that counts as forward.
     ``gpu``: shares of the GPU's time in the steps that were timed, here applied to the mean of all steps.
     """
-    if not totals.count or totals.total_ns <= 0:
+    steps, phases_ns = totals.steps, totals.sums.phases_ns
+    if not steps or totals.sums.total_ns <= 0:
         return None
-    measured = {name: ns for name, ns in totals.phases.items() if name not in (BETWEEN, "eval")}
-    between_ns: float = totals.phases.get(BETWEEN, 0)
+    measured = {name: ns for name, ns in phases_ns.items() if name not in (BETWEEN, "eval")}
+    between_ns = totals.sums.between_ns
     moves = split.moved if split is not None else ()
     if split is None or not split.samples:
         split = SplitShares({"forward": 1.0}, 0)
-    split = split.with_optimizer(totals)
+    split = split.with_optimizer(phases_ns)
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
         return None
@@ -44,7 +46,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
     rows = []
     for name in PHASES:
         if name == "eval":
-            rows.extend(_eval_row(totals, evaluated))
+            rows.extend(_eval_row(totals.sums, evaluated))
             continue
         part = split.shares.get(name, 0.0)
         ns = measured.get(name, 0) + between_ns * part + moved.ns.get(name, 0.0)
@@ -53,9 +55,9 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
         error = split.error(name) * between_ns / in_steps_ns if estimated else None
         if name in moved.errors:
             estimated, error = True, max(error or 0.0, moved.errors[name])
-        on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
-        rows.append(PhaseRow(name, ns / in_steps_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
-    return PhaseTable(pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
+        on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / steps / 1e6)
+        rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error, *on_gpu))
+    return PhaseTable(pid, totals.sums.span_s, steps, False, tuple(rows), _range_rows(totals))
 
 
 class _Moved(Struct, frozen=True, gc=False):
@@ -105,13 +107,13 @@ class _Evaluated(Struct, frozen=True, gc=False):
         return cls(own_ns + moved_ns, error_ns)
 
 
-def _eval_row(totals: Totals, unmarked: _Evaluated) -> list[PhaseRow]:
-    eval_ns = totals.phases.get("eval", 0)
+def _eval_row(sums: StepStretch, unmarked: _Evaluated) -> list[PhaseRow]:
+    eval_ns = sums.eval_ns
     if not eval_ns and not unmarked.ns:
         return []
-    window_ns = totals.window_s * 1e9
+    window_ns = sums.span_s * 1e9
     share = (eval_ns + unmarked.ns) / window_ns if window_ns else 0.0
-    a_batch_ms = eval_ns / max(1, totals.eval_count) / 1e6 if eval_ns else None
+    a_batch_ms = eval_ns / max(1, sums.eval_count) / 1e6 if eval_ns else None
     estimated = unmarked.ns > 0.01 * window_ns
     error = min(1.0, unmarked.error_ns / window_ns) if estimated else None
     return [PhaseRow("eval", min(1.0, share), a_batch_ms, estimated, error)]
@@ -126,9 +128,9 @@ def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:
                 name=path.rpartition("/")[2],
                 depth=path.count("/"),
                 phase=phase,
-                per_step=count / totals.count,
-                ms_per_step=total_ns / totals.count / 1e6,
-                share=total_ns / totals.total_ns,
+                per_step=count / totals.steps,
+                ms_per_step=total_ns / totals.steps / 1e6,
+                share=total_ns / totals.sums.total_ns,
             )
         )
     return tuple(rows)
@@ -198,13 +200,13 @@ class SplitShares(Struct):
     unknown: float = 0.0  # of "other", the part that may be either of them
     moved: tuple[Moved, ...] = ()
 
-    def with_optimizer(self, totals: Totals) -> SplitShares:
+    def with_optimizer(self, phases_ns: Mapping[str, float]) -> SplitShares:
         """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""
-        between_ns = totals.phases.get(BETWEEN, 0)
+        between_ns = phases_ns.get(BETWEEN, 0)
         if self.optimizer is None or not between_ns:
             return self
-        whole_ns = sum(ns for name, ns in totals.phases.items() if name != "eval")
-        own_ns = self.optimizer * whole_ns - totals.phases.get("optimizer", 0)
+        whole_ns = sum(ns for name, ns in phases_ns.items() if name != "eval")
+        own_ns = self.optimizer * whole_ns - phases_ns.get("optimizer", 0)
         part = min(1.0, max(0.0, own_ns / between_ns))
         shares = {name: share * (1.0 - part) for name, share in self.shares.items()}
         left = 1.0 - part

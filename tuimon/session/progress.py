@@ -9,13 +9,10 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Gpu, Printed, Process, TracedFlops, bare_uuid
+from tuimon.session.loaders import LoaderStats
 from tuimon.session.rank_list import training_of
-from tuimon.session.rows import EpochRow, LoaderRow, StepSummary
+from tuimon.session.rows import EpochRow
 from tuimon.session.session import Session, SessionView, once
-from tuimon.session.step_sums import Rates, RatesOfRanks, Totals
-
-#: Ranks whose rates are worked out in a second, 40 us each.
-_RANKS_A_SECOND = 64
 
 
 class Left(NamedTuple):
@@ -42,20 +39,18 @@ class RunProgress(Struct, frozen=True, gc=False):
     printed: Printed | None = None
 
 
-class _Loader(NamedTuple):
-    """A training loader, and how many batches the loop takes from it in a second."""
+class Rates(NamedTuple):
+    """Samples and tokens a second; None where unknown."""
 
-    row: LoaderRow
-    per_s: float | None
+    samples: float | None = None
+    tokens: float | None = None
 
 
 def run_progress(session: Session, pid: int) -> RunProgress:
     """Over the last 30 s, or over the run once that has ended."""
-    run = session.shown()
-    steps, process = run.steps(pid), session.process(pid)
-    loaders = _training_loaders(run, pid, steps)
-    ranks = training_of(session.over("recent"), pid)
-    _, rates, loading = _rates_of_ranks(run, ranks[0].pid if ranks else pid)
+    run, process = session.shown(), session.process(pid)
+    steps, loaders = run.steps(pid), _training_loaders(session, pid)
+    of_ranks = [rates for rank in _ranks(session, pid) if (rates := rates_in(run, rank)) != Rates()]
     flops = flops_rate(session, pid)
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
@@ -65,11 +60,11 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     if session.exit is None and done is not None and planned is not None and steps is not None and steps.per_second:
         left = Left((planned - done) / steps.per_second, "run")
     elif session.exit is None and epoch is not None:
-        left = _left(epoch, epochs, loaders[0].per_s)
+        left = _left(epoch, epochs, loaders[0].fetches * _of_all_steps(run, pid))
     return RunProgress(
-        samples_per_s=rates.samples,
-        tokens_per_s=rates.tokens,
-        ranks=loading or 1,
+        samples_per_s=_sum([rates.samples for rates in of_ranks if rates.samples is not None]),
+        tokens_per_s=_sum([rates.tokens for rates in of_ranks if rates.tokens is not None]),
+        ranks=len(of_ranks) or 1,
         flops_per_s=flops.per_s if flops is not None else None,
         mfu_ratio=flops.mfu_ratio if flops is not None else None,
         padding_ratio=_padding_ratio(loaders),
@@ -82,41 +77,56 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     )
 
 
+def _ranks(session: Session, pid: int) -> list[int]:
+    """The ranks of a training that go on; of a pipeline, for instance, only the first loads data."""
+    ranks = training_of(session.over("recent"), pid)
+    return [rank.pid for rank in ranks if session.exit or not rank.ended] or [pid]
+
+
 @once
 def rates_in(view: SessionView, pid: int) -> Rates:
-    """Samples and tokens a second of one process."""
-    steps = view.steps(pid)
-    per_s = steps.per_second if steps is not None else None
-    return _rates(_training_loaders(view, pid, steps), view.step_totals(pid), per_s)
+    """Samples and tokens a second of one process.
 
-
-@once
-def _rates_of_ranks(view: SessionView, first: int) -> RatesOfRanks:
-    """The sums over those ranks of a training that go on and load data; of many ranks anew only now and then.
-
-    Of a pipeline, for instance, only the first rank loads data.
+    As the program passes them, else of all batches that training loaders give; None where some are unknown.
     """
-    session = view.session
-    pids = [rank.pid for rank in training_of(session.over("recent"), first) if session.exit or not rank.ended]
-    held = session.held.rates.get(first)
-    if held is not None and not view.is_whole and view.now_s - held.t < len(pids) / _RANKS_A_SECOND:
-        return held
-    known = [rates for pid in pids or [first] if (rates := rates_in(view, pid)) != Rates()]
-    sums = Rates(_sum_of_known(each.samples for each in known), _sum_of_known(each.tokens for each in known))
-    session.held.rates[first] = RatesOfRanks(view.now_s, sums, len(known))
-    return session.held.rates[first]
+    totals, passed = view.step_totals(pid), Rates()
+    if totals.sized and (per_s := totals.sums.per_second) is not None:
+        passed = Rates(*(n / totals.sized * per_s if n else None for n in (totals.samples, totals.tokens)))
+    a_second = _of_all_steps(view, pid)
+    samples: list[float | None] = []
+    tokens: list[float | None] = []
+    for loader in _training_loaders(view.session, pid):
+        batches, fetches_per_s = loader.batches, loader.fetches * a_second
+        size, text = batches.mean_samples if batches is not None else None, None
+        if loader.facts is not None and loader.facts.batch_size:
+            size = loader.facts.batch_size
+        if batches is not None and batches.tokens is not None:
+            text = (batches.tokens - (batches.padding or 0)) / batches.count
+        samples.append(size * fetches_per_s if size and fetches_per_s else None)
+        tokens.append(text * fetches_per_s if text is not None and fetches_per_s else None)
+    return Rates(
+        _sum(samples) if passed.samples is None else passed.samples,
+        _sum(tokens) if passed.tokens is None else passed.tokens,
+    )
 
 
-def _training_loaders(run: SessionView, pid: int, steps: StepSummary | None) -> list[_Loader]:
-    """Batches of a step are counted over the whole run: the pace of the loader alone leaves out evaluation."""
-    per_s = steps.per_second / steps.total if steps is not None and steps.per_second and steps.total else None
-    rows = [row for row in run.loader_figures(pid) if row.latest.role == "train" and row.fetches]
-    return [_Loader(row, None if per_s is None else row.fetches * per_s) for row in rows]
+def _of_all_steps(view: SessionView, pid: int) -> float:
+    """The part of all steps so far that it makes in a second.
+
+    Batches of a step are counted over the whole run: the pace of the loader alone leaves out evaluation.
+    """
+    stats, per_second = view.session.step_stats.get(pid), view.step_totals(pid).sums.per_second
+    return per_second / stats.total if stats is not None and stats.total and per_second else 0.0
 
 
-def _epoch(session: Session, loaders: list[_Loader]) -> EpochRow | None:
+def _training_loaders(session: Session, pid: int) -> list[LoaderStats]:
+    loaders = session.loaders.of(pid)
+    return [each for each in loaders if each.latest is not None and each.latest.role == "train" and each.fetches]
+
+
+def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow | None:
     """The epoch of the only training loader; None of several. Nobody counted epochs before tuimon came."""
-    epoch = loaders[0].row.epoch if len(loaders) == 1 else None
+    epoch = loaders[0].epoch if len(loaders) == 1 else None
     if epoch is not None and (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
         epoch = epoch._replace(length=None)
     if epoch is None or session.header is None or session.header.mode == "run":
@@ -124,7 +134,7 @@ def _epoch(session: Session, loaders: list[_Loader]) -> EpochRow | None:
     return epoch._replace(done=None)
 
 
-def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float | None) -> Left | None:
+def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float) -> Left | None:
     if epoch.given is None or epoch.length is None or not batches_per_s:
         return None
     if epochs is not None and epoch.done is not None and epoch.done < epochs:
@@ -132,36 +142,14 @@ def _left(epoch: EpochRow, epochs: int | None, batches_per_s: float | None) -> L
     return Left((epoch.length - epoch.given) / batches_per_s, "epoch")
 
 
-def _rates(loaders: list[_Loader], totals: Totals, steps_per_s: float | None) -> Rates:
-    """As the program tells them, else of all batches that training loaders give; None where some are unknown."""
-    told = Rates()
-    if totals.sized and steps_per_s is not None:
-        told = Rates(*(n and n / totals.sized * steps_per_s for n in (totals.samples, totals.tokens)))
-    samples: list[float | None] = []
-    tokens: list[float | None] = []
-    for row, per_s in loaders:
-        batches, text = row.batches, None
-        size = row.facts.batch_size or (batches.mean_samples if batches is not None else None)
-        if batches is not None and batches.tokens is not None:
-            text = (batches.tokens - (batches.padding or 0)) / batches.count
-        samples.append(None if not size or per_s is None else size * per_s)
-        tokens.append(None if text is None or per_s is None else text * per_s)
-    return Rates(
-        _sum(samples) if told.samples is None else told.samples, _sum(tokens) if told.tokens is None else told.tokens
-    )
-
-
 def _sum(rates: list[float | None]) -> float | None:
+    """None without any, or where one is unknown."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known and len(known) == len(rates) else None
 
 
-def _sum_of_known(rates: Iterable[float | None]) -> float | None:
-    return _sum([rate for rate in rates if rate is not None])
-
-
-def _padding_ratio(loaders: list[_Loader]) -> float | None:
-    batches = loaders[0].row.batches if len(loaders) == 1 else None
+def _padding_ratio(loaders: list[LoaderStats]) -> float | None:
+    batches = loaders[0].batches if len(loaders) == 1 else None
     if batches is None or not batches.tokens or batches.padding is None:
         return None
     return batches.padding / batches.tokens

@@ -97,12 +97,12 @@ def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow
 
 def training_of(view: SessionView, pid: int) -> list[Process]:
     """The processes of a training, by rank; without ranks, the process alone."""
-    groups = view.answers.setdefault("trainings", {}) if view.is_whole else view.session.held.groups
+    session, groups = view.session, view.session.held.groups
     if pid not in groups:
-        processes = {process.pid: process for process in view.processes()}
-        own = [processes[pid]] if pid in processes else []
-        groups[pid] = ranks_of(pid, processes, set(view.session.trainers())) or own
-    return groups[pid]
+        known = session.run_processes.known
+        ranks = ranks_of(pid, known, set(session.trainers()))
+        groups[pid] = [process.pid for process in ranks] or [pid]
+    return [process for each in groups[pid] if (process := view.process(each)) is not None]
 
 
 def ranks_in_focus(session: Session) -> list[Process]:
@@ -207,7 +207,7 @@ def _behind(first: StepStats | None, stats: StepStats | None) -> int:
     if first is None or first.latest is None or stats is None or stats.latest is None:
         return 0
     latest, steps = stats.latest, first.total - stats.total
-    if steps <= max(1, 2 * latest.steps):
+    if steps <= max(1, 2 * latest.count):
         return 0
     return steps if steps > 2 * stats.steps_within(first.latest.t - latest.t) else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -178,8 +179,16 @@ class LeadRow(Struct, frozen=True, gc=False):
     at_least_us: float | None = None  # a bound that holds at each of them, also where the times are None
 
 
+class GpuShare(NamedTuple):
+    """A phase's shares of the GPU's time in steps."""
+
+    span: float
+    idle: float
+    maybe_idle: float
+
+
 class GpuTimeRow(NamedTuple):
-    """A process's steps on the GPU's clock over the last 30 s."""
+    """A process's steps on the GPU's clock."""
 
     device: int
     steps: int  # how many were timed
@@ -191,6 +200,11 @@ class GpuTimeRow(NamedTuple):
     bounded: bool = True  # False in old logs: see ``records.GpuTime``
     exchanges: tuple[GpuExchange, ...] = ()  # of one of several ranks
     accumulation: GpuAccumulation | None = None  # sums, of one of several ranks
+    phases: Mapping[str, GpuShare] = {}
+
+    def of(self, name: str) -> GpuShare | None:
+        """A phase's shares; None when nothing was timed, and for evaluation, which is beside the steps."""
+        return self.phases.get(name, GpuShare(0.0, 0.0, 0.0)) if self.timed_s and name != "eval" else None
 
 
 class GpuRow(Struct, frozen=True):

@@ -19,6 +19,8 @@ what is long ago is coarse. No sum changes by that.
 Fetches(begin_s=4.0, end_s=7.0, batches=30.0, longest_ms=30.0)
 >>> series.counts(Span(4.0, 7.0))
 {0: 2, 1: 1}
+>>> series.over(Span(last_s=1.5))
+Fetches(begin_s=6.0, end_s=7.0, batches=10.0, longest_ms=30.0)
 >>> [(row.begin_s, row.end_s) for row in series.even_rows()]
 [(0.0, 4.0), (4.0, 7.0)]
 """
@@ -44,10 +46,14 @@ class Span(NamedTuple):
 
     begin_s: float = -math.inf
     end_s: float = math.inf
+    last_s: float = math.inf  # only the last so many seconds of what is known of it, and at least its last row
 
 
 #: In which nothing lies.
 NEVER = Span(math.inf, -math.inf)
+EVER = Span()
+#: The latest row.
+LATEST = Span(last_s=0.0)
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
@@ -74,7 +80,6 @@ def sampling_error(share: float, samples: float) -> float:
 
 R = TypeVar("R", bound=tuple[float, ...])
 Joins = Callable[[Sequence[float]], float]
-EVER = Span()
 #: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
 #: makes eight lengths, some 4,000 rows.
 ROWS = 512
@@ -176,6 +181,10 @@ class Series(Generic[R]):
             filled += 2**level
         return [self.joined(rows) for rows in found]
 
+    def course(self, span: Span, last: int) -> list[R]:
+        """The rows of a span for a chart: stretches of equal length; of its last seconds alone the latest rows."""
+        return self.rows(last=last) if span.last_s < math.inf else self.even_rows(span)
+
     def over(self, span: Span = EVER) -> R | None:
         """The sums of a span as one row; None where it has no row."""
         sums = self._sums(span)
@@ -197,8 +206,13 @@ class Series(Generic[R]):
 
     def _within(self, span: Span) -> tuple[int, int]:
         """The first row of a span, and the one after its last."""
-        begin = bisect_left(range(len(self)), span.begin_s, key=self._middle_s)
-        return begin, max(begin, bisect_right(range(len(self)), span.end_s, key=self._middle_s))
+        rows = range(len(self))
+        begin = bisect_left(rows, span.begin_s, key=self._middle_s)
+        end = max(begin, bisect_right(rows, span.end_s, key=self._middle_s))
+        if span.last_s < math.inf and begin < end:
+            since_s = self._numbers[(end - 1) * self._width + 1] - span.last_s
+            begin = max(begin, min(bisect_left(rows, since_s, key=self._middle_s), end - 1))
+        return begin, end
 
     def _middle_s(self, row: int) -> float:
         at = row * self._width
@@ -240,6 +254,46 @@ class Series(Generic[R]):
             return
         whole = ((begin, sums) for begin, sums in self._held.items() if at + 1 not in (begin, sums.until))
         self._held = {b - (b > at): sums._replace(until=sums.until - (sums.until > at)) for b, sums in whole}
+
+
+class Singles(Generic[R]):
+    """Single steps of one of several ranks: the latest, and some of the whole run, evenly spread.
+
+    A row is a named tuple of numbers, first the number by which ranks are compared, then a moment. Of the run those
+    are kept whose number is a multiple of a stride, which doubles as they become too many: in all ranks the same.
+    """
+
+    __slots__ = ("_latest", "_limits", "_make", "_run", "_stride", "_width")
+
+    def __init__(self, row: type[R], latest: int, run: int) -> None:
+        """At most so many of the latest are held, and of the whole run."""
+        make: Any = row  # no type says that a class is a named tuple
+        self._make: Callable[[Iterable[float]], R] = make._make
+        self._width = len(make._fields)
+        self._limits = latest * self._width, run * self._width
+        self._latest, self._run = array("d"), array("d")
+        self._stride = 1
+
+    def append(self, row: R) -> None:
+        """Add one, later than those before."""
+        self._latest.extend(row)
+        if len(self._latest) > self._limits[0]:
+            del self._latest[: self._width]
+        if row[0] % self._stride == 0:
+            self._run.extend(row)
+        if len(self._run) > self._limits[1]:
+            self._stride *= 2
+            kept = [each for each in self._rows(self._run) if each[0] % self._stride == 0]
+            self._run = array("d", chain.from_iterable(kept))
+            del self._run[self._limits[1] :]
+
+    def over(self, span: Span) -> list[R]:
+        """Those since the beginning of a span: if only its last seconds count, of the latest, else of the whole run."""
+        rows = self._rows(self._latest if span.last_s < math.inf else self._run)
+        return [row for row in rows if row[1] >= span.begin_s]
+
+    def _rows(self, numbers: array[float]) -> list[R]:
+        return [self._make(numbers[at : at + self._width]) for at in range(0, len(numbers), self._width)]
 
 
 def _packed(counts: Mapping[int, int] | None) -> array[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -11,9 +12,8 @@ from msgspec import structs
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.beside_steps import Checkpoints
-from tuimon.session.gpu_time import GpuShares
 from tuimon.session.machines import CoresTaken, MachineTable
-from tuimon.session.phase_table import SplitShares, between_parts, inferred_phases, phase_table
+from tuimon.session.phase_table import between_parts, inferred_phases, phase_table
 from tuimon.session.ranks import RankTimes
 from tuimon.session.rows import (
     GpuRow,
@@ -27,7 +27,7 @@ from tuimon.session.rows import (
     TorchMemoryRow,
 )
 from tuimon.session.sampling import SPAN_S, Sampling
-from tuimon.session.series import NEVER, WINDOW_S, Span
+from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
 from tuimon.session.stacks.frames import KnownFrame
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.windows import Over
@@ -189,7 +189,6 @@ class SessionView:
     """
 
     def __init__(self, session: Session, span: SpanName) -> None:
-        self.span = span
         self.is_whole = span == "whole"
         self.now_s = session.now_s
         self.answers: dict[object, Any] = {}  # Any: by query, each of its own type
@@ -207,11 +206,12 @@ class SessionView:
         self._session = None
         self.answers.clear()
 
-    @cached_property
-    def _steady(self) -> Span:
-        """The steady span of the process in focus."""
-        focus = self.session.trainer()
-        return self.session.steady_span(focus) if focus is not None else Span()
+    def span_of(self, pid: int | None, last_s: float = WINDOW_S) -> Span:
+        """The span that the figures of a process are of, None: the one in focus; else only its last seconds."""
+        if not self.is_whole:
+            return Span(last_s=last_s)
+        pid = self.session.trainer() if pid is None else pid
+        return self.session.steady_span(pid) if pid is not None else EVER
 
     # -- processes
 
@@ -225,14 +225,18 @@ class SessionView:
         return [self._as_it_was(process) for process in self.session.processes()]
 
     def _as_it_was(self, process: Process) -> Process:
-        if not self.is_whole or not process.ended or process.t < self._steady.begin_s:
-            return process
-        return structs.replace(process, ended=False)
+        return structs.replace(process, ended=False) if process.ended and process.t >= self._lived_s else process
+
+    @cached_property
+    def _lived_s(self) -> float:
+        """Processes that have ended since then count as alive: over the whole run those that lived in it."""
+        span = self.span_of(None)
+        return span.begin_s if span.last_s == math.inf else math.inf
 
     def workers(self, pid: int) -> list[Process]:
         """Live DataLoader workers of a process; over the whole run, when all have ended, those that were the last."""
-        processes = self.session.run_processes
-        return processes.workers(pid) or (processes.last_workers(pid) if self.is_whole else [])
+        last = self.session.run_processes.last_workers(pid)
+        return self.session.run_processes.workers(pid) or [worker for worker in last if worker.t >= self._lived_s]
 
     def children(self, pid: int) -> list[Process]:
         """Its live children that load for no DataLoader; of a process that has ended, those it had at the end."""
@@ -240,8 +244,8 @@ class SessionView:
 
     def recent_workers(self, pid: int) -> list[Process]:
         """DataLoader workers of a process that lived in the span: some loaders start new ones for every epoch."""
-        since_s = self._steady.begin_s if self.is_whole else self.now_s - WINDOW_S
-        return self.session.run_processes.workers_since(pid, since_s)
+        span = self.span_of(None)
+        return self.session.run_processes.workers_since(pid, max(span.begin_s, self.now_s - span.last_s))
 
     # -- steps and phases
 
@@ -253,14 +257,12 @@ class SessionView:
         """
         if pid not in self.session.step_stats:
             return self._inferred(pid)
-        return phase_table(pid, self.step_totals(pid), self._between_shares(pid), self.gpu_shares(pid))
+        return phase_table(pid, self.step_totals(pid), self.samples(pid).split, self.gpu_time(pid))
 
     def step_totals(self, pid: int) -> Totals:
         """Sums over the steps; without markers empty."""
         stats = self.session.step_stats.get(pid)
-        if stats is None:
-            return Totals()
-        return stats.whole_run() if self.is_whole else stats.recent()
+        return stats.over(self.span_of(pid)) if stats is not None else Totals()
 
     def steps(self, pid: int) -> StepSummary | None:
         """Step count, rate and times of a process.
@@ -270,37 +272,16 @@ class SessionView:
         stats = self.session.step_stats.get(pid)
         return stats.summary(self.step_totals(pid)) if stats else self.estimated_steps(pid)
 
-    def phase_history(self, pid: int, last: int | None = None) -> list[tuple[float, ...] | None]:
-        """Mean steps in ms, split into the parts of ``STACKED``, None without a step: of the ``last`` windows.
-
-        Over the whole run: of as many stretches of equal length as there are.
-        """
-        stats, parts = self.session.step_stats.get(pid), self.between_parts(pid)
-        return [row.stacked_ms(parts) for row in stats.windows(last)] if stats is not None else []
-
-    def history_interval_s(self, pid: int) -> float:
-        """The time between two values of ``phase_history``: a window, or a stretch of the run."""
-        stats, header = self.session.step_stats.get(pid), self.session.header
-        rows = stats.windows() if stats is not None and self.is_whole else []
-        if not rows:
-            return header.interval_s if header is not None else 1.0
-        return (rows[-1].end_s - rows[0].begin_s) / len(rows)
-
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``STACKED``."""
-        split = self._between_shares(pid)
-        return between_parts(split.with_optimizer(self.step_totals(pid)) if split is not None else None)
+        split, phases_ns = self.samples(pid).split, self.step_totals(pid).sums.phases_ns
+        return between_parts(split.with_optimizer(phases_ns) if split is not None else None)
 
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""
         focus = self.session.trainer()
         stats = self.session.step_stats.get(focus) if focus is not None else None
-        if stats is None:
-            return []
-        return stats.spans(whole=self.is_whole)
-
-    def _between_shares(self, pid: int) -> SplitShares | None:
-        return self.samples(pid).split
+        return stats.spans(self.span_of(focus)) if stats is not None and focus is not None else []
 
     def _has_markers(self, pid: int) -> bool:
         process = self.session.process(pid)
@@ -340,15 +321,16 @@ class SessionView:
         return sampled.tids(self._windows(pid)) if sampled is not None else []
 
     def _windows(self, pid: int) -> Over:
-        return self.session.steady_span(pid) if self.is_whole else "steps"
+        span = self.span_of(pid)
+        return "steps" if span.last_s < math.inf else span
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""
         focus, sampler, cost = self.session.trainer(), self.session.sampler, self.session.cost
         trainers = self.session.trainers() or ([focus] if focus is not None else [])
         trainers.sort(key=lambda pid: pid != focus)
-        if not self.is_whole:
-            span = Span(self.now_s - SPAN_S, self.now_s)
+        if (last_s := self.span_of(None, SPAN_S).last_s) < math.inf:
+            span = Span(self.now_s - last_s, self.now_s)
             return sampler.sampling(trainers, span, cost.sampler_cpu_ratio if cost else None)
         nodes = max(1, len(self.session.nodes.known))
         return sampler.sampling(trainers, Span(), sampler.cpu_ratio(self.now_s, nodes))
@@ -366,15 +348,13 @@ class SessionView:
             self.training_thread(pid),
             self.samples(pid).by_phase_and_activity,
             on_gpu=process is not None and bool(process.gpu_uuids),
-            gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
+            gc_ms=totals.sums.gc_ns / totals.steps / 1e6,
         )
 
     def shared_steps(self, pid: int) -> Sequence[SharedStep]:
         """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""
         stats = self.session.step_stats.get(pid)
-        if stats is None:
-            return ()
-        return stats.shared.since(self._steady.begin_s) if self.is_whole else stats.shared.latest()
+        return stats.shared.over(self.span_of(None)) if stats is not None else ()
 
     # -- threads and cores
 
@@ -389,49 +369,36 @@ class SessionView:
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window, or means over the whole run."""
         session = self.session
-        return list(session.threads.rows_of(pid, session.stacks.get(pid), session.gil, self._steps_of(pid)))
+        return list(session.threads.rows_of(pid, session.stacks.get(pid), session.gil, self._in_steps(pid)))
 
     def process_threads(self, pid: int) -> Threads | None:
         """Thread figures of one process: the latest, or means over the steps."""
-        return self.session.threads.of(pid, self._steps_of(pid))
+        return self.session.threads.of(pid, self._in_steps(pid))
 
     def training_thread(self, pid: int) -> MainThread:
         """Means of the thread of a process that trains, since its first step."""
-        threads, span = self.session.threads, self._steps_of(pid)
-        if span is not None:
-            return threads.training_thread(pid, span)
-        return threads.training_thread(pid, Span(self.session.steady_span(pid).begin_s), WINDOW_S)
+        span = self._in_steps(pid, WINDOW_S)
+        begin_s = max(span.begin_s, self.session.steady_span(pid).begin_s)
+        return self.session.threads.training_thread(pid, span._replace(begin_s=begin_s))
 
     def live_threads(self, node: int | None = None) -> list[Threads]:
         """Thread figures of every process on a node (None: the one in focus) that lives, or lived in the whole run."""
-        processes, threads, pids = (
-            self.session.run_processes,
-            self.session.threads,
-            self.session.pids_on(self._node(node)),
-        )
-        if self.is_whole:
-            return threads.of_all(pids, self._or_never(self._steady), self.now_s)
-        live = (threads.of(pid) for pid in pids if not processes.has_ended(pid))
-        return [each for each in live if each is not None]
+        return self.session.threads.of_all(self.session.pids_on(self._node(node)), self._in_steps(None), self.now_s)
 
     def disk_ratio(self, pid: int) -> float | None:
         """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
-        return self.session.threads.disk_ratio(pid, self._steps_of(pid))
+        return self.session.threads.disk_ratio(pid, self._in_steps(pid))
 
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:
         """Cores of a node (None: the one in focus) that the run could not have: lately, or over its steps."""
         number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
-        span = self._or_never(self._steady) if self.is_whole else None
         cores, monitor = nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0
-        return nodes.tables_of(number).core_use.over(span, cores, monitor)
+        return nodes.tables_of(number).core_use.over(self._in_steps(None), cores, monitor)
 
-    def _steps_of(self, pid: int) -> Span | None:
-        """The span of a process's steps, in which nothing lies before the first; None: the latest."""
-        return self._or_never(self.session.steady_span(pid)) if self.is_whole else None
-
-    @staticmethod
-    def _or_never(steady: Span) -> Span:
-        return NEVER if steady == Span() else steady
+    def _in_steps(self, pid: int | None, last_s: float = LATEST.last_s) -> Span:
+        """The span of steps, in which nothing lies before the first; else the latest window, or the last seconds."""
+        span = self.span_of(pid, last_s)
+        return NEVER if span == EVER else span
 
     def _node(self, node: int | None) -> int:
         return self.session.focus_node if node is None else node
@@ -454,8 +421,8 @@ class SessionView:
         return self._loader_rows(pid, lambda _: None)
 
     def _loader_rows(self, pid: int, hot: Callable[[int], HotLine | None]) -> tuple[LoaderRow, ...]:
-        span = self.session.steady_span(pid) if self.is_whole else None
-        return self.session.loaders.rows(pid, self.now_s, self.session.run_processes.has_ended, hot, span)
+        ended = self.session.run_processes.has_ended
+        return self.session.loaders.rows(pid, self.now_s, ended, hot, self.span_of(pid))
 
     # -- GPUs
 
@@ -464,12 +431,10 @@ class SessionView:
         """The GPUs of a node (None: the one in focus), those the run uses first."""
         session, focus, node = self.session, self.session.trainer(), self._node(node)
         process = self.process(focus) if focus is not None else None
-        per_second = self.step_totals(focus).per_second() if focus is not None else None
+        per_second = self.step_totals(focus).sums.per_second if focus is not None else None
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
         devices = session.nodes.tables_of(node).devices
-        spans = self.stepping_spans()
-        course = Span(spans[0].begin_s, spans[-1].end_s) if spans and self.is_whole else None
-        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means, course)
+        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means, self.span_of(None))
 
     def utilisations(self, uuids: Collection[str]) -> dict[str, float | None]:
         """The utilisation of these GPUs of all nodes, the mean that ``gpus`` has."""
@@ -482,24 +447,13 @@ class SessionView:
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
         """Events of torch.compile in a process over the span, the longest first."""
         stats = self.session.compilers.get(pid)
-        if stats is None:
-            return []
-        return stats.events(*whats, span=Span() if self.is_whole else Span(self.now_s - WINDOW_S))
+        return stats.events(*whats, span=Span(self.now_s - self.span_of(pid).last_s)) if stats is not None else []
 
     @once
-    def _on_gpu(self, pid: int) -> tuple[GpuTimeRow | None, GpuShares | None]:
-        stats = self.session.gpu_times.get(pid)
-        if stats is None:
-            return None, None
-        return stats.run() if self.is_whole else stats.recent(self.now_s)
-
     def gpu_time(self, pid: int) -> GpuTimeRow | None:
         """A process's steps on the GPU's clock; None where none were timed."""
-        return self._on_gpu(pid)[0]
-
-    def gpu_shares(self, pid: int) -> GpuShares | None:
-        """Shares of a process's phases on the GPU's clock; None where no step was timed."""
-        return self._on_gpu(pid)[1]
+        stats = self.session.gpu_times.get(pid)
+        return stats.over(self.span_of(pid), self.now_s) if stats is not None else None
 
 
 def _makes_batch(frame: KnownFrame) -> bool:

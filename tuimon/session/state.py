@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.node_ids import own_id
-from tuimon.records import NO_TORCH_YET, Place, Process
+from tuimon.records import NO_TORCH_YET, Place, Process, Steps
 from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
-from tuimon.session.steps import LatestWindow, StepStats
+from tuimon.session.steps import StepStats
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session
@@ -115,7 +115,7 @@ def stands_still(session: Session) -> bool:
 
 def still_from_s(stats: StepStats) -> float:
     """The seconds without a boundary from which a loop with such steps stands still."""
-    longest_s = (stats.whole_run().quantile_ms(1.0) or 0.0) / 1e3
+    longest_s = (stats.over().quantile_ms(1.0) or 0.0) / 1e3
     return max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
 
 
@@ -156,15 +156,15 @@ def _of_samples(session: Session, pid: int) -> RunState:
 
 
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
-    latest, median_ms = stats.latest, stats.whole_run().quantile_ms(0.5)
+    latest, median_ms = stats.latest, stats.over().quantile_ms(0.5)
     if latest is None or stats.open_since_s is None:
         return RunState("training")
-    if stats.total and latest.open_for_s is None and not latest.is_outside:
+    if stats.total and latest.open_for_s is None and not stats.has_left_loop:
         return RunState("training")
     for_s = latest.t - stats.open_since_s
     if stats.total and for_s < max(LONG_S, LONG_RATIO * (median_ms or 0.0) / 1e3):
         return RunState("training")
-    if latest.is_outside:
+    if stats.has_left_loop:
         return RunState("between_steps", for_s, OVER, for_s)
     sampled = session.stacks.get(pid)
     place = _place_in(sampled, latest) if sampled is not None else None
@@ -187,11 +187,11 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     return RunState("between_steps", for_s, doing, doing_for_s, place)
 
 
-def _phase_of(latest: LatestWindow) -> str | None:
+def _phase_of(latest: Steps) -> str | None:
     return latest.open_phase if latest.open_phase != "between" else None
 
 
-def _place_in(sampled: ProcessStacks, latest: LatestWindow) -> Place | None:
+def _place_in(sampled: ProcessStacks, latest: Steps) -> Place | None:
     """The place of the training thread in the phase that is open; None where no sample is known to be of it.
 
     A window of samples may have begun before: of a phase that has lasted, those are waited for that came after.
@@ -219,7 +219,7 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     if session.start_s is None or session.now_s - session.start_s < _UNSEEN_S:
         return []
     known, now = session.processes(), session.over("recent")
-    if any(now.step_totals(process.pid).count for process in known):  # so it is nearly always, and takes no time
+    if any(now.step_totals(process.pid).steps for process in known):  # so it is nearly always, and takes no time
         return []
     if any(now.phases(process.pid) is not None for process in known):
         return []

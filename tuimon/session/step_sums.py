@@ -1,14 +1,11 @@
-"""What the steps of a stretch of a run come to: sums, how they divide, and single steps that ranks share."""
+"""The steps of a stretch of a run: sums, how they divide, and how often each length and user range came."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct, field
-
-from tuimon.records import BETWEEN, MORE_RANGES, RangeTime, SlowStep, Steps, bucket_length_ns
+from tuimon.records import BETWEEN, MORE_RANGES, RangeTime, Steps, bucket_length_ns
 from tuimon.session.rows import SteppingSpan
 from tuimon.session.series import Series, first
 
@@ -20,26 +17,24 @@ Parts = tuple[float, ...]  # one a STACKED, or one more for the time between
 class StepStretch(NamedTuple):
     """The steps that ended in a stretch of a run; a row of a ``Series``."""
 
-    begin_s: float
-    end_s: float
-    first_step: float
-    steps: float  # that the times are of (``Steps.usual``)
-    span_s: float  # of wall time, without steps that a profiler or a stop held up, and without ``outside_s``
-    total_ns: float
-    data_ns: float
-    forward_ns: float
-    backward_ns: float
-    optimizer_ns: float
-    other_ns: float
-    between_ns: float  # which samples divide among the phases
-    eval_ns: float  # beside the steps
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    first_step: float = 0.0
+    steps: float = 0.0  # that the times are of (``Steps.usual``)
+    span_s: float = 0.0  # of wall time, without steps that a profiler or a stop held up, and without ``outside_s``
+    total_ns: float = 0.0
+    data_ns: float = 0.0
+    forward_ns: float = 0.0
+    backward_ns: float = 0.0
+    optimizer_ns: float = 0.0
+    other_ns: float = 0.0
+    between_ns: float = 0.0  # which samples divide among the phases
+    eval_ns: float = 0.0  # beside the steps
     waited_ns: float = 0.0  # of ``total_ns``, in which a computing thread waited for a core
     cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
     busy_ns: float = 0.0  # of ``total_ns``, in which the thread that trains ran or wanted to; 0: not measured
     # A loop that waits for its workers goes at their pace, so it waits for data as long as they wait for a core.
     workers_waited_ns: float = 0.0
-    timed: float = 0.0  # steps that were timed boundary by boundary
-    timed_ns: float = 0.0  # length of these, within 0.5 % where others were not timed
     eval_count: float = 0.0
     gc_ns: float = 0.0
     gc_windows: float = 0.0  # in which collections were measured
@@ -48,6 +43,17 @@ class StepStretch(NamedTuple):
     slowest_ns: float = 0.0  # length of the slowest step
     side_work_ns: float = 0.0  # how much of it was neither data nor a pass
     outside_s: float = 0.0  # that the program was outside its loop, or stopped
+
+    @property
+    def phases_ns(self) -> dict[str, float]:
+        """The time in each phase that markers show any of."""
+        return {name: ns for name, column in PHASE_COLUMNS.items() if (ns := getattr(self, column))}
+
+    @property
+    def per_second(self) -> float | None:
+        """Steps a second of wall time; None without steps. A step may have begun long before its window."""
+        span_s = max(self.span_s, self.total_ns / 1e9)
+        return self.steps / span_s if self.steps and span_s > 0 else None
 
     @property
     def mean_ms(self) -> float | None:
@@ -104,8 +110,8 @@ class OnCores(NamedTuple):
     busy: float = 0.0  # that the thread that trains ran or wanted to
 
 
-def stretch_of(record: Steps, timed_ns: float, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
-    """A window as a stretch; ``timed_ns``: the length of its timed steps."""
+def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
+    """A window as a stretch."""
     phases_ns = dict.fromkeys(PHASE_COLUMNS, 0)
     for phase in record.phases:
         if phase.name in phases_ns:
@@ -123,21 +129,17 @@ def stretch_of(record: Steps, timed_ns: float, on_cores: OnCores = OnCores()) ->
         cpu_ns=on_cores.cpu * total_ns,
         busy_ns=on_cores.busy * total_ns,
         workers_waited_ns=min(phases_ns["data"], on_cores.workers_waited * total_ns),
-        timed=usual if record.timed is None else min(record.timed, usual),
-        timed_ns=timed_ns,
         eval_count=record.eval_count,
         gc_ns=record.gc_ns or 0,
         gc_windows=record.gc_ns is not None,
         gc_count=record.gc_count,
         gc_longest_ns=record.gc_longest_ns,
         slowest_ns=slowest.total_ns if slowest is not None else 0,
-        side_work_ns=_side_work_ns(slowest) if slowest is not None else 0,
+        side_work_ns=sum(each.total_ns for each in slowest.phases if each.name == "other")
+        if slowest is not None
+        else 0,
         outside_s=outside_s,
     )
-
-
-def _side_work_ns(step: SlowStep) -> int:
-    return sum(phase.total_ns for phase in step.phases if phase.name == "other")
 
 
 def without_end(stretches: list[StepStretch]) -> list[StepStretch]:
@@ -174,54 +176,65 @@ def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[Ste
     return found
 
 
+#: The phases of ``SharedStep.parts_us``.
+SHARED_PARTS = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
+
+
+class SharedStep(NamedTuple):
+    """One step of a rank, to be held against the same step of other ranks."""
+
+    number: float
+    end_s: float
+    data_us: float
+    forward_us: float
+    backward_us: float
+    optimizer_us: float
+    other_us: float
+    between_us: float
+
+    @property
+    def parts_us(self) -> Parts:
+        """Its phases, of SHARED_PARTS."""
+        return self[2:]
+
+
 #: Most paths of user ranges that are summed up by themselves.
 _PATHS = 256
+#: Keys of counts that are no lengths: of how many steps the program has passed samples or tokens, these, ranges.
 _SIZED, _SAMPLES, _TOKENS, _RANGES = -1, -2, -3, -4
 
 
-class Rates(NamedTuple):
-    """Samples and tokens a second; None where unknown."""
+class Totals(NamedTuple):
+    """The steps of a span."""
 
-    samples: float | None = None
-    tokens: float | None = None
-
-
-class RatesOfRanks(NamedTuple):
-    """The sums over so many ranks, as of ``t``."""
-
-    t: float
-    rates: Rates
-    ranks: int
-
-
-class Totals(Struct):
-    """Sums over any number of windows of steps."""
-
-    window_s: float = 0.0
-    count: int = 0  # steps that the times are of (``Steps.usual``)
-    timed: int = 0  # steps that were timed boundary by boundary
-    total_ns: int = 0
-    timed_ns: int = 0  # length of the steps that were timed, within 0.5 % where others were not
-    eval_count: int = 0
-    gc_ns: int | None = None  # None: not measured
-    gc_count: int = 0
-    gc_longest_ns: int = 0
-    histogram: Mapping[int, int] = field(default_factory=dict)
-    phases: Mapping[str, int] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
-    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
-    samples: int | None = None
-    tokens: int | None = None
+    sums: StepStretch = StepStretch()
+    histogram: Mapping[int, int] = {}  # steps that were timed boundary by boundary, by the bucket of their length
+    ranges: Mapping[str, tuple[int, int, str]] = {}  # path: count, total_ns, phase
     slowest: Sequence[tuple[float, float]] = ()  # of each of the latest windows: length and side work, in ns
+    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
+    samples: int = 0
+    tokens: int = 0
 
-    def per_second(self) -> float | None:
-        """Steps a second of wall time; None without steps. A step may have begun long before its window."""
-        span_s = max(self.window_s, self.total_ns / 1e9)
-        return self.count / span_s if self.count and span_s > 0 else None
+    @property
+    def steps(self) -> int:
+        """How many its times are of."""
+        return int(self.sums.steps)
+
+    @property
+    def timed(self) -> int:
+        """How many were timed boundary by boundary; the others were only counted."""
+        return sum(self.histogram.values())
+
+    @property
+    def timed_s(self) -> float:
+        """Length of these, within 0.5 % where others were only counted."""
+        if self.timed == self.steps:
+            return self.sums.total_ns / 1e9
+        return sum(bucket_length_ns(bucket) * steps for bucket, steps in self.histogram.items()) / 1e9
 
     def quantile_ms(self, q: float) -> float | None:
         """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
-        total, seen = sum(self.histogram.values()), 0
+        total, seen = self.timed, 0
         for bucket, steps in sorted(self.histogram.items()):
             seen += steps
             if seen > q * total or seen == total:
@@ -243,10 +256,7 @@ class StepCounts:
         """Those of a window."""
         counts: dict[int, int] = dict(record.histogram)
         if record.samples is not None or record.tokens is not None:
-            counts[_SIZED] = record.count
-            for key, number in ((_SAMPLES, record.samples), (_TOKENS, record.tokens)):
-                if number is not None:
-                    counts[key] = number
+            counts |= {_SIZED: record.count, _SAMPLES: record.samples or 0, _TOKENS: record.tokens or 0}
         for each in record.ranges:
             key = self._key_of(each)
             counts[key] = counts.get(key, 0) + each.count
@@ -259,92 +269,15 @@ class StepCounts:
         self._paths[path] = key, found.phase
         return key
 
-    def totals(self, sums: StepStretch | None, counts: Mapping[int, int], latest: Sequence[StepStretch]) -> Totals:
-        """The sums of a span under their names; ``latest``: its last windows."""
-        if sums is None:
-            return Totals()
-        phases = {name: int(getattr(sums, column)) for name, column in PHASE_COLUMNS.items()}
+    def totals(self, sums: StepStretch, counts: Mapping[int, int], latest: Iterable[StepStretch]) -> Totals:
+        """The steps of a span; ``latest``: its last windows."""
+        known = self._paths.items()
         return Totals(
-            window_s=sums.span_s,
-            count=int(sums.steps),
-            timed=int(sums.timed),
-            total_ns=int(sums.total_ns),
-            timed_ns=int(sums.timed_ns),
-            eval_count=int(sums.eval_count),
-            gc_ns=int(sums.gc_ns) if sums.gc_windows else None,
-            gc_count=int(sums.gc_count),
-            gc_longest_ns=int(sums.gc_longest_ns),
+            sums,
             histogram={bucket: steps for bucket, steps in counts.items() if bucket >= 0},
-            phases={name: ns for name, ns in phases.items() if ns},
-            ranges={
-                path: (counts[key], counts[key - 1], phase)
-                for path, (key, phase) in self._paths.items()
-                if key in counts
-            },
-            sized=counts.get(_SIZED, 0),
-            samples=counts.get(_SAMPLES),
-            tokens=counts.get(_TOKENS),
+            ranges={path: (counts[key], counts[key - 1], phase) for path, (key, phase) in known if key in counts},
             slowest=[(row.slowest_ns, row.side_work_ns) for row in latest if row.slowest_ns],
+            sized=counts.get(_SIZED, 0),
+            samples=counts.get(_SAMPLES, 0),
+            tokens=counts.get(_TOKENS, 0),
         )
-
-
-# -- single steps of a rank, to be held against the same steps of other ranks
-
-#: The phases of ``SharedStep.parts_us``.
-SHARED_PARTS = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
-#: The latest that are held of a rank: those of 16 s of a fast loop, and of all of the run as many to twice as many.
-_SHARED = 64
-#: A step, packed, in an eighth of the memory: its number, when it ended, and its phases in us, of which each has room
-#: for 71 minutes.
-_ROW = struct.Struct(f"=Qd{len(SHARED_PARTS)}I")
-_MOST_US = (1 << 32) - 1
-
-
-class SharedStep(Struct, frozen=True, gc=False):  # hundreds of ranks have them: not for the garbage collector
-    """One step: its number, when it ended, and its phases."""
-
-    index: int
-    end_s: float
-    parts_us: tuple[int, ...]  # of SHARED_PARTS
-
-
-class SharedSteps:
-    """The latest, and some of the whole run, evenly spread."""
-
-    __slots__ = ("_latest", "_run", "_stride")
-
-    def __init__(self) -> None:
-        self._latest = bytearray()
-        self._run = bytearray()
-        self._stride = 1
-
-    def add_steps(self, record: Steps) -> None:
-        """Add those of a window."""
-        if not record.rank_steps:
-            return
-        t, latest, run, stride = record.t, self._latest, self._run, self._stride
-        for row in record.rank_steps:
-            end_s = t - row.before_us / 1e6
-            phases_us = row.data_us, row.forward_us, row.backward_us, row.optimizer_us, row.other_us, row.between_us
-            step = _ROW.pack(row.index, end_s, *[us if us <= _MOST_US else _MOST_US for us in phases_us])
-            latest += step
-            if row.index % stride == 0:
-                run += step
-        if len(latest) > _SHARED * _ROW.size:
-            del latest[: -_SHARED * _ROW.size]
-        while len(self._run) > 2 * _SHARED * _ROW.size:
-            self._stride *= 2
-            rows = _ROW.iter_unpack(self._run)
-            self._run = bytearray().join([_ROW.pack(*row) for row in rows if row[0] % self._stride == 0])
-
-    def latest(self) -> Sequence[SharedStep]:
-        """The latest of them."""
-        return _steps_of(self._latest)
-
-    def since(self, t: float) -> Sequence[SharedStep]:
-        """The steps of the whole run that ended after a moment."""
-        return [step for step in _steps_of(self._run) if step.end_s > t]
-
-
-def _steps_of(packed: bytearray) -> list[SharedStep]:
-    return [SharedStep(index, end_s, tuple(parts_us)) for index, end_s, *parts_us in _ROW.iter_unpack(packed)]

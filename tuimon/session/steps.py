@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.records import Steps, bucket_length_ns
+from tuimon.records import Steps
 from tuimon.session.rows import SteppingSpan, StepSummary
-from tuimon.session.series import ROWS, WINDOW_S, Span
+from tuimon.session.series import EVER, ROWS, WINDOW_S, Singles, Span
 from tuimon.session.step_sums import (
     OnCores,
-    SharedSteps,
+    SharedStep,
     StepCounts,
     StepStretch,
     Totals,
@@ -33,19 +32,8 @@ _LEAST_WINDOWS = 3
 _SLOWEST = 60
 #: Rows of each length that a process among many holds at least: ranks out of focus have windows of 4 s.
 _LEAST_ROWS = 24
-
-
-class LatestWindow(Struct, frozen=True, gc=False):
-    """The data held of a process's latest window of steps."""
-
-    t: float
-    window_s: float
-    steps: int  # that ended in it
-    open_phase: str | None  # the phase that it was in at ``t``
-    open_for_s: float | None
-    tid: int | None  # of the thread that trains, where it is not the main one
-    is_outside: bool  # at ``t`` the program had left its loop
-    was_stopped: bool  # by a signal, for a part of the window
+#: Single steps that are held of a rank: the latest, those of 16 s of a fast loop, and of the whole run.
+_SHARED, _SHARED_OF_RUN = 64, 128
 
 
 class StepStats:
@@ -59,8 +47,8 @@ class StepStats:
         self.dropped = 0
         self.backwards = 0
         self.updates = 0
-        self.latest: LatestWindow | None = None
-        self.shared = SharedSteps()
+        self.latest: Steps | None = None
+        self.shared = Singles(SharedStep, _SHARED, _SHARED_OF_RUN)
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.begin_s: float | None = None  # when its loop began, once a step has ended
@@ -85,24 +73,17 @@ class StepStats:
         self._has_warmup = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
-        self.latest = LatestWindow(
-            record.t,
-            record.window_s,
-            record.count,
-            record.open_phase,
-            record.open_for_s,
-            record.tid,
-            is_outside=bool(record.outside_s) and record.open_for_s is None,
-            was_stopped=bool(record.outside_s) and record.open_for_s is not None,
-        )
+        self.latest = record
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
-        self.shared.add_steps(record)
+        for step in record.rank_steps:
+            phases_us = step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us
+            self.shared.append(SharedStep(step.index, record.t - step.before_us / 1e6, *phases_us, step.between_us))
         for part in _parts(record) if self._first is not None else (record,):
-            self._series.append(stretch_of(part, _timed_ns(part), on_cores), self._counts.of(part))
+            self._series.append(stretch_of(part, on_cores), self._counts.of(part))
         if record.count:
             self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
         if record.count or record.eval_count:
@@ -113,7 +94,7 @@ class StepStats:
             if slowest.index == 0:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
         if self._first is None and record.count:
-            self._first, self._first_count = stretch_of(record, _timed_ns(record)), record.count
+            self._first, self._first_count = stretch_of(record), record.count
             self.first_step_s = record.t
             self._series.keep_apart(self._first.begin_s)
             self._series.keep_apart(self._first.end_s)
@@ -159,35 +140,45 @@ class StepStats:
         """True if the process begins to train in this window: what seemed to be steps was an evaluation."""
         return not self.trains and 0 == record.first_index < self.total
 
-    def recent(self) -> Totals:
-        """Sums over the last 30 s, or over the last few steps where those are longer, without the warm-up.
+    @property
+    def has_left_loop(self) -> bool:
+        """True if the program was outside its loop at the end of the latest window."""
+        return self.latest is not None and bool(self.latest.outside_s) and self.latest.open_for_s is None
 
-        A collection in the step under way is counted once that has ended.
+    @property
+    def was_stopped(self) -> bool:
+        """True if a signal has stopped it for a part of the latest window."""
+        return self.latest is not None and bool(self.latest.outside_s) and self.latest.open_for_s is not None
+
+    def over(self, span: Span = EVER) -> Totals:
+        """The steps of a span, to its last step or evaluation, without the warm-up.
+
+        Of the last seconds alone, or the last few steps where those are longer: with the time since then, but a
+        collection in the step under way is counted once that has ended.
         """
-        rows = self._recent_rows()
+        if span.last_s == EVER.last_s:
+            return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
+        rows = self._last_rows(span.last_s)
         begin_s = next((row.begin_s for row in rows if row.steps or row.eval_count), None)
         if begin_s is None:
             return Totals()
-        totals = self._totals(Span(begin_s, self._loop_end_s))
+        totals = self.totals(Span(begin_s, self._loop_end_s))
         since_s = sum(row.span_s for row in rows if row.begin_s >= self._loop_end_s)
-        return replace(totals, window_s=totals.window_s + since_s)
+        return totals._replace(sums=totals.sums._replace(span_s=totals.sums.span_s + since_s))
 
-    def _recent_rows(self) -> list[StepStretch]:
-        """The windows of the last 30 s, or since the last but two with a step."""
-        if self.latest is None:
-            return []
+    def _last_rows(self, last_s: float) -> list[StepStretch]:
+        """The windows of the last seconds, or since the last but two with a step."""
         steady_s = self._run_begin_s()
-        rows = self._series.rows(Span(max(steady_s, self.latest.t - WINDOW_S)))
+        rows = self._series.rows(Span(steady_s, last_s=last_s))
         if sum(row.steps > 0 for row in rows) < _LEAST_WINDOWS:
             rows = self._series.rows(Span(steady_s))
-            with_steps = [at for at, row in enumerate(rows) if row.steps]
-            older = with_steps[-_LEAST_WINDOWS:]
+            older = [at for at, row in enumerate(rows) if row.steps][-_LEAST_WINDOWS:]
             rows = rows[older[0] :] if older else rows
         return rows
 
     def steps_within(self, seconds: float) -> float:
         """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
-        rows = self._recent_rows()
+        rows = self._last_rows(WINDOW_S)
         lengths = [row.end_s - row.begin_s for row in rows]
         return sum(row.steps for row in rows) / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
 
@@ -204,18 +195,11 @@ class StepStats:
         """The course of the run: stretches of equal length from the first to the last one with a step."""
         return without_end(self._series.even_rows(Span(self._first.begin_s))) if self._first is not None else []
 
-    def spans(self, *, whole: bool) -> list[SteppingSpan]:
-        """The stretches that ``whole_run`` covers, or ``recent``."""
-        stretches = self.stretches() if whole else without_end(self._recent_rows())
+    def spans(self, span: Span) -> list[SteppingSpan]:
+        """When it made the steps that ``over`` covers."""
+        is_ever = span.last_s == EVER.last_s
+        stretches = self.stretches() if is_ever else without_end(self._last_rows(span.last_s))
         return stepping_spans(stretches, self.steady_span().begin_s)
-
-    def whole_run(self) -> Totals:
-        """Sums over the run, to its last step or evaluation; the first window is left out where it was warm-up."""
-        return self._totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
-
-    def since_start(self) -> Totals:
-        """Sums over every step since the marker stream began, warm-up and winding down too: they never fall."""
-        return self._totals(Span(self._first.begin_s)) if self._first is not None else Totals()
 
     def in_loop(self) -> StepStretch | None:
         """The sums from the first window with a step to the end of the last step; None before that."""
@@ -225,12 +209,16 @@ class StepStats:
         """The sums of the windows after the last step; None where there is none."""
         return self._series.over(Span(math.nextafter(self._last_step_s, math.inf)))
 
-    def _totals(self, span: Span) -> Totals:
+    def since_start(self) -> Totals:
+        """Every step since the marker stream began, warm-up and winding down too: the sums never fall."""
+        return self.totals(Span(self._first.begin_s)) if self._first is not None else Totals()
+
+    def totals(self, span: Span) -> Totals:
+        """The steps of the windows of a span."""
         totals = self._held.get(span)
         if totals is None:
-            latest = self._series.rows(span, _SLOWEST)
-            totals = self._counts.totals(self._series.over(span), self._series.counts(span), latest)
-            self._held[span] = totals
+            sums, counts = self._series.over(span) or StepStretch(), self._series.counts(span)
+            totals = self._held[span] = self._counts.totals(sums, counts, self._series.rows(span, _SLOWEST))
         return totals
 
     @property
@@ -239,20 +227,20 @@ class StepStats:
         return self._last_step_s if self._first is not None else None
 
     def _run_begin_s(self) -> float:
-        """When the windows begin that ``whole_run`` covers."""
+        """When the windows begin that ``over`` covers."""
         if self._first is None:
             return Span().begin_s
         return self._first.end_s if self._first_was_warmup() else self._first.begin_s
 
     def steady_span(self) -> Span:
-        """The span of ``whole_run``: from the first step on, or from the end of the warm-up, to the last step."""
+        """The span of ``over``: from the first step on, or from the end of the warm-up, to the last step."""
         if self._first is None or self.begin_s is None:
             return Span()
         return Span(self._first.end_s if self._first_was_warmup() else self.begin_s, self._last_step_s)
 
     @property
     def steady_index(self) -> int:
-        """The number of the first step that ``whole_run`` covers."""
+        """The number of the first step that ``over`` covers."""
         first = self._first
         return 0 if first is None else int(first.first_step) + (self._first_count if self._first_was_warmup() else 0)
 
@@ -274,21 +262,14 @@ class StepStats:
         latest = self.latest
         return StepSummary(
             total=self.total,
-            per_second=totals.per_second(),
+            per_second=totals.sums.per_second,
             median_ms=totals.quantile_ms(0.5),
             p95_ms=totals.quantile_ms(0.95),
             open_phase=latest.open_phase if latest else None,
             open_for_s=latest.open_for_s if latest else None,
             dropped=self.dropped,
-            timed_ratio=totals.timed / totals.count if totals.count else 1.0,
+            timed_ratio=totals.timed / totals.steps if totals.steps else 1.0,
         )
-
-
-def _timed_ns(record: Steps) -> float:
-    """The length of a window's timed steps: by their histogram where others were only counted."""
-    if record.timed is None or record.timed >= record.usual:
-        return record.total_ns
-    return round(sum(bucket_length_ns(bucket) * steps for bucket, steps in record.histogram))
 
 
 def _parts(record: Steps) -> Iterator[Steps]:

@@ -46,7 +46,6 @@ from tuimon.session.series import Span
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.standing import Standstills
-from tuimon.session.step_sums import RatesOfRanks
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
 
@@ -63,11 +62,10 @@ _TRACES = 64
 class Held(Struct):
     """New whenever a process comes, changes or ends, or begins to train."""
 
-    groups: dict[int, list[Process]] = field(default_factory=dict)  # the ranks of the training of a process
+    groups: dict[int, list[int]] = field(default_factory=dict)  # the ranks of the training of a process
     trainings: list[list[Process]] | None = None
     last: int | None = None  # the process in focus once all have ended
     pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
-    rates: dict[int, RatesOfRanks] = field(default_factory=dict)  # by the first rank of a training
 
 
 class Tables:

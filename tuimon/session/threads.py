@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from tuimon.records import ThreadCpu, Threads
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
-from tuimon.session.series import EVER, Series, Span
+from tuimon.session.series import EVER, LATEST, Series, Span
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.step_sums import OnCores
 
@@ -221,18 +220,21 @@ class ThreadTable:
         """Drop the threads of a process that ended long ago."""
         self._known.pop(pid, None)
 
-    def of(self, pid: int, span: Span | None = None) -> Threads | None:
-        """A process over a span, None: in its latest window; None where no window lies in it."""
+    def of(self, pid: int, span: Span = LATEST) -> Threads | None:
+        """A process over a span; None where no window lies in it."""
         own = self._known.get(pid)
         if own is None:
             return None
-        return own.latest if span is None else self._mean([own], span)
+        return own.latest if span == LATEST else self._mean([own], span)
 
     def of_all(self, pids: Iterable[int], span: Span, now_s: float) -> list[Threads]:
-        """Every process that lived in a span; of one that came late or went early, less.
+        """Every process that lived in a span, or lives; of one that came late or went early, less.
 
         Workers that lived one after the other, epoch by epoch, are one: the last of them.
         """
+        if span == LATEST:
+            live = (self.of(pid) for pid in pids if not self._processes.has_ended(pid))
+            return [threads for threads in live if threads is not None]
         seconds = {pid: sums.seconds for pid in pids if (sums := self._sums(pid, span)) is not None}
         longest_s = min(max(seconds.values(), default=0.0), span.end_s - span.begin_s)
         found = []
@@ -278,12 +280,9 @@ class ThreadTable:
             ended_cpu_s=presence * sums.childrens_s,
         )
 
-    def training_thread(self, pid: int, span: Span, last_s: float = math.inf) -> MainThread:
-        """The thread of a process that trains, over a span; of that only the last so many seconds."""
-        own = self._known.get(pid)
-        if own is not None:
-            span = span._replace(begin_s=max(span.begin_s, own.latest.t - last_s))
-        sums = own.use.over(span) if own is not None else None
+    def training_thread(self, pid: int, span: Span) -> MainThread:
+        """The thread of a process that trains, over a span."""
+        sums = self._sums(pid, span)
         if sums is None:
             return MainThread()
         return MainThread(
@@ -297,12 +296,9 @@ class ThreadTable:
         own = self._known.get(pid)
         return own is not None and any(row.tid == own.tid and row.state == "stopped" for row in own.latest.threads)
 
-    def disk_ratio(self, pid: int, span: Span | None = None) -> float | None:
-        """Share of a span's windows, None: of the latest, at whose end a process's main thread waited for the disk."""
-        own = self._known.get(pid)
-        if own is None:
-            return None
-        sums = own.use.over(span) if span is not None else own.use.rows(last=1)[0]
+    def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
+        """Share of a span's windows at whose end a process's main thread waited for the disk."""
+        sums = self._sums(pid, span)
         return sums.disk / sums.windows if sums is not None else None
 
     def on_cores(self, pid: int, begin_s: float, end_s: float) -> OnCores:
@@ -355,9 +351,9 @@ class ThreadTable:
         return {pid for pid in self._known if known[pid].t >= last_s - LAST_MOMENT_S}
 
     def rows_of(
-        self, pid: int, sampled: ProcessStacks | None, gil: GilTable, span: Span | None = None
+        self, pid: int, sampled: ProcessStacks | None, gil: GilTable, span: Span = LATEST
     ) -> Iterator[ThreadRow]:
-        """The threads of one process over a span, None: in its latest window; its intra-op pool is one row."""
+        """The threads of one process over a span, or as they are; its intra-op pool is one row."""
         figures = self.of(pid, span) or self.of(pid)
         if figures is None:
             return

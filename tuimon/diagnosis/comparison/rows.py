@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from statistics import fmean
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from tuimon.diagnosis.comparison.speed import disturbance
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import BETWEEN
 from tuimon.session.beside_steps import Checkpoints
-from tuimon.session.step_sums import StepStretch, Totals
+from tuimon.session.step_sums import StepStretch
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 #: A phase is an estimate where samples decide on more of the step than this, as in the session's tables.
@@ -161,5 +160,5 @@ def _part(run: JudgedRun, name: str) -> _Part:
         return _Part(float(name == "forward"), 0.0)
     phases = {BETWEEN: round(level.between_ns)}
     phases |= {each: round(getattr(level, f"{each}_ns")) for each in PARTS}
-    whole = split.with_optimizer(Totals(phases=Counter(phases)))
+    whole = split.with_optimizer(phases)
     return _Part(whole.shares.get(name, 0.0), whole.error(name) / 1.96)

@@ -173,7 +173,8 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def phase_history(self) -> tuple[tuple[float, ...] | None, ...]:
         """``step_history`` split into the parts of ``history.STACKED``."""
-        return tuple(self._view.phase_history(self.pid))
+        between_parts = self._view.between_parts(self.pid)
+        return tuple(row.stacked_ms(between_parts) for row in self._windows)
 
     @cached_property
     def grown(self) -> tuple[GrownPhase, Place | None] | None:
@@ -496,7 +497,7 @@ class Evidence(Struct, frozen=True, dict=True):
         rows = tuple(rank_rows(self._view))
         if not rows or self.uses_gpu is False:
             return rows
-        return on_gpu_clock(rows, {row.pid: self._view.gpu_shares(row.pid) for row in rows})
+        return on_gpu_clock(rows, {row.pid: self._view.gpu_time(row.pid) for row in rows})
 
     @cached_property
     def turns(self) -> Turns | None:

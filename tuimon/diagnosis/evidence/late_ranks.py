@@ -207,7 +207,7 @@ def _own_parts(ranks: Sequence[RankRow]) -> list[int]:
 
 def _common(of_ranks: Sequence[Sequence[SharedStep]], step_ms: float) -> list[list[SharedStep]]:
     """The steps that all ranks have, a list of ranks for each; none where numbers do not mean the same step."""
-    by_index = [{step.index: step for step in steps} for steps in of_ranks]
+    by_index = [{step.number: step for step in steps} for steps in of_ranks]
     shared = sorted(set(by_index[0]).intersection(*by_index[1:]))
     for steps in by_index[1:]:
         apart_s = [abs(steps[index].end_s - by_index[0][index].end_s) for index in shared]

@@ -24,7 +24,6 @@ from tuimon.session.session import Session
 from tuimon.session.stacks.activity import activity_of, innermost_wait
 from tuimon.session.stacks.trie import user_place
 from tuimon.session.standing import Stuck, is_at_exit, waits_for_thread, waits_for_work
-from tuimon.session.steps import StepStats
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
@@ -141,8 +140,8 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         phase=steps.open_phase if steps is not None else None,
         first=first_of(evidence, tid, begun_s, taken, session) if stats is None or not stats.total else None,
         forked=forked_in_vain(evidence, tid, begun_s, taken, session),
-        median_ms=stats.whole_run().quantile_ms(0.5) if stats is not None else None,
-        longest_ms=stats.whole_run().quantile_ms(1.0) if stats is not None else None,
+        median_ms=stats.over().quantile_ms(0.5) if stats is not None else None,
+        longest_ms=stats.over().quantile_ms(1.0) if stats is not None else None,
         cpu_ratio=_cpu_ratio(threads, tid, stack_of(pid, tid, begun_s, taken, session))
         if threads is not None
         else None,
@@ -150,7 +149,8 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         is_still=sampled.threads.is_still(tid, begun_s) if sampled is not None else None,
         wait=wait_of(evidence, tid, begun_s, taken, session),
         peers=tuple(peers_of(taken, pid)),
-        is_stopped=(main is not None and main.state == "stopped") or _was_stopped(stats),
+        # the threads may have been read after the stop
+        is_stopped=(main is not None and main.state == "stopped") or (stats is not None and stats.was_stopped),
         main_moves=_main_moves(pid, tid, session),
         rests=_rests(pid, tid, taken),
         place=sampled.threads.place_of(tid) if sampled is not None else None,
@@ -175,11 +175,6 @@ def _training_tid(pid: int, session: Session) -> int:
     """The thread that trains, by the markers."""
     stats = session.step_stats.get(pid)
     return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
-
-
-def _was_stopped(stats: StepStats | None) -> bool:
-    """True if its latest window of steps holds a part of a stop: the threads may have been read later."""
-    return stats is not None and stats.latest is not None and stats.latest.was_stopped
 
 
 def _main_moves(pid: int, tid: int, session: Session) -> bool:

@@ -50,12 +50,12 @@ def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
     """``totals``: of the steps in question."""
     summary = stats.summary(totals)
     collections = None
-    if totals.gc_ns is not None:
-        collections = Collections(totals.gc_ns, totals.gc_count, totals.gc_longest_ns)
+    if (sums := totals.sums).gc_windows:
+        collections = Collections(int(sums.gc_ns), int(sums.gc_count), int(sums.gc_longest_ns))
     return StepEvidence(
         total=stats.total,
-        recent=totals.count,
-        window_s=totals.window_s,
+        recent=totals.steps,
+        window_s=totals.sums.span_s,
         median_ms=summary.median_ms,
         collections=collections,
         open_phase=summary.open_phase,
@@ -92,9 +92,9 @@ def bursts(totals: Totals) -> Burst | None:
     """
     steps = sum(totals.histogram.values())
     usual_ms = totals.quantile_ms(0.5)
-    if not steps or usual_ms is None or not totals.count:
+    if not steps or usual_ms is None or not totals.steps:
         return None
-    mean_ms = totals.phases.get("other", 0) / totals.count / 1e6
+    mean_ms = totals.sums.other_ns / totals.steps / 1e6
     for ms in sorted(_side_work_of(totals.slowest, usual_ms), reverse=True):
         if ms < SLOW_RATIO * mean_ms:
             break

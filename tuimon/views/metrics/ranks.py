@@ -39,7 +39,7 @@ def distribution(totals: Totals) -> Distribution:
     counts = [0] * (len(_LAST_BUCKETS) + 1)
     for bucket, steps in totals.histogram.items():
         counts[bisect_left(_LAST_BUCKETS, bucket)] += steps
-    return Distribution(tuple(counts), totals.timed_ns / 1e9)
+    return Distribution(tuple(counts), totals.timed_s)
 
 
 def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[Sample]:
@@ -47,12 +47,12 @@ def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[Sam
     yield Sample(table.STEPS, (rank,), stats.total)
     yield Sample(table.STEP, (rank,), distribution(totals))
     for phase in (*PHASES, BETWEEN):
-        if phase in totals.phases:
-            yield Sample(table.PHASE_TIME, (rank, phase), totals.phases[phase] / 1e9)
-    yield Sample(table.EVALUATIONS, (rank,), totals.eval_count)
+        if phase in totals.sums.phases_ns:
+            yield Sample(table.PHASE_TIME, (rank, phase), totals.sums.phases_ns[phase] / 1e9)
+    yield Sample(table.EVALUATIONS, (rank,), totals.sums.eval_count)
     yield Sample(table.MARKERS_DROPPED, (rank,), stats.dropped)
-    if totals.gc_ns is not None:
-        yield Sample(table.GC, (rank,), totals.gc_ns / 1e9)
+    if totals.sums.gc_windows:
+        yield Sample(table.GC, (rank,), totals.sums.gc_ns / 1e9)
     if stats.last_step_s is not None and session.header is not None:
         yield Sample(table.LAST_STEP, (rank,), session.header.wall_unix_s + stats.last_step_s - session.header.t)
 

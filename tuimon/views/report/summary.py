@@ -156,13 +156,13 @@ def _unseen(unseen: Unseen) -> dict[str, Json]:
 def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
     """The steps that phases, findings and their evidence are of; None without markers."""
     stats = session.step_stats.get(pid) if pid is not None else None
-    totals = stats.whole_run() if stats is not None else None
-    if stats is None or totals is None or not totals.count:
+    totals = stats.over() if stats is not None else None
+    if stats is None or totals is None or not totals.steps:
         return None
     return {
         "first_step": stats.steady_index,
         "last_step": stats.total - 1,
-        "seconds": rounded(totals.window_s),
+        "seconds": rounded(totals.sums.span_s),
     }
 
 

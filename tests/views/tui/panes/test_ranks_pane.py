@@ -176,7 +176,7 @@ def test_every_line_of_a_training_fits_its_width(width):
 
 def window(t, own_ms, backward_ms, busy=0.0, window_s=1.0):
     record = steps(t, {"forward": own_ms, "backward": backward_ms}, window_s=window_s)
-    return stretch_of(record, record.total_ns, OnCores(busy=busy))
+    return stretch_of(record, OnCores(busy=busy))
 
 
 def rank(number, *windows, **more):

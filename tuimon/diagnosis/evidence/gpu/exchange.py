@@ -16,9 +16,9 @@ from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
-from tuimon.session.gpu_time import GpuShares
 from tuimon.session.rank_list import RankRow
 from tuimon.session.ranks import RankTimes, split_ranks
+from tuimon.session.rows import GpuTimeRow
 from tuimon.session.threads import MainThread
 
 BACKWARD_PER_FORWARD = Threshold(
@@ -174,7 +174,7 @@ def _spread_s(step: Mapping[int, GpuExchange], ahead_s: Mapping[int, float]) -> 
     return max(reached_s) - min(reached_s)
 
 
-def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) -> tuple[RankRow, ...]:
+def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None]) -> tuple[RankRow, ...]:
     """The rows with GPU times, as far as all measured ranks have some; else as they are."""
     times: dict[int, RankTimes] = {}
     for row in rows:
@@ -199,9 +199,9 @@ def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) 
     )
 
 
-def _times(row: RankRow, gpu: GpuShares | None) -> RankTimes | None:
+def _times(row: RankRow, gpu: GpuTimeRow | None) -> RankTimes | None:
     """Times of a rank; None without GPU times of enough steps."""
-    if gpu is None or not row.step_ms or not has_enough_steps(int(gpu.steps), gpu.total_ns / 1e9):
+    if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.timed_s):
         return None
     shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
     ms = {name: share.span * row.step_ms for name, share in shares.items()}

@@ -68,12 +68,14 @@ class PhasesPane(Pane[PhasesState]):
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
         table, gpu = with_idle_bounds(run, pid)
-        process = session.process(pid)
+        process, stats = session.process(pid), session.step_stats.get(pid)
+        rows = stats.windows(WIDEST_CHART if session.exit is None else None) if stats is not None else []
+        between = run.between_parts(pid)
         return PhasesState(
             table,
             steps,
-            tuple(run.phase_history(pid, WIDEST_CHART if session.exit is None else None)),
-            run.history_interval_s(pid),
+            tuple(row.stacked_ms(between) for row in rows),
+            (rows[-1].end_s - rows[0].begin_s) / len(rows) if rows else 1.0,
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             gpu,
