@@ -299,7 +299,6 @@ def test_nothing_is_caught_but_by_the_guards():
 KEEP_ERRORS = {"exists", "lexists", "isdir", "isfile", "islink", "ismount", "samefile", "realpath", "makedirs", "walk"}
 MAY_KEEP = {
     ("control/stack_sampler.py", "exists"): "in a thread of its own",
-    ("private.py", "realpath"): "only without /proc, where there are no rings",
 }
 
 

@@ -14,7 +14,9 @@ crash as well (``own_threads.has_unsafe_dumps``).
 
 import os
 import re
-from typing import Iterator, List, NamedTuple
+from typing import Iterator, List, NamedTuple, Optional
+
+from .outside import attempt
 
 #: 3.14 adds the thread's name.
 _THREAD = re.compile(rb"(?:Current thread|Thread) 0x([0-9a-f]+) (?:\[.*\] )?\(most recent call first\):")
@@ -38,6 +40,12 @@ class DumpedPlace(NamedTuple):
     file: str
     line: int
     name: str
+
+
+def dumped() -> Optional[List[DumpedThread]]:
+    """The same as ``dump``; None where no file can be made."""
+    threads: Optional[List[DumpedThread]] = attempt(lambda: list(dump()))
+    return threads
 
 
 def dump() -> Iterator[DumpedThread]:

@@ -8,8 +8,6 @@ import sys
 from types import CodeType
 from typing import Any, Callable, Collection, Optional
 
-from .outside import attempt
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .dumped_stacks import DumpedPlace
@@ -61,9 +59,13 @@ def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
     """True if any thread, or the one of that pthread id, is at one of the wanted places."""
     if has_unsafe_dumps():
         return True
-    from .dumped_stacks import dump, place_of
+    from .dumped_stacks import dumped, place_of
 
-    threads = attempt(lambda: [thread for thread in dump() if not ident or thread.ident == ident])
+    threads = dumped()
     if threads is None:
         return True
-    return any(thread.is_cut or any(wanted(place_of(frame)) for frame in thread.frames) for thread in threads)
+    return any(
+        thread.is_cut or any(wanted(place_of(frame)) for frame in thread.frames)
+        for thread in threads
+        if not ident or thread.ident == ident
+    )

@@ -4,8 +4,6 @@ import os
 import stat
 from typing import List, Optional
 
-from .outside import attempt
-
 #: Owner of files whose owner has no id in this user namespace: the host's root, seen from inside a container.
 _UNMAPPED_UID = 65534
 
@@ -40,11 +38,7 @@ def make_private(directory: str) -> Optional[str]:
 
 
 def _real(directory: str) -> str:
-    """The path without symbolic links."""
-    return attempt(_real_by_proc, directory) or os.path.realpath(directory)
-
-
-def _real_by_proc(directory: str) -> str:
+    """The path without symbolic links; ``os.path.realpath`` keeps any OSError to itself."""
     handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return os.readlink("/proc/self/fd/%d" % handle)

@@ -8,6 +8,7 @@ import atexit
 import os
 import sys
 import time
+from types import FrameType
 from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda
@@ -223,7 +224,7 @@ def open_names() -> Optional[RangeNames]:
 def mark_optimizer() -> None:
     """Mark once that the program has an optimizer: it trains, though it may evaluate before."""
     global _optimizer_marked
-    if not _optimizer_marked and attempt(optimizers.any_made):
+    if not _optimizer_marked and optimizers.any_made():
         _optimizer_marked = True
         emit(OPTIMIZER_MADE)
 
@@ -238,18 +239,28 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
     if _writer is None:
         return
     _boundaries += 1
-    if boundary and attempt(loop_stacks.is_due, _boundaries, boundary):
-        attempt(loop_stacks.note, boundary, sys._getframe(1))
-    is_new = optimizer is not None and attempt(optimizer_facts.note, optimizer)
+    is_new = attempt(_note, boundary, sys._getframe(1), optimizer)
     if _boundaries & (_boundaries - 1) and not is_new:  # 1, 2, 4, ... 64
         return
     if optimizer is not None:
         _optimizer_marked = True  # its step is in the ring
-        attempt(precision.read_dtypes, optimizer)
+    attempt(_read, optimizer, outputs)
+    facts_due = attempt(_publish, _writer) is not None and _boundaries < _FACTS_BOUNDARIES
+
+
+def _note(boundary: str, frame: FrameType, optimizer: Any) -> bool:
+    """Note where the loop calls a boundary, and an optimizer; whether that is a new one."""
+    if boundary and loop_stacks.is_due(_boundaries, boundary):
+        loop_stacks.note(boundary, frame)
+    return optimizer is not None and optimizer_facts.note(optimizer)
+
+
+def _read(optimizer: Any, outputs: Any) -> None:
+    if optimizer is not None:
+        precision.read_dtypes(optimizer)
     else:
         mark_optimizer()
-    attempt(precision.read_products, outputs)
-    facts_due = attempt(_publish, _writer) is not None and _boundaries < _FACTS_BOUNDARIES
+    precision.read_products(outputs)
 
 
 def _publish(writer: RingWriter) -> bool:
@@ -336,14 +347,18 @@ def write_waiting() -> None:
         _writer.flush()
 
 
+def _note_error(writer: RingWriter) -> None:
+    error = facts.uncaught()
+    if error:
+        writer.add_meta(error)
+
+
 def _at_exit() -> None:
     if _writer is None or _writer.pid != os.getpid():
         return
     end_orders()
     write_waiting()
-    error = attempt(facts.uncaught)  # None if its text cannot be made
-    if error:
-        attempt(_writer.add_meta, error)
+    attempt(_note_error, _writer)
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     is_young = time.monotonic_ns() - _made_ns <= YOUNG_S * 1e9
     if not (variable("TUIMON_RUN") and is_young) or starter.has_ended():

@@ -3,9 +3,8 @@
 import sys
 from _thread import get_ident
 from types import FrameType
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, Optional
 
-from .outside import attempt
 from .own_threads import is_running
 
 
@@ -39,21 +38,21 @@ class Turn:
     def __init__(self, *functions: Callable[..., Any]) -> None:
         """``functions``: those that call ``take``."""
         self._codes = [function.__code__ for function in functions]
-        self._calls: List[Call] = []  # appending and removing are atomic: everybody sees them in one order
+        self._calls: Dict[Call, None] = {}  # adding and removing are atomic: everybody sees them in one order
 
     def take(self) -> Optional[Call]:
         """The caller's turn, to be released at its end; None while another call has it."""
         call = Call()
         calls = self._calls
-        calls.append(call)
-        if calls[0] is call or self._is_first(call, sys._getframe(1).f_back):
+        calls[call] = None
+        if list(calls)[0] is call or self._is_first(call, sys._getframe(1).f_back):  # noqa: RUF015  (others change it)
             return call
         self.release(call)
         return None
 
     def release(self, call: Call) -> None:
         """The call ends."""
-        attempt(self._calls.remove, call)  # another thread may have found it ended
+        self._calls.pop(call, None)  # another thread may have found it ended
 
     def is_taken(self) -> bool:
         """True if a call of another thread has its turn."""

@@ -1,12 +1,15 @@
 """A process without room for a ring leaves the reason, and ends with it."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from tests.waiting import until
-from tuimon.agent.ring.no_ring import leave_reason, reason_left_by
+from tuimon.agent.outside import attempt
+from tuimon.agent.ring.files import make_ring
+from tuimon.agent.ring.no_ring import own_reason, reason_left_by
 from tuimon.agent.ring.writer import RING_BYTES
 
 pytestmark = pytest.mark.trust
@@ -47,7 +50,9 @@ def test_a_process_with_a_ring_has_left_none():
 
 def test_without_memfd_nothing_is_left_and_nothing_breaks(monkeypatch):
     monkeypatch.delattr("os.memfd_create")
-    leave_reason("no room")
+    monkeypatch.setenv("TUIMON_RING_DIR", os.devnull)
+    assert attempt(make_ring) is None
+    assert own_reason() is not None
 
 
 def test_a_long_reason_is_cut():

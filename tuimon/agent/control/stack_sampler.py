@@ -9,7 +9,6 @@ import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from typing import Type
 
-from ..outside import attempt
 from ..ring.side_files import remove_file, write_file
 from .stack_windows import StackWindow
 from .task import Task
@@ -46,7 +45,8 @@ class StackSampler:
 
     def stop(self) -> None:
         """End soon; does not wait for it."""
-        attempt(self._sleeping.release)  # it may have been woken already
+        if self._sleeping.locked():  # else it has been woken already
+            self._sleeping.release()
 
     def join(self) -> None:
         """Wait until the thread is gone, for a short time at most."""

@@ -4,8 +4,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, Dict, List, Optional, Tuple, Type
 
-from ..dumped_stacks import dump, place_of
-from ..outside import attempt
+from ..dumped_stacks import dump, dumped, place_of
 from ..own_threads import has_unsafe_dumps, has_unsafe_frames
 
 #: Frames of a stack, counted from the innermost, and threads of a process.
@@ -147,7 +146,7 @@ def safe_window() -> Type[StackWindow]:
         return FrameWindow
     if has_unsafe_dumps():
         raise CannotRead("this Python has no GIL, and its stacks can be read from 3.13.2 on")
-    if attempt(lambda: list(dump())) is None:
+    if dumped() is None:
         raise CannotRead("the stacks of this Python cannot be written down")
     return DumpedWindow
 

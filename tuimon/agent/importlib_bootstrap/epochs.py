@@ -36,7 +36,7 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
             runtime.emit(ITER_END)
             hide_frame(error)
             raise
-        runtime.emit(ITER_END, _iterator_id(self))
+        runtime.emit(ITER_END, iterator_id(self))
         return result
 
     dynamo.skip(tuimon_iter)
@@ -66,6 +66,6 @@ def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
     return tuimon_del
 
 
-def _iterator_id(iterator: Any) -> int:
+def iterator_id(iterator: Any) -> int:
     """The id that this iterator's fetches carry."""
     return loader_facts.numbers.get(id(iterator)) or attempt(loader_facts.iterator_id, iterator) or 0

@@ -78,7 +78,7 @@ def hook_fetch(dataloader: Any) -> None:
     def tuimon_fetch(self: Any) -> Any:
         number = numbers.get(id(self))
         if number is None:
-            number = attempt(loader_facts.iterator_id, self) or 0
+            number = epochs.iterator_id(self)
         if number == state.usual_iterator and state.run > 0:
             state.run, state.updated = -1, False
             state.fetches += 1

@@ -31,6 +31,8 @@ _ROUND_FETCHES = 4
 _TENSORS_LIMIT = 64
 _OBJECTS_LIMIT = 1024
 _LEVELS = 6
+#: torch's query whether a device has a context, in ``torch._C``.
+_CONTEXT = "_cuda_hasPrimaryContext"
 _PLAIN = frozenset((str, bytes, int, float, bool, type(None)))
 
 #: Keys under which batches of text hold the numbers of their tokens, and the mask that leaves out padding.
@@ -151,7 +153,7 @@ def measure(batch: Any, torch: Any) -> Optional[int]:
         sum(read(tensor, "numel") * read(tensor, "element_size") for tensor in tensors),
         shape[0] if shape else None,
         len(on_cpu) == len(tensors),
-        attempt(are_pinned, on_cpu, torch),
+        are_pinned(on_cpu, torch),
     )
 
 
@@ -272,9 +274,9 @@ def are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
     nor allocates. Without a context on any device it would make one. (``CUDAHooks::isPinnedPtr``)
     """
     cuda, native = sys.modules["torch.cuda"], torch._C
-    if not tensors or not cuda.is_initialized() or captures.any_open():
+    if not tensors or not cuda.is_initialized() or captures.any_open() or not hasattr(native, _CONTEXT):
         return None
-    if not any(native._cuda_hasPrimaryContext(index) for index in range(cuda.device_count())):
+    if not any(getattr(native, _CONTEXT)(index) for index in range(cuda.device_count())):
         return None
     if native._cuda_isCurrentStreamCapturing():
         return None

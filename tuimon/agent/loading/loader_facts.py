@@ -8,12 +8,12 @@ import itertools
 import json
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from .. import runtime
 from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
-from ..torch_compat.unobserved import attributes
+from ..torch_compat.unobserved import attributes, is_referable
 from . import batches, worker
 from .dataset import dataset_name, item_place, place_of
 
@@ -35,14 +35,17 @@ _numbered_iterators: Dict[int, Any] = {}
 def iterator_id(iterator: Any) -> int:
     """The id in this iterator's markers: a new one."""
     number: int = _next_iterator() % 0xFFFF + 1
-    loader = _register(iterator)
-    if loader is None:  # no ring yet: try again at the next fetch
+    fetcher, writer = attributes(iterator).get("_dataset_fetcher"), runtime.writer()
+    if writer is None:  # no ring yet: try again at the next fetch
+        worker.leave_untimed(fetcher)  # a loader inside a worker's data set
         return number
+    loader, dataset = attempt(_register, iterator, writer) or (0, "")
     number |= loader << LOADER_SHIFT
     key = id(iterator)
     _numbered_iterators[key] = [weakref.ref(iterator, partial(t.pop, key)) for t in (numbers, _numbered_iterators)]
     numbers[key] = number
     batches.arm(loader)
+    worker.time_in_process(iterator, fetcher, loader, dataset)  # last: another process may be claiming
     return number
 
 
@@ -71,18 +74,12 @@ def _ready(iterator: Any) -> Any:
     return len(iterator._task_info) - iterator._tasks_outstanding + iterator._data_queue.qsize() + 1
 
 
-def _register(iterator: Any) -> Optional[int]:
-    """Name id of the facts of this iterator's loader, 0 where they are unknown; None without a ring."""
-    fetcher = attributes(iterator).get("_dataset_fetcher")
-    writer = runtime.writer()
-    if writer is None:
-        worker.leave_untimed(fetcher)  # a loader inside a worker's data set
-        return None
-    loader, dataset = attempt(_loader_of, iterator, writer) or (0, "")
-    for process in getattr(iterator, "_workers", ()) if loader else ():
+def _register(iterator: Any, writer: Any) -> Tuple[int, str]:
+    """Name id of the facts of this iterator's loader, and its data set's name."""
+    loader, dataset = _loader_of(iterator, writer)
+    for process in getattr(iterator, "_workers", ()):
         writer.emit(WORKER, process.pid, loader)
-    worker.time_in_process(iterator, fetcher, loader, dataset)
-    return loader
+    return loader, dataset
 
 
 def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
@@ -94,7 +91,7 @@ def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
     facts = _facts(iterator)
     dataset = str(facts["dataset"])
     loader = writer.name_id(_numbered(facts, sampler))
-    if type(sampler).__weakrefoffset__:  # else a list
+    if is_referable(sampler):  # else a list
         reference = weakref.ref(sampler, partial(_interned.pop, id(sampler)))
         _interned[id(sampler)] = (reference, id(writer), loader, dataset)
     return loader, dataset
@@ -139,8 +136,7 @@ def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
 
 
 def _reference(sampler: Any) -> Callable[[], Any]:
-    reference: Callable[[], Any] = attempt(weakref.ref, sampler) or _gone  # of a list
-    return reference
+    return weakref.ref(sampler) if is_referable(sampler) else _gone  # of a list
 
 
 def _gone() -> None:

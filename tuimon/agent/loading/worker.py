@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..outside import attempt, shielded_at_fork
 from ..ring.loading_slots import IN_PROCESS, ITEMS, claim
 from ..torch_compat import dynamo, rebinding
-from ..torch_compat.unobserved import attributes
+from ..torch_compat.unobserved import attributes, is_referable
 from . import handover
 from .batch_timer import BatchTimer
 from .dataset import dataset_name
@@ -51,7 +51,7 @@ class _Fetch:
         if fetcher is not None:
             timer = _timers.get(id(fetcher), _UNKNOWN)
             if timer is _UNKNOWN:
-                timer = attempt(timer_of_worker, fetcher)
+                timer = attempt(timer_of_worker, fetcher)  # another process is claiming, or torch has other names
             if timer is not None:
                 timer.enter(ITEMS)
         return self._plain.__get__(fetcher, owner)
@@ -119,9 +119,9 @@ def leave_untimed(fetcher: Any) -> None:
 
 
 def time_in_process(iterator: Any, fetcher: Any, loader: int, dataset: str) -> None:
-    """Time the fetcher of a loader without workers."""
+    """Time the fetcher of a loader without workers. Raises OSError where the ring cannot be opened."""
     if fetcher is not None:
-        timer = attempt(_timer_of_trainer, loader, dataset)
+        timer = _timer_of_trainer(loader, dataset)
         _attach(fetcher, timer)
         _attach(iterator, timer)
 
@@ -142,31 +142,31 @@ def end_fetch(iterator: Any) -> None:
     if timer is not None:
         timer.end_batch()
         if timer.is_quick():
-            attempt(_stop_timing, timer)
+            _stop_timing(timer)
 
 
 def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
-    """The timer of the worker process that this fetcher runs in; None in any other process."""
+    """The timer of the worker process that this fetcher runs in; None in any other process.
+
+    Raises OSError, a few times, while another process is claiming a slot, or where the trainer has no ring (yet).
+    """
     global _own, _attempts
-    found = attempt(_find_own)
-    if found is None:  # another process is claiming; or the trainer has no ring (yet)
+    if _attempts < _ATTEMPTS:
         _attempts += 1
-        if _attempts < _ATTEMPTS:
-            return None
-    else:
-        _own = found[0]
+        _own = _found_own()
+        _attempts = 0  # in a row
     _attach(fetcher, _own)
     return _own
 
 
-def _find_own() -> List[Optional[BatchTimer]]:
+def _found_own() -> Optional[BatchTimer]:
     global _hand_over
     info = sys.modules["torch.utils.data._utils.worker"]._worker_info
     if info is not None and _hand_over is None:
-        _hand_over = attempt(handover.watch_own_queue)
+        _hand_over = handover.watch_own_queue()
     if _hand_over is None or getattr(info, "worker_method", None) == "thread":
-        return [_own]
-    return [_own or _claim_as_worker(info)]
+        return _own
+    return _own or _claim_as_worker(info)
 
 
 def _claim_as_worker(info: Any) -> Optional[BatchTimer]:
@@ -178,10 +178,9 @@ def _claim_as_worker(info: Any) -> Optional[BatchTimer]:
 
 def _attach(timed: Any, timer: Optional[BatchTimer]) -> None:
     key = id(timed)
-    # no Python code runs at its end: a signal handler could raise in that to nobody
-    references = [attempt(weakref.ref, timed, partial(table.pop, key)) for table in (_timers, _timed)]
-    if None not in references:  # else it cannot be referenced weakly
-        _timed[key] = references
+    if is_referable(timed):
+        # no Python code runs at its end: a signal handler could raise in that to nobody
+        _timed[key] = [weakref.ref(timed, partial(table.pop, key)) for table in (_timers, _timed)]
         _timers[key] = timer
 
 
@@ -195,8 +194,7 @@ def _stop_timing(timer: BatchTimer) -> None:
     for table in (_timers, _in_process):
         for key in [key for key, attached in list(table.items()) if attached is timer]:
             table[key] = None
-    if timer in in_process:
-        in_process.remove(timer)
+    in_process[:] = [each for each in in_process if each is not timer]
     timer.slot.free()
     if not in_process:
         _switch_hooks(on=False)

@@ -79,9 +79,9 @@ class Cells:
         attempt(self._begin, file, number)
 
     def _begin(self, file: str, number: int) -> None:
+        self._runtime.publish_facts_anew()
         self._add(file, number)
         self.publish()
-        self._runtime.publish_facts_anew()
 
     def end(self, result: Any) -> None:
         """A cell has run, to its end or not."""
@@ -90,13 +90,13 @@ class Cells:
             self._runtime.write_waiting()
 
     def publish(self) -> None:
-        """Leave them beside the ring, if there is one."""
+        """Leave them beside the ring, if there is one. Raises OSError without room: their lines then have no text."""
         writer = self._runtime.writer()
         if writer is None:
             return
         cells: List[List[Any]] = [[file, number, text] for file, (number, text) in self._cells.items()]
         self._path = side_file(writer.path, CELLS)
-        attempt(write_file, self._path, {"cells": cells})  # without room their lines have no text
+        write_file(self._path, {"cells": cells})
 
     def remove_file(self) -> None:
         """Remove what ``publish`` has left; a forked child leaves its parent's."""

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from ..outside import attempt
 from ..torch_compat import optimizers
-from ..torch_compat.unobserved import has_plain_size, read, unobserved
+from ..torch_compat.unobserved import has_plain_size, is_referable, read, unobserved
 
 #: Optimizers that are described: some programs have one for each parameter.
 _OPTIMIZERS_LIMIT = 4
@@ -28,14 +28,13 @@ def is_new(optimizer: Any) -> bool:
 
 def note(optimizer: Any) -> bool:
     """Describe an optimizer that has just made an update, if it is new; whether it was."""
-    reference = attempt(weakref.ref, optimizer) if is_new(optimizer) else None
-    if reference is None:
+    if not is_new(optimizer) or not is_referable(optimizer):
         return False
     gone = next((at for at, (known, _) in enumerate(_known) if known() is None), None)
     if len(_known) >= _OPTIMIZERS_LIMIT and gone is not None:
         del _known[gone]
     described: Dict[str, Any] = {}
-    _known.append((reference, described))
+    _known.append((weakref.ref(optimizer), described))
     attempt(describe, optimizer, described)  # of one of a kind of its own, what has been found is kept
     return True
 

@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
-from ..outside import attempt
+from ..torch_compat.unobserved import is_referable
 
 
 class _Library(NamedTuple):
@@ -43,14 +43,17 @@ _found: Dict[str, Any] = {}
 
 
 def facts() -> Dict[str, Any]:
-    """``{"planned_steps": 1000, "planned_epochs": 3}`` of the first trainer that trains; of a second one, nothing."""
+    """``{"planned_steps": 1000, "planned_epochs": 3}`` of the first trainer that trains; of a second one, nothing.
+
+    Raises where another version of the library has other names.
+    """
     global _trainer, _found
     trainer, library = _trainer_on_stack()
     if library is None:
         return _found
     if not _found:
-        _trainer = attempt(weakref.ref, trainer)
-        _found = attempt(lambda: _counts(library.read(trainer))) or {}  # of another version of the library, nothing
+        _trainer = weakref.ref(trainer) if is_referable(trainer) else None
+        _found = _counts(library.read(trainer))
     elif _trainer is None or _trainer() is not trainer:  # steps are counted from the first one on
         return dict.fromkeys(_found)
     return _found

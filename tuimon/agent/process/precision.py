@@ -4,6 +4,7 @@ And what the CPU multiplies by: without instructions for bfloat16 it converts ea
 """
 
 import sys
+from operator import attrgetter
 from typing import Any, Dict, List, Set
 
 from ..outside import attempt
@@ -27,6 +28,30 @@ VECTORS = (
 )
 #: The index of the first one that a value of oneDNN's variable leaves.
 _UP_TO = {"AVX512_CORE_FP16": 1, "AVX512_CORE_BF16": 1, "AVX512_CORE_VNNI": 2, "AVX512_CORE": 2, "AVX2": 3}
+
+
+def _torch(name: str) -> Any:
+    return attrgetter(name)(sys.modules["torch"])
+
+
+#: Whether products of float32 may round to TF32, and convolutions: how each is read from torch 2.9 on, and else. It
+#: raises where a program has set the one and the other is read; ``none``: nothing is set by the new names.
+_TF32 = (
+    (
+        "tf32",
+        (
+            lambda: None if (new := _torch("backends.cuda.matmul.fp32_precision")) == "none" else new == "tf32",
+            lambda: _torch("get_float32_matmul_precision")() != "highest",
+        ),
+    ),
+    (
+        "cudnn_tf32",
+        (
+            lambda: _torch("backends.cudnn.conv.fp32_precision") == "tf32",
+            lambda: _torch("backends.cudnn.allow_tf32"),
+        ),
+    ),
+)
 
 _types: List[str] = []
 _products: List[str] = []
@@ -82,9 +107,10 @@ def facts() -> Dict[str, Any]:
         found["grad_scaler"] = _scalers[0]
     if not _types:
         return found
-    torch = sys.modules.get("torch")
-    rounded = {"tf32": _tf32(torch), "cudnn_tf32": _cudnn_tf32(torch)}
-    return {**found, "parameter_dtypes": list(_types), **{k: v for k, v in rounded.items() if v is not None}}
+    found["parameter_dtypes"] = list(_types)
+    for name, readers in _TF32:
+        found.update(next(({name: value} for value in map(attempt, readers) if value is not None), {}))
+    return found
 
 
 def forget() -> None:
@@ -109,22 +135,3 @@ def vectors() -> Dict[str, Any]:
     if not all(hasattr(cpu, query) for _, query in may_be):  # an older torch
         return {}
     return next(({"vectors": name} for name, query in may_be if getattr(cpu, query)()), {})
-
-
-def _tf32(torch: Any) -> Any:
-    """True if matrix products of float32 may round to TF32; None where torch has no such setting.
-
-    torch 2.9 has new names, and raises where a program has set the one and the other is read.
-    """
-    new = attempt(lambda: torch.backends.cuda.matmul.fp32_precision)
-    if new is not None and new != "none":
-        return bool(new == "tf32")
-    old = attempt(torch.get_float32_matmul_precision)
-    return None if old is None else bool(old != "highest")
-
-
-def _cudnn_tf32(torch: Any) -> Any:
-    """True if convolutions of float32 may round to TF32; None where torch has no such setting."""
-    new = attempt(lambda: torch.backends.cudnn.conv.fp32_precision)
-    old = attempt(lambda: torch.backends.cudnn.allow_tf32) if new is None else None  # before 2.9
-    return new == "tf32" if new is not None else old

@@ -17,15 +17,15 @@ is_restricted: Optional[bool] = None
 
 def allow_tracers() -> None:
     """Let the monitor's py-spy, a sibling, sample this process. Needed again in every forked child: not inherited."""
+    attempt(_allow_tracers)
+
+
+def _allow_tracers() -> None:
     global is_restricted
     if is_restricted is None:
-        is_restricted = variable("TUIMON_RUN") is not None and attempt(ptrace_scope) == 1
-    if is_restricted:
-        attempt(_allow_tracer)
-
-
-def _allow_tracer() -> None:
-    tracer = _tracer()
+        is_restricted = False  # without Yama, nothing is read again
+        is_restricted = variable("TUIMON_RUN") is not None and ptrace_scope() == 1
+    tracer = _tracer() if is_restricted else None
     if tracer is None:
         return
     import ctypes

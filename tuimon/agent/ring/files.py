@@ -13,30 +13,23 @@ from .writer import RING_BYTES, RingWriter
 
 #: A ring made less than this ago may not have been found yet by the monitor that waits for it.
 YOUNG_S = 30.0
+_STREAMS = 3
 
 
 def make_ring() -> Optional[RingWriter]:
     """A ring in the first directory that has room for one; None when none has: then the reasons are left.
 
-    Raises OSError where /proc is missing.
+    Raises OSError where /proc is missing, or no descriptor is left.
     """
-    low = _in_place_of_closed_streams()
+    handles: List[int] = []  # with the numbers of closed standard streams: C code would print into the ring
     try:
+        while not handles or handles[-1] < _STREAMS:
+            handles.append(os.open("/", os.O_PATH | os.O_CLOEXEC))
+        os.close(handles.pop())
         return _make_ring()
     finally:
-        for handle in low:
+        for handle in handles:
             os.close(handle)
-
-
-def _in_place_of_closed_streams() -> List[int]:
-    """Handles with the numbers of standard streams that are closed: C code that prints would print into the ring."""
-    handles: List[int] = []
-    while (handle := attempt(os.open, "/", os.O_PATH | os.O_CLOEXEC)) is not None:  # else no handle is left
-        if handle >= 3:
-            os.close(handle)
-            break
-        handles.append(handle)
-    return handles
 
 
 def _make_ring() -> Optional[RingWriter]:

@@ -59,5 +59,5 @@ class RangeNames:
 
 
 def _plain(name: object) -> str:
-    text: str = attempt(str, name) or "?"
-    return text[:_NAME_CHARACTERS].replace(PLACE_SEPARATOR, "?")
+    """The text of a name, which a class of the program's may give."""
+    return str.replace(str.__getitem__(str(name), slice(_NAME_CHARACTERS)), PLACE_SEPARATOR, "?")

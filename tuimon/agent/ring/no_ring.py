@@ -8,8 +8,6 @@ import stat
 import sys
 from typing import Optional
 
-from ..outside import attempt
-
 _NAME = "tuimon-no-ring"
 _LINK = "/memfd:%s (deleted)"
 _REASON_BYTES = 1024
@@ -26,13 +24,9 @@ def own_reason() -> Optional[str]:
 
 
 def leave_reason(reason: str) -> None:
-    """Leave the reason, for as long as this process lives; where there is no memfd, none."""
+    """Leave the reason, for as long as this process lives. Raises OSError where there is no memfd."""
     global _own
     _own = reason
-    attempt(_leave, reason)
-
-
-def _leave(reason: str) -> None:
     limit = file_size_limit()
     handle = os.memfd_create(_NO_BYTES if limit == 0 else _NAME)
     os.write(handle, reason.encode("utf-8", "replace")[: min(_REASON_BYTES, limit)])

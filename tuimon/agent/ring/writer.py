@@ -33,6 +33,7 @@ from .layout import (
 )
 from .mapped import fill, lock, map_file
 from .paths import start_ticks
+from .side_files import remove_file
 
 #: sequence, time_ns, kind, value, flag, thread ident
 Waiting = Tuple[int, int, int, int, int, int]
@@ -70,7 +71,7 @@ class RingWriter:
             self._map[0 : len(header)] = header
             os.rename(unborn, path)
         except BaseException:
-            attempt(os.unlink, unborn)
+            remove_file(unborn)
             raise
         finally:
             os.close(handle)
@@ -233,7 +234,7 @@ class RingWriter:
     def unlink(self) -> None:
         """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
         self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
-        attempt(os.unlink, self.path)
+        remove_file(self.path)
 
 
 def _native_id(ident: int) -> int:

@@ -22,15 +22,12 @@ def skip_with_callees(*functions: Any) -> None:
 
 def _skip_all(functions: Iterable[Any], callees: str) -> None:
     for function in functions:
-        if attempt(_set_strategy, function, callees) is None:  # older torch: has skip_code, or nothing
-            attempt(_skip_code, function)
+        attempt(_skip, function, callees)
 
 
 def skip_own_functions() -> None:
     """Have a torch that skips one frame, and not what it calls (2.4), skip all of the agent's that are loaded."""
-    frames = attempt(_eval_frame)
-    for function in () if frames is None or hasattr(frames, "set_code_exec_strategy") else _own_functions():
-        attempt(_skip_code, function)
+    attempt(_skip_own_functions)
 
 
 def tracing_state() -> Any:
@@ -42,16 +39,21 @@ def tracing_state() -> Any:
     return getattr(sys.modules.get("torch._guards"), "_TLS", tracing_state)  # in an old torch: this has none
 
 
-def _set_strategy(function: Any, callees: str) -> bool:
+def _skip(function: Any, callees: str) -> None:
     frames = _eval_frame()
+    if not hasattr(frames, "set_code_exec_strategy"):
+        frames.skip_code(function.__code__)
+        return
     action = frames._FrameAction
     strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
     frames.set_code_exec_strategy(function.__code__, strategy)
-    return True
 
 
-def _skip_code(function: Any) -> None:
-    _eval_frame().skip_code(function.__code__)
+def _skip_own_functions() -> None:
+    frames = _eval_frame()
+    if not hasattr(frames, "set_code_exec_strategy"):
+        for function in _own_functions():
+            frames.skip_code(function.__code__)
 
 
 def _eval_frame() -> Any:

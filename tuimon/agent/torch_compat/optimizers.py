@@ -3,7 +3,7 @@
 import sys
 from typing import Any, Dict, List
 
-from .unobserved import attributes
+from .unobserved import attributes, class_attribute
 
 
 def groups(optimizer: Any) -> List[Dict[str, Any]]:
@@ -17,10 +17,10 @@ def groups(optimizer: Any) -> List[Dict[str, Any]]:
 def any_made() -> bool:
     """True if one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
     base = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
-    waiting = [] if base is None else base.__subclasses__()
+    waiting = [] if base is None else type.__subclasses__(base)
     while waiting:
-        cls = waiting.pop()
-        if getattr(cls.__dict__.get("step"), "hooked", False):
+        kind = waiting.pop()
+        if attributes(class_attribute(kind, "step")).get("hooked"):
             return True
-        waiting.extend(cls.__subclasses__())
+        waiting.extend(type.__subclasses__(kind))
     return False

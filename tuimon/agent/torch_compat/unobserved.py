@@ -9,6 +9,7 @@ from typing import Any, Dict
 
 _mro = type.__dict__["__mro__"].__get__
 _class_attributes = type.__dict__["__dict__"].__get__
+_weakref_offset = type.__dict__["__weakrefoffset__"].__get__
 
 
 def attributes(value: Any) -> Dict[str, Any]:
@@ -19,6 +20,11 @@ def attributes(value: Any) -> Dict[str, Any]:
             found = held.__get__(value)
             return found if type(found) is dict else {}
     return {}
+
+
+def is_referable(value: Any) -> bool:
+    """True if weak references to an object can be made."""
+    return bool(_weakref_offset(type(value)))
 
 
 def is_slot(kind: type, name: str) -> bool:
