@@ -5,7 +5,7 @@ from msgspec import structs
 
 from tests.session.records import header, process, session_of, steps
 from tuimon.records import Gpu
-from tuimon.session.gpus import Counters
+from tuimon.session.gpus import Device
 from tuimon.session.rows import SteppingSpan
 from tuimon.session.step_sums import StepStretch, stepping_spans
 
@@ -17,7 +17,7 @@ def gpu(t, util=None, **more):
 
 
 def history(*records):
-    found = Counters()
+    found = Device()
     for record in records:
         found.add_record(record)
     return found

@@ -60,8 +60,12 @@ def test_histories_go_together():
         gpu(2, util_ratio=0.5, sm_ratio=0.4, tensor_ratio=0.1, dram_ratio=0.3),
     )
     row = only(session)
-    assert row.util_history == (1.0, 0.5)
-    assert (row.sm_history, row.tensor_history, row.dram_history) == ((None, 0.4), (None, 0.1), (None, 0.3))
+    assert row.history("util_ratio") == (1.0, 0.5)
+    assert (row.history("sm_ratio"), row.history("tensor_ratio"), row.history("dram_ratio")) == (
+        (None, 0.4),
+        (None, 0.1),
+        (None, 0.3),
+    )
 
 
 def test_the_histories_of_a_whole_run_are_of_its_steps():
@@ -70,9 +74,9 @@ def test_the_histories_of_a_whole_run_are_of_its_steps():
         session.add(steps(t, {"forward": 100.0} if t > 10 else {}, count=10 if t > 10 else 0, first_index=10 * t))
         session.add(gpu(t, util_ratio=0.5 if t > 10 else 0.0, memory_used_bytes=2 << 30 if t == 20 else 1 << 30))
     (row,) = session.over("whole").gpus()
-    assert set(row.util_history[1:]) == {0.5} and max(row.memory_history) == 2 << 30
-    assert 400 < len(row.util_history) < 1100
-    assert only(session).util_history == (0.5,) * 512
+    assert set(row.history("util_ratio")[1:]) == {0.5} and max(row.history("memory_used_bytes")) == 2 << 30
+    assert 400 < len(row.history("util_ratio")) < 1100
+    assert only(session).history("util_ratio") == (0.5,) * 512
 
 
 def test_throttling_over_the_window():

@@ -10,7 +10,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from msgspec import Struct, field, structs
+from msgspec import structs
 
 from tuimon.records import GPU_FACTS, Gpu, Process, bare_uuid
 from tuimon.session.rows import COUNTERS, GpuMeans, GpuRow, SteppingSpan
@@ -71,64 +71,6 @@ def _most_of(values: Sequence[float]) -> float:
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
-class Counters:
-    """The course of a GPU's counters, and their means."""
-
-    def __init__(self) -> None:
-        how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
-        self._series = Series(_Counters, ROWS, how)
-        self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
-        self._latest: Gpu | None = None
-        self._held: tuple[list[SteppingSpan], GpuMeans | None] | None = None  # what was asked last
-
-    def add_record(self, record: Gpu) -> None:
-        """Append a record, later than all before."""
-        self._held = None
-        before, self._latest = self._latest, record
-        begin_s = before.t if before is not None and 0.0 < record.t - before.t <= _LONGEST_S else record.t
-        joules = joules_s = 0.0
-        if before is not None and before.t == begin_s and record.energy_j is not None and before.energy_j is not None:
-            used_j = record.energy_j - before.energy_j
-            if used_j >= 0.0:  # else the driver was loaded anew
-                joules, joules_s = used_j, record.t - begin_s
-        values = (getattr(record, name) for name in (*COUNTERS, "memory_used_bytes"))
-        known = (math.nan if value is None else value for value in values)
-        self._series.append(_Counters(begin_s, record.t, joules, joules_s, *known))
-        samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
-        each_s = (record.t - begin_s) / max(1, len(samples))
-        for number, ratio in enumerate(samples if each_s else ()):
-            self._util.append(_Util(begin_s + number * each_s, begin_s + (number + 1) * each_s, min(1.0, ratio)))
-
-    def course(self, span: Span) -> list[_Counters]:
-        """The counters in stretches of equal length of a span, or the latest records."""
-        return self._series.course(span, ROWS)
-
-    def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
-        """Means over these stretches, in order of time and apart; None without any reading of them.
-
-        A figure counts for the part of its time that lies in a stretch. Worked example: utilisation of 0.2 s each, and
-        steps from 10.05 s on: of the figure of 10.0 to 10.2 three quarters count, and all of those that follow.
-        """
-        if self._held is None or self._held[0] != spans:
-            self._held = list(spans), self._means(spans)
-        return self._held[1]
-
-    def _means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
-        since = Span(spans[0].begin_s) if spans else NEVER
-        rows = [row for row in self._series.rows(since) if row.end_s > row.begin_s]
-        if not rows:
-            return None
-        parts, util = _parts(rows, spans), _parts(self._util.rows(since), spans)
-        figures = {name: _mean(_figures(parts, name), LEAST_S) for name in COUNTERS}
-        return GpuMeans(
-            **{**figures, "util_ratio": _mean(_figures(util, "util_ratio"), LEAST_S)},
-            **_util_bounds(_figures(util, "util_ratio")),
-            watts=_mean(
-                [(part, part.row.joules / part.row.joules_s) for part in parts if part.row.joules_s], _LEAST_ENERGY_S
-            ),
-        )
-
-
 class _Part(NamedTuple):
     """Counters of which enough lies in steps."""
 
@@ -187,50 +129,87 @@ class _Clocks(NamedTuple):
     records: float
 
 
-class _Device(Struct):
+class Device:
     """The data kept of one GPU or MIG instance."""
 
-    latest: Gpu
-    counters: Counters = field(default_factory=Counters)
-    clocks: Series[_Clocks] = field(default_factory=lambda: Series(_Clocks, _CAUSE_ROWS))
-    causes: list[str] = field(default_factory=list)  # their numbers
-    xids: deque[int] = field(default_factory=lambda: deque(maxlen=_XIDS))
+    def __init__(self) -> None:
+        how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
+        self.latest: Gpu | None = None
+        self.xids: deque[int] = deque(maxlen=_XIDS)
+        self._counters = Series(_Counters, ROWS, how)
+        self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
+        self._clocks = Series(_Clocks, _CAUSE_ROWS)
+        self._causes: list[str] = []  # their numbers
+        self._held: tuple[list[SteppingSpan], GpuMeans | None] | None = None  # what was queried last
 
     def add_record(self, record: Gpu) -> None:
-        latest, seldom = self.latest, {}
-        for name in GPU_FACTS:
-            if getattr(record, name) is None and (value := getattr(latest, name)) is not None:
-                seldom[name] = value
-        if seldom:
-            record = structs.replace(record, **seldom)
-        self.latest = record
+        """Fold a record, later than all before."""
+        self._held, before = None, self.latest
+        seldom = {name: getattr(before, name) for name in GPU_FACTS if before and getattr(record, name) is None}
+        self.latest = structs.replace(record, **seldom) if seldom else record
         self.xids.extend(record.xids)
-        self.counters.add_record(record)
-        counts: dict[int, int] = {}
+        begin_s = before.t if before is not None and 0.0 < record.t - before.t <= _LONGEST_S else record.t
+        joules = joules_s = 0.0
+        if before is not None and before.t == begin_s and record.energy_j is not None and before.energy_j is not None:
+            used_j = record.energy_j - before.energy_j
+            if used_j >= 0.0:  # else the driver was loaded anew
+                joules, joules_s = used_j, record.t - begin_s
+        values = (getattr(record, name) for name in (*COUNTERS, "memory_used_bytes"))
+        known = (math.nan if value is None else value for value in values)
+        self._counters.append(_Counters(begin_s, record.t, joules, joules_s, *known))
+        samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
+        each_s = (record.t - begin_s) / max(1, len(samples))
+        for number, ratio in enumerate(samples if each_s else ()):
+            self._util.append(_Util(begin_s + number * each_s, begin_s + (number + 1) * each_s, min(1.0, ratio)))
         for throttle in record.throttled:
-            if throttle.cause not in self.causes and len(self.causes) < _CAUSES:
-                self.causes.append(throttle.cause)
-            if throttle.cause in self.causes:
-                counts[self.causes.index(throttle.cause)] = round(
-                    1e6 * (1.0 if throttle.ratio is None else throttle.ratio)
-                )
-        self.clocks.append(_Clocks(record.t, record.t, 1), counts)
+            if throttle.cause not in self._causes and len(self._causes) < _CAUSES:
+                self._causes.append(throttle.cause)
+        ratios = {each.cause: 1.0 if each.ratio is None else each.ratio for each in record.throttled}
+        millionths = {at: round(1e6 * ratios[cause]) for at, cause in enumerate(self._causes) if cause in ratios}
+        self._clocks.append(_Clocks(record.t, record.t, 1), millionths)
+
+    def course(self, span: Span) -> dict[str, tuple[float | None, ...]]:
+        """The counters in stretches of equal length of a span, or of the latest records."""
+        rows = self._counters.course(span, ROWS)
+        columns = zip(_Counters._fields, zip(*rows, strict=True), strict=True) if rows else ()
+        return {name: tuple([None if math.isnan(value) else value for value in column]) for name, column in columns}
+
+    def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
+        """Means over these stretches, in order of time and apart; None without any reading of them.
+
+        A figure counts for the part of its time that lies in a stretch. Worked example: utilisation of 0.2 s each, and
+        steps from 10.05 s on: of the figure of 10.0 to 10.2 three quarters count, and all of those that follow.
+        """
+        if self._held is None or self._held[0] != spans:
+            self._held = list(spans), self._means(spans)
+        return self._held[1]
+
+    def _means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
+        since = Span(spans[0].begin_s) if spans else NEVER
+        rows = [row for row in self._counters.rows(since) if row.end_s > row.begin_s]
+        if not rows:
+            return None
+        parts, util = _parts(rows, spans), _parts(self._util.rows(since), spans)
+        figures = {name: _mean(_figures(parts, name), LEAST_S) for name in COUNTERS}
+        watts = [(part, part.row.joules / part.row.joules_s) for part in parts if part.row.joules_s]
+        return GpuMeans(
+            **{**figures, "util_ratio": _mean(_figures(util, "util_ratio"), LEAST_S)},
+            **_util_bounds(_figures(util, "util_ratio")),
+            watts=_mean(watts, _LEAST_ENERGY_S),
+        )
 
     def utilisation(self, spans: Sequence[SteppingSpan]) -> float | None:
-        means = self.counters.means(spans)
-        return means.util_ratio if means is not None and means.util_ratio is not None else self.latest.util_ratio
-
-    @property
-    def is_held_down(self) -> bool:
-        return bool(self.clocks.counts(Span(self.latest.t - WINDOW_S)))
+        """The mean over these stretches; the latest where there is none yet."""
+        means = self.means(spans)
+        if means is not None and means.util_ratio is not None:
+            return means.util_ratio
+        return self.latest.util_ratio if self.latest is not None else None
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the last 30 s by cause, most first; of the records where the driver does not count the time."""
-        span = Span(self.latest.t - WINDOW_S)
-        sums, counts = self.clocks.over(span), self.clocks.counts(span)
-        if sums is None:
-            return ()
-        shares = ((self.causes[cause], count / 1e6 / sums.records) for cause, count in counts.items())
+        span = Span(last_s=WINDOW_S)
+        sums, counts = self._clocks.over(span), self._clocks.counts(span)
+        shares = [(self._causes[cause], n / 1e6 / sums.records) for cause, n in counts.items()] if sums else []
         return tuple(sorted(shares, key=lambda share: -share[1]))
 
 
@@ -238,19 +217,19 @@ class DeviceTable:
     """Folds Gpu records, by UUID."""
 
     def __init__(self) -> None:
-        self._devices: dict[str, _Device] = {}
+        self._devices: dict[str, Device] = {}
 
     def add_gpu(self, record: Gpu) -> None:
         """Fold one GPU's counters."""
         if record.uuid not in self._devices:
             if len(self._devices) >= _DEVICES:
                 return
-            self._devices[record.uuid] = _Device(record)
+            self._devices[record.uuid] = Device()
         self._devices[record.uuid].add_record(record)
 
     def latest(self) -> list[Gpu]:
         """The latest record of each."""
-        return [device.latest for device in self._devices.values()]
+        return [device.latest for device in self._devices.values() if device.latest is not None]
 
     def utilisations(self, uuids: Collection[str], spans: Sequence[SteppingSpan]) -> dict[str, float | None]:
         """The utilisation of each of these GPUs, as ``GpuRow.figures`` has it."""
@@ -259,7 +238,7 @@ class DeviceTable:
     @property
     def is_held_down(self) -> bool:
         """True if something has held the clocks of any down in the last 30 s."""
-        return any(device.is_held_down for device in self._devices.values())
+        return any(device.throttled() for device in self._devices.values())
 
     def rows(
         self,
@@ -279,21 +258,22 @@ class DeviceTable:
         pids = {process.pid for process in run}
         live = [process for process in run if not process.ended] or run
         used = self._used(live)
-        means = {uuid: device.counters.means(spans) for uuid, device in self._devices.items()}
+        means = {uuid: device.means(spans) for uuid, device in self._devices.items()}
         joules = self._joules_per_step(focus, steps_per_s, means)
         rows = [
             GpuRow(
-                latest=device.latest,
-                stale_s=max(0.0, now_s - device.latest.t),
+                latest=latest,
+                stale_s=max(0.0, now_s - latest.t),
                 used_by_run=uuid in used,
-                run_pids=frozenset(process.pid for process in device.latest.processes if process.pid in pids),
-                **_histories(device.counters.course(course)),
+                run_pids=frozenset(process.pid for process in latest.processes if process.pid in pids),
+                course=device.course(course),
                 throttled=device.throttled(),
                 joules_per_step=joules.get(uuid),
                 xids=tuple(device.xids),
                 means=means[uuid],
             )
             for uuid, device in self._devices.items()
+            if (latest := device.latest) is not None
         ]
         return sorted(rows, key=_order)
 
@@ -302,8 +282,7 @@ class DeviceTable:
         reported = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
         pids = {process.pid for process in processes}
         used = set()
-        for device in self._devices.values():
-            gpu = device.latest
+        for gpu in self.latest():
             if bare_uuid(gpu.uuid) in reported or pids.intersection(gpu.pids) or (gpu.chosen and not reported):
                 used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
         return used
@@ -315,7 +294,7 @@ class DeviceTable:
         if focus is None or not steps_per_s:
             return {}
         uuids = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
-        gpus = [device.latest for device in self._devices.values() if bare_uuid(device.latest.uuid) in uuids]
+        gpus = [gpu for gpu in self.latest() if bare_uuid(gpu.uuid) in uuids]
         watts = [found.watts for gpu in gpus if (found := means[gpu.uuid]) is not None and found.watts is not None]
         if not gpus or len(watts) < len(uuids):
             return {}
@@ -325,22 +304,3 @@ class DeviceTable:
 def _order(row: GpuRow) -> tuple[bool, int, bool, str]:
     """Sort key: GPUs that the run uses first, MIG instances after the GPU that they are part of."""
     return not row.used_by_run, row.latest.index, row.latest.parent_uuid is not None, row.latest.uuid
-
-
-#: The histories of a GpuRow, and the counters that they are of.
-_HISTORIES = {
-    "util_history": "util_ratio",
-    "sm_history": "sm_ratio",
-    "tensor_history": "tensor_ratio",
-    "dram_history": "dram_ratio",
-    "memory_history": "memory_used_bytes",
-    "power_history": "power_w",
-}
-
-
-def _histories(course: Sequence[_Counters]) -> dict[str, Any]:  # Any: of whatever field
-    columns = dict(zip(_Counters._fields, zip(*course, strict=True), strict=True)) if course else {}
-    return {
-        history: tuple([None if value != value else value for value in columns.get(name, ())])  # noqa: PLR0124
-        for history, name in _HISTORIES.items()
-    }

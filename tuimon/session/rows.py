@@ -208,25 +208,22 @@ class GpuTimeRow(NamedTuple):
 
 
 class GpuRow(Struct, frozen=True):
-    """One GPU or MIG instance: its latest record, and what only many records show.
-
-    Histories: a value a record, the latest ones; over the whole run means of equal stretches of its steps.
-    """
+    """One GPU or MIG instance: its latest record, and what only many records show."""
 
     latest: Gpu
     stale_s: float  # age of ``latest``
     used_by_run: bool  # a process of the run has a context on it, or reports to use it
     run_pids: frozenset[int] = frozenset()  # which of ``latest.processes`` belong to the run
-    util_history: tuple[float | None, ...] = ()  # oldest first, as all of these
-    sm_history: tuple[float | None, ...] = ()
-    tensor_history: tuple[float | None, ...] = ()
-    dram_history: tuple[float | None, ...] = ()
-    memory_history: tuple[float | None, ...] = ()  # used, in bytes
-    power_history: tuple[float | None, ...] = ()  # in watt
+    # By the field of ``Gpu``, oldest first: those of the latest records; over the whole run means of equal stretches.
+    course: Mapping[str, tuple[float | None, ...]] = {}
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
     joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
     xids: tuple[int, ...] = ()  # since the run began
     means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
+
+    def history(self, counter: str) -> tuple[float | None, ...]:
+        """The course of a field of ``Gpu``."""
+        return self.course.get(counter, ())
 
     @property
     def figures(self) -> GpuMeans:

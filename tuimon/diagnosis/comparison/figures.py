@@ -104,7 +104,7 @@ def _gpu_percent(run: SessionView) -> float | None:
 
 def _gpu_bytes(run: SessionView) -> int | None:
     most = [
-        max((size for size in row.memory_history if size is not None), default=None)
+        max((size for size in row.history("memory_used_bytes") if size is not None), default=None)
         for row in run.gpus()
         if row.used_by_run
     ]

@@ -62,7 +62,7 @@ def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
 
 def runs_nothing(row: GpuRow) -> bool:
     """True if no kernel has run on a GPU, of the run or of anybody else, for as long as its readings are held."""
-    known = [used for used in row.util_history if used is not None]
+    known = [used for used in row.history("util_ratio") if used is not None]
     return len(known) >= READINGS and max(known) < TRACE
 
 

@@ -175,12 +175,12 @@ def _around(trie: Trie, file: str, line: int) -> list[tuple[int | None, str]]:
 def _gpu(row: GpuRow) -> dict[str, Any]:
     gpu, figures = row.latest, row.figures
     histories = (
-        ("util", shown.percent(figures.util_ratio), row.util_history, 1.0),
-        ("SM", shown.percent(figures.sm_ratio), row.sm_history, 1.0),
-        ("tensor", shown.percent(figures.tensor_ratio), row.tensor_history, 1.0),
-        ("DRAM", shown.percent(figures.dram_ratio), row.dram_history, 1.0),
-        ("memory", shown.size(gpu.memory_used_bytes), row.memory_history, gpu.memory_total_bytes),
-        ("power", shown.watt(figures.power_w), row.power_history, gpu.power_limit_w),
+        ("util", shown.percent(figures.util_ratio), row.history("util_ratio"), 1.0),
+        ("SM", shown.percent(figures.sm_ratio), row.history("sm_ratio"), 1.0),
+        ("tensor", shown.percent(figures.tensor_ratio), row.history("tensor_ratio"), 1.0),
+        ("DRAM", shown.percent(figures.dram_ratio), row.history("dram_ratio"), 1.0),
+        ("memory", shown.size(gpu.memory_used_bytes), row.history("memory_used_bytes"), gpu.memory_total_bytes),
+        ("power", shown.watt(figures.power_w), row.history("power_w"), gpu.power_limit_w),
     )
     return {
         "gpu": gpu,

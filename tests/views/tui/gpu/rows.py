@@ -17,7 +17,10 @@ def replace(row, **changes):
 
 
 BARE = GpuRow(
-    Gpu(t=1.0, pid=0, index=0, uuid="GPU-0", name="Older"), stale_s=12.4, used_by_run=False, util_history=(None, None)
+    Gpu(t=1.0, pid=0, index=0, uuid="GPU-0", name="Older"),
+    stale_s=12.4,
+    used_by_run=False,
+    course={"util_ratio": (None, None)},
 )
 
 
@@ -27,7 +30,7 @@ OLD = replace(
     used_by_run=True,
     name="GeForce",
     util_ratio=0.37,
-    util_history=(0.2, 0.4),
+    course={"util_ratio": (0.2, 0.4)},
     memory_used_bytes=21 * GIB,
     memory_total_bytes=80 * GIB,
     power_w=310.0,
@@ -42,13 +45,15 @@ HOPPER = replace(
     OLD,
     name="NVIDIA H100",
     util_ratio=1.0,
-    util_history=(1.0,) * 200,
+    course={
+        "util_ratio": (1.0,) * 200,
+        "sm_ratio": (0.7,) * 200,
+        "tensor_ratio": (0.1,) * 200,
+        "dram_ratio": (0.4,) * 200,
+    },
     sm_ratio=0.71,
     tensor_ratio=0.12,
     dram_ratio=0.44,
-    sm_history=(0.7,) * 200,
-    tensor_history=(0.1,) * 200,
-    dram_history=(0.4,) * 200,
     memory_temperature_c=72.0,
     pcie_rx_bytes_per_s=1.2 * GIB,
     pcie_tx_bytes_per_s=None,
@@ -73,7 +78,8 @@ def number(count, gpu=HOPPER, **more):
 
 def instance(profile, uuid, **more):
     return replace(HOPPER, name=f"NVIDIA H100 MIG {profile}", uuid=uuid, parent_uuid="GPU-0", util_ratio=None,
-                   util_history=(None,), power_w=None, power_limit_w=None, temperature_c=None, sm_clock_mhz=None,
+                   course={**HOPPER.course, "util_ratio": (None,)},
+                   power_w=None, power_limit_w=None, temperature_c=None, sm_clock_mhz=None,
                    sm_clock_max_mhz=None, memory_temperature_c=None, processes=[], **more)  # fmt: skip
 
 

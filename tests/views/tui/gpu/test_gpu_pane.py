@@ -29,7 +29,7 @@ def test_table_and_mosaic_show_means():
 
 
 def test_instances_stand_below_the_gpu_that_they_are_cut_from():
-    parent = replace(HOPPER, util_ratio=None, util_history=())
+    parent = replace(HOPPER, util_ratio=None, course={})
     gpus = (parent, instance("1g.10gb", "MIG-a"), instance("3g.40gb", "MIG-b", used_by_run=True),
             instance("1g.10gb", "MIG-c"))  # fmt: skip
     gpus = (gpus[0], replace(gpus[1], used_by_run=False), gpus[2], replace(gpus[3], used_by_run=False))

@@ -131,7 +131,7 @@ def _figures(rows: Sequence[GpuRow]) -> dict[str, float | int | str | None]:
     watts = [gpu.power_w for gpu in latest if gpu.power_w is not None]
     return {
         "gpus": ", ".join(f"{gpu.index} ({plain(gpu.name)})" for gpu in latest),
-        "readings": min(len(row.util_history) for row in rows),
+        "readings": min(len(row.history("util_ratio")) for row in rows),
         "power_w": sum(watts) if len(watts) == len(latest) else None,
     }
 

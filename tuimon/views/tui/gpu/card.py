@@ -48,9 +48,9 @@ def activities(gpu: GpuRow) -> list[Activity]:
     """How busy the GPU's parts are; nothing before Hopper."""
     figures = gpu.figures
     rows = (
-        Activity("SM", figures.sm_ratio, gpu.sm_history),
-        Activity("tensor", figures.tensor_ratio, gpu.tensor_history),
-        Activity("DRAM", figures.dram_ratio, gpu.dram_history),
+        Activity("SM", figures.sm_ratio, gpu.history("sm_ratio")),
+        Activity("tensor", figures.tensor_ratio, gpu.history("tensor_ratio")),
+        Activity("DRAM", figures.dram_ratio, gpu.history("dram_ratio")),
     )
     return [row for row in rows if _is_known(row)]
 
@@ -106,7 +106,7 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
 
 def _utilisation(view: GpuView) -> list[Activity]:
     """One row, or none for a MIG instance, for which the driver does not report it."""
-    util = Activity("util", view.gpu.figures.util_ratio, view.gpu.util_history)
+    util = Activity("util", view.gpu.figures.util_ratio, view.gpu.history("util_ratio"))
     return [] if view.gpu.latest.parent_uuid is not None and not _is_known(util) else [util]
 
 

@@ -155,14 +155,17 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
 
 
+#: The counters with a chart.
+_CHARTED = ("util_ratio", "sm_ratio", "tensor_ratio", "dram_ratio")
+
+
 def _for_display(gpu: GpuRow, stale_s: float) -> GpuRow:
     """A row without changes that are not shown, ages in whole seconds: equal rows are not painted again."""
     return structs.replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
         latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-        memory_history=(),
-        power_history=(),
+        course={name: gpu.history(name) for name in _CHARTED},
     )
 
 

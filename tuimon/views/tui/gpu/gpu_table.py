@@ -97,7 +97,7 @@ def _column(of: Figure) -> Column[GpuView]:
 
 
 def _plot(view: GpuView, width: int) -> str:
-    return chart(view.gpu.util_history, width, 1, 0.0, 1.0, whole=view.whole)[0]
+    return chart(view.gpu.history("util_ratio"), width, 1, 0.0, 1.0, whole=view.whole)[0]
 
 
 def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
@@ -122,9 +122,9 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 def _tile(view: GpuView, names: int, chart_width: int) -> Line:
     gpu = view.gpu
     whole = gpu.latest.parent_uuid is None
-    busy = (gpu.figures.util_ratio, gpu.util_history) if whole else (gpu.figures.sm_ratio, gpu.sm_history)
-    plot = chart(busy[1], chart_width, 1, 0.0, 1.0, whole=view.whole)
-    util = Span(column(percent(busy[0]), _PERCENT, ">"), view.strong)
+    counter = "util_ratio" if whole else "sm_ratio"
+    plot = chart(gpu.history(counter), chart_width, 1, 0.0, 1.0, whole=view.whole)
+    util = Span(column(percent(getattr(gpu.figures, counter)), _PERCENT, ">"), view.strong)
     return (
         mark_of(view),
         Span(column(name_of(gpu), names), "text"),
