@@ -3,9 +3,10 @@
 from unittest.mock import Mock
 
 import pytest
+from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
-from tuimon.records import Exit, PhaseTime, SlowStep, StandingProcess, Standstill
+from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, SlowStep, StandingProcess, Standstill
 from tuimon.session.goodput import goodput
 from tuimon.views.goodput_text import goodput_json, goodput_text
 from tuimon.views.headless import summary_lines
@@ -120,6 +121,35 @@ def test_a_batch_that_has_not_come_when_the_run_ends_was_waited_for_at_a_standst
     end = [Exit(t=11.0 + waited_s, pid=100, exit_code=130, signal="SIGINT")] if is_over else []
     found = parts(*made(11, ((TRAIN, 20),)), *waits, *end)
     assert found.parts[part] == pytest.approx(waited_s + (part == "training"))
+
+
+LOOPS = [
+    Frame("train.py", 30, "fit", "loss.backward()", True, loop=True),
+    Frame("train.py", 31, "fit", "writer.add_scalar(loss)", True, loop=True),
+    Frame("train.py", 33, "fit", "writer.close()", True),
+    Frame("train.py", 9, "add_scalar", "self.queue.put(value)", True),
+    Frame("/usr/lib/python3.11/queue.py", 140, "put"),
+    Frame("/usr/lib/python3.11/threading.py", 320, "wait"),
+    Frame("train.py", 7, "add_scalar", "time.sleep(60)", True),
+]
+
+
+@pytest.mark.parametrize(
+    ("stack", "part"),
+    [([31, 33, 34, 35], "hang"), ([32, 33, 34, 35], "after"), ([31, 36], "after"), ([31, 33], "after")],
+    ids=["waits in the loop", "waits after the loop", "sleeps", "works"],
+)
+def test_a_thread_that_waits_in_its_loop_until_the_run_ends_stands_still(stack, part):
+    trains = made(11, [([30, 4], 20)])
+    trains[1] = structs.replace(trains[1], loop=[LoopStack("backward", [30, 4])])
+    waits = [
+        record
+        for t in range(12, 19)
+        for record in (steps(float(t), {}, count=0, open_for_s=t - 11.0), stacks(float(t), (stack, 20)))
+    ]
+    end = Exit(t=18.0, pid=100, exit_code=130, signal="SIGINT")
+    found = parts(Frames(t=0.0, pid=100, first=30, frames=LOOPS), *trains, *waits, end)
+    assert found.parts[part] == pytest.approx(7.0)
 
 
 def test_the_end_of_the_last_step_that_is_known_late_does_not_take_what_follows_it_into_the_loop():

@@ -101,6 +101,7 @@ _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
 _RUNS: frozenset[Doing] = frozenset(
     ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
 )
+_PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw"))
 #: The time beside the loop, by the parts of the wall time.
 _BESIDE: dict[Part, tuple[Phase, Doing]] = {
     "restart": ("set_up", "own"),
@@ -329,12 +330,15 @@ def _taken(amount: float, cpu: float, room: float) -> Interval:
 
 
 def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Garbage collections: samples show those that the program calls for; the others lie wherever Python runs."""
+    """Garbage collections, which begin where objects are made: at calls that samples show, else in Python."""
     steps = evidence.steps
     if steps is None or steps.collections is None or steps.window_s <= 0:
         return cells
     measured = steps.collections.total_ns / 1e9 / steps.window_s
-    return lay(cells, measured - sum(cell.cpu for cell in cells if cell.doing == "gc"), _runs, "gc")
+    for takes in (_runs_python, _runs):
+        known = sum(cell.cpu for cell in cells if cell.doing == "gc")
+        cells = lay(cells, measured - known, takes, "gc")
+    return cells
 
 
 def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -421,6 +425,10 @@ def _is_beside_ranks(phase: Phase, cell: Cell) -> bool:
 
 def _runs(cell: Cell) -> bool:
     return not cell.via and cell.doing in _RUNS
+
+
+def _runs_python(cell: Cell) -> bool:
+    return not cell.via and cell.doing in _PYTHON
 
 
 def _awaits_batch(cell: Cell) -> bool:

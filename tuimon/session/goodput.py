@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tuimon.session.series import Span
 from tuimon.session.session import Session
+from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.set_up import Spent
 from tuimon.session.standing import Past
 from tuimon.session.state import OVER, run_state, still_from_s
@@ -38,6 +39,8 @@ Part = Literal[
 #: ``network`` and ``program``: the calls to other machines before and after the loop, and the waits there for other
 #: programs such as an installation; ``prompt``: somebody at a debugger or a console.
 PARTS: tuple[Part, ...] = get_args(Part)
+#: A thread in a loop that stands still waits for a batch, a thread, a process or a rank.
+_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks")
 #: The parts of the time before the loop that samples show.
 _BEFORE: tuple[Part, ...] = ("import", "compile", "checkpoint", "network", "program", "prompt", "first batch")
 
@@ -107,7 +110,8 @@ def goodput(session: Session) -> Goodput | None:
         if rest == "after":  # in the loop they are part of a step
             after |= {"network": spent.since_step["network"], "program": spent.since_step["program"]}
             awaited_s = spent.since_step["first batch"]  # in a fetch that has brought none
-            after |= {"hang": awaited_s if awaited_s >= still_from_s(stats) else 0.0}
+            stood_s = max(awaited_s, _waited_s(session, stats))
+            after |= {"hang": stood_s if stood_s >= still_from_s(stats) else 0.0}
         divided.add(now_s - last_s, after, rest)
     parts = {part: took_s for part, took_s in divided.parts.items() if took_s}
     return Goodput(now_s - session.start_s, parts, loop)
@@ -162,6 +166,18 @@ def _sampled_evaluation_s(session: Session, stats: StepStats, loop: Span) -> flo
     if table is None or _beside(stats.since_step())[1]:
         return 0.0
     return next((row.share for row in table.rows if row.name == "eval"), 0.0) * (loop.end_s - loop.begin_s)
+
+
+def _waited_s(session: Session, stats: StepStats) -> float:
+    """How long the thread that trains had waited at one line inside its loop when it was sampled last."""
+    sampled = session.stacks.get(stats.pid)
+    stack = sampled.threads.stack_of(sampled.tid) if sampled is not None else None
+    if sampled is None or stack is None or stack[0].activity not in _WAITS:
+        return 0.0
+    loops = {frame.code for noted in sampled.noted_loops() for frame in noted.frames if frame.loop}
+    if not any(frame.loop and frame.code in loops for frame in stack[0].frames):
+        return 0.0
+    return sampled.threads.same_stack_s(sampled.tid) or 0.0
 
 
 def _tail(session: Session) -> Part:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.diagnosis.cells import Doing, cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.interval import NONE, Interval
-from tuimon.diagnosis.threshold import REPORTED, TRACE, Threshold
+from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import PhaseRow
 
 SETTLED_S = Threshold(
@@ -32,15 +33,27 @@ class Claim(NamedTuple):
     on_gpu: Interval | None
 
 
-def claim_on(evidence: Evidence, phase: PhaseRow, part: float = 1.0) -> Claim:
-    """The claim of this part of a phase; time that launches cover which run ahead costs the GPU nothing."""
+def claim_on(evidence: Evidence, phase: PhaseRow) -> Claim:
+    """The claim of a phase; time that launches cover which run ahead costs the GPU nothing."""
     idle = evidence.gpu_idle_during(phase)
     error = phase.error or 0.0
     if idle is None:
-        return Claim(part * phase.share, Interval.around(part * phase.share, error), None)
-    idle = idle.times(part)
+        return Claim(phase.share, Interval.around(phase.share, error), None)
     lost = idle if idle.low >= TRACE else NONE
     return Claim(idle.high, Interval.around(lost.middle, lost.error + error), idle)
+
+
+def without(evidence: Evidence, phase: PhaseRow, *doing: Doing) -> PhaseRow:
+    """A phase without what cells of these kinds take of it: that is another rule's to claim.
+
+    What is measured, and no sample shows where, goes with whatever causes it, as garbage does with those who make it,
+    unless it is most of the phase.
+    """
+    found = cells(evidence).where(phase=(phase.name,))  # type: ignore[arg-type]  # of a table, so one of a step
+    taken = found.where(doing=doing)
+    shown = sum(cell.cpu for cell in taken if cell.basis == "sampled")
+    left = 1.0 - (taken.cpu if taken.cpu >= MOST * found.cpu else shown) / (found.cpu or 1.0)
+    return phase._replace(share=left * phase.share, ms_per_step=phase.ms_per_step and left * phase.ms_per_step)
 
 
 def is_sure(

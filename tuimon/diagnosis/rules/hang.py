@@ -64,10 +64,10 @@ def hang(evidence: Evidence) -> Finding | None:
 
 
 def _most_of_the_run(evidence: Evidence) -> Finding | None:
-    """A run that has ended after it had stood still for most of its wall time: then that is the verdict on it."""
+    """A run that has ended and had stood still for longer than it trained; without a step, for most of its time."""
     divided = evidence.run.goodput
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
-    if divided is None or stood_s < MOST * divided.total_s:
+    if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):
         return None
     places = evidence.last_places
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
@@ -222,8 +222,8 @@ HANG = Rule(
         " CPU, and stacks do not change. All stacks are then taken once, and the rank or thread that holds up the"
         " others is named first. A wait for a disk, the network or a sleep is given a minute. A process that receives,"
         " a child that works, a prompt, a stopped run and a training that is over do not hang. In the first step it is"
-        " judged once the training waits for a batch, a thread or a rank. At the end, standstills count if they took"
-        " most of the run. It abstains without markers."
+        " judged once the training waits for a batch, a thread or a rank. At the end, standstills count that took"
+        " longer than the steps. It abstains without markers."
     ),
     needs=(BOUNDARIES,),
     thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL, MOST),

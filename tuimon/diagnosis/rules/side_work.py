@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
-from tuimon.diagnosis.evidence.lines import sampled_collections, without_collections
+from tuimon.diagnosis.evidence.lines import without_collections
 from tuimon.diagnosis.evidence.side_work import (
     SideWorkKind,
     evaluation_beside_model,
@@ -20,7 +20,7 @@ from tuimon.diagnosis.evidence.side_work import (
 )
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.speedup import speedup_without
@@ -29,7 +29,6 @@ from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Thresh
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.rows import HotLine, LoaderRow, PhaseRow, PhaseTable
-from tuimon.session.stacks.samples import Samples
 from tuimon.session.standing import outer_calls
 from tuimon.text import size_text
 
@@ -208,8 +207,9 @@ def work_outside_phases(evidence: Evidence, table: PhaseTable, other: PhaseRow) 
 def _work_in(evidence: Evidence, table: PhaseTable, other: PhaseRow) -> _SideWork | None:
     """The side work, where it takes much of the step and is surely no evaluation of a loop without fetches."""
     waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
-    samples, beside_collections = _without_collections(evidence)
-    claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)), beside_collections)
+    samples = without_collections(evidence.samples)
+    other = without(evidence, other, "gc")
+    claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)))
     beside_update = 1.0 - update_share(samples)
     early = not table.inferred  # attached, one checkpoint may be half of what was seen
     if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=other.error, early=early):
@@ -322,20 +322,6 @@ def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:
 def _at_work(evidence: Evidence, hot: HotLine) -> str:
     main = evidence.samples
     return work_at(hot, update_path(main) or main.training_path)  # which nothing may train
-
-
-def _without_collections(evidence: Evidence) -> tuple[Samples, float]:
-    """The samples that are not of calls to the garbage collector, and which part (0..1) of the side work that leaves.
-
-    If the process reports its collections, or samples show many, ``gc_pauses`` finds them.
-    """
-    samples = evidence.samples
-    are_reported = evidence.steps is not None and evidence.steps.collections is not None
-    if not are_reported and sampled_collections(samples) is None:
-        return samples, 1.0
-    left = without_collections(samples)
-    side = samples.phases["other"]
-    return left, left.phases["other"] / side if side else 1.0
 
 
 def side_work(evidence: Evidence) -> Finding | None:

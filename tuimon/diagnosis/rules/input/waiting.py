@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
 from tuimon.diagnosis.rules.input.cause import Cause, cause_of, long_starts
@@ -30,20 +30,11 @@ def input_bound(evidence: Evidence) -> Finding | None:
     table, data = evidence.phases, evidence.phase("data")
     if table is None or data is None or data.share < REPORTED or evidence.awaits_gpu_times:
         return None
-    data = _without_copies(evidence, data)
+    data = without(evidence, data, "copy", "gc")
     wait = claim_on(evidence, data)
     if not is_sure(evidence, wait.share, error=data.error):
         return None
     return _finding(evidence, data, wait, cause_of(evidence, table, data))
-
-
-def _without_copies(evidence: Evidence, data: PhaseRow) -> PhaseRow:
-    """The data phase without what it copies to the GPU: that is no wait for data, and has a rule of its own."""
-    if not evidence.uses_gpu:
-        return data
-    copied = evidence.data_samples.share(doing="transfer") or 0.0
-    left = 1.0 - copied
-    return data._replace(share=left * data.share, ms_per_step=data.ms_per_step and left * data.ms_per_step)
 
 
 def _finding(evidence: Evidence, data: PhaseRow, wait: Claim, cause: Cause) -> Finding:
