@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuimon.records import Frame
-from tuimon.session.stacks.order import SeenBoundaries
+from tuimon.session.stacks.loop import SeenBoundaries
 from tuimon.session.stacks.phases import Fact, placed
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie

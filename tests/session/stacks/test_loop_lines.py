@@ -1,4 +1,4 @@
-"""The loop of the docstring of ``LoopLines``: what each of its lines is."""
+"""The loop of the docstring of ``session.stacks.loop``: what each of its lines is."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.stacks.classified import by_ids, classified, last_of
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.order import SeenBoundaries
+from tuimon.session.stacks.loop import SeenBoundaries
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie

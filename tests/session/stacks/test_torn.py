@@ -43,10 +43,8 @@ def test_the_only_sample_of_an_update_is_none_that_is_torn() -> None:
     assert [sample.phase for sample in samples] == ["forward", "backward", "other", "optimizer"]
 
 
-@pytest.mark.parametrize(("torn", "phase"), [(1, "data"), (2, "other")])
-def test_one_backward_below_a_line_that_steps_an_environment_in_all_other_samples_is_torn(
-    torn: int, phase: str
-) -> None:
+@pytest.mark.parametrize("torn", [1, 2])
+def test_a_backward_below_a_line_that_steps_an_environment_in_nearly_all_other_samples_is_torn(torn: int) -> None:
     library = "/v/lib/python3.11/site-packages/stable_baselines3"
     table = Trie()
     table.add_frames(
@@ -62,4 +60,4 @@ def test_one_backward_below_a_line_that_steps_an_environment_in_all_other_sample
     )
     stacks = {(4, 6, 7, 8): 20, (4, 5, 3): 20, (4, 5, 1): 20, (4, 6, 3): torn}
     samples = by_ids(stacks, table)
-    assert samples[0].phase == phase
+    assert samples[0].phase == "data"

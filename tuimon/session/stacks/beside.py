@@ -16,7 +16,7 @@ from tuimon.code_origin import is_torch
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import Frame
 from tuimon.session.stacks.frames import UPDATES, Block, Function, KnownFrame
-from tuimon.session.stacks.order import NEARLY_ALL, leading_lines
+from tuimon.session.stacks.loop import NEARLY_ALL, Loop, Place, Position
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Stack
 
@@ -48,57 +48,48 @@ class Rollouts:
     environment that a model steps in its forward pass is no rollout.
     """
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self._backward_line: dict[Function, int] = {}  # of the functions on the path, their first line in backward
+    def __init__(self, samples: Sequence[Sample], loop: Loop) -> None:
+        self._loop = loop
         self._functions: set[Function] = set()
-        self._last_line: dict[Function, int] = {}  # of functions on the path that make the data themselves
-        made = [sample for sample in samples if sample.node.makes_data]
-        if not made:
-            return
-        self._backward_line = {function: min(lines) for function, lines in leading_lines(samples).items()}
-        for sample in made:
-            self._note_rollout(sample)
+        self._last: Position = ()  # of the loop's own lines that make the data
+        for sample in samples:
+            if sample.node.makes_data:
+                self._note_rollout(sample)
 
     @property
     def are_known(self) -> bool:
         """True if samples have shown where data is made."""
-        return bool(self._functions or self._last_line)
+        return bool(self._functions or self._last)
 
-    def holds(self, sample: Sample) -> bool:
+    def holds(self, sample: Sample, place: Place | None) -> bool:
         """True if a sample, in neither backward nor an update, is part of a rollout."""
         if not self.are_known:
             return False
-        stack = sample.node.outline.frames
+        stack = sample.node.frames
         if any(frame.code in self._functions for frame in takewhile(lambda frame: frame.kind != "module", stack)):
             return True
-        depth = self._leaves_path(stack)
-        return depth > 0 and stack[depth - 1].line <= self._last_line.get(stack[depth - 1].code, 0)
+        return place is not None and place.position <= self._last
 
     def _note_rollout(self, sample: Sample) -> None:
         stack, making = sample.node.frames, sample.node.maker_depth
         if making is None:
             return
-        made = stack[making]
-        generates = "generates" in made.roles
-        if not self._backward_line:  # updates are too short to be sampled: what makes the data is known nevertheless
-            self._functions |= set() if generates else {made.code}
+        generates = "generates" in stack[making].roles
+        if not self._loop.is_known:  # updates are too short to be sampled: what makes the data is known nevertheless
+            self._functions |= set() if generates else {stack[making].code}
             return
-        depth = self._leaves_path(stack)
-        if not 0 < depth <= making:
+        place = self._loop.at(sample.node)
+        if place is None or len(place.inside) < len(stack) - making:
             return
-        if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in stack[depth:making]):
+        called = place.inside[: len(place.inside) - (len(stack) - making)]
+        if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in called):
             return
-        caller = stack[depth - 1]
-        backward_line = self._backward_line[caller.code]
-        if generates and caller.line > backward_line:
+        own = [frame for frame in called if frame.user]
+        if generates and not self._loop.is_above_backward(place):
             return  # what is generated after the update shows how the model does
-        self._functions.add(stack[depth].code)
-        if depth == making and caller.line < backward_line:
-            self._last_line[caller.code] = max(caller.line, self._last_line.get(caller.code, 0))
-
-    def _leaves_path(self, stack: Stack) -> int:
-        """The first frame that is not of a function on the path of training."""
-        return next((i for i, frame in enumerate(stack) if frame.code not in self._backward_line), len(stack))
+        self._functions.add((own[0] if own else stack[making]).code)
+        if not own and self._loop.is_above_backward(place):
+            self._last = max(place.position, self._last)
 
 
 class Augmentations:
@@ -167,10 +158,10 @@ class EvaluationBlocks:
     Beside rollouts only blocks named as evaluation evaluate: one without gradients may choose what is done.
     """
 
-    def __init__(self, samples: Sequence[Sample], makes_data: bool) -> None:
+    def __init__(self, samples: Sequence[Sample], loop: Loop, makes_data: bool) -> None:
         """``makes_data``: whether there are rollouts."""
         self._blocks: set[Block] = set()
-        self._training = leading_lines(samples)
+        self._loop = loop
         totals, models, apart = Counter[Block](), Counter[Block](), Counter[Block]()
         for sample in samples:
             inside = {frame.block for frame in sample.node.outside_torch if frame.block is not None}
@@ -189,11 +180,7 @@ class EvaluationBlocks:
         """True if a block is named as evaluation, or comes after the update: its data and teachers do not."""
         if evaluates_by_name(block[2]):
             return True
-        path = [frame for frame in sample.node.outside_torch if frame.code in self._training]
-        if makes_data or not path:
-            return False
-        frame, lines = path[-1], self._training[path[-1].code]
-        return frame.line > max(lines)
+        return not makes_data and self._loop.is_after(self._loop.at(sample.node))
 
     def holds(self, sample: Sample) -> bool:
         """True if a sample, in neither backward nor an update, evaluates."""

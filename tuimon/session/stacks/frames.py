@@ -45,7 +45,7 @@ from tuimon.torch_code import (
     saves_checkpoint,
 )
 
-#: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop_lines``).
+#: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
 #: The phases in which gradients are made or used.
 UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})

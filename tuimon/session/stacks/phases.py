@@ -1,4 +1,4 @@
-"""Samples of a training thread and their phases: by a boundary in the stack, else by the loop's own lines."""
+"""Samples of a training thread and their phases: by a boundary in the stack, else by where in the loop they are."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_package_file, is_torch
-from tuimon.library_code import is_optimizer_module
+from tuimon.library_code import is_handler, is_optimizer_module
 from tuimon.records import Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.beside import Augmentations, EvaluationBlocks, OwnUpdates, Rollouts, is_upkeep
 from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame
-from tuimon.session.stacks.loop_lines import Branch, LoopLines
-from tuimon.session.stacks.order import NEARLY_ALL, LibraryOrder, SeenBoundaries, is_torn, without_returned
+from tuimon.session.stacks.loop import NEARLY_ALL, Loop, Place, SeenBoundaries, is_torn
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Node, Stack, to_user
 
@@ -57,24 +56,29 @@ def placed(
 
 
 class _Phases:
-    """The phase of each sample of a training thread: the first of these that knows it decides."""
+    """The phase of each sample of a training thread."""
 
     def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: SeenBoundaries | None) -> None:
-        self._forward_only = "steps" in facts and "training" not in facts
+        forward_only = "steps" in facts and "training" not in facts
+        self._forward_only = forward_only
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
-        completed = without_returned(self._completed(counted, seen) if seen is not None else counted)
-        self._rollouts = Rollouts([] if self._forward_only else _outlined(completed))
-        self._evaluation = EvaluationBlocks(() if "evaluation" in facts else counted, self._rollouts.are_known)
-        # those of evaluation show nothing of a step
-        completed = [sample for sample in completed if not self._evaluation.holds(sample)]
-        outlines = self._without_policies(_outlined(completed))
-        self._loop = loop = LoopLines(outlines, "loader" in facts, forward_only=self._forward_only)
-        self._library = LibraryOrder(self._without_policies(completed), seen)
+        sampled, noted = (self._completed(counted, seen), seen.noted) if seen is not None else (counted, [])
+        known = without_returned([*sampled, *noted])
+        completed, noted = known[: len(sampled)], known[len(sampled) :]
+        self._loop = loop = Loop(completed, noted, forward_only=forward_only)
+        self._rollouts = Rollouts([] if forward_only else completed, loop)
+        self._evaluation = EvaluationBlocks(() if "evaluation" in facts else counted, loop, self._rollouts.are_known)
+        loop.add([sample for sample in completed if not self._is_beside(sample)], "loader" in facts)
         self._own_updates = OwnUpdates(completed, "optimizer" in facts)
-        self._fetches = loop.fetches
         self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
+
+    def _is_beside(self, sample: Sample) -> bool:
+        """True if it is of evaluation, or runs a rollout's policy: it shows nothing of the model in a step."""
+        if self._evaluation.holds(sample):
+            return True
+        return sample.phase == "forward" and self._rollouts.holds(sample, self._loop.at(sample.node))
 
     def _completed(self, counted: Sequence[Sample], seen: SeenBoundaries) -> list[Sample]:
         """These samples, and stacks seen before, or noted by the hooks, of each boundary that none of them shows."""
@@ -84,13 +88,23 @@ class _Phases:
         shown = {sample.phase for sample in out}
         return out + [sample for sample in seen.noted if sample.phase not in shown]
 
+    def _exceeds_forward(self, counted: Sequence[Sample]) -> bool:
+        """True if more samples are above backward than a forward pass without modules has beside so many in backward.
+
+        So many: the 95 % bound of a Poisson count.
+        """
+        loop, above = self._loop, 0
+        backward = sum(sample.count for sample in counted if sample.phase == "backward")
+        for sample in counted:
+            if sample.phase == "rest" and loop.is_above_backward(loop.at(sample.node)):
+                above += 0 if sample.node.activity in _WAITS else sample.count
+        return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
+
     def of(self, sample: Sample) -> Sample:
         """A sample in its phase."""
-        placed = self._beside_training(sample) or self._in_library(sample)
-        if placed is None:
-            placed = self._by_lines(sample)
-            if placed.phase == "data" and is_upkeep(sample):
-                placed = replace(placed, phase="other")
+        placed = self._placed(sample, self._loop.at(sample.node))
+        if placed.phase == "data" and sample.phase == "rest" and is_upkeep(sample):
+            placed = replace(placed, phase="other", moved_from=None)
         if placed.phase == "forward" and sample.node.computes_metric:
             moved_from = "forward" if placed.excluded else None  # markers count it as forward there
             placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
@@ -100,129 +114,91 @@ class _Phases:
             return replace(placed, phase="optimizer", moved_from="other")
         return placed
 
-    def _branch(self, sample: Sample) -> Branch | None:
-        """The place where a sample branches off the path to the backward call."""
-        return self._loop.branch_of(sample.node.outline)
+    def _placed(self, sample: Sample, place: Place | None) -> Sample:
+        """A sample in its phase, by its boundary first, what is beside the training next, then by its place.
 
-    def _without_policies(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples, those in which a rollout runs its policy outside every boundary: no forward begins there."""
-        return [
-            sample.at("rest") if sample.phase == "forward" and self._rollouts.holds(sample) else sample
-            for sample in samples
-        ]
-
-    def _exceeds_forward(self, counted: Sequence[Sample]) -> bool:
-        """True if more samples are above backward than a forward pass without modules has beside so many in backward.
-
-        So many: the 95 % bound of a Poisson count.
+        Stepping an environment, or generating, after the update is no rollout: a rollout makes the data of the update
+        that follows it.
         """
-        loop, above = self._loop, 0
-        backward = sum(sample.count for sample in counted if sample.phase == "backward")
-        for sample in counted:
-            if sample.phase == "rest" and loop.is_above_backward(self._branch(sample)):
-                above += 0 if sample.node.activity in _WAITS else sample.count
-        return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
-
-    def _beside_training(self, sample: Sample) -> Sample | None:
-        """A sample of evaluation, of work after the update, or of what makes data for many steps.
-
-        Markers show none of the evaluation that is found here; they count it as what is around it. A module that a
-        library runs between backward and the update is work after it, too. Stepping an environment, or generating,
-        after the update is no rollout: a rollout makes the data of the update that follows it. Modules that make the
-        batch do so where the loop comes to them before the model.
-        """
-        boundary, node, library = sample.phase, sample.node, self._library
+        loop, boundary, in_closure = self._loop, sample.phase, sample.node.is_in_closure
+        if boundary == "backward" or (boundary == "optimizer" and not in_closure):
+            return _in(boundary, sample)
         is_open = boundary in ("forward", "rest")
         if is_open and self._evaluation.holds(sample):
-            return _in("eval", sample, moved_from=self._loop.measured_as(self._branch(sample)))
-        if not self._forward_only:
-            if library.is_evaluation(sample):
-                return _in("eval", sample)
-            if is_open and library.is_after_training(node):
-                return _in("other", sample, excluded=self._fetches)
-        in_closure = sample.node.is_in_closure
-        is_update = boundary == "optimizer" and (not in_closure or library.is_after_backward(node))
-        if boundary != "backward" and not is_update and self._rollouts.holds(sample):
-            as_forward = boundary != "data" and self._fetches and in_closure  # markers count it as forward there
+            return _in("eval", sample, moved_from=loop.measured_as(place))
+        if loop.is_evaluation(sample, place):
+            return _in("eval", sample)
+        if boundary == "optimizer" and loop.is_after_backward(place):
+            is_own = any(frame.user for frame in sample.node.closure)
+            return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else _in("optimizer", sample)
+        if is_open and not self._forward_only and place is not None and place.is_librarys and loop.is_after(place):
+            return _in("other", sample, excluded=loop.fetches)
+        if self._rollouts.holds(sample, place):
+            as_forward = boundary != "data" and loop.fetches and in_closure  # markers count it as forward there
             return _in("data", sample, excluded=as_forward, moved_from="forward" if as_forward else None)
+        if boundary == "data":
+            return _in("data", sample)
         plain = self._augmentations.without_module(sample)
-        found = None if plain is None else self._of_library(plain) or self._by_lines(plain)
-        if found is None or found.phase != "data":
-            return None
-        return _in("data", sample, found.excluded, moved_from="forward" if found.excluded else None)
+        if plain is not None:
+            placed = self._at_rest(plain, loop.at(plain.node))
+            if placed.phase == "data":
+                return _in("data", sample, placed.excluded, moved_from="forward" if placed.excluded else None)
+        if boundary == "forward":
+            is_beside = loop.shows_forward and loop.is_after(place)
+            return _in("other" if is_beside else boundary, sample, excluded=loop.is_measured(place))
+        return self._at_rest(sample, place)
 
-    def _in_library(self, sample: Sample) -> Sample | None:
-        """A sample in what a library that owns the loop calls above backward, or in a closure of an optimizer.
-
-        Outside every module a closure is of the forward pass, as markers count it. The work of the user's code there
-        after backward is side work, which they count as the optimizer's.
-        """
-        library, node, boundary = self._library, sample.node, sample.phase
-        found = self._of_library(sample)
-        if found is not None:
-            return found
-        if boundary == "optimizer" and sample.node.is_in_closure:
-            if library.is_after_backward(node):
-                is_own = any(frame.user for frame in sample.node.closure)
-                return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else None
-            return _in("forward", sample, excluded=self._loop.is_measured(self._branch(sample)))
-        return None
-
-    def _of_library(self, sample: Sample) -> Sample | None:
-        """A sample in what makes a batch for a library that owns the loop, or in its code that runs the model.
-
-        The user's code makes it. Beside an optimizer that calls the forward pass and backward, markers count that as
-        what is outside the step.
-        """
-        at_rest = sample.phase == "rest"
-        if not at_rest and sample.phase != "optimizer":  # an update may call a closure that trains
-            return None
-        maker = self._library.made_by(sample.node)
-        if maker is None:
-            is_forward = at_rest and self._library.is_forward(sample.node)
-            return _in("forward", sample, excluded=self._fetches) if is_forward else None
-        if self._loop.trains(maker) or self._loop.is_evaluation(self._branch(sample)):
-            return None
-        if self._fetches and is_package_file(maker[0]):
-            return None  # a library's own work around the fetch that markers measure
-        if self._fetches:
-            return _in("data", sample, True, moved_from=None if sample.node.activity in _COPIES else "forward")
-        beside = self._library.trains_in_optimizer and at_rest
-        return _in("data", sample, excluded=beside, moved_from="other" if beside else None)
-
-    def _by_lines(self, sample: Sample) -> Sample:
-        """The phase by boundary, else by the loop's lines.
+    def _at_rest(self, sample: Sample, place: Place | None) -> Sample:
+        """A sample outside every boundary, or in a closure of an optimizer before its backward, by its place.
 
         If no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and
-        for what is more than a forward pass can be: that makes the data. Before anything has shown which lines train, a
-        wait is outside the model, and nothing else is sure.
+        for what is more than a forward pass can be: that makes the data. Before a line of the user's was
+        shown to train, a wait is outside the model, and nothing else is sure. Beside an optimizer that calls the
+        forward pass and backward, markers count the making of a batch as what is outside the step.
         """
-        boundary = sample.phase
-        if boundary in UPDATES:
-            return _in(boundary, sample)
-        loop = self._loop
-        branch = self._branch(sample)
-        if loop.is_evaluation(branch):
-            return _in("eval", sample)
-        if boundary == "forward":
-            phase = boundary if loop.may_be_training(branch) else "other"
-            return _in(phase, sample, excluded=loop.is_measured(branch))
-        if boundary != "rest":
-            return _in(boundary, sample)
-        if not loop.is_known:
-            return _in("other", sample, unsure=sample.node.activity not in _WAITS)
-        if loop.is_in_framework(branch, sample.node.outline.frames):
-            return _in("other", sample)
-        if loop.is_on_fetch_line(branch):
+        loop, is_wait = self._loop, sample.node.activity in _WAITS
+        if place is None:
+            return _in("other", sample, unsure=not (is_wait or loop.path.is_users))
+        measured = loop.is_measured(place)
+        if loop.is_after(place) or place.position > loop.path.position:
+            return _in("other", sample, excluded=measured)
+        if place.is_librarys and not self._is_training(sample, place):
+            return _in("other", sample, excluded=measured)
+        if loop.is_on_fetch_line(place):
             return _in("forward", sample, excluded=True)
-        found = loop.phase_of(branch)
-        if found is None:
-            is_data = sample.node.activity in _WAITS or (self._makes_data and loop.is_above_backward(branch))
+        if place.is_before_model is None:
+            is_data = is_wait or (self._makes_data and loop.is_above_backward(place))
             return _in("data", sample) if is_data else _in("forward", sample, unsure=self._few)
-        measured = loop.is_measured(branch)
-        prepares = measured and found == "data" and loop.is_call_beside_training(branch)
-        moved_from = "forward" if prepares and sample.node.activity not in _COPIES else None
-        return _in(found, sample, excluded=measured, moved_from=moved_from)
+        if not place.is_before_model:
+            return _in("forward", sample, excluded=measured)
+        if loop.trains_in_optimizer and not loop.fetches:
+            return _in("data", sample, excluded=True, moved_from="other")
+        calls = place.called is not None and not loop.trains(place.called)
+        moved = measured and calls and sample.node.activity not in _COPIES
+        return _in("data", sample, excluded=measured, moved_from="forward" if moved else None)
+
+    def _is_training(self, sample: Sample, place: Place) -> bool:
+        """True if what a library that owns the loop does there is of the training.
+
+        That is the user's function that makes the batch, called before the model; not a handler of the loop's events,
+        which the library calls by a function of its own, or which is named as such. From the model to backward it is
+        the library's own code. In a loop that fetches no batches, any function may make them.
+        """
+        first = place.inside[0] if place.inside else None
+        if place.called is None:
+            return place.is_before_model is False and self._loop.is_above_backward(place)
+        if self._loop.trains(place.called) or not self._loop.fetches:
+            return True
+        is_direct = first is not None and first.user and not is_package_file(first.file)
+        return bool(place.is_before_model) and is_direct and not is_handler(place.called[1])
+
+
+def without_returned(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples, those in passes that only return gradients as of the forward pass; they train if all do."""
+    returned = {sample.node: sample.node.returns_gradients for sample in samples if sample.phase in UPDATES}
+    if all(returned.values()):
+        return list(samples)
+    return [sample.at("forward") if returned.get(sample.node) else sample for sample in samples]
 
 
 def _in(
@@ -233,10 +209,6 @@ def _in(
     moved_from: str | None = None,
 ) -> Sample:
     return Sample(sample.node, sample.count, phase, excluded, unsure, moved_from)
-
-
-def _outlined(samples: Sequence[Sample]) -> list[Sample]:
-    return [sample.at(sample.phase, sample.node.outline) for sample in samples]
 
 
 def _is_in_optimizer(stack: Stack) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
 from tuimon.session.stacks.frames import UPDATES
-from tuimon.session.stacks.order import SeenBoundaries
+from tuimon.session.stacks.loop import SeenBoundaries
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps

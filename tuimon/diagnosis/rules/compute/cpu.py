@@ -24,7 +24,7 @@ from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import HotLine, PhaseTable
-from tuimon.session.stacks.order import NEARLY_ALL
+from tuimon.session.stacks.loop import NEARLY_ALL
 
 SMALL_PART = Threshold(
     0.15,

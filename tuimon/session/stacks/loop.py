@@ -1,0 +1,372 @@
+"""The loop of a training thread: the paths to its model, to backward and to the update, and where stacks leave them.
+
+A path is a stack's frames from the root down to a boundary. Another stack follows it as long as its frames are the same
+functions at the same lines, and leaves it at a frame with another line, or by a call that is not on it. The lines down
+to there are its position; positions order as tuples do, as the loop comes to them. So a loop of the user's and one that
+a library owns are read alike::
+
+    main                              fit
+    44  for x, y in loader:           484    run_epoch(loader)
+    45      x = augment(x)                       493    x = augment(x)             before the model: data
+    46      loss = cost(model(x), y)             497    out = network(x)           from it to backward: forward
+    47      loss.backward()                      501    loss.backward()            the path: (47,), and (484, 501)
+    48      log(loss)                 486    callbacks.on_batch_end()              after it: side work
+    49      optimizer.step()          487    optimizer.step()
+
+Frames of libraries that dispatch calls differ from stack to stack: those that are not on the path are passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from tuimon.records import BETWEEN, LoopStack
+from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame, StackPhase
+from tuimon.session.stacks.samples import Sample
+from tuimon.session.stacks.trie import Node, Stack, Trie, to_user
+
+#: The part of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
+NEARLY_ALL = 0.8
+#: Among so many samples at a place more than one is in an update, if the place leads to one: our choice. py-spy reads a
+#: running process, so a stack may be made of two that followed each other.
+MANY = 8
+#: If so many samples of a boundary are at other places, the only one at its place was torn: our choice. A second update
+#: that is as rare is missing until it has two.
+_VERY_MANY = 64
+#: Lines of the functions on a path from the outermost on, the last that of the frame that leaves it.
+Position = tuple[int, ...]
+
+
+class Leaving(NamedTuple):
+    """Where a stack leaves a path."""
+
+    position: Position
+    depth: int  # in the stack, of the last frame on the path
+    on_line: bool  # at the path's own line
+
+
+class Path:
+    """Frames from the root down to a boundary."""
+
+    def __init__(self, stack: Stack = ()) -> None:
+        frames = [frame for frame in stack if frame.user or "library" in frame.roles]
+        self.position: Position = tuple(frame.line for frame in frames)
+        self._frames = frames
+        self.is_users = any(frame.user for frame in frames)
+        self.passes_optimizer = any(frame.kind == "optimizer" for frame in stack)
+        self._left: dict[Node, Leaving | None] = {}
+
+    def is_before(self, left: Leaving, position: Position) -> bool:
+        """True if the loop comes to where a stack leaves it before a position; not from the user's line to there."""
+        ahead = self._frames[len(left.position) : len(position)]
+        return left.position < position and (not left.on_line or any(frame.user for frame in ahead))
+
+    def leave(self, node: Node) -> Leaving | None:
+        """Where a stack leaves it; None for one that does not come by its first frames."""
+        if node not in self._left:
+            self._left[node] = self._leave(node.frames)
+        return self._left[node]
+
+    def _leave(self, stack: Stack) -> Leaving | None:
+        on, left = -1, None
+        for depth, frame in enumerate(stack):
+            found = self._next(frame, on + 1)
+            if found is not None:
+                on, is_same = found, frame.line == self.position[found]
+                left = Leaving((*self.position[:on], frame.line), depth, is_same)
+                if not is_same:
+                    break
+            elif frame.user:
+                break
+        return left
+
+    def _next(self, frame: KnownFrame, begin: int) -> int | None:
+        """Where on the path a frame's function comes next; no frame of the user's is passed over for it."""
+        for at in range(begin, len(self._frames)):
+            if self._frames[at].code == frame.code:
+                return at
+            if self._frames[at].user:
+                break
+        return None
+
+
+def path_to(kind: Literal["backward", "optimizer"], samples: Iterable[Sample], noted: Iterable[Sample] = ()) -> Path:
+    """The path by whose lines of the user's most samples come to a boundary.
+
+    It has the frames that the hooks noted, else those of the most frequent stack.
+    """
+    ways: dict[Stack, Counter[Stack]] = {}
+    for sample in samples:
+        if sample.phase == kind:
+            callers = sample.node.before(kind)
+            ways.setdefault(to_user(callers), Counter())[callers] += sample.count
+    user, most = max(ways.items(), key=lambda way: way[1].total(), default=((), Counter[Stack]()))
+    known = (sample.node.before(kind) for sample in noted if sample.phase == kind)
+    return Path(next((way for way in known if to_user(way) == user), max(most, key=most.__getitem__, default=())))
+
+
+def path_to_model(samples: Sequence[Sample]) -> Path:
+    """The path to the model of a loop that does not train.
+
+    A stack that was read while it changed came from other work, so other stacks come through its line: that counts
+    against a line, in proportion.
+    """
+    paths: Counter[Stack] = Counter()
+    for sample in samples:
+        if sample.phase == "forward":
+            paths[to_user(sample.node.before("module", "compile"))] += sample.count
+    passed = {path: sum(s.count for s in samples if s.node.frames[: len(path)] == path) for path in paths}
+    return Path(max(paths, key=lambda path: paths[path] ** 2 / passed[path], default=()))
+
+
+def is_torn(updates: int, others: int) -> bool:
+    """True if the one sample of an update at a place was read while the stack changed: so many others show none."""
+    return updates == 1 and others >= MANY
+
+
+class Place(NamedTuple):
+    """Where in the loop a stack is."""
+
+    position: Position  # on the path to backward
+    is_before_model: bool | None  # None: no sample has shown the model
+    on_line: bool  # at the line that leads to backward
+    is_librarys: bool  # a library's code, or its call, leaves the path
+    inside: Stack  # what is called there
+
+    @property
+    def called(self) -> Function | None:
+        """The user's function that it comes to first."""
+        return _called(self.inside)
+
+
+def _called(stack: Stack) -> Function | None:
+    return next((frame.code for frame in stack if frame.user), None)
+
+
+class Loop:
+    """Finds where in the loop a stack is, and what is done there.
+
+    While no backward was sampled, the path leads to the update; in a loop that has neither, to the model. A call that
+    fetches and runs the model without a backward evaluates, if the model runs elsewhere, too, or after the update.
+    """
+
+    def __init__(self, samples: Sequence[Sample], noted: Sequence[Sample] = (), *, forward_only: bool = False) -> None:
+        """``noted``: by the hooks; ``forward_only``: whether markers show steps, none with a backward or an update."""
+        self.path = path_to("backward", samples, noted)
+        own = "backward"
+        if not self.path.position:
+            self.path, own = path_to("optimizer", samples, noted), "optimizer"
+        self.is_forward_only = forward_only and not self.path.position
+        if self.is_forward_only:
+            self.path, own = path_to_model(samples), "forward"
+        self.is_known = bool(self.path.position)  # whether a sample has shown which lines train
+        #: True if the optimizer calls the forward pass and backward as a closure.
+        self.trains_in_optimizer = self.path.passes_optimizer
+        self._ends: Collection[str] = {"forward"} if self.is_forward_only else UPDATES
+        self._running: set[Position] = set()
+        self._model = Path()  # where the loop comes to it first
+        self._ending: dict[Position, str] = {}
+        for sample, position in self._whole(samples):
+            if sample.phase in self._ends:
+                self._ending.setdefault(position, sample.phase)
+        if self.is_known:
+            self._ending.setdefault(self.path.position, own)
+        self.last = max(self._ending, default=())
+        self._last_backward = max((at for at, kind in self._ending.items() if kind == "backward"), default=())
+        self.fetches = self.shows_forward = False
+        self._fetching: set[Position] = set()
+        self._evaluating: dict[Position, set[Function | None]] = {}  # with the user's functions that do
+        self._training: set[Function | None] = set()
+
+    def add(self, samples: Sequence[Sample], has_loader: bool) -> None:
+        """Fold what samples of training show: its fetches, and the model. ``has_loader``: whether markers show one."""
+        whole = self._whole(samples)
+        if not self.is_forward_only:
+            self._note_evaluation(whole)
+        training = [(sample, at) for sample, at in whole if at not in self._evaluating]
+        self._fetching = {at for sample, at in training if sample.phase == "data"}
+        self.fetches = has_loader or bool(self._fetching)
+        running = [(sample, at) for sample, at in training if sample.phase == "forward" and at <= self.last]
+        self._running = {at for _, at in running}
+        self.shows_forward = bool(running)
+        for sample, at in sorted(running, key=lambda one: -one[0].count):
+            left = self._model.leave(sample.node)
+            if at == min(self._running) and (
+                left is None or (not left.on_line and left.position < self._model.position)
+            ):
+                self._model = Path(sample.node.before("module", "compile"))
+        self._training = {
+            _called(sample.node.frames[left.depth + 1 :])
+            for sample, _ in training
+            if sample.phase != "rest" and (left := self.path.leave(sample.node))
+        }
+
+    def _whole(self, samples: Sequence[Sample]) -> list[tuple[Sample, Position]]:
+        """The samples on the path, without the one of many at a place that is in an update, or in a model only run.
+
+        Nor the only one of very many of its boundary at its place.
+        """
+        placed = [
+            (sample, left.position)
+            for sample in samples
+            if not (sample.phase in UPDATES and sample.node.has("fetch"))
+            and (left := self.path.leave(sample.node)) is not None
+        ]
+        ends, others, alike = Counter[Position](), Counter[Position](), Counter[str]()
+        for sample, at in placed:
+            (ends if sample.phase in self._ends else others)[at] += sample.count
+            alike[sample.phase] += sample.count
+        return [
+            (sample, at)
+            for sample, at in placed
+            if sample.phase not in self._ends
+            or at == self.path.position
+            or not (
+                others[at] >= MANY * ends[at]
+                if self.is_forward_only
+                else is_torn(ends[at], others[at]) or (ends[at] == 1 and alike[sample.phase] > _VERY_MANY)
+            )
+        ]
+
+    def _note_evaluation(self, whole: Sequence[tuple[Sample, Position]]) -> None:
+        fetching, running, training = (
+            {at for sample, at in whole if sample.phase in phases} for phases in ({"data"}, {"forward"}, UPDATES)
+        )
+        both = (fetching & running) - training
+        if all(at > self.last for at in running - both):
+            both = {at for at in both if at > self.last}
+        for sample, at in whole:
+            place = self.at(sample.node) if at in both and sample.phase == "forward" else None
+            if place is not None and (at > self.last if place.is_librarys else place.called):
+                self._evaluating.setdefault(at, set()).add(place.called)
+
+    def at(self, node: Node) -> Place | None:
+        """Where a stack is; None off the path."""
+        left, to_model = self.path.leave(node), self._model.leave(node)
+        if left is None:
+            return None
+        before = self._is_before_model(node)
+        depth = max(left.depth, to_model.depth if to_model is not None else 0)
+        frame, inside = node.frames[depth], node.frames[depth + 1 :]
+        calls = left.on_line and bool(inside) and "library" in inside[0].roles
+        return Place(left.position, before, left.on_line, "library" in frame.roles or calls, inside)
+
+    def _is_before_model(self, node: Node) -> bool | None:
+        left, to_model = self.path.leave(node), self._model.leave(node)
+        if left is None or not self._running:
+            return None
+        *outer, line = left.position
+        beside = [at[-1] for at in self._running if [*at[:-1]] == outer]
+        if beside and line != min(beside):
+            return line < min(beside)
+        if not beside:
+            return self.path.is_before(left, min(self._running))
+        return to_model is not None and not to_model.on_line and to_model.position < self._model.position
+
+    def is_after(self, place: Place | None) -> bool:
+        """True if the loop comes there after backward and the update."""
+        return place is not None and place.position > self.last
+
+    def is_after_backward(self, place: Place | None) -> bool:
+        """True if the loop comes there after backward."""
+        return place is not None and place.position > self._last_backward
+
+    def is_above_backward(self, place: Place | None) -> bool:
+        """True if the loop comes there before the line that leads to backward."""
+        return place is not None and not place.on_line and place.position < self.path.position
+
+    def is_evaluation(self, sample: Sample, place: Place | None) -> bool:
+        """True if a sample fetches or runs the model to evaluate, or is in a function of the user's that does."""
+        if place is None or sample.phase in UPDATES or place.position not in self._evaluating:
+            return False
+        return sample.phase != "rest" or place.called in self._evaluating[place.position]
+
+    def is_on_fetch_line(self, place: Place) -> bool:
+        """True if a sample is on a line of the user's that fetches, outside the fetch.
+
+        There the old batch is freed as the new one replaces it: by the markers, the forward pass has begun.
+        """
+        return place.called is None and not place.is_librarys and place.position in self._fetching
+
+    def trains(self, function: Function | None) -> bool:
+        """True if a function of the user's runs the model, fetches or calls backward."""
+        return function in self._training
+
+    def is_measured(self, place: Place | None) -> bool:
+        """True if a sample is in a stretch whose phase markers show: it is no evidence of those that they leave open.
+
+        That is what lies between backward and an update; in a loop that fetches its batches also what comes before its
+        first backward, and after its last update. Open is what is above backward in a loop that does not, and between
+        two models' updates.
+        """
+        if place is None or self.is_forward_only:
+            return False
+        *outer, line = place.position
+        depth = len(outer)
+        beside = {at[depth]: kind for at, kind in self._ending.items() if [*at[:depth]] == outer and len(at) > depth}
+        before = max((at for at in beside if at < line), default=None)
+        after = min((at for at in beside if at > line), default=None)
+        if before is None or after is None:
+            return self.fetches and before != after
+        return beside[before] == "backward" and beside[after] == "optimizer"
+
+    def measured_as(self, place: Place | None) -> str:
+        """The phase as which markers count a stretch that is in none of their boundaries."""
+        if not self.fetches:
+            return "other" if self.is_measured(place) else BETWEEN
+        if place is None or not self.is_above_backward(place):
+            return "other"
+        return "forward" if place.position > min(self._fetching, default=()) else "other"
+
+
+#: Most stacks that are remembered of each: a training shows some tens.
+_STACKS = 64
+
+
+class SeenBoundaries:
+    """The latest stacks of one thread in its forward pass and in backward.
+
+    A pass that takes a thousandth of a step is in few samples, and in none of many a window; the lines of the loop are
+    the same all the while. Until a sample has shown backward, or an update, the stack counts that the hooks noted.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[StackPhase, dict[Node, int]] = {"forward": {}, "backward": {}}
+        self.noted: list[Sample] = []  # what the hooks noted of the loop
+
+    def add_noted(self, stacks: Sequence[LoopStack], trie: Trie) -> None:
+        """Take up what the hooks noted of the loop, in place of what they noted before."""
+        self.noted = [Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks]
+
+    def add_window(self, counts: Mapping[Node, int]) -> None:
+        """Fold a window of the training thread."""
+        for node, n in counts.items():
+            kept = self._kept.get(node.boundary)
+            if kept is not None:
+                kept.pop(node, None)
+                kept[node] = n
+                if len(kept) > _STACKS:
+                    del kept[next(iter(kept))]
+
+    def begin(self) -> None:
+        """The loop begins: what was seen before is of the set-up."""
+        for kept in self._kept.values():
+            kept.clear()
+
+    def calling_backward(self) -> set[Function]:
+        """The user's functions that call backward or the update, as file and name."""
+        nodes = (*self._kept["backward"], *(noted.node for noted in self.noted))
+        callers = (to_user(node.before("backward", "optimizer")) for node in nodes)
+        return {caller[-1].code for caller in callers if caller}
+
+    def beside(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The remembered stacks of each boundary that none of these samples shows."""
+        shown = {sample.phase for sample in samples}
+        return [
+            Sample(node, n, boundary)
+            for boundary, kept in self._kept.items()
+            if boundary not in shown
+            for node, n in kept.items()
+        ]
