@@ -2,7 +2,7 @@
 # expects: input_bound/sampler
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
@@ -24,25 +24,12 @@ class Balanced(Sampler):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     count = 40_000
     data = TensorDataset(torch.randn(count, 32), torch.randint(5, (count,)))
     loader = DataLoader(data, batch_size=64, sampler=Balanced(torch.rand(count), args.fixed), num_workers=1)
     model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 5))
     optimizer = torch.optim.Adam(model.parameters())
-    watch = Laps(args.seconds)
-    for x, y in loader:
-        watch.lap("data")
-        loss = nn.functional.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, loader, lambda x, y: nn.functional.cross_entropy(model(x), y))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     layers = nn.Sequential(nn.Linear(512, 3000), nn.ReLU(), nn.Linear(3000, 3000), nn.ReLU(), nn.Linear(3000, 10))

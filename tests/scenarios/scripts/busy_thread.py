@@ -2,9 +2,10 @@
 # expects: gil_contention
 
 import threading
+from itertools import repeat
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -22,7 +23,6 @@ class Statistics(threading.Thread):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     statistics = Statistics()
     if not args.fixed:
         statistics.start()
@@ -30,18 +30,7 @@ def main():
     model = nn.Sequential(*layers, nn.Linear(32, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x, y = torch.randn(64, 32), torch.randn(64, 1)
-    watch = Laps(args.seconds)
-    while True:
-        loss = nn.functional.mse_loss(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, repeat((x, y)), lambda x, y: nn.functional.mse_loss(model(x), y))
     if not args.fixed:
         statistics.stopping.set()
         statistics.join()

@@ -5,7 +5,7 @@ import os
 import tempfile
 
 import torch
-from laps import Laps, options
+from laps import endless, fit, options
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -17,31 +17,17 @@ def save(model, optimizer, path):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     data = TensorDataset(torch.randn(20_000, 256), torch.randn(20_000, 1))
     model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     path = os.path.join(tempfile.mkdtemp(), "last.pt")
-    watch = Laps(args.seconds)
-    going, steps = True, 0
-    while going:
-        for x, y in DataLoader(data, batch_size=128, shuffle=True):
-            watch.lap("data")
-            loss = nn.functional.mse_loss(model(x), y)
-            watch.lap("forward")
-            optimizer.zero_grad()
-            loss.backward()
-            watch.lap("backward")
-            optimizer.step()
-            watch.lap("optimizer")
-            steps += 1
-            if not args.fixed or steps % 500 == 0:
-                save(model, optimizer, path)
-            watch.lap("other")
-            going = watch.step()
-            if not going:
-                break
-    watch.tell()
+    loader = DataLoader(data, batch_size=128, shuffle=True)
+
+    def keep(step):
+        if not args.fixed or step % 500 == 0:
+            save(model, optimizer, path)
+
+    fit(args, optimizer, endless(loader), lambda x, y: nn.functional.mse_loss(model(x), y), keep)
 
 
 if __name__ == "__main__":

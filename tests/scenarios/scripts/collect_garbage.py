@@ -35,5 +35,4 @@ def train(args):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     train(options())

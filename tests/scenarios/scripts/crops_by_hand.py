@@ -41,7 +41,6 @@ class Next(nn.Module):
 VOCABULARY = sorted(set(TEXT))
 TOKENS = torch.tensor([VOCABULARY.index(c) for c in TEXT])
 args = options()
-torch.set_num_threads(1)
 model = Next(len(VOCABULARY))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 watch = Laps(args.seconds)

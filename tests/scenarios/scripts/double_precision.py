@@ -8,7 +8,6 @@ from torch import nn
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     dtype = torch.float32 if args.fixed else torch.float64
     images, labels = torch.randn(2_000, 3, 24, 24, dtype=dtype), torch.randint(10, (2_000,))

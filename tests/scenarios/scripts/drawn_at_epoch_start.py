@@ -7,7 +7,7 @@ import random
 
 import torch
 import torch.nn.functional as F
-from laps import Laps, options
+from laps import endless, fit, options
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -43,24 +43,11 @@ class ByWeight(Sampler):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     sampler = ByWeight([random.random() for _ in range(ROWS)], args.fixed)
     loader = DataLoader(Rows(), 2048, sampler=sampler, collate_fn=tuple)
     model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    for x, y in itertools.chain.from_iterable(itertools.repeat(loader)):
-        watch.lap("data")
-        loss = F.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, endless(loader), lambda x, y: F.cross_entropy(model(x), y))
 
 
 if __name__ == "__main__":

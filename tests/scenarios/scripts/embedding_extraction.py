@@ -22,7 +22,6 @@ def decode(index):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     loader = DataLoader(Images(), batch_size=32, num_workers=2 if args.fixed else 0)
     model = nn.Sequential(nn.Conv2d(3, 24, 3), nn.ReLU(), nn.Conv2d(24, 24, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     model.eval()

@@ -19,7 +19,6 @@ def validate(model, loader):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     train = TensorDataset(torch.randn(30_000, 128), torch.randint(10, (30_000,)))
     valid = TensorDataset(torch.randn(16_000, 128), torch.randint(10, (16_000,)))
     model = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))

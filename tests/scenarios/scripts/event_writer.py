@@ -6,7 +6,7 @@ import os
 import tempfile
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -22,7 +22,6 @@ class EventWriter:
 
 
 args = options()
-torch.set_num_threads(1)
 x, y = torch.randn(4096, 64), torch.randn(4096, 8)
 layers = [nn.Linear(64, 128), nn.ReLU()]
 for _ in range(6):
@@ -30,24 +29,18 @@ for _ in range(6):
 net = nn.Sequential(*layers, nn.Linear(128, 8))
 optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-4)
 writer = EventWriter(tempfile.mkdtemp())
-watch = Laps(args.seconds)
-step = 0
-while True:
-    chosen = torch.randint(len(x), (256,))
-    batch, target = x[chosen], y[chosen]
-    watch.lap("data")
-    loss = nn.functional.l1_loss(net(batch), target)
-    watch.lap("forward")
-    optimizer.zero_grad()
-    loss.backward()
-    watch.lap("backward")
-    optimizer.step()
-    watch.lap("optimizer")
-    step += 1
+
+
+def batches():
+    while True:
+        chosen = torch.randint(len(x), (256,))
+        yield x[chosen], y[chosen]
+
+
+def write(step):
     if not args.fixed or step % 200 == 0:
         for name, parameter in net.named_parameters():
             writer.add_histogram(name, parameter, step)
-    watch.lap("other")
-    if not watch.step():
-        break
-watch.tell()
+
+
+fit(args, optimizer, batches(), lambda x, y: nn.functional.l1_loss(net(x), y), write)

@@ -2,8 +2,10 @@
 # expects: slow_setting/denormals
 # missed: denormal numbers leave no sign in samples, nor in counters that tuimon reads
 
+from itertools import repeat
+
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -22,23 +24,11 @@ class Loudness(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     torch.set_flush_denormal(args.fixed)
     model = Loudness()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     sound = torch.rand(128, 400) * 1e-37
-    watch = Laps(args.seconds)
-    while True:
-        loss = model(sound)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, repeat((sound,)), model)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ def roll_out(environments, policy, steps):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     number = 16 if args.fixed else 4
     environments = Environments(number)
     policy = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(20)])

@@ -6,7 +6,6 @@ from laps import Laps, options
 from torch import nn
 
 args = options()
-torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Linear(24, 24) for _ in range(150)])
 groups = [{"params": list(model.parameters())}] if args.fixed else [{"params": [p]} for p in model.parameters()]
 optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True)

@@ -43,5 +43,4 @@ class Trainer:
         self.watch.tell()
 
 
-torch.set_num_threads(1)
 Trainer(options()).train()

@@ -29,7 +29,6 @@ def gradient_report(model):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     model = Narrow()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, foreach=True)
     inputs, targets = torch.randn(2048, 48), torch.randn(2048)

@@ -2,7 +2,7 @@
 # expects: input_bound/slow_collate
 
 import torch
-from laps import Laps, options
+from laps import endless, fit, options
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -43,23 +43,12 @@ class Convolution(nn.Module):
 
 
 args = options()
-torch.set_num_threads(1)
 model = Convolution()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = DataLoader(graphs(2000), 32, shuffle=True, collate_fn=join_at_once if args.fixed else join)
-watch = Laps(args.seconds)
-going = True
-while going:
-    for nodes, adjacency, label in loader:
-        watch.lap("data")
-        loss = nn.functional.cross_entropy(model(nodes, adjacency), label)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        going = watch.step()
-        if not going:
-            break
-watch.tell()
+fit(
+    args,
+    optimizer,
+    endless(loader),
+    lambda nodes, adjacency, label: nn.functional.cross_entropy(model(nodes, adjacency), label),
+)

@@ -1,8 +1,10 @@
 """A compiled model."""
 # healthy
 
+from itertools import repeat
+
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -17,23 +19,11 @@ class Residual(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     model = nn.Sequential(*(Residual(256) for _ in range(4)), nn.Linear(256, 10))
     compiled = torch.compile(model, backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     x, y = torch.randn(128, 256), torch.randint(10, (128,))
-    watch = Laps(args.seconds)
-    while True:
-        loss = nn.functional.cross_entropy(compiled(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, repeat((x, y)), lambda x, y: nn.functional.cross_entropy(compiled(x), y))
 
 
 main()

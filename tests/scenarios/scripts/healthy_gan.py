@@ -17,7 +17,6 @@ def network(*sizes):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     generator, critic = network(32, 256, 512, 128), network(128, 512, 256, 1)
     g_opt = torch.optim.SGD(generator.parameters(), lr=1e-3)
     c_opt = torch.optim.SGD(critic.parameters(), lr=1e-3)

@@ -32,7 +32,6 @@ def decode(model, length, watch):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     model = Writer().eval()
     watch = Laps(args.seconds)
     with torch.inference_mode():

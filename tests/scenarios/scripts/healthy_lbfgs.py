@@ -10,7 +10,6 @@ from torch import nn
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.05, max_iter=5, history_size=4)
     x = torch.randn(1024, 64)

@@ -19,7 +19,6 @@ def episode(length):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     policy = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 4))
     optimizer = torch.optim.SGD(policy.parameters(), lr=1e-3)
     begin = time.perf_counter()

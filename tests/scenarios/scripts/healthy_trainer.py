@@ -65,5 +65,4 @@ class Trainer:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     Trainer(options()).fit()

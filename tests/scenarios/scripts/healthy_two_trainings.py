@@ -2,9 +2,10 @@
 # healthy
 
 import multiprocessing
+from itertools import repeat
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -14,19 +15,7 @@ def train(number, args):
     model = nn.LSTM(32, 128, batch_first=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.randn(32, 24, 32)
-    watch = Laps(args.seconds)
-    while True:
-        out, _ = model(x)
-        loss = out.square().mean()
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, repeat((x,)), lambda x: model(x)[0].square().mean())
 
 
 if __name__ == "__main__":

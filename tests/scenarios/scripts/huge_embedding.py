@@ -19,7 +19,6 @@ class Recommender(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     data = TensorDataset(torch.randint(20_000, (60_000,)), torch.randint(60_000, (60_000,)), torch.rand(60_000))
     model = Recommender(args.fixed)

@@ -1,4 +1,7 @@
-"""A program's own stopwatch: what tuimon says is held against what it prints. Random loops have a copy beside them."""
+"""A program's own stopwatch: what tuimon says is held against what it prints. Random loops have a copy beside them.
+
+Programs in which something else than the loop is of interest share the loop as well.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import argparse
 import json
 import time
 from collections import Counter
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from itertools import chain, repeat
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,6 +21,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--fixed", action="store_true", help="the same training without its bottleneck")
     parser.add_argument("--without", default="", metavar="PIECE", help="... without this piece of work")
+    torch.set_num_threads(1)
     return parser.parse_args()
 
 
@@ -75,3 +81,34 @@ class Laps:
         shares = {name: {of: seconds / total for of, seconds in spent.items()} for name, spent in counted.items()}
         step_ms = 1000 * total / max(1, self.steps - self.WARM_UP)
         print(json.dumps({"steps": self.steps, "step_ms": step_ms, **shares}), flush=True)
+
+
+def endless(loader: Iterable[Any]) -> Iterable[Any]:
+    """Its batches, epoch after epoch."""
+    return chain.from_iterable(repeat(loader))
+
+
+def fit(
+    args: argparse.Namespace,
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[tuple[Any, ...]],
+    loss_of: Callable[..., torch.Tensor],
+    side_work: Callable[[int], None] | None = None,
+) -> None:
+    """Train with the parts of each batch; ``side_work`` is given the number of the step that has ended."""
+    watch = Laps(args.seconds)
+    for batch in batches:
+        watch.lap("data")
+        loss = loss_of(*batch)
+        watch.lap("forward")
+        optimizer.zero_grad()
+        loss.backward()
+        watch.lap("backward")
+        optimizer.step()
+        watch.lap("optimizer")
+        if side_work is not None:
+            side_work(watch.steps + 1)
+            watch.lap("other")
+        if not watch.step():
+            break
+    watch.tell()

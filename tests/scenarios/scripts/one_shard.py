@@ -6,7 +6,7 @@ import time
 
 import torch
 import torch.nn.functional as F
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -29,23 +29,10 @@ def fetch(shard, row):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     loader = DataLoader(Shards(2 if args.fixed else 1), batch_size=8, num_workers=2)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    for x, y in loader:
-        watch.lap("data")
-        loss = F.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, loader, lambda x, y: F.cross_entropy(model(x), y))
 
 
 if __name__ == "__main__":

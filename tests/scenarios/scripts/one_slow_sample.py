@@ -5,7 +5,7 @@ import time
 
 import torch
 import torch.nn.functional as F
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -25,23 +25,10 @@ def read(index):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     loader = DataLoader(Scans(), batch_size=8, num_workers=4, in_order=not args.fixed)
     model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    for x, y in loader:
-        watch.lap("data")
-        loss = F.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, loader, lambda x, y: F.cross_entropy(model(x), y))
 
 
 if __name__ == "__main__":

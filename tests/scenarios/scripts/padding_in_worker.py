@@ -2,7 +2,7 @@
 # expects: input_bound/slow_collate
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
@@ -41,23 +41,10 @@ class Classifier(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     model = Classifier()
     opt = torch.optim.Adagrad(model.parameters())
     data = DataLoader(Sentences(), 32, num_workers=1, collate_fn=fast_collate if args.fixed else collate)
-    watch = Laps(args.seconds)
-    for tokens, labels in data:
-        watch.lap("data")
-        loss = nn.functional.cross_entropy(model(tokens), labels)
-        watch.lap("forward")
-        opt.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        opt.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, opt, data, lambda tokens, labels: nn.functional.cross_entropy(model(tokens), labels))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 import numpy as np
 import torch
 import torch.nn.functional as F
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -26,23 +26,10 @@ def blur(photo):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     loader = DataLoader(Photos(), batch_size=32, num_workers=1 if args.fixed else 0)
     model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8192, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    for x, y in loader:
-        watch.lap("data")
-        loss = F.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, loader, lambda x, y: F.cross_entropy(model(x), y))
 
 
 if __name__ == "__main__":

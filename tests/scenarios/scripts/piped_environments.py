@@ -57,7 +57,6 @@ def roll_out(environments, policy):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     environments = Together() if args.fixed else InProcesses()
     policy = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.nn.functional as F
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -39,23 +39,10 @@ def smooth_at_once(index):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     loader = DataLoader(Readings(smooth_at_once if args.fixed else smooth), batch_size=32)
     model = nn.Sequential(nn.Linear(2_000, 1_000), nn.ReLU(), nn.Linear(1_000, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    for x, y in loader:
-        watch.lap("data")
-        loss = F.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, loader, lambda x, y: F.cross_entropy(model(x), y))
 
 
 if __name__ == "__main__":

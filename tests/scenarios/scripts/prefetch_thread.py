@@ -35,7 +35,6 @@ class Prefetcher(threading.Thread):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     batches = Prefetcher(0.001 if args.fixed else 0.03)
     batches.start()
     net = nn.Sequential(nn.Linear(64, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 6))

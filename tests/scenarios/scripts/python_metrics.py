@@ -21,7 +21,6 @@ class Confusion:
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     inputs, labels = torch.randn(50_000, 64), torch.randint(8, (50_000,))
     model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

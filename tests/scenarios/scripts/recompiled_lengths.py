@@ -24,7 +24,6 @@ class Tagger(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     model = Tagger()
     tagger = torch.compile(model, backend="eager", dynamic=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

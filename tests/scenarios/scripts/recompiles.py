@@ -20,7 +20,6 @@ class Masked(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     for limit in ("cache_size_limit", "recompile_limit", "accumulated_cache_size_limit", "accumulated_recompile_limit"):
         if hasattr(torch._dynamo.config, limit):
             setattr(torch._dynamo.config, limit, 1_000_000)

@@ -2,7 +2,7 @@
 # expects: input_bound/slow_item
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -34,24 +34,10 @@ def smooth_at_once(signal):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     loader = DataLoader(Signals(args.fixed), batch_size=32, num_workers=2, shuffle=True)
     net = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4))
     optimizer = torch.optim.AdamW(net.parameters())
-    watch = Laps(args.seconds)
-    for signal, label in loader:
-        watch.lap("data")
-        output = net(signal)
-        loss = nn.functional.cross_entropy(output, label)
-        watch.lap("forward")
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, loader, lambda signal, label: nn.functional.cross_entropy(net(signal), label))
 
 
 if __name__ == "__main__":

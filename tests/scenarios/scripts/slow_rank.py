@@ -24,7 +24,6 @@ class Model(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     rounds = 12 if rank == 1 and not args.fixed else 4

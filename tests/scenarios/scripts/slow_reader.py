@@ -27,7 +27,6 @@ class Shards(Dataset):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     slow = rank == 2 and not args.fixed

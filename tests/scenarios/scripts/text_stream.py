@@ -8,7 +8,7 @@ import re
 import tempfile
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -44,7 +44,6 @@ class Tiny(nn.Module):
 
 
 args = options()
-torch.set_num_threads(1)
 random.seed(0)
 path = os.path.join(tempfile.mkdtemp(), "text.jsonl")
 with open(path, "w") as out:
@@ -53,16 +52,5 @@ with open(path, "w") as out:
 
 model, lossy = Tiny(), nn.CrossEntropyLoss()
 adam = torch.optim.Adam(model.parameters())
-watch = Laps(args.seconds)
-for tokens, targets in DataLoader(Lines(path), batch_size=16, num_workers=1 if args.fixed else 0):
-    watch.lap("data")
-    adam.zero_grad()
-    loss = lossy(model(tokens), targets[:, -1])
-    watch.lap("forward")
-    loss.backward()
-    watch.lap("backward")
-    adam.step()
-    watch.lap("optimizer")
-    if not watch.step():
-        break
-watch.tell()
+loader = DataLoader(Lines(path), batch_size=16, num_workers=1 if args.fixed else 0)
+fit(args, adam, loader, lambda tokens, targets: lossy(model(tokens), targets[:, -1]))

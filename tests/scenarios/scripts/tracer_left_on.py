@@ -3,9 +3,10 @@
 
 import sys
 from collections import Counter
+from itertools import repeat
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 SEEN = Counter()
@@ -30,7 +31,6 @@ class Sentences(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     if not args.fixed:
         sys.settrace(trace)
     train(args)
@@ -39,18 +39,7 @@ def main():
 def train(args):
     model = Sentences()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-    watch = Laps(args.seconds)
-    while True:
-        loss = model(torch.randn(8, 20, 32))
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, repeat(()), lambda: model(torch.randn(8, 20, 32)))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
 import os
 import subprocess
 import sys
+from itertools import repeat
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -15,18 +16,7 @@ def train(args):
     model = nn.Sequential(nn.Conv2d(3, 24, 3), nn.ReLU(), nn.Conv2d(24, 24, 3), nn.Flatten(), nn.Linear(18816, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     x, y = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
-    watch = Laps(args.seconds)
-    while True:
-        loss = nn.functional.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, repeat((x, y)), lambda x, y: nn.functional.cross_entropy(model(x), y))
 
 
 if os.environ.get("PART"):

@@ -1,8 +1,10 @@
 """Each distribution checks its parameters and its values, and the model makes many of them."""
 # expects: slow_setting/validation
 
+from itertools import repeat
+
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.distributions import Categorical, Distribution, Normal, kl_divergence
 
@@ -25,23 +27,11 @@ class StateSpace(nn.Module):
 
 def main():
     args = options()
-    torch.set_num_threads(1)
     if args.fixed:
         Distribution.set_default_validate_args(False)
     model = StateSpace()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    watch = Laps(args.seconds)
-    while True:
-        loss = model(torch.randn(8, 16), torch.randint(6, (8, 20)))
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+    fit(args, optimizer, repeat(()), lambda: model(torch.randn(8, 16), torch.randint(6, (8, 20))))
 
 
 if __name__ == "__main__":
