@@ -2,7 +2,7 @@
 # expects: slow_setting/float64
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -16,21 +16,13 @@ def main():
         *(nn.Flatten(), nn.Linear(3_200, 10)),
     ).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    watch = Laps(args.seconds)
-    going = True
-    while going:
-        picked = torch.randint(len(images), (32,))
-        x, y = images[picked], labels[picked]
-        watch.lap("data")
-        loss = nn.functional.cross_entropy(model(x), y)
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        going = watch.step()
-    watch.tell()
+
+    def batches():
+        while True:
+            picked = torch.randint(len(images), (32,))
+            yield images[picked], labels[picked]
+
+    fit(args, optimizer, batches(), lambda x, y: nn.functional.cross_entropy(model(x), y))
 
 
 main()

@@ -2,7 +2,7 @@
 # expects: input_bound/rollout
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 SAMPLES = 256
@@ -36,20 +36,12 @@ def main():
     environments = Environments(number)
     policy = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(20)])
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
-    watch = Laps(args.seconds)
-    while True:
-        states = roll_out(environments, policy, SAMPLES // number)
-        watch.lap("data")
-        loss = policy(states).square().mean()
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+
+    def rollouts():
+        while True:
+            yield (roll_out(environments, policy, SAMPLES // number),)
+
+    fit(args, optimizer, rollouts(), lambda states: policy(states).square().mean())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 import time
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 from torch.distributions import Categorical
 
@@ -21,23 +21,18 @@ def main():
     args = options()
     policy = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 4))
     optimizer = torch.optim.SGD(policy.parameters(), lr=1e-3)
-    begin = time.perf_counter()
-    watch = Laps(args.seconds)
-    while True:
-        learned = min(1.0, (time.perf_counter() - begin) / args.seconds)
-        states = episode(int(FIRST + learned * (LAST - FIRST)))
-        watch.lap("data")
+
+    def episodes():
+        begin = time.perf_counter()
+        while True:
+            learned = min(1.0, (time.perf_counter() - begin) / args.seconds)
+            yield (episode(int(FIRST + learned * (LAST - FIRST))),)
+
+    def loss_of(states):
         choices = Categorical(logits=policy(states))
-        loss = -choices.log_prob(choices.sample()).mean()
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+        return -choices.log_prob(choices.sample()).mean()
+
+    fit(args, optimizer, episodes(), loss_of)
 
 
 if __name__ == "__main__":

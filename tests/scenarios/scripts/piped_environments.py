@@ -5,7 +5,7 @@
 import multiprocessing
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 NUMBER, STEPS = 4, 32
@@ -60,20 +60,12 @@ def main():
     environments = Together() if args.fixed else InProcesses()
     policy = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
-    watch = Laps(args.seconds)
-    while True:
-        states = roll_out(environments, policy)
-        watch.lap("data")
-        loss = policy(states).square().mean()
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+
+    def rollouts():
+        while True:
+            yield (roll_out(environments, policy),)
+
+    fit(args, optimizer, rollouts(), lambda states: policy(states).square().mean())
 
 
 if __name__ == "__main__":

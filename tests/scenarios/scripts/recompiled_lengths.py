@@ -5,7 +5,7 @@ import random
 
 import torch
 import torch.nn.functional as F
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 torch._dynamo.config.cache_size_limit = 1_000_000
@@ -27,22 +27,17 @@ def main():
     model = Tagger()
     tagger = torch.compile(model, backend="eager", dynamic=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    watch = Laps(args.seconds)
-    while True:
-        length = random.randint(10, LONGEST)
-        padded = LONGEST if args.fixed else length
-        words, tags = torch.randint(1000, (1, padded)), torch.randint(20, (padded,))
-        watch.lap("data")
-        loss = F.cross_entropy(tagger(words, padded)[0], tags)  # <- cause
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+
+    def batches():
+        while True:
+            length = random.randint(10, LONGEST)
+            padded = LONGEST if args.fixed else length
+            yield torch.randint(1000, (1, padded)), torch.randint(20, (padded,)), padded
+
+    def loss_of(words, tags, padded):
+        return F.cross_entropy(tagger(words, padded)[0], tags)  # <- cause
+
+    fit(args, optimizer, batches(), loss_of)
 
 
 if __name__ == "__main__":

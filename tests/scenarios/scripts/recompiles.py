@@ -2,9 +2,10 @@
 # expects: recompiles
 
 import random
+from itertools import repeat
 
 import torch
-from laps import Laps, options
+from laps import fit, options
 from torch import nn
 
 
@@ -27,19 +28,13 @@ def main():
     compiled = torch.compile(model, backend="eager", dynamic=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     x, y = torch.randn(64, 128), torch.randint(10, (64,))
-    watch, lengths = Laps(args.seconds), random.Random(0)
-    while True:
+    lengths = random.Random(0)
+
+    def loss_of(x, y):
         length = lengths.randrange(1_000_000) if not args.fixed else 7
-        loss = nn.functional.cross_entropy(compiled(x, length), y)  # <- cause
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("optimizer")
-        if not watch.step():
-            break
-    watch.tell()
+        return nn.functional.cross_entropy(compiled(x, length), y)  # <- cause
+
+    fit(args, optimizer, repeat((x, y)), loss_of)
 
 
 main()

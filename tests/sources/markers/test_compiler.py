@@ -2,10 +2,9 @@
 
 from types import SimpleNamespace
 
-from tests.session.records import process, session_of, steps
 from tuimon.agent.ring.compiler_texts import Event
 from tuimon.agent.torch_compat.compilations import text_of
-from tuimon.records import Compiler, CompilerEvents
+from tuimon.records import CompilerEvents
 from tuimon.sources.markers.follower import CompilerTracker
 
 CODE = ("/me/net.py", 7, "forward")
@@ -39,13 +38,3 @@ def test_what_was_compiled_before_anybody_watched_is_dropped_and_a_broken_graph_
     found.skip_past()
     (record,) = found.records(5.0, 42, 1.0)
     assert [event.what for event in record.events] == ["graph_break"]
-
-
-def test_a_session_adds_up_the_last_half_minute_and_the_whole_run():
-    def noted(t, count):
-        return Compiler(t=t, pid=42, window_s=1.0, events=[CompilerEvents("recompiled", count, 10, *CODE)])
-
-    session = session_of(process(pid=42), noted(1.0, 5), noted(50.0, 2), steps(60.0, {"forward": 10}, pid=42))
-    assert [event.count for event in session.over("recent").compiler_events(42, "recompiled")] == [2]
-    assert [event.count for event in session.over("whole").compiler_events(42, "recompiled")] == [7]
-    assert session.over("whole").compiler_events(42, "limit") == []

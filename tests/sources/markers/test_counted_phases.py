@@ -24,11 +24,6 @@ def in_ms(phases_ns):
     return {name: ns / MS for name, ns in phases_ns.items() if ns}
 
 
-def test_what_is_beyond_the_usual_is_divided_like_in_timed_steps():
-    phases = learned(*[step()] * 8, step(data=11))
-    assert in_ms(phases.divide(100, 250 * MS)) == {"data": 150, "forward": 100}
-
-
 def test_what_is_beyond_the_usual_holds_no_step_that_is_longer():
     phases = learned(*[step()] * 8, step(data=11), step(other=2000))
     assert in_ms(phases.divide(100, 250 * MS)) == {"data": 150, "forward": 100}

@@ -51,30 +51,6 @@ def test_the_first_step_without_a_loader_counts_and_is_in_no_time():
     assert first.first_step_s == first.first_backward_s
 
 
-def test_a_step_that_is_only_known_at_the_end_says_when_it_ended():
-    sequence = markers("wait:6 bwd:3 opt:1 " * 30, start_ns=10 * SECOND)
-    follower, records = follow(sequence, 12 * SECOND)
-    assert [record.last_step_s for record in records] == [None] * len(records)
-    (last,) = [record for record in follower.last(90 * SECOND) if isinstance(record, Steps) and record.count]
-    assert (last.count, last.last_step_s) == (1, pytest.approx(10.3))
-
-
-def test_steps_go_on_after_markers_were_lost_inside_a_pair():
-    """The end of the pair is lost with them."""
-    follower, _ = follow(markers(" ".join([PLAIN] * 60) + " bwd(", start_ns=10 * SECOND), 11 * SECOND)
-    later = markers(" ".join([PLAIN] * 60), start_ns=11 * SECOND)
-    follower.reader.waiting = FakeReader(later).waiting
-    read = follower.reader.read
-
-    def lossy():
-        follower.reader.dropped, follower.reader.read = 500, read
-        return read()
-
-    follower.reader.read = lossy
-    (record,) = [record for record in follower.windows(12 * SECOND) if isinstance(record, Steps)]
-    assert (record.dropped, record.count, record.median_ns) == (500, 60, 16 * MS)
-
-
 def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
     sequence = markers(" ".join([PLAIN] * 100), start_ns=10 * SECOND)
     sizes = [(t, layout.STEP_SIZE, flag, n) for t in (10.2, 10.5, 11.2) for flag, n in ((1, 32), (2, 4096), (9, 7))]
@@ -83,26 +59,12 @@ def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
     assert [(record.samples, record.tokens) for record in records] == [(64, 8192), (32, 4096), (None, None)]
 
 
-def test_the_slowest_step_is_kept_whole():
-    script = [PLAIN] * 5 + ["fetch:95 wait:3 bwd:4 wait:1 opt:2 wait:1"] + [PLAIN] * 5
-    _, (record,) = follow(markers(" ".join(script), start_ns=10 * SECOND), 11 * SECOND)
-    assert (record.slowest.index, record.slowest.total_ns) == (5, 106 * MS)
-    assert {p.name: p.total_ns for p in record.slowest.phases}["data"] == 95 * MS
-
-
 def test_of_a_long_past_only_the_last_minute_is_shown():
     sequence = markers(" ".join([PLAIN] * 10_000), start_ns=10 * SECOND)  # 160 s
     _, records = follow(sequence, 170 * SECOND)
     assert len(records) == 60
     assert records[0].first_index > 6000  # but all are counted
     assert records[0].t == 111.0
-
-
-def test_what_is_left_is_read_at_the_end():
-    follower, records = follow(markers(" ".join([PLAIN] * 100), start_ns=10 * SECOND), 11 * SECOND)
-    last = [r for r in follower.last(11 * SECOND + 700 * MS) if isinstance(r, Steps)]
-    assert sum(r.count for r in records + last) == 100
-    assert last[0].window_s == pytest.approx(0.7)
 
 
 def test_the_open_phase_is_told():
@@ -118,16 +80,6 @@ def test_of_a_fast_loop_that_has_halted_it_is_known_since_when_and_not_in_which_
     assert (record.open_phase, record.open_for_s) == (None, pytest.approx(0.972))
     (*_, record) = follower.windows(30 * SECOND)
     assert (record.open_phase, record.open_for_s) == (None, pytest.approx(19.972))
-
-
-def test_the_thread_that_trains_is_the_one_that_counts():
-    sequence = markers(" ".join([PLAIN] * 50), start_ns=10 * SECOND)
-    reader = FakeReader(sequence)
-    other = [layout.Marker(t, k, f, 8, v) for t, k, f, v in markers(" ".join(["fetch:1 wait:2"] * 200), 10 * SECOND)]
-    reader.waiting = sorted(reader.waiting + other)
-    follower = RingFollower(reader, 1.0, 11 * SECOND)
-    (record,) = list(follower.windows(11 * SECOND))
-    assert (record.count, record.eval_count) == (49, 0)
 
 
 @pytest.mark.parametrize(("live", "told"), [({42, 7, 8}, 7), ({42, 1007, 1008}, None), (None, None)])

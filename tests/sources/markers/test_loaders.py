@@ -156,22 +156,6 @@ def test_fetches_that_were_only_counted_have_no_times():
     assert (record.fetches, record.counted, record.p95_ns) == (0, 5, None)
 
 
-@pytest.mark.parametrize("backwards", [0, 40])
-def test_batches_that_were_only_counted_are_evaluated_or_train(backwards):
-    script = LoaderScript(FACTS).feed("f1 b f1 f1")
-    script.tracker.add_counted(layout.Passed(40, backwards, backwards, 0))
-    (record,) = script.records()
-    assert record.role == ("train" if backwards else "eval")
-
-
-def test_a_fetch_under_way():
-    script = LoaderScript(FACTS)
-    script.put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1)
-    (record,) = script.records()
-    assert record.fetches == 0 and record.p95_ns is None
-    assert record.waits_for_s == 1.0
-
-
 def test_markers_of_no_loader_and_names_that_are_no_facts():
     assert LoaderScript(FACTS).feed("f0 b f9 b").records() == []
     assert LoaderScript({"dataset": "?"}).feed("f1 b").records() == []
@@ -336,18 +320,6 @@ def test_the_position_in_an_epoch_holds_until_that_ends():
     assert [(each.given, each.ends) for each in script.feed("f1 b f1 b x1 f1 b").records()] == [(1, 1)]
 
 
-def test_epochs_that_end_in_gaps_are_counted_too():
-    """Such an end has no length: its fetch began before the marker that says so."""
-    script, value = LoaderScript(FACTS), 1 << layout.LOADER_SHIFT | 1
-    script.put(layout.ITER_BEGIN, 0)
-    script.put(layout.ITER_BEGIN + 1, value)
-    script.feed("f1 b")
-    script.put(layout.FETCH_BEGIN, value, layout.FETCHED_IN_GAP)
-    script.put(layout.FETCH_END, value, layout.EXHAUSTED)
-    (record,) = script.records()
-    assert (record.epochs, record.ends) == (1, 0)
-
-
 def test_an_epoch_that_is_left_is_over_once_the_next_begins():
     script, (first, second) = LoaderScript(FACTS), (1 << layout.LOADER_SHIFT | number for number in (1, 2))
     for value in (first, second):
@@ -410,30 +382,6 @@ def test_a_row_sums_the_last_30_seconds():
     assert (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms) == pytest.approx((70, 10, 15, 5))
 
 
-def test_measured_batches_are_those_of_the_whole_run():
-    session = Session()
-    session.add(window(1.0, fetches=1))
-    assert session.over("recent").loaders(100)[0].batches is None
-    session.add(window(2.0, fetches=9, batches=MeasuredBatches(1, 1000, 32, 1, 1)))
-    session.add(window(900.0, fetches=9, batches=MeasuredBatches(2, 500, 16, 2, 0)))
-    session.add(window(901.0, fetches=9))
-    (row,) = session.over("recent").loaders(100)
-    assert row.batches == MeasuredBatches(3, 1500, 48, 3, 1)
-    assert (row.batches.mean_bytes, row.batches.mean_samples) == (500.0, 16.0)
-    session.add(window(902.0, fetches=9, batches=MeasuredBatches(1, 500)))
-    assert session.over("recent").loaders(100)[0].batches == MeasuredBatches(4, 2000, None, 3, None)
-    assert session.over("recent").loaders(100)[0].batches.mean_samples is None
-
-
-def test_an_epochs_beginning_is_remembered_for_the_whole_run():
-    session = Session()
-    session.add(window(1.0, fetches=1, wait_ns=4_000 * MS, starts=1, start_ns=5_000 * MS, iter_ns=1_000 * MS))
-    session.add(window(3600.0, fetches=1, wait_ns=8_000 * MS, starts=1, start_ns=6_000 * MS, iter_ns=2_000 * MS))
-    session.add(window(7200.0, fetches=1, wait_ns=5_000 * MS))
-    (row,) = session.over("recent").loaders(100)
-    assert (row.start_s, row.first_s, row.start_share) == (5.5, 4.0, 0.55)
-
-
 def test_workers_that_come_and_go():
     session = Session()
     session.add(window(1.0, fetches=1, workers=[LoaderWorker(7, 0, 1, 1.0, 1.0, 1.0)]))
@@ -444,20 +392,6 @@ def test_workers_that_come_and_go():
     session.add(process(7, "worker", ppid=100, ended=True))
     (worker,) = session.over("recent").loaders(100)[0].worker_rows
     assert worker.ended
-
-
-def test_a_worker_that_ends_before_the_others_stays_beside_them():
-    """Of a stream in one shard only the first has made batches."""
-    session = Session()
-    session.add(process(100))
-    for pid in (7, 9):
-        session.add(process(pid, "worker", ppid=100))
-    facts = LoaderFacts(dataset="Shards", kind="iterable", workers=2, prefetch=2)
-    made = [LoaderWorker(7, 0, 20, 800.0, 100.0, 100.0), LoaderWorker(9, 1, 0, 0.0, 0.0, 1000.0)]
-    session.add(Loader(t=5.0, pid=100, number=0, window_s=1.0, fetches=20, facts=facts, workers=made))
-    session.add(process(7, "worker", ppid=100, ended=True))
-    rows = session.over("recent").loaders(100)[0].worker_rows
-    assert [(row.pid, row.ended, row.busy_ratio) for row in rows] == [(7, True, 0.9), (9, False, 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -479,16 +413,3 @@ def test_facts_that_are_no_facts_are_no_loader(text):
     whole = '{"dataset": "D", "kind": "map", "workers": 1e999, "prefetch": 2, "batch": 8, "pin": 0, "persistent": 0, '
     assert parsed_facts(text) is None
     assert parsed_facts(whole + '"context": null, "n": 1}') is None
-
-
-def test_a_worker_started_anew_for_every_epoch_shows_what_those_before_it_did():
-    session = Session()
-    one = [LoaderWorker(7, 0, 10, 1.0, 1.0, 8.0), LoaderWorker(8, 1, 1, 1.0, 0.0, 1.0)]
-    session.add(window(1.0, fetches=1, workers=one))
-    session.add(window(2.0, fetches=1, workers=[LoaderWorker(9, 0, 10, 5.0, 1.0, 24.0), LoaderWorker(8, 1)]))
-    session.add(window(3.0, fetches=1, workers=[LoaderWorker(11, 0)]))  # has not reported yet
-    first, second = session.over("recent").loaders(100)[0].worker_rows
-    assert (first.pid, first.busy_ratio, first.items_ms, second.busy_ratio) == (11, 0.2, 0.3, 0.5)
-    session.add(window(60.0, fetches=1))  # more than 30 s later
-    assert session.over("recent").loaders(100)[0].worker_rows[0].busy_ratio is None
-    assert [row.busy_ratio for row in session.over("whole").loaders(100)[0].worker_rows] == [0.2, 0.5]

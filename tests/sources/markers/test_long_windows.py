@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.sources.loop.loop_script import MS, markers
+from tests.sources.loop.loop_script import markers
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
@@ -113,15 +113,6 @@ def test_a_rank_that_stands_still_is_reported_every_second_before_it_may_hang():
     assert [record.t for record in quiet][:4] == [48.0, 49.0, 50.0, 51.0]
     assert quiet[0].open_for_s < 10
     assert quiet[-1].open_for_s == pytest.approx(70 - 43.5, abs=0.2)
-
-
-def test_a_process_that_ends_has_short_windows_to_its_end(long):
-    long.follow(46, longest=4)
-    now_ns = 46 * SECOND + 500 * MS
-    long.reader.grow_until(now_ns)
-    assert long.follower.is_due(now_ns, 1)
-    records = [*long.follower.windows(now_ns), *long.follower.last(now_ns)]
-    assert [record.window_s for record in records if isinstance(record, Steps)] == [1.0, 1.0, 0.5]
 
 
 @pytest.fixture

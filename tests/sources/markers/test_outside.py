@@ -8,7 +8,6 @@ from tuimon.agent.ring import layout
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
-BARE = "bwd:4 wait:2 opt:2 wait:8"  # 16 ms
 PAUSE_NS = 30 * SECOND
 
 
@@ -26,18 +25,6 @@ def left_after(*parts, pause_ns=PAUSE_NS):
 def whole_run(sequence, until_ns):
     follower = RingFollower(FakeReader(sequence), 1000.0, 10 * SECOND)
     return [record for record in follower.last(until_ns) if isinstance(record, Steps)][-1]
-
-
-@pytest.mark.parametrize("step", [PLAIN, BARE, f"{PLAIN} fetch:5 wait:3 bwd:4"])
-def test_a_pause_between_two_cells_is_of_no_step(step):
-    part = " ".join([step] * 20)
-    sequence, left_ns = left_after(part, part)
-    record = whole_run(sequence, left_ns)
-    alone = whole_run(markers(part, 10 * SECOND), 20 * SECOND)
-    assert record.count == 2 * alone.count
-    assert record.backwards == 2 * alone.backwards
-    assert record.total_ns < 2 * alone.total_ns + 20 * MS
-    assert record.outside_s == pytest.approx(PAUSE_NS / 1e9)
 
 
 def test_a_cell_that_is_interrupted_within_a_fetch():
@@ -66,7 +53,3 @@ def test_a_cell_without_a_loop_changes_nothing_of_those_around():
     sequence += markers(" ".join([PLAIN] * 20), left_ns + 5 * SECOND)
     record = whole_run(sequence, sequence[-1][0] + MS)
     assert record.count == 40 and record.outside_s == pytest.approx(5.0)
-
-
-def test_a_run_without_cells_has_no_such_time():
-    assert whole_run(markers(" ".join([PLAIN] * 20), 10 * SECOND), 20 * SECOND).outside_s is None

@@ -1,10 +1,7 @@
 """Which steps are kept one by one to be compared between ranks."""
 
-from tests.sources.loop.loop_script import MS, markers
-from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
-from tuimon.records import RankStep, Steps
+from tuimon.records import RankStep
 from tuimon.sources.loop.step import Step
-from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.steps_record import CountedPhases, WindowSteps, rank_steps
 
 
@@ -41,22 +38,3 @@ def test_a_step_has_its_phases_and_its_end() -> None:
 def test_steps_that_were_not_timed_or_were_slowed_are_left_out() -> None:
     assert not rank_steps(window(made(3, timed=False), 0), 10**9)
     assert not rank_steps(window(made(3, slowed=True), 0), 10**9)
-
-
-def test_only_ranks_of_several_have_them() -> None:
-    def kept(world_size: int) -> list[RankStep]:
-        reader = FakeReader(markers(" ".join([PLAIN] * 40), 10 * SECOND))
-        reader.meta = lambda: {"world_size": world_size}  # type: ignore[method-assign]
-        follower = RingFollower(reader, 100.0, 10 * SECOND)  # type: ignore[arg-type]
-        return [
-            step for record in follower.last(20 * SECOND) if isinstance(record, Steps) for step in record.rank_steps
-        ]
-
-    assert not kept(1)
-    found = kept(2)
-    assert {step.index % 16 for step in found} == {0}
-    assert 2 <= len(found) <= 4
-    assert (
-        sum((found[1].data_us, found[1].forward_us, found[1].backward_us, found[1].optimizer_us, found[1].other_us))
-        == 16 * MS // 1000
-    )
