@@ -51,6 +51,22 @@ def test_the_first_step_without_a_loader_counts_and_is_in_no_time():
     assert first.first_step_s == first.first_backward_s
 
 
+def test_steps_go_on_after_markers_were_lost_inside_a_pair():
+    """The end of the pair is lost with them."""
+    follower, _ = follow(markers(" ".join([PLAIN] * 60) + " bwd(", start_ns=10 * SECOND), 11 * SECOND)
+    later = markers(" ".join([PLAIN] * 60), start_ns=11 * SECOND)
+    follower.reader.waiting = FakeReader(later).waiting
+    read = follower.reader.read
+
+    def lossy():
+        follower.reader.dropped, follower.reader.read = 500, read
+        return read()
+
+    follower.reader.read = lossy
+    (record,) = [record for record in follower.windows(12 * SECOND) if isinstance(record, Steps)]
+    assert (record.dropped, record.count, record.median_ns) == (500, 60, 16 * MS)
+
+
 def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
     sequence = markers(" ".join([PLAIN] * 100), start_ns=10 * SECOND)
     sizes = [(t, layout.STEP_SIZE, flag, n) for t in (10.2, 10.5, 11.2) for flag, n in ((1, 32), (2, 4096), (9, 7))]

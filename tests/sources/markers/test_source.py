@@ -93,6 +93,21 @@ def test_a_ring_that_a_shortage_of_handles_hid_is_found_later(ring_directory, mo
     source.close()
 
 
+def test_the_number_of_steps_goes_on_when_a_process_replaces_itself(ring_directory):
+    source = MarkerSource(ProcessTable(1, "r1"), 1.0)
+    first = write(ring_directory, run="r1")
+    source.read()
+    again = write(ring_directory, run="r1", steps=7)  # under the same path
+    found = [source.read(), source.read(), source.read()]
+    again.unlink()
+    steps = [r for read in (*found, source.read()) for r in read if isinstance(r, Steps)]
+    assert [record.first_index + record.count for record in steps][-1] == 5 + 7
+    assert [record.first_index for record in steps] == sorted(record.first_index for record in steps)
+    assert first.path == again.path
+    assert source.steps_before.keys() <= {again.path}
+    source.close()
+
+
 def notices(records):
     return [record.message for record in records if isinstance(record, Notice)]
 
