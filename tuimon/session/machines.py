@@ -115,7 +115,7 @@ class MachineTable:
         self.latest: MachineMemory | None = None
         self.most_held: ProcessHeld | None = None  # of any process at any time
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
-        self._own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
+        self.own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
         self._private: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
         self._has_own = False  # whether the log has what is a process's own
 
@@ -136,13 +136,13 @@ class MachineTable:
         if record.private_bytes is not None:
             self._private[record.pid].add(record.t, record.private_bytes)
         if held is not None:
-            self._own[record.pid].add(record.t, held, steps)
+            self.own[record.pid].add(record.t, held, steps)
             if self.most_held is None or held > self.most_held.held_bytes:
                 self.most_held = ProcessHeld(record.pid, held)
 
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
-        self._own.pop(pid, None)
+        self.own.pop(pid, None)
         self._private.pop(pid, None)
         self._ran_on.pop(pid, None)
 
@@ -153,27 +153,17 @@ class MachineTable:
 
     def growing(self) -> list[ProcessGrowth]:
         """Processes whose later half of readings is all above the earlier half, fastest growth first."""
-        found = [(pid, growth) for pid, held in self._own.items() if (growth := held.growth()) is not None]
+        found = [(pid, growth) for pid, held in self.own.items() if (growth := held.growth()) is not None]
         return sorted((ProcessGrowth(*each) for each in found), key=lambda each: -each.growth.bytes_per_s)
 
     def copying(self, since_s: float) -> ProcessCopies | None:
         """A worker whose own pages grow though its memory does not, ever since a moment: it copies its trainer's."""
         for pid, held in self._private.items():
-            growth, own = held.growth_going_on(since_s), self._own[pid].latest_bytes
-            grown = self._own[pid].growth_going_on(since_s)
+            growth, own = held.growth_going_on(since_s), self.own[pid].latest_bytes
+            grown = self.own[pid].growth_going_on(since_s)
             if growth is not None and own is not None and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
                 return ProcessCopies(pid, growth, max(0, own - growth.held_bytes))
         return None
-
-    def growth_going_on(self, pid: int, since_s: float) -> Growth | None:
-        """How a process has grown since a moment, be it slower now; None if it has not, or no longer does."""
-        held = self._own.get(pid)
-        return held.growth_going_on(since_s) if held is not None else None
-
-    def steady_growth(self, pid: int, since_s: float) -> Growth | None:
-        """How a process has grown since a moment, if it has all the time; else None."""
-        held = self._own.get(pid)
-        return held.steady_growth(since_s) if held is not None else None
 
 
 #: Seconds for which the run's own use is held: more than two windows of the machine. Of a long log, whose windows are

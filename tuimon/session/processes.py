@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from itertools import count
 from typing import NamedTuple
 
+from msgspec import Struct, field
+
 from tuimon.records import Loader, Process
 
 #: How many processes that have ended are remembered; of those that trained, beside those of the last moment.
@@ -27,38 +29,58 @@ _LIMIT = 8192
 _FORK_SERVER = "multiprocessing.forkserver"
 
 
+class _Life(Struct):
+    """The facts about a process beside its record."""
+
+    appeared_s: float  # when it was first seen
+    trainer: int  # of a worker: its parent, or that of the fork server that has forked it
+    number: int | None = None  # of a worker: among all that its trainer has had
+    place: int = 0  # ... and among those that lived when it appeared
+
+
+class _Workers(Struct):
+    """The workers that a trainer has had."""
+
+    pids: dict[int, None] = field(default_factory=dict)  # known ones, in the order of their latest records
+    number: int = 0
+    no_workers: int = 0  # of these, forked ranks that had yet to train
+    together: list[int] = field(default_factory=list)  # those that lived when the latest of them appeared
+
+
 class RunProcesses:
     """Folds Process records."""
 
     def __init__(self) -> None:
         self.nodes = 1  # how many nodes the run has: the limits are of one
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
+        self._lives: dict[int, _Life] = {}
+        self._workers: dict[int, _Workers] = {}  # by trainer
         self._ended: set[int] = set()
         self._sweep_from = 0  # ended processes from which the limits are checked again
-        self._trainers: dict[int, int] = {}  # worker -> its parent, or that of the fork server that has forked it
-        self._workers: dict[int, dict[int, None]] = {}  # trainer -> its workers, in the order of ``known``
-        self._worker_numbers: dict[int, int] = {}  # pid -> number among all that its trainer has had
-        self._worker_places: dict[int, int] = {}  # pid -> number among those that lived when it appeared
-        self._worker_counts: dict[int, int] = {}  # trainer -> workers seen so far
-        self._no_workers: dict[int, int] = {}  # trainer -> of these, forked ranks that had yet to train
-        self._together: dict[int, list[int]] = {}  # trainer -> workers that lived when the latest of them appeared
-        self._appeared_s: dict[int, float] = {}  # pid -> when it was first seen
 
     def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
         """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last."""
-        self._drop(record.pid)  # the newest last
-        self._hold(record)
-        self._appeared_s.setdefault(record.pid, record.t)
-        trainer = self._trainers.get(record.pid, record.ppid)
-        if record.role == "worker" and record.pid not in self._worker_numbers:
-            number = self._worker_counts.get(trainer, 0)
-            self._worker_numbers[record.pid] = number
-            self._worker_counts[trainer] = number + 1
-            self._together[trainer] = [p.pid for p in self._workers_of(trainer) if not p.ended]
-            taken = {self._worker_places.get(pid) for pid in self._together[trainer]}
-            self._worker_places[record.pid] = next(place for place in count() if place not in taken)
-        if record.role == "trainer" and self._worker_numbers.pop(record.pid, None) is not None:
-            self._no_workers[trainer] = self._no_workers.get(trainer, 0) + 1
+        pid = record.pid
+        self.known.pop(pid, None)
+        self.known[pid] = record  # the newest last
+        (self._ended.add if record.ended else self._ended.discard)(pid)
+        life = self._lives.get(pid)
+        if life is None or (record.role == "worker" and life.number is None):
+            life = self._lives[pid] = _Life(life.appeared_s if life is not None else record.t, self._trainer_of(record))
+        own = self._workers.setdefault(life.trainer, _Workers()) if record.role == "worker" else None
+        if own is not None and life.number is None:
+            life.number, own.number = own.number, own.number + 1
+            together = [other for other in own.pids if not self.known[other].ended]
+            taken = {self._lives[other].place for other in together}
+            life.place = next(place for place in count() if place not in taken)
+            own.together = [*together, pid]
+        if own is not None:
+            own.pids.pop(pid, None)
+            own.pids[pid] = None
+        elif life.number is not None and (own := self._workers.get(life.trainer)) is not None:
+            own.pids.pop(pid, None)
+            if record.role == "trainer":
+                life.number, own.no_workers = None, own.no_workers + 1
         nodes = max(1, self.nodes)
         if len(self.known) <= _KNOWN_LIMIT * nodes and (not record.ended or len(self._ended) < self._sweep_from):
             return []
@@ -77,39 +99,19 @@ class RunProcesses:
         self._sweep_from = max(least, len(self._ended.difference(forgotten))) + nodes
         return forgotten
 
-    def _hold(self, record: Process) -> None:
-        self.known[record.pid] = record
-        if record.ended:
-            self._ended.add(record.pid)
-        if record.role == "worker":
-            trainer = self._trainers.setdefault(record.pid, self._trainer_of(record))
-            self._workers.setdefault(trainer, {})[record.pid] = None
-
     def _trainer_of(self, worker: Process) -> int:
         parent = self.known.get(worker.ppid)
         is_server = parent is not None and any(_FORK_SERVER in word for word in parent.command)
         return parent.ppid if parent is not None and is_server else worker.ppid
 
-    def _drop(self, pid: int) -> None:
-        known = self.known.pop(pid, None)
-        self._ended.discard(pid)
-        if known is not None and known.role == "worker":
-            trainer = self._trainers[pid]
-            workers = self._workers[trainer]
-            del workers[pid]
-            if not workers:
-                del self._workers[trainer]
-
     def forget(self, pid: int) -> None:
         """Drop a process, or what is known of a pid that another process has now."""
-        self._drop(pid)
-        self._trainers.pop(pid, None)
-        self._appeared_s.pop(pid, None)
-        self._worker_numbers.pop(pid, None)
-        self._worker_places.pop(pid, None)
-        self._worker_counts.pop(pid, None)
-        self._no_workers.pop(pid, None)
-        self._together.pop(pid, None)
+        self.known.pop(pid, None)
+        self._ended.discard(pid)
+        life = self._lives.pop(pid, None)
+        if life is not None and life.trainer in self._workers:
+            self._workers[life.trainer].pids.pop(pid, None)
+        self._workers.pop(pid, None)
 
     def has_ended(self, pid: int) -> bool:
         """True if the end of a process was recorded."""
@@ -140,10 +142,12 @@ class RunProcesses:
 
     def last_workers(self, trainer: int) -> list[Process]:
         """The workers that lived when the latest of them appeared: of several epochs, those of the last."""
-        return [self.known[pid] for pid in self._together.get(trainer, ()) if pid in self.known]
+        own = self._workers.get(trainer)
+        return [self.known[pid] for pid in own.together if pid in self.known] if own is not None else []
 
     def _workers_of(self, trainer: int) -> list[Process]:
-        return [self.known[pid] for pid in self._workers.get(trainer, ())]
+        own = self._workers.get(trainer)
+        return [self.known[pid] for pid in own.pids] if own is not None else []
 
     def children(self, trainer: int) -> list[Process]:
         """Live children of a trainer that load for no DataLoader; of one that has ended, those it had at the end."""
@@ -178,12 +182,11 @@ class RunProcesses:
         """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
         found: list[list[int]] = []
         of_workers: dict[int, list[list[int]]] = {}  # by trainer
-        for pid in sorted(pids, key=lambda pid: self._worker_numbers.get(pid, -1)):
-            process = self.known[pid]
-            earlier = (
-                of_workers.setdefault(self._trainers.get(pid, process.ppid), []) if process.role == "worker" else []
-            )
-            succession = next((each for each in earlier if self._had_ended(each[-1], self._appeared_s[pid])), None)
+        lives = {pid: self._lives[pid] for pid in pids}
+        for pid, life in sorted(lives.items(), key=lambda each: -1 if each[1].number is None else each[1].number):
+            is_worker = self.known[pid].role == "worker"
+            earlier = of_workers.setdefault(life.trainer, []) if is_worker else []
+            succession = next((each for each in earlier if self._had_ended(each[-1], life.appeared_s)), None)
             if succession is None:
                 succession = []
                 found.append(succession)
@@ -197,21 +200,23 @@ class RunProcesses:
     def lived_s(self, pid: int, since_s: float, now_s: float) -> float:
         """How long a process has lived after ``since_s``; ends are seen as late as beginnings."""
         process = self.known[pid]
-        return max(0.0, (process.t if process.ended else now_s) - max(since_s, self._appeared_s[pid]))
+        return max(0.0, (process.t if process.ended else now_s) - max(since_s, self._lives[pid].appeared_s))
 
     def had_workers(self, trainer: int) -> bool:
         """True if a process ever had DataLoader workers."""
-        return self._worker_counts.get(trainer, 0) > self._no_workers.get(trainer, 0)
+        own = self._workers.get(trainer)
+        return own is not None and own.number > own.no_workers
 
     def worker_number(self, pid: int) -> int:
         """A worker's number from 0: the lowest that none of its trainer's others had when it appeared."""
-        return self._worker_places.get(pid, 0)
+        return self._lives[pid].place if pid in self._lives else 0
 
     def lived_together(self, pid: int, other: int) -> bool:
         """True if two processes lived at the same time."""
         if pid not in self.known or other not in self.known:
             return False
-        return not self._had_ended(other, self._appeared_s[pid]) and not self._had_ended(pid, self._appeared_s[other])
+        begun_s = max(self._lives[pid].appeared_s, self._lives[other].appeared_s)
+        return not self._had_ended(other, begun_s) and not self._had_ended(pid, begun_s)
 
 
 def _early(ended: Sequence[Process]) -> list[int]:

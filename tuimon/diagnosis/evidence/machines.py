@@ -93,7 +93,7 @@ class Machine(Struct, frozen=True, dict=True):
                 since_s = stats.first_step_s + _SETTLES_S
                 growth = self.steady_growth(pid, since_s)
                 if growth is None and pid == trainer and self.sure_keeping:  # the text shows that it does not level off
-                    growth = self._tables.machine.growth_going_on(pid, since_s)
+                    growth = self._tables.machine.own[pid].growth_going_on(since_s)
                 if growth is not None:
                     found.append(ProcessGrowth(pid, growth))
         return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
@@ -107,7 +107,7 @@ class Machine(Struct, frozen=True, dict=True):
 
     def steady_growth(self, pid: int, since_s: float) -> Growth | None:
         """How a process has grown since a moment, if it has all the time; else None."""
-        return self._tables.machine.steady_growth(pid, since_s)
+        return self._tables.machine.own[pid].steady_growth(since_s)
 
     @cached_property
     def keeping(self) -> tuple[Keeping, ...]:
