@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Exit, Gpu
-from tuimon.session.rank_list import rank_rows, with_utilisation
+from tuimon.session.ranks import rank_rows, with_utilisation
 
 LINES = frames(
     ("train.py", 10, "main", "loss.backward()", True),

@@ -1,7 +1,7 @@
 """Which trainings a run has, from literal records."""
 
 from tests.session.records import header, process, session_of, steps
-from tuimon.session.rank_list import training_rows, which_training
+from tuimon.session.ranks import training_rows, which_training
 
 EVEN = {"data": 5, "forward": 20, "backward": 75}
 

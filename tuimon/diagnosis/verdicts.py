@@ -10,7 +10,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis, SettledGains
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.session.rank_list import ranks_end
+from tuimon.session.ranks import ranks_end
 from tuimon.session.session import Session
 from tuimon.session.state import stands_still
 

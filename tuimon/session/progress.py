@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuimon.records import Gpu, Printed, Process, TracedFlops, bare_uuid
 from tuimon.session.loaders import LoaderStats
-from tuimon.session.rank_list import training_of
+from tuimon.session.ranks import training_of
 from tuimon.session.rows import EpochRow
 from tuimon.session.session import Session, SessionView, once
 

@@ -1,4 +1,6 @@
-"""How much of each phase a rank waits in collectives, and how much is its own: estimates, all of them.
+"""The ranks of a training: how far each is, what its step consists of, and how much of it waits for the others.
+
+And the trainings of a run: several may run side by side, or one after the other, each of one process or of ranks.
 
 Markers measure how long a phase is. The part of it spent waiting for other ranks is estimated in two ways:
 
@@ -15,11 +17,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from tuimon.records import Gpu, Place, Process
+from tuimon.session.processes import LAST_MOMENT_S, ranks_of, restarts
+from tuimon.session.series import mean_of_known
+from tuimon.session.session import Session, SessionView, once
 from tuimon.session.stacks.activity import Activity
+from tuimon.session.step_sums import StepStretch
+from tuimon.session.steps import StepStats
 from tuimon.session.threads import MainThread
 
 #: Activities in which a thread sleeps, but for other ranks. Files (``io``) may keep it busy: saving is mostly work.
@@ -185,3 +194,303 @@ class _OfOthers:
             return own
         values, low, high, place = self._sorted, self._low, self._high, bisect_left(self._sorted, own)
         return (values[low + (low >= place)] + values[high + (high >= place)]) / 2
+
+
+# -- the rows of a training
+
+#: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
+_SILENT_S = 10.0
+
+
+def _no_windows(last: int) -> Sequence[StepStretch]:
+    return ()
+
+
+RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"]
+
+
+class RankRow(NamedTuple):
+    """One rank over the last 30 s; None where not measured. ``~``: estimates."""
+
+    rank: int
+    pid: int
+    host: str | None
+    state: RankState
+    restarts: int
+    steps: int  # since it began
+    behind: int  # steps behind the first
+    step_ms: float | None = None
+    phases: tuple[tuple[str, float], ...] = ()  # name, share of the step
+    wait_ms: float | None = None  # ~ in collectives, of a step
+    waits: tuple[tuple[str, float], ...] = ()  # ~ phase, share of the step that it waits there
+    late_ms: float | None = None  # ~ by how much its own work is longer than the others'
+    excess: tuple[tuple[str, float], ...] = ()  # ~ that by phase, in ms
+    gpu_ratio: float | None = None  # utilisation of its GPUs over the steps in focus; only ``with_utilisation``
+    memory_bytes: int | None = None  # on its GPU; without one, resident
+    place: Place | None = None  # the innermost user line of its latest samples
+    gc_ms: float = 0.0  # of a step, in the garbage collector
+    stopped_ratio: float = 0.0  # share of time that its process was stopped
+    cpu_ratio: float | None = None  # of its main thread
+    delay_ratio: float | None = None  # share of time that its main thread waited for a core
+    open_phase: str | None = None
+    on_gpu: bool = False
+    history: Callable[[int], Sequence[StepStretch]] = _no_windows  # its last windows
+
+    @property
+    def wait_ratio(self) -> float | None:
+        """~ Share of the step that it waits in collectives."""
+        return self.wait_ms / self.step_ms if self.wait_ms is not None and self.step_ms else None
+
+    @property
+    def late_ratio(self) -> float | None:
+        """~ Share of the step by which it holds the others up."""
+        return self.late_ms / self.step_ms if self.late_ms is not None and self.step_ms else None
+
+
+@once
+def rank_rows(view: SessionView) -> list[RankRow]:
+    """The ranks of the training in focus, by rank; none where it is no training of ranks."""
+    focus = view.session.trainer()
+    ranks = training_of(view, focus) if focus is not None else []
+    return rows_of(view, ranks) if len(ranks) > 1 else []
+
+
+def with_utilisation(view: SessionView, rows: Sequence[RankRow]) -> list[RankRow]:
+    """The ranks with the mean utilisation of their GPUs, for people: rules need none, and it takes 0.2 ms a GPU."""
+    uuids = {row.pid: process.gpu_uuids for row in rows if (process := view.process(row.pid)) is not None}
+    utils = view.utilisations({uuid for own in uuids.values() for uuid in own})
+    return [row._replace(gpu_ratio=mean_of_known(utils.get(uuid) for uuid in uuids.get(row.pid, ()))) for row in rows]
+
+
+def training_of(view: SessionView, pid: int) -> list[Process]:
+    """The processes of a training, by rank; without ranks, the process alone."""
+    session, groups = view.session, view.session.held.groups
+    if pid not in groups:
+        known = session.run_processes.known
+        ranks = ranks_of(pid, known, set(session.trainers()))
+        groups[pid] = [process.pid for process in ranks] or [pid]
+    return [process for each in groups[pid] if (process := view.process(each)) is not None]
+
+
+def ranks_in_focus(session: Session) -> list[Process]:
+    """The processes of the training in focus, by rank; empty before there is one."""
+    focus = session.trainer()
+    return training_of(session.over("recent"), focus) if focus is not None else []
+
+
+def ranks_end(session: Session) -> bool:
+    """True if a rank of the training in focus has ended, and no other has begun and ended a step since.
+
+    Then the ranks end one after another: what is left of them is no training that can be compared or judged.
+    """
+    ranks = ranks_in_focus(session)
+    ended_s = max((process.t for process in ranks if process.ended), default=None)
+    if ended_s is None or len(ranks) < 2:
+        return False
+    live = [stats for rank in ranks if not rank.ended and (stats := session.step_stats.get(rank.pid)) is not None]
+    return not any(stats.has_stepped_since(ended_s) for stats in live)
+
+
+def superseded(session: Session) -> set[int]:
+    """The processes of the training in focus whose ranks others have taken since: of earlier starts."""
+    ranks = ranks_in_focus(session)
+    newest = {(process.ppid, process.rank): process.pid for process in ranks}
+    return {
+        process.pid
+        for process in session.processes()
+        if newest.get((process.ppid, process.rank), process.pid) != process.pid and not process.serves
+    }
+
+
+def rank_times(view: SessionView, pid: int) -> RankTimes | None:
+    """A rank's step, and what its main thread does meanwhile; None before its first step."""
+    table, totals, process = view.phases(pid), view.step_totals(pid), view.process(pid)
+    if table is None or table.inferred:
+        return None
+    return RankTimes(
+        {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
+        view.training_thread(pid),
+        view.samples(pid).by_phase_and_activity,
+        on_gpu=process is not None and bool(process.gpu_uuids),
+        gc_ms=totals.sums.gc_ns / totals.steps / 1e6,
+    )
+
+
+def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
+    """Processes compared with each other; one alone is neither late nor behind."""
+    session, pids = view.session, [process.pid for process in ranks]
+    times = {pid: found for pid in pids if (found := rank_times(view, pid)) is not None and found.step_ms}
+    stepping = {pid: stats for pid in pids if (stats := session.step_stats.get(pid)) is not None}
+    first = max(stepping.values(), key=lambda stats: stats.total, default=None)
+    behind = {pid: _behind(first, stepping.get(pid)) for pid in pids}
+    # one at the end of its data waits for the others outside steps
+    together = {pid: found for pid, found in times.items() if not behind[pid]}
+    splits = dict(zip(together, split_ranks(list(together.values())), strict=True))
+    gpus = {gpu.uuid: gpu for gpu in session.nodes.latest_gpus()}
+    is_over = session.exit is not None or all(process.ended for process in ranks)
+    restarted = restarts(ranks, view.processes())
+    rows = []
+    for process in ranks:
+        pid, rank = process.pid, process.rank or 0
+        stats, sampled, threads = stepping.get(pid), session.stacks.get(pid), view.process_threads(pid)
+        own, split = times.get(pid), splits.get(pid)
+        step_ms, main = (own.step_ms, own.main) if own is not None else (0.0, MainThread())
+        memory = _memory_on_gpus(process, gpus)
+        row = RankRow(
+            rank=rank,
+            pid=pid,
+            host=session.host_of(pid),
+            state=_state(view, process, stats, is_over=is_over),
+            restarts=restarted.get(rank, 0),
+            steps=stats.total if stats is not None else 0,
+            behind=behind[pid],
+            step_ms=step_ms or None,
+            phases=_shares(own.ms, step_ms) if own is not None else (),
+            memory_bytes=memory if memory is not None else (threads.rss_bytes or None) if threads else None,
+            place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
+            open_phase=stats.latest.open_phase if stats is not None and stats.latest is not None else None,
+            on_gpu=bool(process.gpu_uuids),
+            history=stats.windows if stats is not None else _no_windows,
+        )
+        if own is not None and split is not None:
+            row = row._replace(
+                wait_ms=split.waits_ms,
+                waits=_shares(split.wait_ms, step_ms),
+                late_ms=split.late_ms,
+                excess=tuple(split.excess_ms.items()),
+                gc_ms=own.gc_ms,
+                stopped_ratio=main.stopped_ratio,
+                cpu_ratio=main.cpu_ratio,
+                delay_ratio=main.delay_ratio,
+            )
+        rows.append(row)
+    return rows
+
+
+def _shares(ms: Mapping[str, float | None], step_ms: float) -> tuple[tuple[str, float], ...]:
+    return tuple([(name, (each or 0.0) / step_ms) for name, each in ms.items()])
+
+
+def _behind(first: StepStats | None, stats: StepStats | None) -> int:
+    """Windows of ranks end at different moments: a difference that two of them explain is none.
+
+    A difference that steps of the open window explain is none either: that window is no longer than earlier ones. Ranks
+    out of focus have windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
+    """
+    if first is None or first.latest is None or stats is None or stats.latest is None:
+        return 0
+    latest, steps = stats.latest, first.total - stats.total
+    if steps <= max(1, 2 * latest.count):
+        return 0
+    return steps if steps > 2 * stats.steps_within(first.latest.t - latest.t) else 0
+
+
+def _state(view: SessionView, process: Process, stats: StepStats | None, *, is_over: bool) -> RankState:
+    """Lost is what ended while other ranks go on."""
+    if process.ended:
+        return "ended" if is_over else "lost"
+    latest = stats.latest if stats is not None else None
+    if latest is None:
+        return "starting"
+    if view.session.threads.is_stopped(process.pid):
+        return "stopped"
+    silent = view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
+    return "silent" if silent and not is_over else "training"
+
+
+def _memory_on_gpus(process: Process, gpus: Mapping[str, Gpu]) -> int | None:
+    own = [each for uuid in process.gpu_uuids if uuid in gpus for each in gpus[uuid].processes]
+    held = [each.memory_bytes for each in own if each.pid == process.pid and each.memory_bytes is not None]
+    return sum(held) if held else None
+
+
+# -- the trainings of a run
+
+
+class Which(NamedTuple):
+    """Which training the process in focus belongs to, and how many go on; numbers count from 1."""
+
+    ranks: int = 1  # of that training
+    number: int = 1
+    trainings: int = 1
+
+    @property
+    def text(self) -> str:
+        """``4 ranks``, ``training 2 of 4``, ``2 ranks, training 1 of 2``; empty for the only process."""
+        return self._joined(f"{self.ranks} ranks")
+
+    def text_of_rank(self, rank: int | None) -> str:
+        """``rank 3 of 4``, ``training 2 of 4``, ``rank 0 of 2, training 1 of 2``; empty for the only process."""
+        return self._joined(f"rank {rank} of {self.ranks}")
+
+    def _joined(self, ranks: str) -> str:
+        training = f"training {self.number} of {self.trainings}" if self.trainings > 1 else ""
+        return ", ".join(filter(None, (ranks if self.ranks > 1 else "", training)))
+
+
+class TrainingRow(NamedTuple):
+    """One training; ``first`` is its first rank that has not ended, or its only process."""
+
+    number: int
+    ranks: int
+    command: tuple[str, ...]
+    first: RankRow
+    in_focus: bool
+
+
+def which_training(session: Session) -> Which:
+    """The training in focus."""
+    found = _trainings(session)
+    return Which(max(1, len(ranks_in_focus(session))), _index(session.trainer(), found) + 1, max(1, len(found)))
+
+
+def training_rows(session: Session) -> list[TrainingRow]:
+    """All trainings that go on, as they began; once all have ended, those that ended last."""
+    found = _trainings(session)
+    focus = _index(session.trainer(), found)
+    rows = []
+    for at, members in enumerate(found):
+        first = next((process for process in members if not process.ended), members[0])
+        (row,) = rows_of(session.over("recent"), [first])
+        rows.append(TrainingRow(at + 1, len(members), tuple(first.command), row, in_focus=at == focus))
+    return rows
+
+
+def training_numbers(session: Session) -> dict[int, int]:
+    """The number of the training that each process belongs to, by pid; empty where there is one."""
+    found = _trainings(session)
+    if len(found) < 2:
+        return {}
+    return {process.pid: at + 1 for at, members in enumerate(found) for process in members}
+
+
+def _trainings(session: Session) -> list[list[Process]]:
+    """The processes of each, by rank."""
+    held = session.held.trainings
+    if held is None:
+        held = session.held.trainings = _grouped(session, session.trainers())
+    return held
+
+
+def _grouped(session: Session, training: Sequence[int]) -> list[list[Process]]:
+    found: list[list[Process]] = []
+    seen: set[int] = set()
+    for pid in training:
+        members = training_of(session.over("recent"), pid) if pid not in seen else []
+        if members and not seen.intersection(process.pid for process in members):
+            found.append(members)  # else an earlier start of the same ranks
+        seen.update((pid, *(process.pid for process in members)))
+    return sorted(_current(found), key=lambda members: (min(p.start_unix_s for p in members), members[0].pid))
+
+
+def _current(found: Sequence[list[Process]]) -> list[list[Process]]:
+    """The trainings that go on; without any, those that ended last."""
+    live = [members for members in found if not all(process.ended for process in members)]
+    if live or not found:
+        return live
+    ends_s = [max(process.t for process in members) for members in found]
+    return [members for members, end_s in zip(found, ends_s, strict=True) if end_s >= max(ends_s) - LAST_MOMENT_S]
+
+
+def _index(focus: int | None, found: Sequence[Sequence[Process]]) -> int:
+    return next((at for at, members in enumerate(found) if any(p.pid == focus for p in members)), 0)

@@ -14,7 +14,6 @@ from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, 
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.machines import CoresTaken, MachineTable
 from tuimon.session.phase_table import between_parts, inferred_phases, phase_table
-from tuimon.session.ranks import RankTimes
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -336,20 +335,6 @@ class SessionView:
         return sampler.sampling(trainers, Span(), sampler.cpu_ratio(self.now_s, nodes))
 
     # -- ranks
-
-    def rank_times(self, pid: int) -> RankTimes | None:
-        """A rank's step, and what its main thread does meanwhile; None before its first step."""
-        table, process = self.phases(pid), self.process(pid)
-        if table is None or table.inferred:
-            return None
-        totals = self.step_totals(pid)
-        return RankTimes(
-            {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
-            self.training_thread(pid),
-            self.samples(pid).by_phase_and_activity,
-            on_gpu=process is not None and bool(process.gpu_uuids),
-            gc_ms=totals.sums.gc_ns / totals.steps / 1e6,
-        )
 
     def shared_steps(self, pid: int) -> Sequence[SharedStep]:
         """Single steps of a rank, to be held against the same steps of the others; of a whole run evenly spread."""

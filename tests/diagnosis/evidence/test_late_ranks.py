@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.late_ranks import chosen_ranks
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import RankStep, Steps
-from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks import rank_rows
 
 COUNT, LATE = 300, 217
 LINES = frames(

@@ -14,7 +14,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Record
-from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.page import ranks_table

@@ -64,7 +64,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process, Threads, TraceTaken
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.progress import rates_in
-from tuimon.session.rank_list import RankRow, rank_rows
+from tuimon.session.ranks import RankRow, rank_rows
 from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.series import WINDOW_S, Span

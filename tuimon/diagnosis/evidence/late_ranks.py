@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course import Growth, grow_together
 from tuimon.diagnosis.threshold import MOST
-from tuimon.session.rank_list import RankRow
+from tuimon.session.ranks import RankRow
 from tuimon.session.step_sums import SHARED_PARTS, SharedStep
 
 #: Why a whole process is slow, whatever its code does.

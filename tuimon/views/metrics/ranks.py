@@ -8,7 +8,7 @@ from typing import get_args
 
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.progress import flops_rate, rates_in, run_progress
-from tuimon.session.rank_list import RankState, rank_rows
+from tuimon.session.ranks import RankState, rank_rows
 from tuimon.session.rows import LoaderRow
 from tuimon.session.session import Session, SessionView
 from tuimon.session.step_sums import Totals

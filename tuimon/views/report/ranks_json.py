@@ -8,7 +8,7 @@ from statistics import median
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.rank_list import RankRow, TrainingRow, rank_rows, superseded, training_numbers, training_rows
+from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, superseded, training_numbers, training_rows
 from tuimon.session.session import Session, SessionView
 from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_idle import with_idle_bounds

@@ -15,7 +15,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import MemoryHistory, TraceTaken
 from tuimon.session.goodput import goodput
 from tuimon.session.progress import run_progress
-from tuimon.session.rank_list import which_training
+from tuimon.session.ranks import which_training
 from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session

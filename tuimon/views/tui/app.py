@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tuimon.launch.signals import LeaveSignals
-from tuimon.session.rank_list import which_training
+from tuimon.session.ranks import which_training
 from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.leaving import LeavableApp
 from tuimon.views.tui.panes.ranks_pane import RanksPane

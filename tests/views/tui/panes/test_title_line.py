@@ -6,7 +6,7 @@ from msgspec import structs
 from tests.session.records import header, process, session_of
 from tuimon.records import NO_TORCH_YET, Cost, Exit
 from tuimon.session.progress import Left, RunProgress
-from tuimon.session.rank_list import Which
+from tuimon.session.ranks import Which
 from tuimon.session.rows import EpochRow, StepSummary
 from tuimon.session.session import Session
 from tuimon.views.tui.drawing.lines import cells, text_of

@@ -16,8 +16,7 @@ from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
-from tuimon.session.rank_list import RankRow
-from tuimon.session.ranks import RankTimes, split_ranks
+from tuimon.session.ranks import RankRow, RankTimes, split_ranks
 from tuimon.session.rows import GpuTimeRow
 from tuimon.session.threads import MainThread
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, SMALL_LEAD_US
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
-from tuimon.session.rank_list import which_training
+from tuimon.session.ranks import which_training
 from tuimon.session.rows import GpuTimeRow, HotLine, LeadRow, PhaseTable, StepSummary
 from tuimon.session.step_sums import STACKED
 from tuimon.views.format import advice, code, duration, ms, percent, phase_name, timed_steps

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
-from tuimon.session.rank_list import RankRow, TrainingRow
+from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.step_sums import StepStretch
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers, spread

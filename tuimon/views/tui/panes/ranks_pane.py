@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tuimon.session.rank_list import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
+from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
 from tuimon.views.tui.drawing.lines import Line, Span, clip, filled, justified, line, with_cursor
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
 from tuimon.session.progress import RunProgress, run_progress
-from tuimon.session.rank_list import Which, which_training
+from tuimon.session.ranks import Which, which_training
 from tuimon.session.rows import GpuRow, StepSummary
 from tuimon.session.state import stands_still
 from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
