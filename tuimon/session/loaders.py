@@ -50,6 +50,9 @@ class _Stretch(NamedTuple):
         return self.end_s - self.begin_s
 
 
+_NONE = _Stretch(*[0.0] * len(_Stretch._fields))
+
+
 def _stretch_of(record: Loader) -> _Stretch:
     measured = record.fetches if record.p95_ns is not None else 0
     return _Stretch(
@@ -187,37 +190,32 @@ class LoaderStats:
         latest, facts, run = self.latest, self.facts, self._series.over()
         if latest is None or facts is None or run is None:
             return None
-        records = self._series.rows(span)
-        fetches = sum(record.fetches for record in records)
-        known = sum(record.ready_fetches for record in records)
-        span_s = sum(record.used_s for record in records)
-        wait_ms = sum(record.wait_ns for record in records) / 1e6
-        held_ms = sum(record.held_ns for record in records) / 1e6
-        p95_ns = weighted_median(
-            (each.p95_sum_ns / each.p95_fetches, each.p95_fetches) for each in records if each.p95_fetches
-        )
+        sums = self._series.over(span) or _NONE
+        fetches, known, held_ms = sums.fetches, sums.ready_fetches, sums.held_ns / 1e6
+        measured = (row for row in self._series.rows(span) if row.p95_fetches)
+        p95_ns = weighted_median((row.p95_sum_ns / row.p95_fetches, row.p95_fetches) for row in measured)
         return LoaderRow(
             latest=latest,
             facts=facts,
             idle_s=max(now_s - latest.t, 0.0),
-            fetches_per_s=sum(r.fetches + r.counted for r in records) / span_s if span_s else None,
-            wait_ms=wait_ms / fetches if fetches else None,
+            fetches_per_s=(fetches + sums.counted) / sums.used_s if sums.used_s else None,
+            wait_ms=sums.wait_ns / 1e6 / fetches if fetches else None,
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=int(run.starts),  # as what follows, of the whole run: an epoch may take hours
             start_s=run.start_ns / 1e9 / run.starts if run.starts else None,
             first_s=run.first_ns / 1e9 / run.starts if run.starts else None,
             end_s=run.end_ns / 1e9 / run.ends if run.ends else None,
             start_share=(run.start_ns + run.end_ns) / run.data_ns if run.starts and run.data_ns else None,
-            ready_mean=sum(record.ready_total for record in records) / known if known else None,
-            ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
+            ready_mean=sums.ready_total / known if known else None,
+            ready_none_ratio=sums.ready_none / known if known else None,
             ready_history=_ready_history(self._series.course(EVER._replace(last_s=span.last_s), _ROWS)),
-            worker_rows=self._worker_rows(ended, hot, span),
+            worker_rows=self._worker_rows(ended, hot, Span(max(span.begin_s, latest.t - span.last_s), span.end_s)),
             batches=self.batches,
             fetches=self.fetches,
             epoch=self.epoch,
             first_end_s=self._first_end_s,
             held_ms=held_ms / fetches if fetches else None,
-            late_ms=sum(record.held_ms2 for record in records) / held_ms if held_ms else None,
+            late_ms=sums.held_ms2 / held_ms if held_ms else None,
         )
 
     def _worker_rows(

@@ -39,34 +39,35 @@ def phase_table(
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
         return None
-    moved = _moved(moves, {**measured, BETWEEN: between_ns}, whole_ns)
-    between_ns += moved.ns.get(BETWEEN, 0.0)
-    evaluated = _Evaluated.of(split, between_ns, moved, whole_ns)
-    in_steps_ns = max(1.0, whole_ns - evaluated.ns)
+    moved_ns, errors = _moved(moves, {**measured, BETWEEN: between_ns}, whole_ns)
+    between_ns += moved_ns.get(BETWEEN, 0.0)
+    own_eval_ns = between_ns * split.shares.get("eval", 0.0)  # that markers count as part of the steps, by samples
+    eval_error_ns = max(split.error("eval") * between_ns if own_eval_ns else 0.0, errors.get("eval", 0.0) * whole_ns)
+    unmarked_ns = own_eval_ns + moved_ns.get("eval", 0.0)
+    in_steps_ns = max(1.0, whole_ns - unmarked_ns)
     rows = []
     for name in PHASES:
         if name == "eval":
-            rows.extend(_eval_row(totals.sums, evaluated))
+            rows.extend(_eval_row(totals.sums, unmarked_ns, eval_error_ns))
             continue
         part = split.shares.get(name, 0.0)
-        ns = measured.get(name, 0) + between_ns * part + moved.ns.get(name, 0.0)
+        ns = measured.get(name, 0) + between_ns * part + moved_ns.get(name, 0.0)
         seldom = not ns and split.samples and name in _DIVIDED  # no sample found it: it takes little, not nothing
         estimated = between_ns * max(part, split.error(name) if seldom else split.unsure_of(name)) > 0.01 * whole_ns
         error = split.error(name) * between_ns / in_steps_ns if estimated else None
-        if name in moved.errors:
-            estimated, error = True, max(error or 0.0, moved.errors[name])
+        if name in errors:
+            estimated, error = True, max(error or 0.0, errors[name])
         on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / steps / 1e6)
         rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error, *on_gpu))
     return PhaseTable(pid, totals.sums.span_s, steps, False, tuple(rows), _range_rows(totals))
 
 
-class _Moved(Struct, frozen=True, gc=False):
-    ns: dict[str, float]  # by phase, that it has more or less than the markers show
-    errors: dict[str, float]
-
-
-def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float) -> _Moved:
+def _moved(
+    moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: float
+) -> tuple[dict[str, float], dict[str, float]]:
     """The time that samples move between phases that the markers measure as one, or out of what these leave open.
+
+    By phase: the time that it has more or less than the markers show, and the error of its share.
 
     A move that may be none at all is left out, as is one far larger than the markers have: it lies elsewhere. If
     neither a fetch nor an update is marked, what follows backward lies in what they leave open.
@@ -83,7 +84,7 @@ def _moved(moves: tuple[Moved, ...], measured: Mapping[str, float], whole_ns: fl
         for name, change in ((of, -most), (move.to, most)):
             ns[name] = ns.get(name, 0.0) + change
             errors[name] = max(errors.get(name, 0.0), move.error)
-    return _Moved(ns, errors)
+    return ns, errors
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:
@@ -93,29 +94,16 @@ def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float
     return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms
 
 
-class _Evaluated(Struct, frozen=True, gc=False):
-    """Evaluation that markers count as part of the steps, by samples."""
-
-    ns: float
-    error_ns: float
-
-    @classmethod
-    def of(cls, split: SplitShares, between_ns: float, moved: _Moved, whole_ns: float) -> _Evaluated:
-        """That in ``between``, and what was moved."""
-        own_ns, moved_ns = between_ns * split.shares.get("eval", 0.0), moved.ns.get("eval", 0.0)
-        error_ns = max(split.error("eval") * between_ns if own_ns else 0.0, moved.errors.get("eval", 0.0) * whole_ns)
-        return cls(own_ns + moved_ns, error_ns)
-
-
-def _eval_row(sums: StepStretch, unmarked: _Evaluated) -> list[PhaseRow]:
+def _eval_row(sums: StepStretch, unmarked_ns: float, error_ns: float) -> list[PhaseRow]:
+    """Evaluation beside the steps, by markers, and what samples show of it within them."""
     eval_ns = sums.eval_ns
-    if not eval_ns and not unmarked.ns:
+    if not eval_ns and not unmarked_ns:
         return []
     window_ns = sums.span_s * 1e9
-    share = (eval_ns + unmarked.ns) / window_ns if window_ns else 0.0
+    share = (eval_ns + unmarked_ns) / window_ns if window_ns else 0.0
     a_batch_ms = eval_ns / max(1, sums.eval_count) / 1e6 if eval_ns else None
-    estimated = unmarked.ns > 0.01 * window_ns
-    error = min(1.0, unmarked.error_ns / window_ns) if estimated else None
+    estimated = unmarked_ns > 0.01 * window_ns
+    error = min(1.0, error_ns / window_ns) if estimated else None
     return [PhaseRow("eval", min(1.0, share), a_batch_ms, estimated, error)]
 
 
