@@ -120,6 +120,9 @@ _BESIDE: dict[Part, tuple[Phase, Doing]] = {
     "after": ("after", "own"),
 }
 _NONE = Interval(0.0, 0.0)
+#: Part of a rank's waits for a core by which it comes later than another that waits as long: half of them, if how long
+#: they take is random (exponential); none if they are all alike, and all of them if they are long and rare.
+_COME_LATE = 0.5
 #: Below this share of the time there is no cell.
 _NOTHING = 1e-9
 
@@ -405,7 +408,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
         late_part = min(1.0, (late.row.late_ratio or 0.0) * in_steps / total)
         node = _most_frequent(other.samples.where(phase=late.phase))
     delays = [row.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
-    for_core = min(1.0, max(delays, default=0.0) * in_steps / total) if total else 0.0
+    for_core = min(1.0, _COME_LATE * max(delays, default=0.0) * in_steps / total) if total else 0.0
     if late is None or late.why != "no core":
         for_core = min(1.0 - late_part, for_core)
     else:

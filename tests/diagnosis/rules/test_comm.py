@@ -71,6 +71,7 @@ def test_what_else_waits_is_known_no_better_than_its_samples():
     [
         ([(0.97, 0.0), (0.96, 0.0)], {}),
         ([(0.55, 0.42), (0.55, 0.42)], {}),  # they wait for a core
+        ([(0.3, 0.5), (0.3, 0.5)], {}),  # ... and so for each other
         ([(0.55, 0.0), (0.97, 0.0)], {}),  # the second is who the first waits for
         ([(0.5, 0.0)], {"world_size": 1}),
         ([(0.5, 0.0)], {"world_size": None}),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from tuimon.diagnosis.cells import cells
 from tuimon.diagnosis.evidence.cores import TrainingThread
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
@@ -57,6 +58,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
+    divided = cells(evidence)
+    for_cores = divided.where(via="rank").where(via="core").cpu
+    if least.exchange is None and for_cores > divided.where(doing={"exchange"}).cpu:
+        return None  # the others come late, as they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
     whole = len(measured) == len(compared) and len(evidence.rank_rows) == evidence.world_size
@@ -180,9 +185,10 @@ COMM_BOUND = Rule(
     explanation=(
         "Ranks spend their steps on exchanging gradients or other tensors. On CPUs it rests on samples in"
         " torch.distributed, and on time inside backward in which the training thread neither computes nor waits for a"
-        " core. On GPUs it is a lower bound, the largest of three: the time by which a step's last backward exceeds"
-        " those under no_sync(); the time by which a rank takes longer from backward to the update than the rank that"
-        " came last in the same step; and the time by which backward exceeds three times forward."
+        " core, unless it is mostly the other ranks that wait for one. On GPUs it is a lower bound, the largest of"
+        " three: the time by which a step's last backward exceeds those under no_sync(); the time by which a rank takes"
+        " longer from backward to the update than the rank that came last in the same step; and the time by which"
+        " backward exceeds three times forward."
     ),
     needs=(RANKS, SAMPLES),
     thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, LARGE),
