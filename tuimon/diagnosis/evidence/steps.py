@@ -35,6 +35,7 @@ class StepEvidence(Struct, frozen=True, gc=False):
     """Steps of one process: of all its run, of the last 30 s ("recent"), and of its beginning."""
 
     total: int  # since the marker stream began
+    backwards: int  # passes since then
     recent: int  # how many of them the evidence covers
     window_s: float  # that the recent steps cover
     median_ms: float | None  # recent
@@ -54,6 +55,7 @@ def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
         collections = Collections(int(sums.gc_ns), int(sums.gc_count), int(sums.gc_longest_ns))
     return StepEvidence(
         total=stats.total,
+        backwards=stats.backwards,
         recent=totals.steps,
         window_s=totals.sums.span_s,
         median_ms=summary.median_ms,

@@ -12,6 +12,7 @@ from tests.diagnosis.gpu import (
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
 from tests.session.records import process, steps
+from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 
 #: PCIe counters that show next to no copies.
 NO_COPIES = {"pcie_rx_bytes_per_s": 1e6, "pcie_tx_bytes_per_s": 1e6}
@@ -66,3 +67,16 @@ def test_with_several_ranks_a_busy_gpu_may_be_waiting_for_the_others(world_size,
     found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.99, cpu=0.98, more=[ranks])
     assert ("as it should be" in found["compute_bound"].headline) == praised
     assert ("how much of that it waits for the other" in found["compute_bound"].headline) != praised
+
+
+@pytest.mark.parametrize(("padding", "is_in_order"), [(0, True), (8_600, False)])
+def test_a_busy_gpu_that_computes_padding_is_not_as_it_should_be(padding, is_in_order):
+    measured = MeasuredBatches(10, 10 << 16, 160, 10, None, 10_000, padding)
+    facts = {"facts": LoaderFacts("Rows", "map", 4, batch_size=16), "batches": measured}
+    texts = Loader(t=1020.0, pid=PID, window_s=10.0, number=0, role="train", fetches=600, **facts)
+    found = findings("gpu_bound", *USUAL, more=[texts])["compute_bound"]
+    assert ("as it should be" in found.headline, "leave the loop as it is" in found.action) == (
+        is_in_order,
+        is_in_order,
+    )
+    assert ("86 % of the positions in its batches are padding" in found.headline) != is_in_order

@@ -19,9 +19,10 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
+from tuimon.diagnosis.rules.needless import needless_work
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
-from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, REPORTED, Threshold
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.rows import HotLine, PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
@@ -172,10 +173,19 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     heaviest = max(compute, key=compute.__getitem__)
     hot = evidence.hottest_in(heaviest)
     on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
+    needless = list(needless_work(evidence))
     return Finding(
         severity="info",
-        headline=f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
-        fixes=(Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence)),),
+        headline="; ".join(
+            (
+                f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
+                *(work.what for work in needless),
+            )
+        ),
+        fixes=(
+            *(Fix(work.action) for work in needless),
+            Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence, in_order=not needless)),
+        ),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -198,7 +208,7 @@ def _runs(evidence: Evidence) -> float:
     return used if used is not None else 1.0
 
 
-def _faster(evidence: Evidence) -> str:
+def _faster(evidence: Evidence, *, in_order: bool) -> str:
     gpus = whole_gpus(evidence.run.gpus)
     idle = next((row.latest for row in gpus if is_free(row) or (row.used_by_run and runs_nothing(row))), None)
     if idle is not None:
@@ -211,20 +221,20 @@ def _faster(evidence: Evidence) -> str:
         if lower_is_faster(evidence)
         else " or a smaller model"
     )
-    return f"use a GPU{lower}: the loop is in order"
+    return f"use a GPU{lower}{': the loop is in order' if in_order else ''}"
 
 
 COMPUTE_BOUND_CPU = Rule(
     title="Computes on the CPU",
     judge=compute_bound_cpu,
     explanation=(
-        "The model computes on the CPU, and that takes most of the step: the loop is in order. It rests on the shares"
-        " of forward, backward and optimizer while no GPU is used, and abstains if that is unknown, or if the training"
-        " thread mostly waits for something other than a core. If samples find one"
-        " function of the user's in much of forward and backward, and it holds the GIL meanwhile, that is Python, which"
-        " no GPU makes faster: it is named, with its cost."
+        "The model computes on the CPU, and that takes most of the step: the loop is in order, unless its batches hold"
+        " much padding, or backward runs several times for each. It rests on the shares of forward, backward and"
+        " optimizer while no GPU is used, and abstains if that is unknown, or if the training thread mostly waits for"
+        " something other than a core. If samples find one function of the user's in much of forward and backward, and"
+        " it holds the GIL meanwhile, that is Python, which no GPU makes faster: it is named, with its cost."
     ),
     needs=(STEPS,),
-    thresholds=(MOST, REPORTED, SMALL_PART, LOOKS, *CONFIDENCE),
+    thresholds=(MOST, REPORTED, LARGE, SMALL_PART, LOOKS, *CONFIDENCE),
     causes=("python",),
 )

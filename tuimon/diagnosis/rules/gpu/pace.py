@@ -11,6 +11,7 @@ from tuimon.diagnosis.evidence.gpu.samples import SLOW_COPY, SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rule
+from tuimon.diagnosis.rules.needless import needless_work
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.session.rows import LeadRow
@@ -75,16 +76,22 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
             f"GPU has work queued {busy} the time, {most}; {waits or unknown}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
-    unused = low_precision_unused(evidence)
+    faster, unused = ", ".join(_faster(evidence)), low_precision_unused(evidence)
     if unused is not None:
         rest = [change for change in _faster(evidence) if change != _LOWER]
         return (
             f"GPU busy {busy} the time, its tensor cores idle: {most}",
             f"{unused.action}; besides, only these make it faster: {', '.join(rest)}",
         )
+    needless = list(needless_work(evidence))
+    if needless:
+        return (
+            "; ".join((f"GPU busy {busy} the time: {most}", *(work.what for work in needless))),
+            "; ".join((*(work.action for work in needless), f"besides, these make it faster: {faster}")),
+        )
     return (
         f"GPU busy {busy} the time, as it should be: {most}",
-        f"leave the loop as it is; only these make it faster: {', '.join(_faster(evidence))}",
+        f"leave the loop as it is; only these make it faster: {faster}",
     )
 
 
