@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Change
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.measured import measured_model
+from tuimon.diagnosis.step_model.model import gain
 from tuimon.records import Notice
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
@@ -40,7 +41,7 @@ def gain_without_batches(phases, *more):
     model = measured_model(
         evidence_of(session.over("recent"), 100), Interval.around(phases["data"] / sum(phases.values()))
     )
-    return model.fix("", Change("items", 0.0)).estimated_speedup
+    return gain(model.likely, Change("items", 0.0))
 
 
 def training(phases, *more, cpu_count=2, windows=12, **of_steps):

@@ -1,11 +1,9 @@
 """Severity follows from the gain."""
 
-import math
-
 import pytest
 
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.severity import graded, within_share
+from tuimon.diagnosis.severity import graded
 
 
 def severity(proposed="warning", gain=None, low=None, share=None):
@@ -41,21 +39,6 @@ def test_without_an_estimate_the_share_bounds_it(proposed, share, expected):
 )
 def test_what_is_no_fault_stays_none_unless_its_fix_surely_gains(proposed, low, expected):
     assert severity(proposed, gain=low, low=low, share=0.9) == expected
-
-
-@pytest.mark.parametrize(
-    ("share", "gain", "told"),
-    [
-        (0.825, (6.4, 4.5, 9.0), (1 / 0.175, 4.5, 1 / 0.175)),
-        (0.1, (2.0, 1.5, 3.0), (1 / 0.9,) * 3),
-        (0.8, (6.0, 3.8, math.inf), (5.0, 3.8, math.inf)),  # less work as well: no upper end is told
-        (0.5, (None, None, 3.0), (None, None, 2.0)),
-        (None, (6.0, 3.8, 9.0), (6.0, 3.8, 9.0)),
-    ],
-)
-def test_no_fix_gains_more_than_its_share_is_worth(share, gain, told):
-    finding = Finding(rule="side_work", headline="", fixes=(Fix("do less", *gain),), share_of_step=share)
-    assert within_share(finding).best[1:4] == pytest.approx(told)
 
 
 LARGER = Fix("a larger batch", 2.0, 2.0, 2.0, changes_training=True)

@@ -36,7 +36,9 @@ INPUT_BOUND = Finding(
     rule="input_bound",
     severity="critical",
     headline="62 % of every step waits for data: augment() transforms.py:31 keeps both workers at 100 %",
-    fixes=(Fix.by("num_workers=2 -> 6 on this 16-core machine; or make augment() transforms.py:31 cheaper", 2.13),),
+    fixes=(
+        Fix("num_workers=2 -> 6 on this 16-core machine; or make augment() transforms.py:31 cheaper", 2.13, 2.13, 2.13),
+    ),
     cause="workers_saturated",
     share_of_step=0.62,
     where=(Place("/home/me/project/transforms.py", 31, "augment", "out = cv(img, kernel)"),),
@@ -46,7 +48,7 @@ SIDE_WORK = Finding(
     rule="side_work",
     severity="warning",
     headline="5 % of every step goes into logging: train.py:71",
-    fixes=(Fix.by("log every 50 steps instead of every step", 1.05),),
+    fixes=(Fix("log every 50 steps instead of every step", 1.05, 1.05, 1.05),),
     share_of_step=0.05,
 )
 

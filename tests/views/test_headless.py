@@ -171,7 +171,9 @@ def test_the_summary() -> None:
 
 
 def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_path: Path) -> None:
-    found = replace(INPUT_BOUND, headline="62 % of each step waits " * 8, fixes=(Fix.by("more workers " * 12, 2.13),))
+    found = replace(
+        INPUT_BOUND, headline="62 % of each step waits " * 8, fixes=(Fix("more workers " * 12, 2.13, 2.13, 2.13),)
+    )
     stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
     HeadlessView(stream).summary(session(), [found], log)
     lines = stream.getvalue().splitlines()

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from tuimon.diagnosis.interval import Interval
 from tuimon.records import Place
 
 Severity = Literal["critical", "warning", "info", "benign"]
@@ -16,7 +17,7 @@ WIDEST_RANGE = 2.0
 
 What = Literal[
     "items", "fetch", "hand_over", "workers", "persistent", "in_order", "side_work", "sync", "evaluation", "optimizer",
-    "collections", "gil", "communication", "model", "compiling",
+    "collections", "gil", "communication", "model", "compiling", "cost",
 ]  # fmt: skip
 
 
@@ -26,7 +27,8 @@ class Change(NamedTuple):
     For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
     the training thread: handing batches over, starting them), ``model`` (Python code that it runs) and work beside
     the training it is the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) and
-    ``in_order`` 1; of ``sync`` (waits for the GPU) 0. ``step_model/edits.py`` applies each to a step.
+    ``in_order`` 1; of ``sync`` (waits for the GPU) and ``cost`` (a share of the step, wherever it lies) 0.
+    ``step_model/edits.py`` applies each to a step.
     """
 
     what: What
@@ -48,10 +50,30 @@ class Fix(NamedTuple):
     change: Change | None = None  # None: no parameter of the step
     changes_training: bool = False
 
+    def meets(self, other: Fix) -> bool:
+        """True if both may gain the same."""
+        ends = ((fix.low or 1.0, fix.high or 1.0) for fix in (self, other))
+        (low, high), (least, most) = ends
+        return low <= most and least <= high
+
     @classmethod
-    def by(cls, action: str, gain: float | None) -> Fix:
-        """A fix with this gain, not less and not more."""
-        return cls(action, gain, gain, gain)
+    def gaining(
+        cls,
+        action: str,
+        gain: Interval | None,
+        change: Change | None = None,
+        *,
+        likely: float | None = None,
+        changes_training: bool = False,
+    ) -> Fix:
+        """A fix with this gain; if nothing else is ``likely``, it is as far from the one end as from the other."""
+        if gain is None:
+            return cls(action, change=change, changes_training=changes_training)
+        if gain.high <= 1.0:
+            return cls(action, low=1.0, change=change, changes_training=changes_training)
+        high = min(gain.high, WIDEST_RANGE * gain.low)
+        likely = math.sqrt(gain.low * high) if likely is None else min(max(gain.low, likely), high)
+        return cls(action, likely, gain.low, gain.high, change, changes_training)
 
 
 class Finding(Struct, frozen=True):

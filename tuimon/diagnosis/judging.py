@@ -14,7 +14,7 @@ from tuimon.diagnosis.ledger.attribute import attributed
 from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.start import WARMUP
-from tuimon.diagnosis.severity import graded, within_share
+from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
 
 
@@ -62,7 +62,7 @@ def _ranked(findings: Iterable[Finding]) -> list[Finding]:
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
     judged = ((rule, rule.judge(evidence)) for rule in rules)
     found = (replace(finding, rule=rule.name) for rule, finding in judged if finding is not None)
-    return [_graded(within_share(finding)) for finding in found]
+    return [_graded(finding) for finding in found]
 
 
 def _graded(finding: Finding) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -43,20 +42,6 @@ def graded(finding: Finding) -> Finding:
     return replace(finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=_ORDER.index))
 
 
-def within_share(finding: Finding) -> Finding:
-    """The finding with no fix that gains more than its share of the step is worth: 1 / (1 - share), Amdahl's law."""
-    if finding.share_of_step is None:
-        return finding
-    return replace(finding, fixes=tuple(_within(fix, _bound(finding.share_of_step)) for fix in finding.fixes))
-
-
-def _within(fix: Fix, most: float) -> Fix:
-    """The fix with no greater gain than this; one that has no upper end keeps none."""
-    ends = (fix.estimated_speedup, fix.low, fix.high)
-    gained, low, high = (end if end is None or math.isinf(end) else min(end, most) for end in ends)
-    return fix._replace(estimated_speedup=gained, low=low, high=high)
-
-
 def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
     """As the rule has ordered them, but none that changes the training before one that does not and may gain as much.
 
@@ -66,8 +51,7 @@ def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
     def place(fix: Fix, at: int) -> tuple[int, bool]:
         if not fix.changes_training:
             return at, False
-        gained = fix.estimated_speedup or 1.0
-        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and _most(each) >= gained]
+        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and _most(each) >= _most(fix)]
         return max([at, *as_good]), True
 
     return [fixes[at] for at in sorted(range(len(fixes)), key=lambda at: place(fixes[at], at))]

@@ -36,7 +36,7 @@ def test_severity_first_then_gain_and_what_comes_from_outside_last():
 
 
 def test_what_is_not_worth_a_fix_neither_contradicts_that_a_loop_is_in_order_nor_comes_before_that():
-    minor = replace(finding("input_bound", "info", 0.3), fixes=(Fix.by("more", 1.02),))
+    minor = replace(finding("input_bound", "info", 0.3), fixes=(Fix("more", 1.02, 1.02, 1.02),))
     assert order(minor, finding("compute_bound_cpu", "info", 0.7)) == ["compute_bound_cpu", "input_bound"]
     assert order(minor, finding("compute_bound", "benign", 0.95)) == ["compute_bound", "input_bound"]
 

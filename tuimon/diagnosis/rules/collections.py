@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import collecting_line, sampled_collections
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import COLLECTIONS, Rule
@@ -60,10 +60,9 @@ def _finding(
 ) -> Finding:
     """The finding; ``more`` is added to its headline."""
     fix = _fewer_collections(evidence, call, share)
-    gain = fix.estimated_speedup  # none of them is left
     return Finding(
         headline=f"garbage collection stops the training {percent(share)} of the time{more}{in_library(call)}",
-        fixes=(fix._replace(low=gain, high=gain),),
+        fixes=(fix,),
         share_of_step=share,
         where=(call.place,) if call else (),
         evidence={"gc_share": share, **figures},
@@ -80,7 +79,11 @@ def _fewer_collections(evidence: Evidence, call: HotLine | None, share: float) -
             "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data"
             " in arrays: the collector then scans less"
         )
-    return host_model(evidence).without("collections", action, Interval.around(share))
+    return (
+        host_model(evidence)
+        ._replace(claimed=Interval.around(share))
+        .fix(action, Change("collections", 0.0), Interval.around(share))
+    )
 
 
 GC_PAUSES = Rule(

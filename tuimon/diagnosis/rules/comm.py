@@ -10,13 +10,12 @@ from tuimon.diagnosis.cells import cells
 from tuimon.diagnosis.evidence.cores import TrainingThread
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
-from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
+from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.ledger.claims import CONFIDENCE, UNSURE, is_sure
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging, even_work
-from tuimon.diagnosis.speedup import likely, speedup_without
-from tuimon.diagnosis.step_model.measured import without
+from tuimon.diagnosis.step_model.measured import gain_without, host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import GpuRow, HotLine
@@ -83,22 +82,31 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fix, ...]:
     """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
     exchange = least.exchange
-    most = speedup_without(evidence, least.share) if exchange is not None else None
+    most = _most(evidence, least)
     debugging = advice_on_debugging("comm_bound", evidence)
     if debugging is not None:
         return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
-        share = least.share if whole else 0.0
-        fix = without(evidence, "communication", _exchange_less(evidence, _CHEAPER), Interval.around(share))
-        return (fix._replace(changes_training=True),)
+        share = Interval.around(least.share, UNSURE) if whole else NONE
+        model, action = (
+            host_model(evidence)._replace(claimed=Interval.around(share.middle)),
+            _exchange_less(evidence, _CHEAPER),
+        )
+        return (model.fix(action, Change("communication", 0.0), model.own_part(share), changes_training=True),)
     if exchange.is_uneven:
         return (Fix(even_work(evidence), high=most),)
     if exchange.rests_on != "no_sync":
         return (Fix(_exchange_less(evidence, _CHEAPER), high=most, changes_training=True),)
-    low = speedup_without(evidence, exchange.at_least) if whole else None
-    gain = likely(low, speedup_without(evidence, exchange.at_most))
-    high = max(most or 0.0, gain or 0.0) or None
-    return (Fix(_exchange_less(evidence, _CHEAPER_ON_GPUS), gain, low, high, changes_training=True),)
+    action = _exchange_less(evidence, _CHEAPER_ON_GPUS)
+    if not whole:
+        return (Fix(action, high=most, changes_training=True),)
+    return (without_cost(evidence, action, Interval(exchange.at_least, exchange.at_most), changes_training=True),)
+
+
+def _most(evidence: Evidence, least: Communication) -> float | None:
+    """The most that can be gained where the share rests on GPU times."""
+    gained = gain_without(evidence, Interval.around(least.share)) if least.exchange is not None else None
+    return gained.high if gained is not None else None
 
 
 def _exchange_less(evidence: Evidence, cheaper: str) -> str:
@@ -112,7 +120,7 @@ def _gpu_evidence(evidence: Evidence, least: Communication) -> dict[str, float |
     if exchange is None:
         return {}
     figures: dict[str, float | str | None] = {
-        "speedup_at_most": speedup_without(evidence, least.share),
+        "speedup_at_most": _most(evidence, least),
         "exchange_at_least_share": exchange.at_least,
         "exchange_at_most_share": exchange.at_most,
         "waits_for_later_ranks_at_least_share": exchange.waiting,

@@ -19,6 +19,7 @@ from tuimon.diagnosis.evidence.course import (
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEP_TIMES, Rule
 from tuimon.diagnosis.rules.memory_growth import let_go, places_of
 from tuimon.diagnosis.threshold import MOST
@@ -52,7 +53,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         headline=(
             f"steps take {_longer(before, now)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {phase.name}"
         ),
-        fixes=(Fix(action, gain, least, gain),),
+        fixes=(Fix.gaining(action, Interval(least, gain), likely=gain),),
         share_of_step=1.0 - before / now,
         where=places_of(hooks) or ((place,) if place else ()),
         evidence={
@@ -127,7 +128,7 @@ def _slower_hour(evidence: Evidence) -> Finding | None:
             f"steps take {_longer(before.step_ms, now.step_ms)} in the best hour, which ended {after(hours.ago_s)} ago:"
             f" {phase.name} {ms_text(phase.before_ms)} -> {ms_text(phase.now_ms)}"
         ),
-        fixes=(Fix(action) if more_work else Fix(action, longer, hours.least, longer),),
+        fixes=(Fix(action) if more_work else Fix.gaining(action, Interval(hours.least, longer), likely=longer),),
         share_of_step=1.0 - 1.0 / longer,
         where=(hot.place,) if hot is not None else (),
         evidence={

@@ -48,13 +48,13 @@ def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
     Worked example: the training thread waits 70 % of the time for a thread that makes its batches, which is on a core
     for 80 % of it. Without that work a step takes 30 % of its time; with a process that does it, 80 %.
     """
-    model = host_model(evidence)
     lost = found.share + found.queue_wait
+    model = host_model(evidence)._replace(claimed=Interval.around(lost))
     part = Interval.around(lost, min(float(UNSURE), found.share / 2))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not found.feeds or making <= 1.0 - lost:
-        return (model.without("gil", f"{_MOVE}, or to {_RELEASING}", part),)
-    fewer = model.without("gil", f"make that work cheaper, or move it to {_RELEASING}", part)
+        return (model.fix(f"{_MOVE}, or to {_RELEASING}", Change("gil", 0.0), part),)
+    fewer = model.fix(f"make that work cheaper, or move it to {_RELEASING}", Change("gil", 0.0), part)
     moved = model.fix(f"{_MOVE}, which then sets the pace", Change("gil", 1.0 - (1.0 - making) / lost), part)
     return (fewer, moved) if moved.estimated_speedup else (fewer,)
 

@@ -18,13 +18,12 @@ from tuimon.diagnosis.evidence.side_work import (
     update_path,
     update_share,
 )
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
-from tuimon.diagnosis.speedup import speedup_without
-from tuimon.diagnosis.step_model.measured import host_model, queue_model
+from tuimon.diagnosis.step_model.measured import gain_without, host_model, queue_model
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
 from tuimon.session.beside_steps import Checkpoints
@@ -156,9 +155,9 @@ def _of_evaluation(
 ) -> Finding:
     """The action takes away all of the share, which is this ``part`` of the evaluation."""
     model = host_model(evidence)
-    fixes = [model.without("evaluation", action, Interval.around(part))]
+    fixes = [model.fix(action, Change("evaluation", 0.0), Interval.around(part))]
     if batches is not None:
-        fixes.append(model.without("evaluation", batches.action, Interval.around(batches.part)))
+        fixes.append(model.fix(batches.action, Change("evaluation", 0.0), Interval.around(batches.part)))
     return Finding(
         cause="evaluation",
         headline=headline,
@@ -232,7 +231,8 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     (share, _, on_gpu), hot = work.claim, work.hot
     fix = _less(evidence, work, is_output=not table.updates)
     saved = evidence.checkpoints if work.kind == "checkpoint" else None
-    most = speedup_without(evidence, share * work.hot_part) if on_gpu else None
+    gained = gain_without(evidence, Interval.around(share * work.hot_part)) if on_gpu else None
+    most = gained.high if gained is not None else None
     to_find = hot is None and work.is_sampled  # samples show nothing to act on
     fix = fix._replace(
         low=1.0 if to_find else fix.low or 1.0,  # the data may come no sooner, or the GPU not idle meanwhile
@@ -293,10 +293,10 @@ def _less(evidence: Evidence, work: _SideWork, *, is_output: bool) -> Fix:
 def _without(evidence: Evidence, work: _SideWork, action: str, part: float) -> Fix:
     """The fix by which this part of the function's work goes."""
     queued = queue_model(evidence)
-    model = queued or host_model(evidence)
+    model = queued or host_model(evidence)._replace(claimed=work.claim.lost.times(part))
     part *= work.hot_part
     lost = model.own_part(work.claim.lost.times(part))
-    return model.without("side_work", action, Interval.around(part) if queued else lost)
+    return model.fix(action, Change("side_work", 0.0), Interval.around(part) if queued else lost)
 
 
 def _action(evidence: Evidence, work: _SideWork, *, is_output: bool) -> str:

@@ -10,12 +10,13 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
 from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.evidence.steps import LongestSteps
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import RANKS, Rule
 from tuimon.diagnosis.rules.comm import Communication, communication
 from tuimon.diagnosis.rules.owner_options import even_work
-from tuimon.diagnosis.speedup import speedup_without
+from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL
 from tuimon.diagnosis.words import in_library, percent, work_at
 from tuimon.node_ids import own_id
@@ -61,7 +62,7 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
     return Finding(
         cause=IN_TURN,
         headline=_turns_headline(turns, phase) + in_library(hot),
-        fixes=(Fix.by(even_work(evidence), speedup_without(evidence, turns.share_if_even)),),
+        fixes=(without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),),
         share_of_step=turns.share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -118,11 +119,10 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         return in_turn
     own = evidence.of_rank(late.row.pid)
     hot = _hottest(own, late) if own is not None else None
-    gain, low, high = (speedup_without(evidence, late.share + error) for error in (0.0, -late.error, late.error))
     few = own.longest_steps(late.waited_ms) if own is not None and late.waited_ms is not None else None
     return Finding(
         headline=_headline(late, few) + in_library(hot),
-        fixes=(Fix(_action(late, own, hot, few), gain, low, high),),
+        fixes=(without_cost(evidence, _action(late, own, hot, few), Interval.around(late.share, late.error)),),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={

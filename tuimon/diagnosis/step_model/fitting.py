@@ -10,7 +10,6 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.samples import GpuWaits
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
-from tuimon.diagnosis.speedup import MODEL_ERROR
 from tuimon.diagnosis.step_model.edits import Step, Wait
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.threshold import TRACE
@@ -20,6 +19,8 @@ OWN_PART = 0.1
 #: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
 #: is taken.
 _CLOSE, _TRIES = 0.005, 8
+#: How far a step simulated with its GPU may be off, as a part of the measured one: at most 0.05 in tests/scenarios.
+_FITS = 0.10
 #: Times the coupling of a pool's threads that each needs a core now and then, at most: our choice; 1 to 3 measured of
 #: small models on 2 cores.
 _CLOSEST = 4.0
@@ -120,7 +121,7 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
     )
     found = [replace(known, waits=where) for where in _where(gpu, waits)]
     best = min(found, key=lambda one: abs(step_ms(one) - whole_ms))
-    return best if abs(step_ms(best) - whole_ms) <= MODEL_ERROR * whole_ms else None
+    return best if abs(step_ms(best) - whole_ms) <= _FITS * whole_ms else None
 
 
 def _where(gpu: GpuSteps, waits: GpuWaits) -> tuple[Wait, ...]:

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.batches import HAND_OVER_MS, draws_indices, is_he
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
 from tuimon.diagnosis.evidence.workers import without_starts
-from tuimon.diagnosis.finding import Fix, What
+from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
 from tuimon.diagnosis.step_model.fitting import (
@@ -55,8 +55,38 @@ def host_model(evidence: Evidence) -> StepModel:
 
 def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix:
     """The fix by which this share of the step goes: work of the training thread."""
-    model = host_model(evidence)
-    return model.without(what, action, model.own_part(share))
+    model = host_model(evidence)._replace(claimed=share)
+    return model.fix(action, Change(what, 0.0), model.own_part(share))
+
+
+def cost_model(evidence: Evidence) -> StepModel:
+    """The model in which a share of the step only goes or stays: time of the GPU, or of other ranks."""
+    step = Step(
+        own_ms=1.0,
+        own_running=0.0,
+        own_threads=1.0,
+        fetches=1,
+        hand_over_ms=0.0,
+        starts_ms=0.0,
+        workers=0,
+        prefetch=1,
+        batch_ms=0.0,
+        batch_running=0.0,
+        cores=1.0,
+        evaluation_ms=_evaluation_ratio(evidence),
+    )
+    return StepModel(step, step, 1.0)
+
+
+def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
+    """The fix by which this share of each step goes."""
+    fix = cost_model(evidence).fix(action, Change("cost", 0.0), share, changes_training)
+    return fix._replace(change=None)
+
+
+def gain_without(evidence: Evidence, share: Interval) -> Interval | None:
+    """The gain without this share of each step."""
+    return cost_model(evidence).gain(Change("cost", 0.0), share)
 
 
 def queue_model(evidence: Evidence) -> StepModel | None:
@@ -94,7 +124,9 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     if not certain.workers:  # of a step whose length is not known handing over may take as long as making
         most_ms = _HAND_OVER_AT_MOST * HAND_OVER_MS if certain.hand_over_ms else certain.batch_ms
         certain = replace(certain, hand_over_ms=most_ms)
-    return _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
+    model = _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
+    possible = model.likely if likely.workers else replace(model.likely, own_threads=1.0, hand_over_ms=0.0)
+    return model._replace(claimed=share, possible=possible)
 
 
 def undisturbed_share(evidence: Evidence) -> float:

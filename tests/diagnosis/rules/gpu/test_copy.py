@@ -32,10 +32,10 @@ def test_bytes_and_link_tell_what_pinned_memory_gains():
     ahead, alone, *_ = found.fixes
     assert "pin_memory=True in the DataLoader and non_blocking=True" in ahead.action
     share = found.evidence["copy_ms_per_step"] / 16.96
-    assert share < found.share_of_step < share + 0.05  # as far as samples know it
-    assert ahead[1:4] == pytest.approx([1 / (1 - share)] * 3, rel=0.001)
+    assert share < found.share_of_step < 0.6  # forward is a third of backward at least
+    assert ahead.low == pytest.approx(1 / (1 - share), rel=0.001)
     left = 63e6 / 50.4e9 * 1e3 / 16.96
-    assert alone[1:4] == pytest.approx([1 / (1 - share + left)] * 3, rel=0.02)
+    assert alone.low == pytest.approx(1 / (1 - share + left), rel=0.02)
     assert alone.estimated_speedup < ahead.estimated_speedup
 
 

@@ -23,7 +23,7 @@ FOUND = Finding(
     rule="input_bound",
     severity="critical",
     headline="62 % of every step waits for data: both workers are always busy",
-    fixes=(Fix.by("num_workers=2 -> 6 at augment() transforms.py:31", 2.1),),
+    fixes=(Fix("num_workers=2 -> 6 at augment() transforms.py:31", 2.1, 2.1, 2.1),),
     share_of_step=0.62,
     where=(PLACE,),
 )

@@ -12,9 +12,8 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
-from tuimon.diagnosis.speedup import TAKES_ERROR, speedup_without
-from tuimon.diagnosis.step_model.edits import HALF
-from tuimon.diagnosis.step_model.measured import host_model, without
+from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
+from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
@@ -28,8 +27,8 @@ FUSED_OF_SINGLE = Threshold(
     "part of the time of an update that goes through tensors one by one that a fused one takes",
     "measured in bench/launches.py: 0.14 to 0.17 of Adam's on a CPU; less than 0.05 on an H100, of 800 tensors",
 )
-#: Twice what the fused update takes, and nothing of it, are the ends of what may be gained: our choice.
-_FEWEST, _MOST = 2.0, 0.0
+#: Times what the fused update takes that is left at most; at least nothing is: our choice.
+_FEWEST = 2.0
 #: torch's optimizers that have a fused form on a GPU: https://pytorch.org/docs/stable/optim.html
 _HAS_FUSED = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
 OPTIMIZER_SHARE = Threshold(
@@ -69,13 +68,9 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     else:
         return None
     share = optimizer.share * min(1.0, (single + together) / (found.update or 1.0))
-    low, gained, high = (
-        speedup_without(evidence, min(idle_at_most, share * (1.0 - min(1.0, takes * factor))))
-        for factor in (_FEWEST, 1.0, _MOST)
-    )
-    return Fix(
-        _words(evidence, facts, single >= together, has_fused), gained, low, high, Change("optimizer", float(takes))
-    )
+    gone = Interval(1.0 - min(1.0, _FEWEST * takes), 1.0).times(share).up_to(idle_at_most)
+    action = _words(evidence, facts, single >= together, has_fused)
+    return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
 
 
 def largest_optimizer(evidence: Evidence) -> OptimizerFacts | None:

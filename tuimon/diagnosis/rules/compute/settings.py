@@ -11,13 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
+from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.severity import WARNING_GAIN
-from tuimon.diagnosis.speedup import TAKES_ERROR
+from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
@@ -235,11 +235,10 @@ def _of_model(evidence: Evidence, action: str, share: float, takes: float, error
 def _fix(
     model: StepModel, action: str, what: Literal["model", "gil"], part: Interval, takes: float, error: float
 ) -> Fix:
-    """The fix with its gain at both ends of what is left, not further apart than a range may be."""
-    parts = (takes, min(1.0, takes + error), max(_LEAST_LEFT, takes - error))
-    gains = [model.fix(action, Change(what, left), part).estimated_speedup for left in parts]
-    gained, low, high = (gain or 1.0 for gain in gains)
-    return Fix(action, min(gained, WIDEST_RANGE * low), low, min(high, WIDEST_RANGE * low), Change(what, takes))
+    """The fix with its gain: of the part, ``takes`` is left, give or take ``error``."""
+    takes = max(_LEAST_LEFT, takes)
+    unsure = Interval.around(part.middle, part.middle * error / (1.0 - takes))
+    return model.fix(action, Change(what, takes), unsure)
 
 
 SLOW_SETTING = Rule(

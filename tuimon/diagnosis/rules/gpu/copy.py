@@ -6,14 +6,15 @@ import re
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.evidence.gpu.samples import PINNED_RATIO as LINK_RATIO
-from tuimon.diagnosis.evidence.gpu.samples import bytes_per_step, pcie_bytes_per_s
+from tuimon.diagnosis.evidence.gpu.samples import GpuWaits, bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
-from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.edits import HALF
+from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, idle_part
 from tuimon.session.series import sampling_error
@@ -32,12 +33,12 @@ _SUPERCHIP = re.compile(r"\bG[HB]\d{3}\b")
 class _Copy(NamedTuple):
     """The copy of a step to the GPU, for which all wait."""
 
-    share: float  # of the step
-    at_most: float  # that it may be, by the number of samples
+    lost: Interval  # share of the step that it costs
     ms: float
     total_bytes: float | None  # None where batches come from no DataLoader
     is_pinned: bool | None
     pinned_part: float  # what would remain of its time in pinned memory
+    pinned_least: float  # the same at least
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -50,17 +51,16 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
     if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < REPORTED:
         return None
-    share = _share(evidence, gpu, waits.transfer)
-    if share < REPORTED:
+    lost = _lost(evidence, gpu, waits)
+    if lost.low < REPORTED:
         return None
-    error = sampling_error(waits.transfer, waits.samples)
-    copied = _copied(evidence, share, max(share, min(share + error, gpu.share("forward"))), gpu.step_ms)
-    place, between = waits.hot_transfer.place, idle_part(Interval(share, copied.at_most))
+    copied = _copied(evidence, lost, gpu.step_ms)
+    place, between = waits.hot_transfer.place, idle_part(lost)
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
         headline=f"{between} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
         fixes=_fixes(evidence, copied, at(place)),
-        share_of_step=copied.at_most,
+        share_of_step=lost.high,
         where=(place,),
         evidence={
             "waiting_share": waits.transfer,
@@ -72,20 +72,23 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     )
 
 
-def _share(evidence: Evidence, gpu: GpuSteps, waiting: float) -> float:
-    """The share of the step that copies while all wait.
+def _lost(evidence: Evidence, gpu: GpuSteps, waits: GpuWaits) -> Interval:
+    """The share of the step that the copy costs.
 
     The samples at the copy include waiting until the GPU comes to it: the launch lead at the fetch's end is taken off.
-    If the lead is unknown, only the time by which forward exceeds backward on the GPU counts; without a copy backward
-    is the longer one. A copy behind an exchange of gradients on another stream waits for that.
+    If the lead is unknown, forward is no longer than backward without the copy, and a third of it at least: what it is
+    longer on the GPU is the copy, and the time until launches have caught up with the GPU that waited for it. A copy
+    behind an exchange of gradients on another stream waits for that.
     """
-    ahead_ms = _ahead_ms(gpu)
+    ahead_ms, forward, backward = _ahead_ms(gpu), gpu.share("forward"), gpu.share("backward")
     if ahead_ms is not None:
-        share = min(waiting - ahead_ms / gpu.step_ms, gpu.share("forward"))
+        least = min(waits.transfer - ahead_ms / gpu.step_ms, forward)
+        most = min(least + sampling_error(waits.transfer, waits.samples), forward)
     else:
-        share = min(waiting, gpu.share("forward") - gpu.share("backward"))
+        least, most = (min(waits.transfer, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
     exchange = evidence.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
-    return share - (exchange.at_most if exchange is not None else 0.0)
+    others = exchange.at_most if exchange is not None else 0.0
+    return Interval(least - others, max(least, most) - others)
 
 
 def _ahead_ms(gpu: GpuSteps) -> float | None:
@@ -99,9 +102,9 @@ def _ahead_ms(gpu: GpuSteps) -> float | None:
     return 0.0 if lead.stream_idle_ratio >= NEARLY_ALL else None
 
 
-def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) -> _Copy:
+def _copied(evidence: Evidence, lost: Interval, step_ms: float) -> _Copy:
     """By the bytes of the loader's batches, and the link that the GPU uses now, where both are known."""
-    loader, ms = evidence.loader, share * step_ms
+    loader, ms = evidence.loader, lost.low * step_ms
     batches = loader.batches if loader is not None else None
     pinned = loader.facts.pin_memory if loader is not None else None
     if batches is not None and batches.on_cpu and batches.pinned is not None:
@@ -110,31 +113,28 @@ def _copied(evidence: Evidence, share: float, at_most: float, step_ms: float) ->
     latest = [row.latest for row in evidence.gpus if not _SUPERCHIP.search(row.latest.name)]
     rates = [rate for gpu in latest if (rate := pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_width)) is not None]
     if not total_bytes or not rates or not ms:
-        return _Copy(share, at_most, ms, total_bytes, pinned, float(HALF))
-    return _Copy(share, at_most, ms, total_bytes, pinned, min(1.0, 1e3 * total_bytes / min(rates) / ms))
+        return _Copy(lost, ms, total_bytes, pinned, float(HALF), float(PINNED_TAKES_LEAST))
+    part = min(1.0, 1e3 * total_bytes / min(rates) / ms)
+    return _Copy(lost, ms, total_bytes, pinned, part, part)
 
 
 def _fixes(evidence: Evidence, copied: _Copy, place: str) -> tuple[Fix, ...]:
     """The gains of pinning alone, and of copying a batch ahead: the link is then busy while the GPU computes."""
     ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
-    none_left, most_left = (speedup_without(evidence, share) for share in (copied.share, copied.at_most))
     if copied.is_pinned:
-        left = max(0.0, 2 * copied.share - 1.0)  # what it takes longer than all the rest
-        hidden = speedup_without(evidence, copied.share - left)
-        return (Fix.by(f"use {ahead}", hidden),)
-    pinned = copied.share * copied.pinned_part
-    longer = max(0.0, pinned - (1.0 - copied.share))
-    hidden = speedup_without(evidence, copied.share - longer)
-    alone = speedup_without(evidence, copied.share - pinned)
-    is_known = copied.total_bytes is not None and copied.pinned_part != HALF
-    best, most = (hidden, hidden) if is_known else (none_left, most_left)
-    most_alone = alone if is_known else speedup_without(evidence, copied.at_most * (1.0 - PINNED_TAKES_LEAST))
+        return (without_cost(evidence, f"use {ahead}", _hidden(copied.lost, 1.0)),)
+    alone = Interval(copied.lost.low * (1.0 - copied.pinned_part), copied.lost.high * (1.0 - copied.pinned_least))
     how = _pinning(evidence)
     return (
-        Fix(f"use {how} and {ahead}", best, hidden, most),
-        Fix(f"use {how} and non_blocking=True alone", likely(alone, most_alone), alone, most_alone),
+        without_cost(evidence, f"use {how} and {ahead}", _hidden(copied.lost, copied.pinned_part)),
+        without_cost(evidence, f"use {how} and non_blocking=True alone", alone),
         Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
     )
+
+
+def _hidden(share: Interval, part: float) -> Interval:
+    """What goes of a copy's share of the step where this part of it is done while the GPU computes the rest."""
+    return Interval(share.low - max(0.0, part * share.low - (1.0 - share.low)), share.high)
 
 
 def _pinning(evidence: Evidence) -> str:

@@ -19,8 +19,8 @@ from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKE
 from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
-from tuimon.diagnosis.speedup import TAKES_ERROR, likely, speedup_without
-from tuimon.diagnosis.step_model.edits import HALF
+from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
+from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Gpu, Place, Process
@@ -110,17 +110,16 @@ def _without_autocast(evidence: Evidence, found: Launching, idle: Interval) -> F
     """A GradScaler belongs to autocast: a cast for each weight and input, and its own checks."""
     steps = evidence.samples.in_steps
     passes = steps.share(phase=("forward", "backward")) or 0.0
-    shares = [passes * part + found.scaler for part in (AUTOCAST_TAKES - TAKES_ERROR, AUTOCAST_TAKES)]
-    most = passes * (AUTOCAST_TAKES + TAKES_ERROR) + found.scaler
-    low, gained, high = (speedup_without(evidence, min(share, idle.high)) for share in (*shares, most))
+    share = Interval.around(passes * AUTOCAST_TAKES + found.scaler, passes * TAKES_ERROR).up_to(idle.high)
     option = _AUTOCAST[found.owner]
     if not found.scaler:
-        return Fix(f"train without autocast{option}: on an idle GPU its casts only add launches", gained, low, high)
+        action = f"train without autocast{option}: on an idle GPU its casts only add launches"
+        return without_cost(evidence, action, share)
     action = (
         f"train without autocast and GradScaler{option}: on an idle GPU they only add launches; bfloat16 at least needs"
         " no scaler"
     )
-    return Fix(action, gained, low, high)
+    return without_cost(evidence, action, share)
 
 
 def _of_any_loop(evidence: Evidence, found: Launching, idle: Interval) -> Iterator[Fix]:
@@ -172,7 +171,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
         f" takes as long on this GPU, with {_TIMES}x the samples{rates}; {memory}; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
-    return Fix(action, float(_TIMES), surely, float(_TIMES), changes_training=True)
+    return Fix.gaining(action, Interval(surely, float(_TIMES)), changes_training=True)
 
 
 def _batch_size(loader: LoaderRow | None) -> int | None:
@@ -198,10 +197,10 @@ def _room(gpu: Gpu, rows: Iterable[TorchMemoryRow]) -> int | None:
 
 def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
     """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known."""
-    low, high = (
-        speedup_without(evidence, share) if TRACE <= share < 1.0 - TRACE else None for share in (idle.low, idle.high)
-    )
-    return Fix(action, likely(low, high), low, high)
+    if idle.high >= 1.0 - TRACE:
+        return Fix(action)
+    fix = without_cost(evidence, action, idle)
+    return fix if idle.low >= TRACE else Fix(action, high=fix.high)
 
 
 def launch_bound(evidence: Evidence) -> Finding | None:

@@ -12,8 +12,7 @@ from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
-from tuimon.diagnosis.speedup import speedup_without, within
-from tuimon.diagnosis.step_model.measured import queue_model
+from tuimon.diagnosis.step_model.measured import queue_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.session.rows import HotLine, ThreadRow
@@ -58,14 +57,14 @@ def _idle_beside_data(evidence: Evidence, gpu: GpuSteps) -> Interval:
 
 def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: Interval) -> Finding:
     """No more than the smaller of both can be gained: the time that it waits, and that the GPU idles."""
-    at_least, at_most = min(wait.share, idle.low), min(wait.share, idle.high)
+    cost = idle.up_to(wait.share)
     is_busy = gpu.idle.low < SMALL and gpu.contradiction is None
     calls = calls_at(wait.hot)
-    best = _without(evidence, advice_for(wait, calls), at_least, at_most)
+    best = _without(evidence, advice_for(wait, calls), cost)
     return Finding(
         headline=_headline(wait, calls, gpu, is_busy=is_busy),
         fixes=(best,),
-        share_of_step=at_most,
+        share_of_step=cost.high,
         where=(wait.hot.place,),
         evidence={
             "waiting_share": wait.share,
@@ -98,13 +97,15 @@ def _what(wait: LongestWait, calls: Sequence[SyncCall]) -> str:
     return plain(calls[0].what) if calls else "one line"
 
 
-def _without(evidence: Evidence, action: str, at_least: float, at_most: float) -> Fix:
-    """The gain of a training without such a wait, which costs these shares of the step."""
-    gained = (speedup_without(evidence, at_least) if at_least >= TRACE else None) or 1.0
-    model = queue_model(evidence)
-    change = Change("sync", 0.0)
-    most = speedup_without(evidence, at_most)
-    return within(model and model.fix("", change), gained, most)._replace(action=action, high=most, change=change)
+def _without(evidence: Evidence, action: str, share: Interval) -> Fix:
+    """The gain of a training without such a wait, which costs this share of the step: as simulated, where it may be."""
+    change, model = Change("sync", 0.0), queue_model(evidence)
+    bound = without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
+    simulated = model._replace(claimed=share).fix(action, change) if model is not None else None
+    if simulated is None or not bound.meets(simulated):
+        return bound._replace(change=change)
+    gained = Interval(max(bound.low or 1.0, simulated.low or 1.0), bound.high or 1.0)
+    return Fix.gaining(action, gained, change, likely=simulated.estimated_speedup)
 
 
 def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:
