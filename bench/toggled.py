@@ -99,7 +99,7 @@ class Hooks:
     def _skip_time(away_ns: int) -> None:
         """Steps without hooks pay for none of the timing."""
         pace.began_ns += away_ns
-        pace.look_ns += away_ns
+        pace.looked_ns += away_ns
 
 
 class EmptyHooks(Hooks):

@@ -26,7 +26,7 @@ def _remove(optimizer: Any, handle: Any) -> None:
     reference = getattr(handle, "hooks_dict_ref", None)
     hooks = (reference() if reference is not None else None) or {}  # none where torch keeps its hooks in another way
     if len(hooks) > 1 and _is_stepping(optimizer):
-        hooks[handle.id] = _nothing  # a new value is no change of a dict
+        hooks[handle.id] = nothing  # a new value is no change of a dict
     else:
         handle.remove()
 
@@ -42,7 +42,7 @@ def sweep() -> None:
     optimizer = sys.modules.get("torch.optim.optimizer")
     if not _is_stepping(optimizer):
         for hooks in _all_hooks(optimizer):
-            for number in [number for number, hook in hooks.items() if hook is _nothing]:
+            for number in [number for number, hook in hooks.items() if hook is nothing]:
                 del hooks[number]
 
 
@@ -56,5 +56,5 @@ def _is_stepping(optimizer: Any) -> bool:
     return is_in_file(getattr(optimizer, "__file__", None))
 
 
-def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+def nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
     """A hook that was removed."""
