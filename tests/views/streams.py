@@ -5,6 +5,7 @@ import math
 import msgspec
 
 from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.stacks import profiles
 from tests.views.playback import MAIN, Launched, Output, Playback
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
@@ -196,16 +197,14 @@ def healthy(windows=60):
     return _of_seconds(windows, [], before=[NO_GPU], gpus=0, data_ms=0.4)
 
 
+def profiled():
+    """Stack samples of a training thread and its workers."""
+    return Playback(profiles.records())
+
+
 def no_gpu(windows=60):
     """Input-bound without a GPU, with user ranges."""
     return _of_seconds(windows, [INPUT_BOUND], before=[NO_GPU], gpus=0, ranges=RANGES)
-
-
-def before_first_step():
-    """The process is there, no step has ended."""
-    waiting = steps(3.0, {}, count=0, pid=MAIN, open_phase="data", open_for_s=2.6)
-    rows = threads(3.0, (MAIN, "python", 1.0, "running", 0.0), pid=MAIN)
-    return Playback([*start()[:2], waiting, rows], output=Output(b""), launched=Launched())
 
 
 def ended():
@@ -296,39 +295,3 @@ def two_groups():
             records.append(process(pid, python="3.11.7", command=["python", script], **facts))
             records += rank_second(1, 10 * group + rank, False)
     return Playback(records)
-
-
-def many_threads(count=300):
-    """A process with hundreds of threads."""
-    return input_bound(40, native=count)
-
-
-def hostile():
-    """Markup, control characters and wide characters wherever text comes from outside."""
-    places = (
-        ("/tmp/[bold]x[/bold]\x1b[31m.py", 3, "f[red]", "print('[blink]漢字漢字\x07\x1b]0;t\x07')", True),
-        ("/tmp/日本語のとても長いファイル名です.py", 7, "関数", "値 = 計算(漢字)", True),
-    )
-    records = [
-        msgspec.structs.replace(header(pid=MAIN), command=["python", "[bold red]evil[/].py\x1b[2J"]),
-        process(MAIN, command=["python", "[bold red]evil[/].py\x1b[2J"]),
-        frames(*places),
-        Stacks(
-            t=1.0,
-            pid=MAIN,
-            window_s=1.0,
-            rate_hz=20.0,
-            samples=5,
-            stacks=[StackCount(MAIN, "[b]Main\x1b[0m", [0], 5), StackCount(4243, "漢字スレッド", [1], 5)],
-        ),
-        steps(1.0, {"data": 1.0, "forward": 2.0}, pid=MAIN, ranges=[RangeTime("[b]漢\x1b[0m", 10, 10_000_000, "data")]),
-        threads(1.0, (MAIN, "[bold]\x1b[31m", 0.5, "running"), (4243, "漢字スレッド", 0.1, "waiting"), pid=MAIN),
-        Notice(t=1.0, pid=0, source="gpu", level="warning", message="[link=x]no[/] GPU\n\x1b[5m", hint="[/]"),
-    ]
-    finding = Finding(
-        rule="input_bound",
-        severity="warning",
-        headline="[bold]100 %[/bold] \x1b[31mof 漢字",
-        fixes=(Fix("[/] do [it]"),),
-    )
-    return Playback(records, [finding], output=Output(b"[bold]x[/bold] \x1b[31mred\x1b[0m \xff\xfe \xe6\xbc\xa2\n"))

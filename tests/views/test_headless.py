@@ -18,7 +18,8 @@ from tests.small_terminal import SmallTerminal
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place, Printed
-from tuimon.session.session import Session
+from tuimon.session.rows import StepSummary
+from tuimon.session.session import Session, SessionView
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 
@@ -258,3 +259,11 @@ def test_a_training_without_hooks_that_fails_was_in_its_environment() -> None:
     made = records.steps(1.0, {"forward": 50})
     whole = session_of(records.header(), sampled, made, Exit(t=2.0, pid=100, exit_code=1))
     assert not any(line.startswith("tip:") for line in summary_lines(whole, []))
+
+
+def test_after_the_end_a_rate_that_is_only_estimated_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimate = StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)
+    monkeypatch.setattr(SessionView, "estimated_steps", lambda self, pid: estimate)
+    whole = session_of(records.header(), records.process(markers=False), Exit(t=5.0, pid=100, exit_code=0))
+    assert whole.shown() is whole.over("whole")
+    assert whole.shown().steps(100) is estimate

@@ -8,6 +8,7 @@ import pytest
 
 from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
+from tests.views.export import speedscope_schema
 from tests.views.traces import trace_events
 from tuimon.records import Exit, Gpu, Mark, RangePlace
 from tuimon.views.export.perfetto import write_perfetto
@@ -32,11 +33,16 @@ LOG = [
 ]
 
 
+def counted(lines):
+    """How many samples the lines have."""
+    return sum(int(line.rpartition(" ")[2]) for line in lines)
+
+
 def test_collapsed_is_root_first_with_counts():
     lines = list(collapsed(LOG, Selection()))
     assert lines[0] == "main (train.py:10);get_batch (train.py:3) 30"
     assert "log (log.py:5) 7" in lines
-    assert sum(int(line.rpartition(" ")[2]) for line in lines) == 110
+    assert counted(lines) == 110
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,7 @@ def test_collapsed_is_root_first_with_counts():
     ],
 )
 def test_selections(selection, samples):
-    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(LOG, selection)) == samples
+    assert counted(collapsed(LOG, selection)) == samples
 
 
 def test_hostile_names_stay_on_their_line():
@@ -68,18 +74,13 @@ def test_hostile_names_stay_on_their_line():
     assert line.isprintable()
 
 
-def test_speedscope_refers_to_its_frames():
+def test_speedscope_fits_its_schema():
     file = json.loads(json.dumps(speedscope(LOG, Selection(), "run", "tuimon 0")))
-    assert file["$schema"].startswith("https://www.speedscope.app/")
-    frames = file["shared"]["frames"]
-    for profile in file["profiles"]:
-        assert len(profile["samples"]) == len(profile["weights"])
-        assert sum(profile["weights"]) == profile["endValue"]
-        assert all(0 <= n < len(frames) for stack in profile["samples"] for n in stack)
+    speedscope_schema.check(file)
     main, worker = file["profiles"]
-    assert main["name"].startswith("main (100/100")
-    assert worker["name"].startswith("worker 0 (201/201")
-    assert [frames[n]["name"] for n in main["samples"][0]] == ["main", "get_batch"]
+    assert main["name"].startswith("main (100/100") and worker["name"].startswith("worker 0 (201/201")
+    assert [file["shared"]["frames"][n]["name"] for n in main["samples"][0]] == ["main", "get_batch"]
+    assert sum(main["weights"]) + sum(worker["weights"]) == 110
 
 
 def test_perfetto_events():
@@ -93,12 +94,8 @@ def test_perfetto_events():
 
 def test_the_set_up_is_in_no_phase():
     early = [*LOG[:4], stacks(10.5, *LOOP_SAMPLES), *LOG[4:]]
-    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(role="main"))) == 203
-    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(phase="data"))) == 30
-
-
-def _samples_in(log, phase):
-    return sum(int(line.rpartition(" ")[2]) for line in collapsed(log, Selection(phase=phase)))
+    assert counted(collapsed(early, Selection(role="main"))) == 203
+    assert counted(collapsed(early, Selection(phase="data"))) == 30
 
 
 def test_perfetto_holds_no_more_of_a_long_run_than_of_a_short_one():
@@ -126,4 +123,4 @@ def test_a_user_range_may_be_chosen(part, samples):
         RangePlace("backward", "train.py", "main", 13, 13),
     ]
     log = [*LOG[:-1], steps(14, {"data": 1}, range_places=places), LOG[-1]]
-    assert _samples_in(log, part) == samples
+    assert counted(collapsed(log, Selection(phase=part))) == samples

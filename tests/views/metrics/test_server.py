@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import socket
 import threading
@@ -44,9 +45,10 @@ class Monitor:
 
 
 @contextlib.contextmanager
-def ticking(session: Session, snapshots: Snapshots, server: MetricsServer) -> Iterator[Monitor]:
-    """A monitor that ticks on a thread of its own, for callers that wait for an answer."""
-    monitor, over = Monitor(session, snapshots, server), threading.Event()
+def served(snapshots: Snapshots | None = None) -> Iterator[tuple[Monitor, int]]:
+    """A monitor that ticks on a thread of its own, for callers that wait for an answer; and the server's port."""
+    session, snapshots, over = whole_session(1), snapshots or Snapshots(), threading.Event()
+    monitor = Monitor(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0)))
 
     def tick() -> None:
         while not over.wait(0.01):
@@ -55,7 +57,7 @@ def ticking(session: Session, snapshots: Snapshots, server: MetricsServer) -> It
     thread = threading.Thread(target=tick)
     thread.start()
     try:
-        yield monitor
+        yield monitor, port_of(monitor)
     finally:
         over.set()
         thread.join()
@@ -76,12 +78,10 @@ def get(port: int, host: str = LOOPBACK) -> tuple[int, str]:
 
 
 def test_a_scrape_gets_what_is_known_now() -> None:
-    session, snapshots = whole_session(1), Snapshots()
-    with ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor:
-        port = port_of(monitor)
+    with served() as (monitor, port):
         status, text = get(port)
         assert (status, 'tuimon_steps_total{rank="0"} 120.0' in text) == (200, True)
-        session.add(records.steps(13.0, PHASES, first_index=120, pid=4242))
+        monitor.session.add(records.steps(13.0, PHASES, first_index=120, pid=4242))
         assert 'tuimon_steps_total{rank="0"} 130.0' in get(port)[1]
 
 
@@ -118,32 +118,22 @@ def test_of_many_scrapers_at_once_none_is_cut_off() -> None:
             all_asked.wait()
             return super().fresh(timeout_s)
 
-    session, snapshots = whole_session(1), Gated()
-    with (
-        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
-        contextlib.ExitStack() as stack,
-    ):
+    with served(Gated()) as (_, port), contextlib.ExitStack() as stack:
         stack.callback(all_asked.set)
-        port = port_of(monitor)
         asked = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(30)]
         for each in asked:
             each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         until(lambda: len(_scrapes()) >= prometheus.AT_A_TIME)
         assert len(_scrapes()) == prometheus.AT_A_TIME
         all_asked.set()
-        answers = [_all_of(each) for each in asked]
+        answers = [b"".join(iter(functools.partial(each.recv, 1 << 16), b"")) for each in asked]
         assert all(each.startswith(b"HTTP/1.0 200") and b"tuimon_steps_total" in each for each in answers)
         assert len({len(each) for each in answers}) == 1
 
 
 def test_silent_scrapers_hold_up_others_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus.Handler, "timeout", 0.05)
-    session, snapshots = whole_session(1), Snapshots()
-    with (
-        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
-        contextlib.ExitStack() as stack,
-    ):
-        port = port_of(monitor)
+    with served() as (_, port), contextlib.ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(12)]
         assert get(port)[0] == 200
         assert silent[0].recv(1) == b""
@@ -152,18 +142,14 @@ def test_silent_scrapers_hold_up_others_for_a_bounded_time(monkeypatch: pytest.M
 @pytest.mark.trust
 def test_scrapers_that_drip_hold_up_others_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "SCRAPE_S", 0.3)
-    session, snapshots, over = whole_session(1), Snapshots(), threading.Event()
+    over = threading.Event()
 
     def drip(connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while not over.wait(0.02):
                 connection.sendall(b"G")
 
-    with (
-        ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor,
-        contextlib.ExitStack() as stack,
-    ):
-        port = port_of(monitor)
+    with served() as (_, port), contextlib.ExitStack() as stack:
         for _ in range(12):
             dripping = stack.enter_context(socket.create_connection((LOOPBACK, port)))
             threading.Thread(target=drip, args=(dripping,), daemon=True).start()
@@ -197,17 +183,8 @@ def _scrapes() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "process_request" in thread.name]
 
 
-def _all_of(connection: socket.socket) -> bytes:
-    parts = []
-    while part := connection.recv(1 << 16):
-        parts.append(part)
-    return b"".join(parts)
-
-
 def test_nonsense_is_answered_and_breaks_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    session, snapshots = whole_session(1), Snapshots()
-    with ticking(session, snapshots, MetricsServer(snapshots, Address(LOOPBACK, 0))) as monitor:
-        port = port_of(monitor)
+    with served() as (_, port):
         for nonsense in (
             b"\x16\x03\x01\x02\x00\r\n\r\n",
             b"POST /metrics HTTP/1.0\r\nContent-Length: 9\r\n\r\n",

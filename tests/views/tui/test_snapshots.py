@@ -1,4 +1,4 @@
-"""The whole picture at three sizes, with and without GPUs, as SVG.
+"""The whole picture at three sizes, with and without GPUs, hot lines and call tree, as SVG.
 
 After a wanted change: pytest -k the_picture --snapshot-update
 """
@@ -27,14 +27,26 @@ pytestmark = pytest.mark.skipif(INSTALLED != RECORDED_WITH, reason=f"recorded wi
         ("launch_bound", (80, 24), ()),
         ("gpu_bound", (120, 40), ("d",)),
         ("launch_bound", (200, 60), ()),
+        ("profiled", (80, 24), ("h",)),
+        ("profiled", (120, 40), ("c", "down", "down")),
     ],
-    ids=["80x24", "120x40", "200x60-light", "gpu-80x24", "gpu-120x40-light", "gpu-200x60"],
+    ids=[
+        "80x24",
+        "120x40",
+        "200x60-light",
+        "gpu-80x24",
+        "gpu-120x40-light",
+        "gpu-200x60",
+        "lines-80x24",
+        "tree-120x40",
+    ],
 )
 def test_the_picture(snap_compare, stream, size, keys):
     async def one_tick(pilot):
         pilot.app.tick()
-        await pilot.press(*keys)
-        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
 
     app = TuimonApp(getattr(streams, stream)(), refresh_s=3600, capabilities=Capabilities())
     assert snap_compare(app, terminal_size=size, run_before=one_tick)

@@ -1,25 +1,8 @@
-"""Every kind of run on every kind of terminal: hostile text, sizes, fonts, missing sources."""
-
-import pytest
+"""Terminals of all sizes, fonts and colours; sources that are missing."""
 
 from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
 from tuimon.views.tui.terminal_app import Capabilities
-
-STREAMS = ("input_bound", "healthy", "no_gpu", "before_first_step", "ended", "inferred", "many_threads", "eight_gpus",
-           "hostile")  # fmt: skip
-
-
-@pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("size", [(40, 10), (200, 60)])
-async def test_every_stream_at_every_size_draws_lines_of_the_right_width(name, size):
-    async with running(getattr(streams, name)(), size) as (app, _):
-        for pane in app.board.panes:
-            if pane.display:
-                for y in range(pane.content_size.height):
-                    strip = pane.render_line(y)
-                    assert strip.cell_length == pane.content_size.width
-                    assert strip.text.isprintable()
 
 
 async def test_an_inferred_table_says_so():

@@ -77,7 +77,7 @@ MAIN_ROW = ThreadRow(4242, 4242, "main", "python", 0.38, "waiting", 0.01, None)
 
 @pytest.mark.parametrize("width", [36, 60, 76, 96, 116, 196])
 def test_thread_rows_fill_their_width(width):
-    rows = [*streams.hostile().session.over("recent").threads(), MAIN_ROW]
+    rows = [*streams.input_bound(3).session.over("recent").threads(), MAIN_ROW]
     columns = thread_columns(rows, width)
     for row in rows:
         assert cell_len(text_of(row_line(columns, row))) <= max(width, 40)

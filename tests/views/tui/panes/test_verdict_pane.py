@@ -14,9 +14,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR, speedup
-from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import FirstVerdict, Verdict, verdict_lines
-from tuimon.views.tui.sheets.findings_sheet import findings_lines
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
 FOUND = Finding(
@@ -195,12 +193,3 @@ async def test_meanwhile_the_verdict_s_rows_say_so():
         assert "INPUT-BOUND" in text(app, "verdict")
     async with running(streams.input_bound(60)) as (app, _):
         assert "INPUT-BOUND" in text(app, "verdict")
-
-
-def test_text_from_outside_is_never_markup_or_control():
-    finding = Finding(
-        rule="x", severity="info", headline="[b]h\x1b[2J", fixes=(Fix("\x07a"),), evidence={"k\x1b": "\x1bv"}
-    )
-    for row in findings_lines([finding], 60) + verdict_lines(VERDICT._replace(findings=(finding,)), 60):
-        assert text_of(row).isprintable()
-    assert "[b]h" in texts(verdict_lines(VERDICT._replace(findings=(finding,)), 60))[0]

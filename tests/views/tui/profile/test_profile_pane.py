@@ -15,7 +15,6 @@ from tuimon.diagnosis.reading import fold
 from tuimon.records import Place, RangePlace
 from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.profile.scope import blamed
-from tuimon.views.tui.terminal_app import Capabilities
 
 
 def shown(app):
@@ -122,28 +121,6 @@ async def test_before_anything_is_known():
     async with running(Playback()) as (app, pilot):
         await pilot.press("h", "t", "c", "f", "t", "down", "up", "escape")
         assert app.is_running
-
-
-@pytest.mark.parametrize(
-    ("size", "look"),
-    [
-        ((40, 10), Capabilities()),
-        ((200, 60), Capabilities("16")),
-        ((80, 24), Capabilities(glyphs="ascii")),
-        ((80, 24), Capabilities("none")),
-    ],
-)
-async def test_lines_have_the_right_width_on_every_terminal(size, look):
-    for monitor in (play(), streams.hostile()):
-        async with running(monitor, size, look) as (app, pilot):
-            for key in "hc":
-                await pilot.press(key)
-                profile = app.board.profile
-                for y in range(profile.content_size.height):
-                    strip = profile.render_line(y)
-                    assert strip.cell_length == profile.content_size.width
-                    assert strip.text.isprintable()
-                    assert look.glyphs != "ascii" or strip.text.isascii()
 
 
 # -- user ranges in the app: ``f`` goes on from the phases to them

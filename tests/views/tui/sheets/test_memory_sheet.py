@@ -9,8 +9,6 @@ from tests.views.tui.running_app import running
 from tuimon.records import MemoryHistory, MemoryLine, Notice
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
-from tuimon.views.report.summary import report_of
-from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
 
@@ -53,7 +51,7 @@ def test_an_error_for_want_of_memory() -> None:
     assert "out of memory: 1 GiB could not be allocated on cuda:0" in shown(OOM)
 
 
-def test_in_headless_lines_and_in_the_report() -> None:
+def test_in_headless_lines_it_is_told_once() -> None:
     session, stream = Session(), io.StringIO()
     view = HeadlessView(stream)
     view.show(session, ())
@@ -61,10 +59,6 @@ def test_in_headless_lines_and_in_the_report() -> None:
     for _ in range(2):
         view.show(session, ())
     assert stream.getvalue().count("memory: 5 steps on cuda:0") == 1
-    report = report_of(session, (), "a.jsonl")
-    assert report["memory"][0]["lines"][1]["growth_bytes_per_step"] == 200 << 10
-    assert "Memory of torch, 5 steps on cuda:0" in text_report(report)
-    assert "memory" not in report_of(Session(), (), "a.jsonl")
 
 
 async def test_its_key_opens_it_and_asks_once_more() -> None:
