@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import LEAN, running, tuimon
-from tests.waiting import alive, until
+from tests.waiting import until
 from tuimon.records import Exit, Header
 from tuimon.sources.log.reader import read_log
 
@@ -67,29 +66,3 @@ def test_the_targets_end_is_the_end(target: subprocess.Popen[bytes], tmp_path: P
     assert "the process has ended" in errors
     end = next(record for record in read_log(str(tmp_path / "a.jsonl")) if isinstance(record, Exit))
     assert end.exit_code is None
-
-
-def test_coming_back_to_a_shell_that_tuimon_launched(tmp_path: Path) -> None:
-    """``tuimon run bash train.sh`` names the shell's pid: attaching to it finds the whole run."""
-    words = ("run", *LEAN, "--", "sh", "-c", "echo $$ > pid; sleep 600; true")
-    with running(*words, cwd=tmp_path) as process:
-        pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
-        process.kill()
-        process.wait()
-        done = tuimon("attach", *LEAN, "--duration", "0.5", str(pid), cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert alive(pid)
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_what_is_no_python(tmp_path: Path) -> None:
-    process = subprocess.Popen(["sleep", "600"])
-    try:
-        until(lambda: b"sleep\0" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
-        done = tuimon("attach", "--log", "a.jsonl", str(process.pid), cwd=tmp_path)
-        assert done.returncode == 1
-        assert f"process {process.pid} (sleep) is not a Python interpreter" in done.stderr
-        assert not (tmp_path / "a.jsonl").exists()
-    finally:
-        process.kill()
-        process.wait()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import LEAN, tuimon
+from tests.cli.command import tuimon
 from tests.launch.injection.trainings import ended, training
 from tuimon.records import Steps
 from tuimon.sources.log.reader import read_log
@@ -32,22 +32,3 @@ def test_steps_are_measured_and_the_hooks_go_or_stay(
         records = read_log(str(tmp_path / "a.jsonl"))
         assert sum(record.count for record in records if isinstance(record, Steps)) > 10
         assert ended(process) == ("over 9\n", "", 0)
-
-
-def test_a_refusal_ends_tuimon_before_it_begins(tmp_path: Path) -> None:
-    import subprocess
-
-    process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
-    try:
-        assert process.stdout
-        process.stdout.readline()
-        done = tuimon(*SHORT, str(process.pid), cwd=tmp_path)
-        assert done.returncode == 1 and "has not imported torch yet" in done.stderr
-        assert not (tmp_path / "a.jsonl").exists()
-    finally:
-        process.communicate(b"\n")
-
-
-def test_keeping_what_was_not_brought_in_is_no_wish(tmp_path: Path) -> None:
-    done = tuimon("attach", *LEAN, "--keep-hooks", "1", cwd=tmp_path)
-    assert done.returncode == 2 and "--keep-hooks keeps what --inject brings in" in done.stderr

@@ -42,15 +42,6 @@ def samples(lines: str) -> int:
     return sum(int(line.rpartition(" ")[2]) for line in lines.splitlines())
 
 
-def test_speedscope_fits_its_schema(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run.speedscope.json"
-    assert exported(capsys, log, "--to", "speedscope", "-o", str(out)) == ""
-    file = json.loads(out.read_text())
-    speedscope_schema.check(file)
-    assert sum(sum(profile["weights"]) for profile in file["profiles"]) == 110
-    assert file["exporter"].startswith("tuimon ")
-
-
 @pytest.mark.parametrize(
     "words", [("--phase", "bakward"), ("--role", "nobody"), ("--role", "worker", "--phase", "data"), ("--from", "500")]
 )
@@ -142,13 +133,6 @@ def test_a_full_disk_leaves_no_half_of_a_file(
     monkeypatch.setattr("tuimon.views.export.perfetto.write_perfetto", fails)
     assert "No space left" in refused(capsys, log, "--to", "perfetto", "-o", str(tmp_path / "out"), code=1)
     assert os.listdir(tmp_path) == ["run.jsonl"]
-
-
-def test_a_report_does_not_replace_its_log(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before = Path(log).read_bytes()
-    assert run_command_line(["report", log, "-o", log, "--force"]) == 2
-    assert "is a tuimon log" in capsys.readouterr().err
-    assert Path(log).read_bytes() == before
 
 
 class TestRunOfSeveralNodes:

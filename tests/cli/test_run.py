@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import LEAN, TUIMON, running, script, tuimon
-from tests.waiting import alive, until
+from tests.cli.command import LEAN, TUIMON, script, tuimon
 from tuimon.records import Exit, Header, Process
 from tuimon.sources.log.reader import read_log
 
@@ -38,20 +36,6 @@ except KeyboardInterrupt:
 def heard(folder: Path) -> list[str]:
     path = folder / "heard"
     return path.read_text().split() if path.exists() else []
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("raise SystemExit(3)", 3),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
-        ("import os; os.execvp('sh', ['sh', '-c', 'exit 7'])", 7),
-        ("import os; os.close(1); os.close(2)", 0),
-    ],
-)
-def test_the_exit_code_is_the_targets(tmp_path: Path, code: str, expected: int) -> None:
-    done = tuimon("run", "--headless", *LEAN, "--", sys.executable, script(tmp_path, code), cwd=tmp_path)
-    assert done.returncode == expected, done.stderr
 
 
 def test_an_allocation_that_failed_is_named_without_reading_the_output(tmp_path: Path) -> None:
@@ -77,38 +61,6 @@ def test_stdio_is_untouched(tmp_path: Path) -> None:
     others = [line for line in done.stderr.splitlines() if not line.startswith(b"[tuimon")]
     assert others == [b"['--lines', '-x']"]
     assert b"\x1b" not in done.stderr
-
-
-def test_a_module_and_a_package(tmp_path: Path) -> None:
-    (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "__main__.py").write_text("import sys; print('main', sys.argv[1:])")
-    assert tuimon("run", *LEAN, "-m", "pkg", "--x", cwd=tmp_path).stdout == "main ['--x']\n"
-    assert tuimon("run", *LEAN, "pkg", "--x", cwd=tmp_path).stdout == "main ['--x']\n"
-
-
-def test_kill_9_leaves_the_target_running(tmp_path: Path) -> None:
-    path = script(tmp_path, LISTENER)
-    with running("run", "--no-gpu", "--log", "run.jsonl", "--", sys.executable, path, cwd=tmp_path) as process:
-        pid = int(until(lambda: heard(tmp_path))[0])
-        until(lambda: (tmp_path / "run.jsonl").stat().st_size)
-        process.kill()
-        process.wait(30)
-        assert alive(pid)
-        os.kill(pid, signal.SIGTERM)
-        until(lambda: not alive(pid))
-        assert heard(tmp_path)[1:] == ["SIGTERM"]
-    assert isinstance(next(read_log(str(tmp_path / "run.jsonl"))), Header)
-
-
-def test_a_closed_stderr_hurts_nobody(tmp_path: Path) -> None:
-    path = script(tmp_path, "import time; time.sleep(1); raise SystemExit(9)")
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    words = ("run", *LEAN, "--interval", "0.1", "--log", "run.jsonl", "--", sys.executable, path)
-    with running(*words, cwd=tmp_path, stderr=write_end) as process:
-        os.close(write_end)
-        assert process.wait(30) == 9
-    assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "run.jsonl")))
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
@@ -140,17 +92,6 @@ def test_survivors_are_named(tmp_path: Path) -> None:
     assert f"still running: {end.survivors[0]}" in done.stderr
 
 
-def test_rings_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    path = script(tmp_path, "print('trained'); raise SystemExit(4)")
-    done = tuimon(
-        "run", *LEAN, "--", sys.executable, path, cwd=tmp_path, env={"TUIMON_RING_DIR": str(tmp_path / "file" / "x")}
-    )
-    assert done.returncode == 4
-    assert done.stdout == "trained\n"
-    assert "Traceback" not in done.stderr
-
-
 def test_a_log_that_cannot_be_written_stops_before_the_run(tmp_path: Path) -> None:
     path = script(tmp_path, "open('ran', 'w')")
     for log in ("no/such/folder/x.jsonl", "/dev/full", path):
@@ -159,19 +100,6 @@ def test_a_log_that_cannot_be_written_stops_before_the_run(tmp_path: Path) -> No
         assert done.stderr.startswith("tuimon: ")
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "ran").exists()
-
-
-def test_the_log_and_its_report(tmp_path: Path) -> None:
-    path = script(tmp_path, "import sys; sys.exit(3)")
-    tuimon("run", *LEAN, "--log", "logs/", "--", sys.executable, path, cwd=tmp_path)
-    done = tuimon("report", "logs", "--format", "json", cwd=tmp_path)
-    report = json.loads(done.stdout)
-    assert report["schema"] == 1
-    assert report["run"]["exit_code"] == 3
-    assert report["run"]["command"] == [sys.executable, path]
-    assert report["findings"] == []
-    text = tuimon("report", "logs", cwd=tmp_path).stdout
-    assert "ended with exit code 3" in text
 
 
 def test_no_secret_of_a_command_line_is_in_the_log(tmp_path: Path) -> None:

@@ -66,13 +66,3 @@ def test_view_replays_a_log_and_q_leaves_whatever_was_typed(tmp_path: Path, type
         os.write(terminal, typed)
         until(lambda: (os.write(terminal, b"q"), shows(b"\x1b[?1049l"))[1])
         assert ended(process, terminal) == 0
-
-
-def test_the_full_screen_leaves_with_the_targets_exit_code(tmp_path: Path) -> None:
-    path = script(tmp_path, "raise KeyError('what is missing')")
-    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
-        shows = Shown(terminal).has
-        until(lambda: shows(b"ENDED"))
-        os.write(terminal, b"q")
-        until(lambda: shows(b"KeyError: 'what is missing'") and process.poll() is not None)
-    assert process.returncode == 1

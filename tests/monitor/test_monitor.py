@@ -13,11 +13,8 @@ from tests.monitor.driving import HEADER, steps, ticked_until
 from tests.session.records import process
 from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
-from tuimon.errors import NoSuchProcess
 from tuimon.launch.child import Ended
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening import open_attach
-from tuimon.monitor.options import Options
 from tuimon.records import Cost, Exit, Notice, Record, Uncaught
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
@@ -224,11 +221,6 @@ def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(judged) == 2
 
 
-def test_attaching_to_nothing() -> None:
-    with pytest.raises(NoSuchProcess):
-        open_attach(2**31 - 1, Options())
-
-
 def test_a_disk_that_fills_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
 
@@ -295,25 +287,3 @@ def test_who_leaves_a_run_that_goes_on_is_given_the_verdict_on_all_that_was_watc
     monitor.stop()
     assert process.poll() is None
     assert [finding.rule for finding in monitor.findings] == ["input_bound"]
-
-
-def test_judging_takes_its_share_of_a_core_and_no_more_however_busy_the_machine_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock, cpu_clock = [0.0], [0.0]
-    judged: list[float] = []
-    source = Given([steps(1.0)])
-    monitor = Monitor([source], clock=lambda: clock[0], cpu_clock=lambda: cpu_clock[0])
-
-    def judge(*_: object) -> list[Finding]:
-        judged.append(clock[0])
-        cpu_clock[0] += 0.15  # as hundreds of ranks take
-        clock[0] += 0.75  # beside other programs
-        return []
-
-    monkeypatch.setattr(monitor.verdicts, "judge_moment", judge)
-    for second in range(30):
-        clock[0] = max(clock[0], float(second))
-        monitor.add_notice("tuimon", "a record comes every second")
-        monitor.diagnose_if_due(clock[0])
-    assert judged == [0.0, 10.0, 20.0]

@@ -20,23 +20,6 @@ from tuimon.sources.log.writer import LogWriter
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 
-def test_a_log_is_replayed(tmp_path: Path) -> None:
-    log = LogWriter(str(tmp_path / "x.jsonl"))
-    for record in (HEADER, *(steps(float(t)) for t in range(1, 200)), Exit(t=300.0, pid=7, exit_code=3)):
-        log.add_record(record)
-    log.flush(0.0)
-    log.close()
-    monitor = open_log(log.path)
-    monitor.start()
-    ticked_until(monitor, lambda: monitor.ended)
-    assert monitor.exit_code == 3
-    assert monitor.launched is None
-    found = monitor.session.over("whole").steps(7)
-    assert found is not None
-    assert found.total == 199 * 5
-    monitor.stop()
-
-
 @pytest.mark.parametrize("log", ["demo_slow_loader", "too_many_threads", "two_greedy_trainings"])
 def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log: str) -> None:
     """At its last moment its processes have ended: threads that crowded the cores are no more."""
