@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tuimon.agent.ring.reader import RingReader
+
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = ROOT / "tuimon" / "agent"
 INJECT = AGENT / "inject"
@@ -47,6 +49,15 @@ def printed_json(done: subprocess.CompletedProcess[str]) -> Any:
     """What the program printed as JSON on its last line."""
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def meta_of(runtime: Any) -> dict[str, Any]:
+    """The facts in the ring of this process."""
+    reader = RingReader(runtime.writer().path)
+    try:
+        return reader.meta()
+    finally:
+        reader.close()
 
 
 def as_agents(function: Any) -> Any:

@@ -44,13 +44,6 @@ def test_a_phase_carries_its_place(monitored):
     assert name == ["augment", __file__, "test_a_phase_carries_its_place", str(line)]
 
 
-def test_mark_and_step(monitored):
-    tuimon.mark("epoch")
-    tuimon.step()
-    (mark, name), (step, _) = monitored()
-    assert (mark, name[0], step) == (MARK, "epoch", STEP)
-
-
 def test_a_step_carries_its_samples_and_tokens(monitored):
     tuimon.step(samples=32)
     tuimon.step(tokens=4096, samples=8)

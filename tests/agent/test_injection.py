@@ -30,10 +30,6 @@ def write(path, text):
     return path
 
 
-def test_a_script(tmp_path, env):
-    assert printed_json(python(str(write(tmp_path / "s.py", HAS_RING)), env=env)) is True
-
-
 def test_a_module(tmp_path, env):
     write(tmp_path / "mod.py", HAS_RING)
     assert printed_json(python("-m", "mod", env=env, cwd=tmp_path)) is True
@@ -72,17 +68,6 @@ print(json.dumps(sorted(m for m in sys.modules if "tuimon" in m)))
         "_tuimon_agent.watch",
     ]
     assert not rings.exists()
-
-
-def test_what_the_process_sees_is_what_it_always_saw(env):
-    script = """
-import json, os, sys
-print(json.dumps([sys.path, os.environ.get("TUIMON"), "sitecustomize" in sys.modules,
-                  "tuimon" in sys.modules, sys.argv]))
-"""
-    plain = {k: v for k, v in env.items() if not k.startswith("TUIMON")}
-    plain["PYTHONPATH"] = plain["PYTHONPATH"].partition(os.pathsep)[2]
-    assert printed_json(python("-c", script, "a", env=env)) == printed_json(python("-c", script, "a", env=plain))
 
 
 def test_the_environment_is_left_for_children(env):

@@ -72,9 +72,21 @@ def nothing_left(request, hooked):
     assert not [name for name in os.listdir(os.path.dirname(hooked.writer().path)) if name.endswith(".trace")]
 
 
+def written(taking, tmp_path):
+    """What is known of the trace, once it is written."""
+    return taking.write(str(tmp_path / "t.json.gz"), TakenBy(command="train.py"))
+
+
+def refusal(training, tmp_path):
+    """Why a trace of one step is none."""
+    taking = Taking(os.getpid(), 1, 60_000)
+    training.run(taking)
+    return reason_of(taking, tmp_path)
+
+
 def reason_of(taking, tmp_path):
     with pytest.raises(TuimonError) as error:
-        taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+        written(taking, tmp_path)
     assert os.listdir(tmp_path) in (["rings"], [])
     return error.value.message
 
@@ -88,7 +100,7 @@ def unhurried(monkeypatch):
 def test_whole_steps_are_traced(training, unhurried, tmp_path):
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
-    taken = taking.write(str(tmp_path / "t.json.gz"), TakenBy(command="train.py"))
+    taken = written(taking, tmp_path)
     assert (taken.steps, taken.wanted) == (3, 3)
     assert taken.stop_ms > 0
     trace = read_trace(str(tmp_path / "t.json.gz"))
@@ -106,7 +118,7 @@ def test_whole_steps_are_traced(training, unhurried, tmp_path):
 def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
-    taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    written(taking, tmp_path)
     reader = RingReader(hooked.writer().path)
     seen = reader.read()
     reader.close()
@@ -128,7 +140,7 @@ def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
     training.step = step
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
-    taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    written(taking, tmp_path)
     lines = read_trace(str(tmp_path / "t.json.gz")).lines.all
     napped_ns = sum(line.length_ns for line in lines if line.name.startswith("nap() test_trace.py:"))
     assert napped_ns > sum(line.length_ns for line in lines) / 4
@@ -138,7 +150,7 @@ def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
 def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
     taking = Taking(os.getpid(), 2, 60_000)
     made = training.run(taking) + 1
-    taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    written(taking, tmp_path)
     plain = Training(torch)
     for _ in range(4 + made):
         plain.step()
@@ -149,7 +161,7 @@ def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
 def test_a_short_pause_allows_few_steps(training, tmp_path):
     taking = Taking(os.getpid(), 9, 1)
     training.run(taking)
-    taken = taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    taken = written(taking, tmp_path)
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
@@ -163,17 +175,13 @@ def test_not_two_at_once(training):
 
 def test_refused_while_the_program_profiles(training, torch, tmp_path):
     with torch.autograd.profiler.profile():
-        taking = Taking(os.getpid(), 1)
-        training.run(taking)
-    assert "a profiler of its own" in reason_of(taking, tmp_path)
+        assert "a profiler of its own" in refusal(training, tmp_path)
 
 
 def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_path):
     own = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     own.prepare_trace()
-    taking = Taking(os.getpid(), 1)
-    training.run(taking)
-    assert "torch.profiler of its own ready" in reason_of(taking, tmp_path)
+    assert "torch.profiler of its own ready" in refusal(training, tmp_path)
     own.start_trace()
     own.stop_trace()
 
@@ -208,25 +216,19 @@ def test_hooks_that_are_removed_in_the_middle(training, hooked, torch, monkeypat
 def test_a_step_without_end(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "LONG_STEP", 0)
     monkeypatch.setattr(command, "LEAST_NS", 0)
-    taking = Taking(os.getpid(), 2, 60_000)
-    training.run(taking)
-    assert "far longer" in reason_of(taking, tmp_path)
+    assert "far longer" in refusal(training, tmp_path)
 
 
 @pytest.mark.parametrize("room", [[False], [True, False]])
 def test_no_room(training, tmp_path, monkeypatch, room):
     answers = iter(room)
     monkeypatch.setattr(command, "has_room", lambda folder: next(answers, False))
-    taking = Taking(os.getpid(), 1, 60_000)
-    training.run(taking)
-    assert "no room" in reason_of(taking, tmp_path)
+    assert "no room" in refusal(training, tmp_path)
 
 
 def test_files_that_may_not_be_so_large(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "file_size_limit", lambda: 4 << 20)
-    taking = Taking(os.getpid(), 1, 60_000)
-    training.run(taking)
-    assert "no room" in reason_of(taking, tmp_path)
+    assert "no room" in refusal(training, tmp_path)
 
 
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
@@ -245,9 +247,7 @@ def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
         raise RuntimeError("no CUPTI")
 
     monkeypatch.setattr(command.Profiler, "start", as_agents(fail))
-    taking = Taking(os.getpid(), 1, 60_000)
-    training.run(taking)
-    assert "no CUPTI" in reason_of(taking, tmp_path)
+    assert "no CUPTI" in refusal(training, tmp_path)
 
 
 def test_a_damaged_answer(training, tmp_path):

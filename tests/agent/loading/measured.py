@@ -132,6 +132,12 @@ def loaders(reader: RingReader, window_s: float = 60.0) -> list[Loader]:
     return [record for record in records if isinstance(record, Loader)]
 
 
+def measured(folder: Path, main: str, parts: str = "") -> tuple[list[Loader], dict[int, dict[str, float]]]:
+    """The records of a program that has run ``main``, and what each of its processes measured itself."""
+    with ring_after(folder, main, parts) as reader:
+        return loaders(reader), truths(folder)
+
+
 def truths(folder: Path) -> dict[int, dict[str, float]]:
     """What each process measured itself, by pid."""
     return {int(path.stem.partition("-")[2]): json.loads(path.read_text()) for path in folder.glob("truth-*.json")}

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import gc
 import types
-import weakref
 from itertools import count
 
 import pytest
@@ -298,40 +297,6 @@ def test_where_tensors_lie():
     assert found(torch.zeros(4, device="meta")) == Batch(16, 4, False, None)
 
 
-def test_none_of_the_programs_code_runs(hooked, clock):
-    called = []
-
-    class Watched(torch.Tensor):
-        @classmethod
-        def __torch_function__(cls, function, types, args=(), kwargs=None):
-            called.append(function)
-            return super().__torch_function__(function, types, args, kwargs or {})
-
-    class Odd(dict):
-        def values(self):
-            called.append("values")
-
-        __iter__ = __len__ = __getattribute__ = values
-
-    class Mode(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            called.append(function)
-            return function(*args, **(kwargs or {}))
-
-    odd, tensor = Odd(), torch.zeros(2, 3).as_subclass(Watched)
-    dict.update(odd, x=tensor)
-    iterator = iter(DataLoader([0], collate_fn=lambda samples: odd))
-    emitted = []
-    with pytest.MonkeyPatch.context() as patched, Mode():
-        patched.setattr(hooked, "emit", lambda *marker: emitted.append(marker))
-        called.clear()
-        batches.arm(1)
-        batches.inspect_batch(iterator, 1 << layout.LOADER_SHIFT, odd)
-    assert called == []
-    assert unpack_batch(emitted[0][1]) == Batch(24, 2, True, None)
-    assert next(iterator) is odd
-
-
 def test_properties_of_a_batch_are_not_read(measured):
     class Broken:
         @property
@@ -341,16 +306,6 @@ def test_properties_of_a_batch_are_not_read(measured):
     own = DataLoader([Broken()] * 3, collate_fn=lambda samples: [samples, ONE])
     assert len(list(own)) == 3
     assert [found.samples for _, found in measured()] == [2]
-
-
-def test_no_batch_is_kept_alive(measured):
-    for batch in DataLoader(TensorDataset(IMAGES), 32):
-        left = weakref.ref(batch[0])
-        del batch
-        break
-    gc.collect()
-    assert len(measured()) == 1
-    assert left() is None
 
 
 class Cuda:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.agent.loading.measured import loaders, ring_after, truths
+from tests.agent.loading.measured import measured
 from tests.agent.programs import is_ours
 from tuimon.agent.loading.handover import HandOver
 from tuimon.records import LoaderWorker
@@ -48,9 +48,9 @@ def test_what_pickling_takes_is_handing_over(tmp_path, context, kind):
     main = f"""
 loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=1, multiprocessing_context="{context}")
 {LOOP}"""
-    with ring_after(tmp_path, main, SLOW_TO_PICKLE) as reader:
-        worker = totals(loaders(reader))
-        truth = truths(tmp_path)[worker.pid]
+    records, truths = measured(tmp_path, main, SLOW_TO_PICKLE)
+    worker = totals(records)
+    truth = truths[worker.pid]
     assert worker.batches == 8
     assert worker.hand_over_ms >= 0.95 * truth["pickling_ms"] >= 0.95 * 8 * 20
     assert worker.hand_over_ms > worker.collate_ms

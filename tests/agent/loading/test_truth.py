@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.loading.measured import loaders, ring_after, truths
+from tests.agent.loading.measured import measured
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -35,9 +35,7 @@ def test_map_style_with_workers(tmp_path):
 loader = DataLoader(ImageSet(96), 4, collate_fn=slow_collate, num_workers=2, multiprocessing_context="fork")
 train(loader)
 end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
-        truth = truths(tmp_path)
+    records, truth = measured(tmp_path, main)
     facts = next(record.facts for record in records if record.facts)
     assert (facts.dataset, facts.kind, facts.workers, facts.prefetch) == ("ImageSet", "map", 2, 2)
     assert (facts.batch_size, facts.context, facts.persistent, facts.pin_memory) == (4, "fork", False, False)
@@ -57,9 +55,7 @@ loader = DataLoader(Stream(), 8, collate_fn=slow_collate, num_workers=2, persist
 for _ in range(3):
     train(loader)
 end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
-        truth = truths(tmp_path)
+    records, truth = measured(tmp_path, main)
     facts = next(record.facts for record in records if record.facts)
     assert (facts.dataset, facts.kind, facts.prefetch, facts.persistent) == ("Stream", "iterable", 3, True)
     assert "def __iter__" in line_at(facts.item)
@@ -76,15 +72,13 @@ def test_without_workers_the_trainer_itself(tmp_path, dataset):
     main = f"""
 train(DataLoader({dataset}, 8, collate_fn=slow_collate))
 end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
-        truth = truths(tmp_path)
-    assert list(truth) == [reader.pid]
+    records, truth = measured(tmp_path, main)
+    assert list(truth) == [records[0].pid]
     assert sum(record.fetches for record in records) == 8
     assert all(record.ready_fetches == 0 and record.ready_last is None for record in records)
     check_workers(records, truth)
     waited_ms = sum(record.wait_ns for record in records) / 1e6
-    assert waited_ms >= 0.99 * (truth[reader.pid]["items_ms"] + truth[reader.pid]["collate_ms"])
+    assert waited_ms >= 0.99 * (truth[records[0].pid]["items_ms"] + truth[records[0].pid]["collate_ms"])
 
 
 def test_train_and_eval_over_epochs_are_two_loaders(tmp_path):
@@ -96,8 +90,7 @@ for _ in range(3):
     train(training)
     evaluate(validation)
 end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
+    records, _ = measured(tmp_path, main)
     last = {record.number: record for record in records}
     assert {number: record.role for number, record in last.items()} == {0: "train", 1: "eval"}
     for number in (0, 1):
@@ -111,8 +104,7 @@ for _ in range(4):
 loader = DataLoader(torch.utils.data.Subset(ImageSet(8, 0.0001), range(4)), batch_size=None)
 train(loader)
 end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
+    records, _ = measured(tmp_path, main)
     facts = {record.number: record.facts for record in records if record.facts}
     assert {number: (f.dataset, f.batch_size) for number, f in facts.items()} == {
         0: ("ImageSet", 4),
@@ -136,8 +128,7 @@ while ready() < 4 and time.monotonic() < deadline:
     pass
 next(iterator)
 end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
+    records, _ = measured(tmp_path, main)
     assert records[-1].ready_last == 4
 
 
@@ -156,8 +147,6 @@ class Nested(Dataset):
 
 train(DataLoader(Nested(), 2, collate_fn=lambda items: slow_collate([x[0] for x in items]), num_workers=1))
 end()"""
-    with ring_after(tmp_path, main) as reader:
-        records = loaders(reader)
-        truth = truths(tmp_path)
+    records, truth = measured(tmp_path, main)
     assert {record.facts.dataset for record in records if record.facts} == {"Nested"}
     check_workers(records, truth)

@@ -31,16 +31,16 @@ def pause(runtime, length_ns):
     return runtime.markers
 
 
-def test_a_long_pause_is_marked_with_its_length_and_generation():
-    assert pause(Runtime(), 2_000_000) == [(layout.GC_PAUSE, 2_000_000, 2)]
-
-
-def test_a_short_one_is_not():
-    assert pause(Runtime(), gc_pauses.PAUSE_NS - 1) == []
-
-
-def test_a_collection_makes_no_ring():
-    assert pause(Runtime(has_ring=False), 2_000_000) == []
+@pytest.mark.parametrize(
+    ("length_ns", "has_ring", "markers"),
+    [
+        (2_000_000, True, [(layout.GC_PAUSE, 2_000_000, 2)]),
+        (gc_pauses.PAUSE_NS - 1, True, []),
+        (2_000_000, False, []),  # a collection makes no ring
+    ],
+)
+def test_a_long_pause_is_marked_with_its_length_and_generation(length_ns, has_ring, markers):
+    assert pause(Runtime(has_ring), length_ns) == markers
 
 
 def test_one_that_had_begun_before_is_not_marked():

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from tests.agent.programs import meta_of
 from tuimon.agent.process import facts, loop_stacks
-from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.ring_facts import ring_facts
 
 torch = pytest.importorskip("torch")
@@ -17,13 +17,14 @@ def train(weight, optimizer):
     return train.__code__.co_firstlineno
 
 
+def loop_of(runtime):
+    """The stacks at the boundaries of the loop, as the ring has them."""
+    return {stack.boundary: stack.frames for stack in ring_facts(meta_of(runtime)).loop}
+
+
 def test_the_first_step_of_a_loop_is_noted(hooked, weight):
     first = train(weight, torch.optim.SGD([weight], lr=0.1))
-    reader = RingReader(hooked.writer().path)
-    try:
-        loop = {stack.boundary: stack.frames for stack in ring_facts(reader.meta()).loop}
-    finally:
-        reader.close()
+    loop = loop_of(hooked)
     own = {name: [(line, what) for file, line, what in frames if file == __file__] for name, frames in loop.items()}
     assert own["backward"][-1] == (first + 1, "train")
     assert own["optimizer"][-1] == (first + 2, "train")
@@ -38,22 +39,14 @@ def test_backward_that_accumulates_is_the_loops_though_more_only_return_gradient
         for _ in range(3):
             torch.autograd.grad(weight.sum(), weight)
         lines.append(train(weight, optimizer) + 1)
-    reader = RingReader(hooked.writer().path)
-    try:
-        loop = {stack.boundary: stack.frames for stack in ring_facts(reader.meta()).loop}
-    finally:
-        reader.close()
+    loop = loop_of(hooked)
     assert [line for file, line, what in loop["backward"] if what == "train"] == lines[:1]
 
 
 def test_where_all_backward_passes_return_gradients_they_are_the_loops(hooked, weight):
     for _ in range(3):
         torch.autograd.grad(weight.sum(), weight)
-    reader = RingReader(hooked.writer().path)
-    try:
-        loop = {stack.boundary: stack.frames for stack in ring_facts(reader.meta()).loop}
-    finally:
-        reader.close()
+    loop = loop_of(hooked)
     assert loop["backward"][-1][2] == "tuimon_backward"
 
 

@@ -6,11 +6,9 @@ import weakref
 
 import pytest
 
-from tests.agent.programs import environment, printed_json
+from tests.agent.programs import environment, meta_of, printed_json
 from tests.warm_torch import warm_python
-from tuimon.agent.outside import attempt
 from tuimon.agent.process import precision
-from tuimon.agent.ring.reader import RingReader
 
 torch = pytest.importorskip("torch")
 
@@ -46,19 +44,10 @@ def test_tf32_by_its_new_name(tmp_path):
     assert precision_facts(tmp_path, body) == [["float32"], True, True]
 
 
-def test_an_optimizer_of_another_kind_harms_nothing():
-    precision.forget()
-    attempt(precision.read_dtypes, object())
-    assert precision.facts() == {}
-
-
 def published(runtime):
     """The types of matrix products, those of parameters, and what is known of a scaler."""
-    reader = RingReader(runtime.writer().path)
-    try:
-        return tuple(reader.meta().get(name) for name in ("matmul_dtypes", "parameter_dtypes", "grad_scaler"))
-    finally:
-        reader.close()
+    meta = meta_of(runtime)
+    return tuple(meta.get(name) for name in ("matmul_dtypes", "parameter_dtypes", "grad_scaler"))
 
 
 def convolutions():
@@ -105,14 +94,6 @@ def test_a_long_graph_is_walked_in_part():
     precision.read_products((torch.autograd.graph.get_gradient_edge(near),))
     assert precision.facts() == {"matmul_dtypes": ["float32"]}
     precision.forget()
-
-
-def test_outputs_of_any_kind_harm_nothing(weight):
-    precision.forget()
-    for outputs in ((), (None, 3), (torch.ones(1), weight), 7, None):
-        attempt(precision.read_products, outputs)
-    precision.note_scaler(object())
-    assert precision.facts() == {}
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -61,14 +61,11 @@ def test_a_monitor_that_has_ended_admits_nobody(admitted):
     assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": f"{pid}-1-{namespace}"}) is None  # its pid is another's
 
 
-def test_a_monitor_without_a_pid_in_here_cannot_be_named(admitted):
-    assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": "1-1-pid:[1]"}) == ANY
+@pytest.mark.parametrize(("monitor", "admits"), [("1-1-pid:[1]", ANY), ("x", None)])
+def test_a_monitor_without_a_pid_in_here_cannot_be_named_and_what_is_no_name_is_passed_over(admitted, monitor, admits):
+    assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": monitor}) == admits
 
 
 def test_without_yama_nothing_is_needed(admitted, monkeypatch):
     monkeypatch.setattr(yama, "ptrace_scope", lambda: 0)
     assert admitted({"TUIMON_RUN": "r"}) is None
-
-
-def test_what_is_no_name_is_passed_over(admitted):
-    assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": "x"}) is None
