@@ -35,26 +35,6 @@ def demo(name: str, *args: str, expected: int = 0) -> subprocess.CompletedProces
     return done
 
 
-#: Each script's help.
-HELP = """
-import contextlib, runpy, sys
-sys.path.insert(0, sys.argv[1])
-for script in sys.argv[2:]:
-    sys.argv = [script, "--help"]
-    with contextlib.suppress(SystemExit):
-        runpy.run_path(f"{sys.path[0]}/{script}", run_name="__main__")
-    print("=" * 80)
-"""
-
-
-def test_help() -> None:
-    scripts = ("mnist_like.py", "slow_loader.py", "two_trainings.py")
-    helps = warm_python("-c", HELP, str(DEMO), *scripts, env=environment(None)).stdout.split("=" * 80)[:-1]
-    assert len(helps) == len(scripts)
-    for text in helps:
-        assert all(option in text for option in ("--steps", "--seconds", "--epochs", "--truth"))
-
-
 @pytest.mark.parametrize("feed", [(), ("--workers", "1")])
 def test_mnist_like_learns(tmp_path: Path, feed: tuple[str, ...]) -> None:
     truth = tmp_path / "truth.json"
@@ -69,28 +49,12 @@ def test_mnist_like_learns(tmp_path: Path, feed: tuple[str, ...]) -> None:
     assert sum(told["shares"].values()) == pytest.approx(1)
 
 
-def test_mnist_like_is_seeded() -> None:
-    options = ("--steps", "12", "--threads", "1", "--batch-size", "16")
-    first, second = (demo("mnist_like.py", *options).stdout.splitlines() for _ in range(2))
-    assert first[:-1] == second[:-1]  # the last line has the time in it
-
-
 def test_mnist_like_says_why_there_is_no_gpu() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         assert "done: 5 steps" in demo("mnist_like.py", "gpu", "--steps", "5").stdout
     else:
         assert "cannot train on a GPU" in demo("mnist_like.py", "gpu", expected=1).stderr
-
-
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_slow_loader_waits_for_its_data(tmp_path: Path, workers: str) -> None:
-    truth = tmp_path / "truth.json"
-    options = ("--steps", "30", "--batch-size", "8", "--workers", workers, "--truth", str(truth))
-    out = demo("slow_loader.py", *options).stdout
-    assert "done: 30 steps" in out
-    shares = json.loads(truth.read_text())["shares"]
-    assert max(shares, key=shares.__getitem__) == "data"
 
 
 def test_two_trainings_report_both(tmp_path: Path) -> None:

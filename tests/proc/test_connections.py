@@ -86,24 +86,6 @@ def socketpair():
     return socket.socketpair()
 
 
-def test_who_sleeps_is_blocked_on_nothing_and_who_receives_wakes_up():
-    with program("time.sleep(99)") as process:
-        try:
-            until(lambda: connections.is_sleeping(process.pid), "its sleep")
-            assert connections.blocked_on(process.pid, process.pid) is None
-        finally:
-            process.kill()
-    with program("\nwhile True: os.read(0, 1)", stdin=subprocess.PIPE) as process:
-        try:
-            blocked(process.pid)
-            before = connections.wake_ups(process.pid, process.pid)
-            process.stdin.write(b"x")
-            process.stdin.flush()
-            until(lambda: connections.wake_ups(process.pid, process.pid) > before, "it to be woken")
-        finally:
-            process.kill()
-
-
 def test_of_a_process_that_is_gone_nothing_is_known():
     assert connections.blocked_on(1 << 30, 1 << 30) is None
     assert connections.wake_ups(1 << 30, 1 << 30) is None

@@ -24,18 +24,6 @@ def machine(folder: Path, nodes: dict[int, tuple[str, str]], **gpus: str) -> str
 TWO = {0: ("0-31,64-95", "10 21"), 1: ("32-63,96-127", "21 10")}
 
 
-def test_the_cores_of_two_sockets(tmp_path: Path) -> None:
-    found = cores_by_node(machine(tmp_path, TWO))
-    assert {node: len(cores) for node, cores in found.items()} == {0: 64, 1: 64}
-    assert 63 in found[1] and 63 not in found[0]
-
-
-def test_a_device_is_near_the_node_it_hangs_on(tmp_path: Path) -> None:
-    root = machine(tmp_path, TWO, bus_3b="0", bus_ca="1")
-    assert nodes_near("00000000:3B:00.0", root) == [0]
-    assert nodes_near("00000000:CA:00.0", root) == [1]
-
-
 def test_nodes_of_one_socket_are_near_each_other(tmp_path: Path) -> None:
     four = {
         0: ("0-7", "10 12 32 32"),

@@ -46,15 +46,6 @@ def test_schedstat() -> None:
     assert procfs.parse_schedstat(b"") is None
 
 
-def test_this_process() -> None:
-    pid = os.getpid()
-    stat = procfs.read_thread_stat(pid, pid)
-    assert stat is not None
-    assert stat.start_ticks == procfs.start_ticks(pid)
-    assert pid in procfs.thread_ids(pid)
-    assert b"python" in procfs.read_maps(pid)
-
-
 def test_no_such_process() -> None:
     gone = 2**22 + 1  # above the kernel's limit for pids
     assert procfs.read_thread_stat(gone, gone) is None

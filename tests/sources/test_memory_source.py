@@ -44,13 +44,6 @@ def test_stacks_are_summed_by_the_innermost_line_of_the_user() -> None:
     assert (record.live_bytes, record.most_bytes, record.folded_bytes, record.pause_ms) == (6000, 7000, 10, 2.0)
 
 
-def test_many_lines_are_folded() -> None:
-    lines = [[USER, number, "f"] for number in range(1, 101)]
-    stacks = [{"frames": [at], "bytes": 100, "blocks": 1, "growth": 0} for at in range(100)]
-    record = history({**CONTENT, "lines": lines, "stacks": stacks, "folded_bytes": 0})
-    assert len(record.lines) == 40 and record.folded_bytes == 6000
-
-
 def test_damaged_figures_are_no_record() -> None:
     rng = random.Random(5)
     raw = json.dumps(CONTENT).encode()

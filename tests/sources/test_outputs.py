@@ -117,11 +117,3 @@ def test_a_file_that_has_come_meanwhile_stays(has_links: bool, tmp_path: Path, m
     with pytest.raises(UsageError, match="is a tuimon log"), output_file(str(tmp_path / "b"), force=True):
         write_log(tmp_path / "log", HEADER, STEPS).rename(tmp_path / "b")
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
-
-
-def test_a_folder_that_is_missing_is_to_be_made(tmp_path: Path) -> None:
-    with pytest.raises(TuimonError, match="cannot be written") as missing:
-        check_output(str(tmp_path / "no" / "a"))
-    assert "mkdir -p" in (missing.value.hint or "")
-    with pytest.raises(TuimonError, match="cannot be written: File name too long"):
-        check_output(str(tmp_path / ("a" * 300)))

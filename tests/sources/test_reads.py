@@ -44,17 +44,6 @@ def run(monkeypatch):
     return made
 
 
-def test_the_reads_of_workers_count_and_stay_when_they_end(run):
-    assert run.step() == []  # what it has read before is of no epoch
-    run.io[WORKER] = 50 * MB
-    (record,) = run.step()
-    assert (record.pid, record.total_bytes, record.mount, record.kind) == (ME, 50 * MB, "/data", "nfs4")
-    del run.io[WORKER]  # it has ended, and its parent has yet to wait for it
-    assert [record.total_bytes for record in run.step()] == [50 * MB]
-    run.io[ME] = 60 * MB
-    assert [record.total_bytes for record in run.step()] == [50 * MB]
-
-
 def test_one_that_reads_from_no_disk_has_no_record_and_no_file_is_looked_for(run):
     run.files = None  # would raise
     assert [run.step() for _ in range(3)] == [[], [], []]

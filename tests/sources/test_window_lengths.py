@@ -7,11 +7,6 @@ from tuimon.sources.window_lengths import LONGEST_S, WindowEnds, longest_interva
 SECOND = 1_000_000_000
 
 
-@pytest.mark.parametrize(("ranks", "intervals"), [(1, 1), (16, 1), (17, 2), (32, 2), (33, 4), (64, 4), (512, 4)])
-def test_windows_of_many_ranks_may_be_longer(ranks, intervals):
-    assert longest_intervals(ranks, 1.0) == intervals
-
-
 @pytest.mark.parametrize("interval_s", [0.25, 0.5, 2.0, 3.0, 5.0, 10.0])
 def test_they_are_no_longer_than_the_longest_whatever_the_interval(interval_s):
     assert longest_intervals(64, interval_s) * interval_s <= max(interval_s, LONGEST_S)
@@ -23,13 +18,6 @@ def ends_of(ends, begin_s, windows, is_calm=True):
         at_s = ends.of(at_s * SECOND) // SECOND
         ends.note_window(is_calm=is_calm)
         yield at_s
-
-
-def test_they_grow_by_twice_their_length_and_line_up():
-    ends = WindowEnds(SECOND)
-    ends.longest = 4
-    assert list(ends_of(ends, 10, 6)) == [11, 12, 16, 20, 24, 28]
-    assert list(ends_of(ends, 28, 3, is_calm=False)) == [32, 33, 34]
 
 
 def test_the_open_window_is_cut_short_when_it_may_no_longer_be_long():

@@ -71,14 +71,6 @@ def check_small(trace: Trace) -> None:
     assert list(trace.events.correlation) == [0, 5, 5, 6] and trace.device_names == {0: "Tesla V100"}
 
 
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_kinetos_layout(tmp_path: Path, name: str) -> None:
-    trace = read_trace(write(tmp_path / name, small()))
-    check_small(trace)
-    assert [trace.devices[track] for track in trace.events.track] == [None, None, 0, 0]
-    assert trace.ended_early is None
-
-
 def test_other_layouts_of_the_same_json(tmp_path: Path) -> None:
     file = json.loads(kineto_file.contents(small()))
     path = tmp_path / "trace.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trace.kineto_file import TID, call, copy, event, kernel, write
+from tests.trace.kineto_file import TID, call, copy, event, write
 from tuimon.records import TracedSync
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
@@ -111,9 +111,3 @@ def test_threads_without_operators_do_not_count_but_backwards_does(tmp_path: Pat
     assert found == [
         TracedSync("cudaStreamSynchronize", "aten::nonzero", "backward", "main() train.py:31", 1, 100 * US)
     ]
-
-
-def test_what_only_launches_or_asks_does_not_wait(tmp_path: Path) -> None:
-    calls = ("cudaLaunchKernel", "cudaEventQuery", "cudaStreamWaitEvent", "cudaMalloc")
-    events = [call(name, at * 100 * US, (at * 100 + 90) * US, at) for at, name in enumerate(calls, 1)]
-    assert syncs(tmp_path, *events, kernel("gemm", 300 * US, 400 * US, 1)) == []

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, pstdev, stdev
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -34,8 +34,8 @@ from tuimon.sources.log.reader import read_log
 
 TRAINING = Path(__file__).with_name("trainings") / "diff.py"
 KINDS = ("compute", "loader", "storage")
-#: Groups that are looked at once more.
-_CUT, _BESIDE = "cut, 3 % slower", "runs, one beside others"
+#: A group that is looked at once more.
+_BESIDE = "runs, one beside others"
 OUTCOMES = ("slower", "faster", "same", "unclear", "refused")
 #: At most this share of pairs without a difference may be called different; at least the rest of planted ones is found.
 _ERROR = 0.05
@@ -45,8 +45,6 @@ _EVEN = 0.10
 _SLOWER, _MINUTE_S = 1.03, 60.0
 #: A recording with fewer whole steps says nothing of how they vary.
 _LEAST_STEPS = 3
-#: Seconds between the beginnings of stretches, and those left out at a run's beginning.
-_STRIDE_S, _WARMUP_S = 5.0, 5.0
 
 
 class Judged(NamedTuple):
@@ -118,7 +116,12 @@ class Diff(Kind[Group, Group]):
         groups = [
             Group("runs", lambda: real_pairs(args.folder, args.real, args.seconds)),
             Group("cut", lambda: cut_pairs(long_runs(args), args.cut, (20, _MINUTE_S))),
-            Group(_CUT, lambda: cut_pairs(long_runs(args), args.planted, minute, _SLOWER, 1), _SLOWER, must_find=True),
+            Group(
+                "cut, 3 % slower",
+                lambda: cut_pairs(long_runs(args), args.planted, minute, _SLOWER, 1),
+                _SLOWER,
+                must_find=True,
+            ),
         ]
         for name, ms in recorded_steps().items():
             is_even = deviation(ms) < _EVEN
@@ -141,9 +144,6 @@ class Diff(Kind[Group, Group]):
                 print(f"  {each.name}: {each.found.headline if each.found else 'refused'}", flush=True)
         if pairs:
             yield case._replace(pairs=tuple(pairs))
-        if case.name == _CUT:  # what the machine allows
-            for name, records in zip(KINDS, long_runs(args), strict=True):
-                print(f"  {floor_line(name, records, _MINUTE_S, _SLOWER, _ERROR)}")
 
     def totals(self, rows: Sequence[Group]) -> list[str]:
         same = [row for row in rows if row.planted == 1]
@@ -269,44 +269,6 @@ def _slowed(window: Steps | Threads | Stacks, from_s: float, slower: float) -> R
         return replace(window, **moved)
     phases = [PhaseTime(phase.name, round(slower * phase.total_ns)) for phase in window.phases]
     return replace(window, **moved, total_ns=round(slower * window.total_ns), phases=phases)
-
-
-# -- what the machine allows: a run has its own speed at each moment, as others share it, and clocks follow heat
-
-
-def ratios(records: Iterable[Record], seconds: float) -> list[float]:
-    """Logarithms of the ratios of mean step times, of all pairs of stretches of that length that do not overlap."""
-    windows = [(each.t, each.usual, each.total_ns) for each in records if isinstance(each, Steps) and each.usual]
-    if not windows:
-        return []
-    begin_s, end_s = windows[0][0] + _WARMUP_S, windows[-1][0]
-    starts = [begin_s + n * _STRIDE_S for n in range(1 + max(0, int((end_s - seconds - begin_s) / _STRIDE_S)))]
-    means = {start: _mean_ns([row for row in windows if start <= row[0] < start + seconds]) for start in starts}
-    pairs = [(one, other) for one in starts for other in starts if abs(one - other) >= seconds]
-    return [math.log(means[other] / means[one]) for one, other in pairs if means[one] and means[other]]
-
-
-def found_at_best(same: Sequence[float], slower: float, error: float) -> float:
-    """How many (0..1) of pairs like these, but slower, exceed what all but ``error`` of these stay below."""
-    limit = sorted(map(abs, same))[math.ceil((1 - error) * len(same)) - 1]
-    return sum(ratio + math.log(slower) > limit for ratio in same) / len(same)
-
-
-def floor_line(name: str, records: Iterable[Record], seconds: float, slower: float, error: float) -> str:
-    """It in words: what stretches of one run differ by, no statistics can take for a change of the program."""
-    same = ratios(records, seconds)
-    if not same:
-        return f"{name}: too short for two stretches of {seconds:.0f} s"
-    best = found_at_best(same, slower, error)
-    return (
-        f"{name}: stretches of {seconds:.0f} s of one run differ by {100 * pstdev(same):.1f} %; "
-        f"a judge who knew that would find {100 * slower - 100:.0f} % in {100 * best:.0f} % of pairs"
-    )
-
-
-def _mean_ns(windows: Sequence[tuple[float, int, int]]) -> float:
-    steps = sum(count for _, count, _ in windows)
-    return sum(total_ns for _, _, total_ns in windows) / steps if steps else 0.0
 
 
 # -- steps of recorded GPU trainings, drawn with replacement: one does not depend on those before it

@@ -174,38 +174,6 @@ def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.Mon
     assert (gpu.pids, gpu.processes) == ([7], [GpuProcess(7, 5)])
 
 
-def test_the_node_that_a_gpu_hangs_on(tmp_path: Path) -> None:
-    device = tmp_path / "sys/bus/pci/devices/0000:c0:00.0"
-    device.mkdir(parents=True)
-    (device / "numa_node").write_text("0\n")
-    (tmp_path / "sys/devices/system/node/node0").mkdir(parents=True)
-    (tmp_path / "sys/devices/system/node/node0/distance").write_text("10\n")
-    amdsmi = FakeAmdSmi(tmp_path, root=str(tmp_path))
-    amdsmi.set(usual(0), amd_devices=1)
-    assert gpus(amdsmi.read(1.0))[0].near_nodes == [0]
-    amdsmi.close()
-
-
-def test_a_gpu_that_does_not_answer_does_not_stop_the_others(amdsmi: FakeAmdSmi) -> None:
-    amdsmi.set(usual(1), amd_devices=2)
-    assert len(gpus(amdsmi.read(1.0))) == 2
-    amdsmi.set(gpu9_error=12)
-    records = amdsmi.read(2.0)
-    assert [gpu.index for gpu in gpus(records)] == [0]
-    (notice,) = notices(records)
-    assert notice.message == "GPU 1 (AMD Fake MI300X) gives no figures: amdsmi says AMDSMI_STATUS_IO - I/O Error (12)"
-    amdsmi.set(gpu9_error=None)
-    records = amdsmi.read(8.0)
-    assert [gpu.index for gpu in gpus(records)] == [0, 1]
-    assert [notice.level for notice in notices(records)] == ["ok"]
-
-
-def test_the_first_gpu_does_not_answer_from_the_start(amdsmi: FakeAmdSmi) -> None:
-    amdsmi.set(usual(1), amd_devices=2)
-    amdsmi.set(gpu8_error=12)
-    assert [gpu.index for gpu in gpus(amdsmi.read(1.0))] == [1]
-
-
 def test_the_numbers_in_cuda_visible_devices_are_not_those_of_the_library(tmp_path: Path) -> None:
     amdsmi = FakeAmdSmi(tmp_path, visible_devices="0")
     amdsmi.set(usual(0), amd_devices=1)

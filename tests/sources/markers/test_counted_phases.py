@@ -42,10 +42,6 @@ def test_a_pause_that_no_timed_step_is_like_lies_outside_the_markers_pairs(apart
     assert in_ms(phases.divide(10, 118 * MS, [100 * MS])) == {"data": 10, "forward": 10, apart: 98}
 
 
-def test_shorter_steps_than_usual_are_divided_alike():
-    assert in_ms(learned(*[step()] * 8).divide(10, 10 * MS, [100 * MS])) == {"data": 5, "forward": 5}
-
-
 def test_what_long_steps_took_is_forgotten_in_time():
     phases = learned(*[step()] * 8, step(data=11))
     for _ in range(300):

@@ -44,11 +44,6 @@ def test_many_are_bounded_and_quantiles_hold(count: int, spread: float) -> None:
     assert found[1:] == pytest.approx(true[1:], rel=0.15 + 0.15 * spread)
 
 
-def test_the_longest_is_exact() -> None:
-    lengths = [int(MS * 1.05**n) for n in range(200)]
-    assert bucket_length_ns(histogram(lengths)[-1][0]) == pytest.approx(max(lengths), rel=0.006)
-
-
 def test_two_kinds_of_steps_stay_apart() -> None:
     """Every fourth step with a checkpoint: nothing is told between the two."""
     chance = random.Random(1)

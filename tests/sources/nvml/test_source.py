@@ -199,12 +199,6 @@ def test_no_library_then_one(tmp_path: Path) -> None:
     nvml.close()
 
 
-def test_of_many_gpus_those_not_used_are_shown_less_often(nvml: FakeNvml) -> None:
-    nvml.set(devices=4, **usual(1), **usual(2), **usual(3))
-    seen = [[gpu.index for gpu in gpus(nvml.read(float(t), gpu_uuids=["GPU-00000002-fake"]))] for t in range(7)]
-    assert seen == [[0, 1, 2, 3], [2], [2], [2], [0, 1, 2, 3], [2], [2]]
-
-
 def test_a_name_with_control_sequences_is_text(nvml: FakeNvml) -> None:
     nvml.set(gpu0_name="\x1b[31m[bold]GPU\x07")
     (gpu,) = gpus(nvml.read(1.0))

@@ -65,12 +65,6 @@ def test_no_variable_chooses_nothing(nvml: FakeNvml) -> None:
     assert chosen(nvml, 10.0, cuda_visible_devices=None) == []
 
 
-def test_gpus_that_are_not_alike_are_counted_in_pci_order_only(nvml: FakeNvml) -> None:
-    nvml.set(gpu2_name="NVIDIA Slower")
-    assert chosen(nvml, 1.0, cuda_visible_devices="1") == []
-    assert chosen(nvml, 10.0, cuda_visible_devices="1", cuda_device_order="PCI_BUS_ID") == [1]
-
-
 def test_of_many_gpus_those_not_used_are_read_less_often(nvml: FakeNvml) -> None:
     seen = [[gpu.index for gpu in gpus(nvml.read(float(t), gpu_uuids=[uuid(2)]))] for t in range(7)]
     assert seen == [[0, 1, 2, 3], [2], [2], [2], [0, 1, 2, 3], [2], [2]]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.trace.kineto_file import call, contents, event, kernel
 from tests.waiting import until
 from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.control.trace_lines import LineSampler
@@ -16,8 +15,6 @@ from tuimon.agent.ring.side_files import LINES, side_file
 from tuimon.sources.tracing import user_lines
 from tuimon.sources.tracing.user_lines import read_lines, stretches_of
 from tuimon.trace.events import Stretch
-from tuimon.trace.reader import read_trace
-from tuimon.trace.summary import summarize
 
 MS = 1_000_000
 FILE = {
@@ -56,39 +53,6 @@ def test_what_is_damaged_or_of_another_trace_has_no_lines(
 
 def test_one_sample_says_nothing_of_how_long() -> None:
     assert stretches_of([(5, 0)], ["a"]) == stretches_of([(5, 0), (5, 0), (4, 0)], ["a"]) == []
-
-
-def test_lines_stand_beside_operators(tmp_path: Path) -> None:
-    def line(name: str, begin_ms: int, end_ms: int) -> dict[str, object]:
-        return event("tuimon_line", name, begin_ms * MS, end_ms * MS)
-
-    events = [
-        event("tuimon_step", "step 1", 0, 40 * MS),
-        event("cpu_op", "aten::mm", 0, 6 * MS),
-        event("cpu_op", "aten::mm", 10 * MS, 12 * MS),
-        event("cpu_op", "aten::relu", 21 * MS, 22 * MS),
-        event("cpu_op", "aten::add", 30 * MS, 31 * MS),
-        event("cpu_op", "aten::div", 23 * MS, 24 * MS),
-        event("cpu_op", "aten::div", 32 * MS, 36 * MS),
-        call("cudaLaunchKernel", 1 * MS, 1 * MS + 10, 1),
-        call("cudaLaunchKernel", 21 * MS, 21 * MS + 10, 2),
-        kernel("gemm", 2 * MS, 4 * MS, 1),
-        kernel("gemm", 22 * MS, 23 * MS, 2),
-        line("forward() model.py:9", 0, 8),
-        line("loss() train.py:50", 8, 18),
-        line("forward() model.py:11", 18, 25),
-    ]
-    path = tmp_path / "t.json"
-    path.write_text(contents(events))
-    summary = summarize(read_trace(str(path)))
-    rows = {row.name: row.where for row in summary.operators}
-    assert rows == {
-        "aten::mm": "forward() model.py:9 (75 %)",
-        "aten::relu": "forward() model.py:11",
-        "aten::add": "",
-        "aten::div": "",
-    }
-    assert summary.has_lines
 
 
 def test_a_trace_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
