@@ -20,7 +20,7 @@ from tuimon.errors import LogError, NotALog, UnreadableLog
 from tuimon.records import Mark, Notice, Record, Steps
 from tuimon.sources.log import writer
 from tuimon.sources.log.joined.opening import choose
-from tuimon.sources.log.reader import LogSource, read_log
+from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter
 
 
@@ -35,11 +35,11 @@ def test_what_is_written_is_read_back_by_us_and_by_others(log: Path) -> None:
         assert len(list(lines)) == 3
 
 
-def test_an_earlier_compressed_log_is_no_more_overwritten_than_another(log: Path) -> None:
-    with pytest.raises(LogError, match="an earlier run"):
-        LogWriter(str(log))
-    write(log, HEADER, END, force=True)
-    assert list(read_log(str(log))) == [HEADER, END]
+def test_what_others_packed_as_several_members_is_one_log(tmp_path: Path) -> None:
+    lines = write(tmp_path / "run.jsonl", HEADER, STEPS, END).read_bytes().splitlines(keepends=True)
+    packed = tmp_path / "run.gz"
+    packed.write_bytes(gzip.compress(b"".join(lines[:2])) + gzip.compress(lines[2]))
+    assert list(read_log(str(packed))) == [HEADER, STEPS, END]
 
 
 KILLED = """
@@ -73,21 +73,6 @@ def test_a_torn_end_costs_only_what_is_torn(tmp_path: Path) -> None:
             Path(log.path).write_bytes(whole[:cut])
             steps = [r.first_index // 3 for r in read_log(log.path) if isinstance(r, Steps)]
             assert steps[: number + 2] == list(range(number + 2))
-
-
-def test_a_follower_sees_every_window_once(tmp_path: Path) -> None:
-    log = begun(tmp_path / "run.jsonl.gz")
-    record_run(log, 1)
-    source = LogSource(log.path, follow=True)
-    found = list(source.read())
-    for number in range(2, 40):
-        record_run(log, 1, number)
-        new = list(source.read())
-        assert len(new) > 10
-        found += new
-    log.close()
-    source.close()
-    assert [r.first_index // 3 for r in found if isinstance(r, Steps)] == list(range(40))
 
 
 def test_after_a_failed_write_the_log_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import NotALog
 from tuimon.records import Exit, GpuTime, Lead, Notice
 from tuimon.sources.log.reader import LogSource, read_log
-from tuimon.sources.log.writer import line_of
 
 
 @pytest.fixture
@@ -143,27 +142,3 @@ def test_a_line_longer_than_any_record_is_skipped(log: Path) -> None:
     *records, skipped = read_log(str(log))
     assert records == [HEADER, STEPS, END]
     assert isinstance(skipped, Notice)
-
-
-def test_many_lines_are_read_at_once_and_are_the_same_records_as_one_by_one(log: Path) -> None:
-    steps = [structs.replace(STEPS, first_index=number, open_phase=f"é{number}") for number in range(0, 4000, 2)]
-    plain = [structs.replace(STEPS, first_index=number) for number in range(1, 4000, 2)]
-    each = [record for pair in zip(steps, plain, strict=True) for record in pair]
-    write(log, HEADER, *each[:1000], force=True)
-    with log.open("ab") as file:
-        file.write(b'{"type":"hologram"}\n\n')
-        file.write(b"".join(line_of(record) for record in each[1000:]))
-    assert log.stat().st_size > 300_000
-    *records, notice = read_log(str(log))
-    assert records == [HEADER, *each]
-    assert isinstance(notice, Notice)
-    assert notice.message.startswith("1 line ")
-
-
-def test_a_line_holds_one_record_and_a_record_is_on_one_line(log: Path) -> None:
-    header, steps, end = log.read_bytes().splitlines()
-    log.write_bytes(b"\n".join([header, steps + steps, steps.replace(b",", b",\n", 1), end, b""]))
-    *records, notice = read_log(str(log))
-    assert records == [HEADER, END]
-    assert isinstance(notice, Notice)
-    assert notice.message.startswith("2 lines ")

@@ -99,26 +99,6 @@ class FullDisk:
         return os.write(handle, data[: self.room - size])
 
 
-def test_room_that_comes_back_in_time_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = FullDisk(monkeypatch, 3000)
-    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=lambda _: setattr(disk, "room", 10**9))
-    made: list[Record] = [HEADER, *marks(0, 1500), END]
-    assert fill(log, made, 0.0) is not None
-    log.close()
-    assert list(read_log(log.path)) == made
-    assert log.lost == 0
-
-
-def test_a_log_that_never_had_room_is_not_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = FullDisk(monkeypatch, 1)
-    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=no_sleep)
-    assert fill(log, [HEADER, STEPS], 0.0) is not None
-    log.add_record(END)
-    disk.room = 10**9
-    log.close()
-    assert list(read_log(log.path)) == [HEADER, STEPS, END]
-
-
 def test_nothing_at_all_may_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FullDisk(monkeypatch, 1)
     log = LogWriter(str(tmp_path / "run.jsonl"), sleep=no_sleep)

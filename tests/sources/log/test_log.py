@@ -16,7 +16,7 @@ import pytest
 
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import LogError, NotALog
-from tuimon.records import SCHEMA, Gpu, Record
+from tuimon.records import SCHEMA, Gpu
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.reader import LogSource, find_log, read_log
@@ -26,10 +26,6 @@ from tuimon.sources.log.writer import LogWriter
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return write(tmp_path / "a.jsonl", HEADER, STEPS, END)
-
-
-def test_round_trip(log: Path) -> None:
-    assert list(read_log(str(log))) == [HEADER, STEPS, END]
 
 
 def test_every_line_is_json_and_the_first_is_the_header(log: Path) -> None:
@@ -115,15 +111,6 @@ def test_two_runs_do_not_share_a_file(tmp_path: Path) -> None:
         LogWriter(str(tmp_path / "x"))
     first.close()
     LogWriter(str(tmp_path / "x")).close()
-
-
-def test_the_source_replays_all_and_then_ends(log: Path) -> None:
-    source = LogSource(str(log))
-    assert source.header == HEADER
-    found: list[Record] = []
-    with pytest.raises(Done):
-        found.extend(source.read())
-    source.close()
 
 
 def test_the_source_follows_until_the_exit(tmp_path: Path) -> None:

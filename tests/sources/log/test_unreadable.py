@@ -19,7 +19,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import Notice, Record, Steps
 from tuimon.sources.log.joined import notices
 from tuimon.sources.log.joined.opening import choose, choose_all, open_logs, read_logs
-from tuimon.sources.log.reader import LogSource, find_log, read_log
+from tuimon.sources.log.reader import find_log, read_log
 
 
 def long_log(path: Path) -> Path:
@@ -49,17 +49,6 @@ def test_a_log_that_can_be_read_no_further(
     assert refused.value.hint
 
 
-def test_a_log_that_is_followed_says_so_as_often_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not go on behind a hole, nor seem to be at its end."""
-    log = long_log(tmp_path / "a.jsonl")
-    fail_in(monkeypatch, log, 20_000)
-    source = LogSource(str(log), follow=True)
-    for _ in range(3):
-        with pytest.raises(UnreadableLog, match="Input/output error"):
-            list(source.read())
-    source.close()
-
-
 class TestFolder:
     """Its other logs are read, and the one that cannot be is named."""
 
@@ -86,11 +75,6 @@ class TestFolder:
     def test_all_runs_are_those_that_can_be_read(self, folder: Path) -> None:
         (chosen,) = choose_all(str(folder))
         assert chosen.path == f"{folder}/a.jsonl" and len(chosen.left_out) == 2
-
-    def test_without_any_the_reason_is_told(self, folder: Path) -> None:
-        (folder / "a.jsonl").unlink()
-        with pytest.raises(UnreadableLog, match=r"b\.jsonl cannot be read: Input/output error"):
-            choose(str(folder))
 
     def test_a_folder_that_cannot_be_read(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fails(_: str) -> list[str]:

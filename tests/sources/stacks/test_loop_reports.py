@@ -15,6 +15,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.loop_reports import LoopReports
 
+Stack = tuple[tuple[str, int, str], ...]
 PID = os.getpid()
 FILES = TargetFiles(PID, None)
 TORCH = "/v/lib/python3.11/site-packages/torch"
@@ -101,16 +102,6 @@ NICE = ((f"{PACKAGES}/nice/cli.py", 30, "main"), (f"{PACKAGES}/fits/trainer.py",
         (f"{PACKAGES}/nice/task.py", 4, "step"))  # fmt: skip
 
 
-@pytest.mark.parametrize("line", ["sys.exit(main())", "sys.exit(main.cli())", "raise SystemExit(main())"])
-def test_a_package_whose_command_was_run_is_the_program(tmp_path: Path, line: str) -> None:
-    command = tmp_path / "bin" / "nice-train"
-    command.parent.mkdir()
-    command.write_text(f"import sys\nfrom nice.cli import main\n{line}\n")
-    decorated = ("/v/lib/python3.11/site-packages/hydra/main.py", 94, "decorated_main")
-    users = counts_as_users(tmp_path, (str(command), 3, "<module>"), decorated, *NICE)
-    assert users == ["<module>", "main", "step"]
-
-
 def installed(tmp_path: Path, text: str) -> tuple[str, tuple[tuple[str, int, str], ...]]:
     """A script that came as a command with packages of its environment, and a training in these."""
     command = tmp_path / "bin" / "nice-train"
@@ -120,56 +111,54 @@ def installed(tmp_path: Path, text: str) -> tuple[str, tuple[tuple[str, int, str
     return str(command), below
 
 
-def test_what_an_installed_script_calls_to_train_is_the_program(tmp_path: Path) -> None:
-    text = "import nice.cli as cli\nif __name__ == '__main__':\n    cli.train()\n"
-    command, below = installed(tmp_path, text)
-    assert counts_as_users(tmp_path, (command, 3, "<module>"), *below) == ["<module>", "main", "step"]
-
-
-def test_an_installed_script_may_train_from_a_function_of_its_own(tmp_path: Path) -> None:
-    text = "from nice.cli import fit_all\ndef folder():\n    done = fit_all(\n        1)\nfolder()\n"
-    command, below = installed(tmp_path, text)
-    users = counts_as_users(tmp_path, (command, 5, "<module>"), (command, 3, "folder"), *below)
-    assert users == ["<module>", "folder", "main", "step"]
-
-
+#: Frames of a training that a command runs which came with its packages: ``COMMAND`` is its file.
 RUNPY = ("<frozen runpy>", 88, "_run_code")
 OLD_RUNPY = ("/usr/lib/python3.10/runpy.py", 86, "_run_code")
+RECIPE = f"{PACKAGES}/recipes/full.py"
+RAN = ((RECIPE, 800, "<module>"), (f"{PACKAGES}/nice/config.py", 99, "wrapper"), (RECIPE, 701, "train"))
+DECORATED = (f"{PACKAGES}/hydra/main.py", 94, "decorated_main")
+MINE = ("/me/train.py", 9, "<module>")
+IMPORTED = "import sys\nfrom nice.cli import main\n"
+TRAINS = "import nice.cli as cli\nif __name__ == '__main__':\n    cli.train()\n"
+FOLDER = "from nice.cli import fit_all\ndef folder():\n    done = fit_all(\n        1)\nfolder()\n"
+RUNS = "from nice.cli import main\nmain()\n"
+FITS = "import torch\nfrom fits import trainer as module\n"
 
 
-@pytest.mark.parametrize("runs", [RUNPY, OLD_RUNPY])
-def test_what_a_command_runs_as_a_script_is_the_program_and_the_command_none(
-    tmp_path: Path, runs: tuple[str, int, str]
-) -> None:
-    command, below = installed(tmp_path, "from nice.cli import main\nmain()\n")
-    recipe = f"{tmp_path}/lib/python3.11/site-packages/recipes/full.py"
-    wrapper = (below[0][0].replace("cli.py", "config.py"), 99, "wrapper")
-    ran = ((recipe, 800, "<module>"), wrapper, (recipe, 701, "train"))
-    assert counts_as_users(tmp_path, (command, 2, "<module>"), below[0], runs, *ran) == [
-        "<module>",
-        "<module>",
-        "train",
+def at(line: int, function: str = "<module>") -> tuple[str, int, str]:
+    return "COMMAND", line, function
+
+
+@pytest.mark.parametrize(
+    ("text", "frames", "users"),
+    [
+        # a package whose command was run
+        *((IMPORTED + line, (at(3), DECORATED, *NICE), "<module> main step")
+          for line in ("sys.exit(main())", "sys.exit(main.cli())", "raise SystemExit(main())")),
+        (TRAINS, (at(3), *NICE), "<module> main step"),
+        (FOLDER, (at(5), at(3, "folder"), *NICE), "<module> folder main step"),
+        # what a command runs as a script is the program, and the command is none
+        *((RUNS, (at(2), NICE[0], runs, *RAN), "<module> <module> train") for runs in (RUNPY, OLD_RUNPY)),
+        (RUNS, (at(2), NICE[0], RUNPY, MINE, NICE[1]), "<module> <module>"),
+        # what a script of the user's runs is of its own doing
+        ("", (MINE, RUNPY, (RECIPE, 80, "<module>"), NICE[1]), "<module>"),
+        # one that trains itself
+        *((FITS + call, (at(3), *NICE), "<module>") for call in ("trainer.fit(net)", "torch.autograd.backward(loss)")),
+        # a package that was run as a module
+        ("", (RUNPY, (f"{PACKAGES}/nice/train.py", 9, "<module>"), *NICE), "<module> main step"),
+        # one that the user calls is a library; who has started a rank is not known
+        ("", (MINE, *NICE), "<module>"),
+        ("", (("/v/bin/fabric", 8, "<module>"), NICE[0], MINE, *NICE[1:]), "<module> <module>"),
+        ("", ((f"{PACKAGES}/torch/multiprocessing/spawn.py", 90, "_wrap"), *NICE), ""),
+    ],
+)  # fmt: skip
+def test_whose_code_is_the_program(tmp_path: Path, text: str, frames: Stack, users: str) -> None:
+    command, _ = installed(tmp_path, text)
+    placed = [
+        (file.replace("COMMAND", command).replace("/v/", f"{tmp_path}/", 1), line, function)
+        for file, line, function in frames
     ]
-
-
-def test_a_script_of_the_users_that_a_command_runs_leaves_no_package_the_program(tmp_path: Path) -> None:
-    command, below = installed(tmp_path, "from nice.cli import main\nmain()\n")
-    script = tmp_path / "mine.py"
-    script.write_text("import fits\nfits.fit()\n")
-    users = counts_as_users(tmp_path, (command, 2, "<module>"), below[0], RUNPY, (str(script), 2, "<module>"), below[1])
-    assert users == ["<module>", "<module>"]
-
-
-def test_what_a_script_of_the_users_runs_is_of_its_own_doing(tmp_path: Path) -> None:
-    recipe = f"{PACKAGES}/recipes/full.py"
-    users = counts_as_users(tmp_path, ("/me/train.py", 9, "<module>"), RUNPY, (recipe, 80, "<module>"), NICE[1])
-    assert users == ["<module>"]
-
-
-@pytest.mark.parametrize("call", ["trainer.fit(net)", "torch.autograd.backward(loss)"])
-def test_an_installed_script_that_trains_itself_is_the_program(tmp_path: Path, call: str) -> None:
-    command, below = installed(tmp_path, f"import torch\nfrom fits import trainer as module\n{call}\n")
-    assert counts_as_users(tmp_path, (command, 3, "<module>"), *below) == ["<module>"]
+    assert " ".join(counts_as_users(tmp_path, *placed)) == users
 
 
 def test_a_script_of_the_users_that_calls_a_package_is_the_program(tmp_path: Path) -> None:
@@ -217,21 +206,3 @@ def test_a_launchers_code_is_no_users_where_another_process_runs_the_users(tmp_p
     run.window((run.command, 3, "<module>"), *NICE)
     assert run.window(("/me/train.py", 9, "<module>"), *NICE, start=2) == ["<module>"]
     assert run.window((run.command, 3, "<module>"), *NICE) == ["<module>"]
-
-
-def test_a_package_that_was_run_as_a_module_is_the_program(tmp_path: Path) -> None:
-    run = ("<frozen runpy>", 88, "_run_code")
-    users = counts_as_users(tmp_path, run, (f"{PACKAGES}/nice/train.py", 9, "<module>"), *NICE)
-    assert users == ["<module>", "main", "step"]
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [
-        (("/me/train.py", 9, "<module>"), *NICE),
-        (("/v/bin/fabric", 8, "<module>"), NICE[0], ("/me/train.py", 9, "<module>"), *NICE[1:]),
-        ((f"{PACKAGES}/torch/multiprocessing/spawn.py", 90, "_wrap"), *NICE),  # a rank: who has started it is not known
-    ],
-)
-def test_a_package_that_the_user_calls_is_a_library(tmp_path: Path, frames: tuple[tuple[str, int, str], ...]) -> None:
-    assert not {"main", "fit", "step"} & set(counts_as_users(tmp_path, *frames))

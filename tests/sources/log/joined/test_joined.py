@@ -22,7 +22,6 @@ from tuimon.records import (
     GilFunction,
     GpuExchange,
     GpuTime,
-    Header,
     LoopStack,
     Node,
     Notice,
@@ -40,7 +39,6 @@ from tuimon.sources.log.joined.identity import FrameIds, Identity
 from tuimon.sources.log.joined.opening import choose, open_logs, read_logs
 from tuimon.sources.log.joined.runs import choose_run
 from tuimon.sources.log.joined.source import JoinedSource
-from tuimon.sources.log.reader import read_log
 
 JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
 
@@ -78,20 +76,6 @@ def test_all_ranks_of_all_nodes_are_there(logs: Path) -> None:
     assert session.exit.exit_code == 0
 
 
-def test_every_step_of_every_log_is_counted_once(logs: Path) -> None:
-    records = joined(logs)
-    for node, path in enumerate(sorted(logs.iterdir())):
-        alone = [r for r in read_log(str(path)) if isinstance(r, Steps)]
-        together = [r for r in records if isinstance(r, Steps) and node_of(r.pid) == node]
-        assert [(r.count, r.first_index) for r in together] == [(r.count, r.first_index) for r in alone]
-
-
-def test_records_come_in_the_order_of_time_whatever_the_nodes_clocks_begin_at(logs: Path) -> None:
-    moments = [r.t for r in joined(logs) if isinstance(r, Steps)]
-    assert moments == sorted(moments)
-    assert moments[-1] - moments[0] < JOB.seconds
-
-
 def test_moments_within_a_record_move_with_it() -> None:
     exchange = GpuExchange(7.5, 10, 30, 5)
     record = GpuTime(
@@ -127,33 +111,6 @@ def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
     assert found.processes[1].tid is None
 
 
-def test_processes_keep_their_parents_and_threads(logs: Path) -> None:
-    session = session_of(joined(logs))
-    for pid in session.trainers():
-        own = [p for p in session.processes() if p.role == "worker" and p.ppid == pid]
-        assert len(own) == JOB.workers
-        assert next(row.role for row in session.over("recent").threads_of(pid)) == "main"
-
-
-def test_frames_of_all_nodes_are_kept_once(logs: Path) -> None:
-    records = joined(logs)
-    frames = [frame for r in records if isinstance(r, Frames) for frame in r.frames]
-    assert len(frames) == len(set(frames)) > 0
-    number = {n: frame for r in records if isinstance(r, Frames) for n, frame in enumerate(r.frames, r.first)}
-    for path in logs.iterdir():
-        alone = list(read_log(str(path)))
-        own = {n: frame for r in alone if isinstance(r, Frames) for n, frame in enumerate(r.frames, r.first)}
-        node = next(r.node for r in alone if isinstance(r, Header))
-        before = [[own[n].source for n in s.frames] for r in alone if isinstance(r, Stacks) for s in r.stacks]
-        after = [
-            [number[n].source for n in s.frames]
-            for r in records
-            if isinstance(r, Stacks) and node_of(r.pid) == node
-            for s in r.stacks
-        ]
-        assert after == before
-
-
 # -- nodes that lag, stop, come late
 
 
@@ -184,27 +141,6 @@ def read_all(source: JoinedSource) -> tuple[list[Record], bool]:
     except Done:
         return records, True
     return records, False
-
-
-def test_how_far_it_is_is_known_until_all_was_read_that_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(JoinedSource, "BATCH", 200)
-    write(str(tmp_path), JOB._replace(nodes=2, ranks=4, seconds=60.0))
-    run, _ = choose_run(str(tmp_path))
-    source = JoinedSource(run, str(tmp_path), follow=True)
-    size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    shares, done = [], False
-    while source.backlog is not None:
-        assert source.backlog.of_bytes == size
-        shares.append(source.backlog.read_bytes / size)
-        done = read_all(source)[1]
-    source.close()
-    assert done and shares == sorted(shares)
-    assert 0.0 < shares[0] < shares[-1] <= 1.0
-    paced = JoinedSource(run, str(tmp_path), 10.0, follow=True)
-    paced.close()
-    assert paced.backlog is None
 
 
 def test_logs_are_followed_as_they_grow_and_as_nodes_join(logs: Path, tmp_path: Path) -> None:
