@@ -2,10 +2,8 @@
 
 import pytest
 
-from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings
 from tuimon.sources.stacks.frames.count_settings import count_settings
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 
 SCRIPT = b"""\
 import torch
@@ -43,11 +41,6 @@ def test_ways_to_set_threads(line):
     assert [(found.what, found.function) for found in count_settings([line])] == [("threads", "<module>")]
 
 
-@pytest.mark.parametrize("line", [b"sys.settrace(trace)", b"threading.setprofile( self.follow )"])
-def test_ways_to_set_a_tracer(line):
-    assert [found.what for found in count_settings([line])] == ["tracer"]
-
-
 @pytest.mark.parametrize("line", [b"os.sched_setaffinity(0, {0})", b"psutil.Process().cpu_affinity([0])"])
 def test_ways_to_set_cores(line):
     assert [(found.what, found.line) for found in count_settings([line])] == [("cores", 1)]
@@ -73,13 +66,3 @@ def test_what_only_reads_or_names_them_sets_nothing(line):
 
 def test_a_file_without_end_tells_few():
     assert len(count_settings([b"loader = DataLoader(data, num_workers=4)"] * 99)) == 4
-
-
-def test_the_first_frame_of_a_file_tells_them(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_bytes(SCRIPT)
-    ids = FrameIds()
-    for line in (12, 5, 9):
-        ids.id_of(RawFrame(str(script), line, "main"), TargetFiles(None))
-    _, new = ids.pop_new_frames()
-    assert [[each.what for each in frame.counts] for frame in new] == [["threads", "workers"], [], []]

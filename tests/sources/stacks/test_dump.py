@@ -48,10 +48,3 @@ def test_one_that_is_torn_each_time_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(dump.DumpError, match="Failed to get stack traces"):
         dump.dump(binary, os.getpid(), PATIENT_S)
     assert calls(tmp_path) == 3
-
-
-def test_what_cannot_be_read_at_all_is_not_tried_again(tmp_path: Path) -> None:
-    binary = failing(tmp_path, 99, "Error: Permission denied")
-    with pytest.raises(dump.DumpError, match="Permission denied"):
-        dump.dump(binary, os.getpid(), PATIENT_S)
-    assert calls(tmp_path) == 1

@@ -60,16 +60,3 @@ def test_a_librarys_line_that_steps_the_users_environment_has_text_where_it_does
     texts = [frame.source for frame in ids.pop_new_frames()[1]]
     assert [texts[stack[0]] for stack in numbers] == ["", library.read_text().splitlines()[0], "", "", texts[2], ""]
     assert len(texts) == 5  # each once, and the line that steps the environment with its text besides
-
-
-def test_of_torchs_fetcher_the_line_that_makes_a_batch_has_text(tmp_path: Path) -> None:
-    fetcher = tmp_path / "site-packages" / "torch" / "utils" / "data" / "_utils" / "fetch.py"
-    fetcher.parent.mkdir(parents=True)
-    fetcher.write_text("data = [self.dataset[i] for i in batch]\nreturn self.collate_fn(data)\n")
-    ids = FrameIds()
-    for line in (1, 2):
-        ids.id_of(RawFrame(str(fetcher), line, "fetch"), FILES)
-    assert [(frame.source, frame.user) for frame in ids.pop_new_frames()[1]] == [
-        ("", False),
-        ("return self.collate_fn(data)", False),
-    ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
 from tuimon.sources.stacks.source import IdleWorkers
@@ -19,16 +17,6 @@ WORKING = (LOOP, RawFrame(f"{UTILS}/fetch.py", 54, "_MapDatasetFetcher.fetch"), 
 def window(idle: int, working: int) -> WindowSamples:
     stacks = Counter({IDLE: idle, WORKING: working})
     return WindowSamples([SampledThread(201, "MainThread", stacks)], idle + working)
-
-
-@pytest.mark.parametrize(("idle", "working", "left"), [(10, 0, ()), (9, 1, ()), (5, 5, (201, 202)), (5, 0, (201, 202))])
-def test_what_one_of_them_shows_holds_for_all(idle: int, working: int, left: tuple[int, ...]) -> None:
-    workers = IdleWorkers()
-    assert workers.left((201, 202), (100,), 9.0) == (201, 202)
-    workers.add_window(window(idle, working), 10.0)
-    assert workers.left((201, 202), (100,), 10.1) == left
-    assert workers.left((201, 202), (100, 101), 10.1) == (201, 202)
-    assert workers.left((201, 202), (100,), 20.0) == (201, 202)
 
 
 def test_one_that_works_again_ends_their_rest() -> None:

@@ -2,9 +2,6 @@
 
 import pytest
 
-from tuimon.proc.target_files import TargetFiles
-from tuimon.records import KeepingLine
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.frames.keeping_lines import keeping_lines
 
 
@@ -200,14 +197,3 @@ def test_a_sum_of_a_thousand_terms_is_passed_over():
 def test_at_most_four_of_a_file():
     text = "for x in y:\n    loss = f(x)\n    loss.backward()\n" + "    a.append(loss)\n" * 9
     assert [line.line for line in keeping_lines(text.encode().splitlines())] == [4, 5, 6, 7]
-
-
-def test_the_first_frame_of_a_file_brings_them(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("for x in y:\n    loss = f(x)\n    loss.backward()\n    a.append(loss)\n")
-    ids = FrameIds()
-    files = TargetFiles(None)
-    for line in (2, 3):
-        ids.id_of(RawFrame(str(script), line, "<module>"), files)
-    _, frames = ids.pop_new_frames()
-    assert [frame.keeping for frame in frames] == [(KeepingLine(4, "<module>", "a.append(loss)"),), ()]

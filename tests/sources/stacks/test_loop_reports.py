@@ -199,10 +199,3 @@ def test_what_an_installed_script_reads_before_it_trains_is_at_its_own_line(tmp_
     run = Sampled(tmp_path)
     assert run.window((command, 2, "<module>"), *below) == ["<module>", "main", "step"]
     assert run.window((command, 3, "<module>"), *below) == ["<module>"]
-
-
-def test_a_launchers_code_is_no_users_where_another_process_runs_the_users(tmp_path: Path) -> None:
-    run = Sampled(tmp_path)
-    run.window((run.command, 3, "<module>"), *NICE)
-    assert run.window(("/me/train.py", 9, "<module>"), *NICE, start=2) == ["<module>"]
-    assert run.window((run.command, 3, "<module>"), *NICE) == ["<module>"]

@@ -46,13 +46,6 @@ def test_what_was_read_in_freed_memory_is_no_line() -> None:
     assert thread.stacks == {(main,): 4, (main, RawFrame("<string>", 0, "inner"), RawFrame("cell", 7, "compiled")): 1}
 
 
-def test_threads_of_older_pythons_have_no_os_id() -> None:
-    raw = scope(
-        [{"name": 'Thread 0x7F01 "MainThread"', "samples": [[]]}, {"name": 'Thread 0x7F02 "t"', "samples": [[]]}], []
-    )
-    assert [thread.tid for thread in output.parse_speedscope(raw, 42).threads] == [42, 0x7F02]
-
-
 @pytest.mark.parametrize(
     "raw", [b"", b"{}", b"[]", b"\xff", b'{"profiles": [{"name": 1, "samples": []}], "shared": {}}']
 )

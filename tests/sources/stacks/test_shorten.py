@@ -15,7 +15,6 @@ from tuimon.sources.stacks.frames.shorten import (
     Stack,
     WindowStacks,
     coarse_stack,
-    is_parked,
     loop_depth,
     most_frequent,
     outline_stack,
@@ -56,13 +55,6 @@ def test_what_is_kept_of_a_stack() -> None:
     assert len(kept) == 48
     assert (kept[0], kept[-1]) == (deep[0], deep[-1])
     assert shorten([], ids) == ()
-
-
-def test_of_a_compilation_the_frame_is_kept_that_holds_all_of_it() -> None:
-    compiling = RawFrame(f"{PACKAGES}/torch/_dynamo/convert_frame.py", 1700, "_compile")
-    inside = [RawFrame(f"{PACKAGES}/torch/_dynamo/symbolic_convert.py", line, "step") for line in range(3)]
-    stack = [MAIN, CALL, compiling, *inside, RawFrame(f"{PACKAGES}/sympy/core/add.py", 9, "flatten")]
-    assert shorten(stack, FrameIds()) == (MAIN, CALL, compiling, stack[-1])
 
 
 def test_the_outermost_frame_of_an_import_is_kept_in_every_form() -> None:
@@ -144,13 +136,6 @@ def test_what_a_data_loader_calls_of_a_library_is_kept() -> None:
     assert kept == (WORKER, collate, padded, PIL_INSIDE)
 
 
-def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> None:
-    ids = FrameIds()
-    rare: Counter[Stack] = Counter({(MAIN, BATCH, ITEM, PIL._replace(line=line)): 1 for line in range(40)})
-    listed, lost = most_frequent(rare, 10, ids, PATH)
-    assert (lost, dict(listed)[MAIN, BATCH, ITEM]) == (0, 35)
-
-
 def test_what_calls_a_handler_off_the_path_survives_the_merging_of_rare_stacks() -> None:
     """Without it the handler is a function of the library's loop, which makes the batch."""
     ids = FrameIds()
@@ -224,14 +209,6 @@ def test_rare_stacks_keep_their_phase() -> None:
     assert dict(listed)[(MAIN, CALL)] > 50
 
 
-def test_parked_threads() -> None:
-    ids = FrameIds()
-    assert is_parked(Counter({(SELECT,): 9}), ids)
-    assert not is_parked(Counter({(SELECT,): 9, (PIL,): 1}), ids)
-    assert not is_parked(Counter({(MAIN, SELECT): 9}), ids)
-    assert not is_parked(Counter({(WORKER, SELECT): 9}), ids)
-
-
 def test_a_fold_is_bounded() -> None:
     window = WindowStacks(FrameIds(), TargetFiles(None))
     total = 0
@@ -250,37 +227,8 @@ def test_a_fold_is_bounded() -> None:
     assert sum(stack.count for stack in window.stacks) + window.folded == total
 
 
-def test_the_main_thread_is_listed_even_when_it_waits() -> None:
-    window = WindowStacks(FrameIds(), TargetFiles(None))
-    window.add_thread(1, "MainThread", Counter({(SELECT,): 50}), matters=True)
-    assert [stack.count for stack in window.stacks] == [50]
-
-
 def test_the_loop_is_where_most_samples_have_been() -> None:
     epoch, item = RawFrame("/home/u/train.py", 20, "epoch"), RawFrame("/home/u/data.py", 5, "load")
     counts: Counter[Stack] = Counter({(MAIN, epoch, CALL): 5, (MAIN, epoch._replace(line=21), item): 4, (MAIN,): 3})
     assert loop_depth(counts, FrameIds()) == 2
     assert loop_depth(Counter({(CALL,): 3}), FrameIds()) == 0
-
-
-def test_rare_lines_keep_the_line_of_the_loop() -> None:
-    """A hundred lines called by two lines of the loop: what these two share is kept, not which lines were called."""
-    counts: Counter[Stack] = Counter()
-    for line in range(100):
-        load = RawFrame("/home/u/data.py", line, "load")
-        counts[MAIN._replace(line=10 + 5 * (line % 2)), load, load._replace(function="cut")] = 1
-    listed, lost = most_frequent(counts, 24, FrameIds())
-    assert lost + sum(count for _, count in listed) == 100
-    whole: Counter[int] = Counter()
-    for stack, count in listed:
-        whole[stack[0].line] += count
-    assert abs(whole[10] - whole[15]) <= 20
-
-
-def test_torn_lines_of_torch_do_not_keep_stacks_apart() -> None:
-    counts: Counter[Stack] = Counter({(MAIN._replace(line=line), CALL): 100 for line in range(30)})
-    for line in range(40):
-        counts[MAIN, HOOK._replace(line=line)] = 1
-    listed, lost = most_frequent(counts, 48, FrameIds())
-    assert lost == 0
-    assert sum(count for stack, count in listed if stack[1].function == HOOK.function) == 40

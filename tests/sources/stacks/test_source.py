@@ -85,23 +85,6 @@ def test_a_known_split_of_time(tmp_path: Path, start: Callable[..., SourceReader
         assert table.sampler_cpu_s > 0
 
 
-def test_the_windows_of_a_process_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is still writing its file comes before a short one after it."""
-    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
-    monkeypatch.setattr(source, "records_of", lambda ended, *_: [ended])
-    monkeypatch.setattr(source.sampled, "are_due", lambda now_s: False)
-    first, second = [None, "first"], ["second"]
-
-    def window(results: list[str | None]) -> SimpleNamespace:
-        recording = SimpleNamespace(due_s=101.0, poll=lambda now_s: results.pop(0), stopping=False)
-        return SimpleNamespace(recording=recording, ended=None)
-
-    monkeypatch.setattr(source, "ending", {7: window(first)})
-    monkeypatch.setattr(source, "running", {7: window(second)})
-    assert source.ended_windows(100.0) == []
-    assert source.ended_windows(100.1) == ["first", "second"]
-
-
 def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,21 +106,6 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
 
         until(has_ended, "the end of the second window")
         source.close()
-        assert pyspies() == []
-
-
-def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, "import time; print('up', flush=True); time.sleep(0.2); input()") as process:
-        table = ProcessTable(process.pid, None)
-        reader = start(table)
-        reader.until(lambda _: pyspies(), "py-spy to start")
-        process.kill()
-        reader.until(lambda _: not pyspies(), "the window to end")
-        reader.until(lambda _: True, "another read")
-        assert reader.notices == []
-        process.wait()
-        table.publish({}, {})
-        reader.until(lambda _: True, "another read")
         assert pyspies() == []
 
 
@@ -238,31 +206,3 @@ def test_a_dump_of_nothing() -> None:
         dump.dump(binary, 2**22 + 1)
     with pytest.raises(dump.DumpError):
         dump.dump("/no/such/py-spy", os.getpid())
-
-
-LEARNER = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from torch import _tensor
-print("up", flush=True)
-while True:
-    _tensor.backward()
-"""
-
-
-def test_a_process_that_samples_show_in_backward_is_seen_to_train(
-    tmp_path: Path, start: Callable[..., SourceReader]
-) -> None:
-    package = tmp_path / "site-packages" / "torch"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "_tensor.py").write_text("def backward():\n    sum(range(20000))\n")
-    with running(tmp_path, LEARNER, str(package.parent)) as process:
-        table = ProcessTable(process.pid, None)
-        assert table.start_ticks(process.pid) is not None
-        table.publish({process.pid: table.start_ticks(process.pid) or 0}, {process.pid: "worker"})
-        start(table, max_cpu_ratio=1.0).until(lambda it: table.seen_training(), "a window")
-        assert table.seen_training() == {process.pid}
-        assert table.trainers() == frozenset()  # no ring shows it
-        table.publish({process.pid: 1}, {})  # another process has the pid
-        assert table.seen_training() == frozenset()

@@ -39,18 +39,6 @@ before()
         reader.until(lambda it: "afterwards" in it.functions(), "a window of the new program")
 
 
-def test_a_target_that_execs_something_else(tmp_path: Path) -> None:
-    source = "import os, sys; print('up', flush=True); sys.stdin.readline(); os.execvp('sleep', ['sleep', '1000'])"
-    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
-        reader.until(lambda it: it.stacks, "a window")
-        reader.until(lambda _: pyspies(), "another window")
-        assert process.stdin
-        process.stdin.write("\n")
-        process.stdin.flush()
-        reader.until(lambda it: it.lost and it.notices, "a lost window and a word about it")
-        assert str(process.pid) in reader.notices[0].message
-
-
 def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.3)
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
@@ -107,21 +95,6 @@ threading.Event().wait()
         assert len(msgspec.json.encode(window)) < 500
 
 
-def test_samples_of_more_threads_than_a_record_lists_are_counted(tmp_path: Path) -> None:
-    source = """
-import threading
-def idle(depth):
-    if depth: idle(depth - 1)
-    else: threading.Event().wait()
-for _ in range(200):
-    threading.Thread(target=idle, args=(10,), daemon=True).start()
-print("up", flush=True)
-threading.Event().wait()
-"""
-    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=0.5) as reader:
-        reader.until(lambda it: any(window.folded for window in it.stacks), "samples that are in no stack")
-
-
 def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "python3.14t")
     for said in (
@@ -137,24 +110,3 @@ def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch
 def test_an_embedded_python_without_debug_symbols_is_told_from_a_broken_one() -> None:
     problem = errors.explain("Error: Failed to find python version from target process", os.getpid())
     assert "embedded or frozen" in (problem.hint or "")
-
-
-def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 1 Hz a short window may hold none: nothing is lost, nothing is said."""
-    ended: list[recorder.Ended] = []
-    poll = recorder.Recording.poll
-
-    def noted(recording: recorder.Recording, now_s: float) -> recorder.Ended | None:
-        window = poll(recording, now_s)
-        ended.extend([window] if window else [])
-        return window
-
-    monkeypatch.setattr(recorder.Recording, "poll", noted)
-    with running(tmp_path, WAIT) as process, reading(trainer(process.pid), rate_hz=1) as reader:
-        reader.until(
-            lambda _: any(window.samples is not None and not window.samples.instants for window in ended),
-            "a window without a sample",
-        )
-        # on a busy machine some end before py-spy has started: those are lost, and said
-        assert len(reader.lost) <= sum(window.interrupted for window in ended)
-        assert [notice for notice in reader.notices if "had not started" not in notice.message] == []
