@@ -38,15 +38,6 @@ def test_what_a_child_used_outside_its_windows_is_left_to_tell():
     assert of.pass_unreported() is None
 
 
-def test_a_child_that_is_not_waited_for_yet_is_no_debt():
-    of = ChildrensCpu()
-    of.end_child(2.2)
-    of.take(0.0)
-    assert of.pass_unreported() is None
-    of.take(3.0)
-    assert of.pass_unreported() == 0.8
-
-
 @pytest.mark.parametrize("seconds", [[0.1] * 10, [0.9, 0.9]])
 def test_all_that_children_used_is_in_records(tmp_path, seconds):
     """The first are gone before they are seen; of the others each is read about three times."""

@@ -49,10 +49,3 @@ def test_a_pid_that_is_used_again_is_new(machine: Machine) -> None:
     assert tree.find([10, 11, 12]) == []
     tree.forget([50])
     assert tree.find([10, 11, 12]) == [50]
-
-
-def test_a_process_that_was_there_before_becomes_one_of_the_run(machine: Machine) -> None:
-    tree = Descendants()
-    tree.find([10])
-    tree.forget_all()
-    assert tree.find([10, 11, 12, 50]) == [51]

@@ -1,8 +1,6 @@
 """The machine's memory from files as the kernel writes them, and from the real ones."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -41,19 +39,6 @@ def machine(tmp_path):
 
 def test_nothing_is_made_up_where_nothing_is_told(machine):
     assert machine.read() == []
-
-
-def test_the_machine_without_limits(machine):
-    machine.write("proc/meminfo", MEMINFO)
-    (record,) = machine.read()
-    assert (record.pid, record.total_bytes, record.available_bytes) == (0, 16_000_000 << 10, 4_000_000 << 10)
-    assert record.limit_bytes is record.limit_used_bytes is record.stalled_ratio is record.swap_in_bytes_per_s is None
-
-
-def test_no_more_is_available_than_there_is(machine):
-    machine.write("proc/meminfo", MEMINFO.replace("MemAvailable: 4000000", "MemAvailable: 64000000"))
-    (record,) = machine.read()
-    assert record.available_bytes == 100 << 10  # as a container with the host's figure
 
 
 def test_busy_cores_are_those_of_all_programs_between_two_reads(machine, monkeypatch):
@@ -141,13 +126,6 @@ def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, cores):
     assert kept_to(machine, monkeypatch, **masks).run_cores == cores
 
 
-def test_what_its_cores_were_is_known_when_it_has_ended(machine, monkeypatch):
-    four_cores(machine)
-    kept_to(machine, monkeypatch, _70="1")
-    machine.table.publish({}, {})
-    assert machine.read()[0].run_cores == "1"
-
-
 def test_busy_cores_are_those_that_the_run_may_use(machine, monkeypatch):
     """Nothing is known yet of other cores than before."""
     busy = []
@@ -166,26 +144,6 @@ def test_the_limit_of_a_training_in_a_group_of_its_own(machine, monkeypatch):
     assert kept_to(machine, monkeypatch).cpu_limit_cores is None
     monkeypatch.setattr(machine.table, "trainers", lambda: frozenset({70}))
     assert kept_to(machine, monkeypatch).cpu_limit_cores == 1.5
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
-def test_a_process_that_keeps_itself_to_a_core():
-    keep = "import os, sys; os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}); print(flush=True); input()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", keep], **pipes) as process:
-        process.stdout.readline()
-        table = ProcessTable(process.pid, None)
-        table.publish({process.pid: 1}, {process.pid: "trainer"})
-        (record,) = MachineSource(table).read()
-        process.communicate(b"\n")
-    assert record.run_cores == str(max(os.sched_getaffinity(0)))
-
-
-def test_a_group_without_a_cpu_limit_holds_nothing_back(machine):
-    machine.write("proc/meminfo", MEMINFO)
-    machine.write("proc/{pid}/cgroup", "0::/jobs\n")
-    machine.write("sys/fs/cgroup/jobs/cpu.max", "max 100000\n")
-    assert machine.read()[0].cpu_limit_cores is None
 
 
 def test_swapping_is_a_rate_between_two_looks(machine):
@@ -272,9 +230,3 @@ def test_where_training_processes_run_on_a_machine_of_two_nodes(tmp_path):
     assert machine.read()[0].placed == [PlacedProcess(os.getpid(), 1, [0, 1])]
     _runs_on(machine, 1, "0-1")
     assert machine.read()[0].placed == [PlacedProcess(os.getpid(), 0, [0])]
-
-
-def test_on_a_machine_of_one_node_that_is_not_asked(machine):
-    _runs_on(machine, 0, "0-3")
-    machine.table.mark_trainer(os.getpid())
-    assert machine.read()[0].placed == []

@@ -65,11 +65,6 @@ def test_a_launcher_that_waits_for_a_program_in_python_does_not_train() -> None:
     assert roles_of(processes, NONE, {}, {11}.__contains__)[10] == "trainer"  # it does something itself
 
 
-def test_what_waits_for_its_own_forks_or_for_helpers_trains() -> None:
-    processes = family(python(10, 1), python(11, 10), python(12, 10, *SPAWNED), program(13, 10, "gcc", "-O3"))
-    assert roles_of(processes, NONE, {}, {10}.__contains__)[10] == "trainer"
-
-
 @pytest.mark.parametrize(
     ("members", "marked", "before", "seen", "roles"),
     [
@@ -103,12 +98,6 @@ def test_what_waits_for_its_own_forks_or_for_helpers_trains() -> None:
 def test_roles_by_markers_samples_and_the_past(members, marked, before, seen, roles) -> None:
     found = roles_of(family(*members), frozenset(marked), before, seen=frozenset(seen))
     assert {pid: found[pid] for pid in roles} == roles
-
-
-def test_samples_show_workers_that_torch_has_not_named() -> None:
-    processes = family(python(10, 1), python(11, 10), python(12, 10, *SPAWNED), python(13, 10))
-    found = roles_of(processes, NONE, {}, loading=frozenset({11, 12}))
-    assert found == {10: "trainer", 11: "worker", 12: "worker", 13: "child"}
 
 
 STARTED_BY_US = Variables(has_run_id=True)

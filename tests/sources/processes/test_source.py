@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from tests.sources.programs import running
 from tests.waiting import until
 from tuimon.proc import procfs
-from tuimon.proc.ring_facts import RingFacts
-from tuimon.records import OptimizerFacts, Process, Record, ThreadCpu, Threads
+from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.source import ProcessSource
@@ -162,55 +158,6 @@ sys.stdin.readline()
         assert reader.when(root.pid, lambda p: p.rank == 3).command == [sys.executable, str(tmp_path / "program.py")]
 
 
-def test_a_child_that_outlives_its_parent_is_followed(tmp_path: Path) -> None:
-    source = """
-import os, sys, time
-child = os.fork()
-if not child:
-    time.sleep(1000)
-print(child, flush=True)
-sys.stdin.readline()
-"""
-    with running(tmp_path, source) as root:
-        (child,) = (child.pid for child in psutil.Process(root.pid).children())
-        try:
-            reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.05))
-            reader.when(child, lambda p: True)
-            assert root.stdin
-            root.stdin.write("\n")
-            root.stdin.flush()
-            reader.when(root.pid, lambda p: p.ended)
-            assert reader.when(child, lambda p: p.ppid != root.pid).ended is False
-        finally:
-            os.kill(child, signal.SIGKILL)
-        reader.when(child, lambda p: p.ended)
-
-
-def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
-    with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as stranger:
-        table = ProcessTable(os.getpid(), "run")
-        table.name_process(stranger.pid)
-        table.mark_trainer(stranger.pid)
-        table.facts[stranger.pid] = RingFacts(
-            rank=3,
-            world_size=8,
-            python="3.11.7",
-            torch="2.13.0",
-            gpu_uuids=("GPU-1",),
-            optimizers=(OptimizerFacts("AdamW", "torch", fused=True),),
-            matmul_dtypes=("bfloat16",),
-            grad_scaler=False,
-        )
-        reader = SourceReader(ProcessSource(table, 0.05))
-        found = reader.when(stranger.pid, lambda p: p.role == "trainer")
-        assert found.markers
-        assert found.markers_reason is None
-        assert (found.rank, found.world_size, found.python, found.torch) == (3, 8, "3.11.7", "2.13.0")
-        assert found.gpu_uuids == ["GPU-1"]
-        assert (found.matmul_dtypes, found.grad_scaler) == (["bfloat16"], False)
-        assert found.optimizers == [OptimizerFacts("AdamW", "torch", fused=True)]
-
-
 THREADS = r"""
 import ctypes, sys, threading, time
 libc = ctypes.CDLL(None)
@@ -276,16 +223,6 @@ def test_rows_are_folded_by_name() -> None:
     ]
 
 
-def test_rows_are_bounded_and_the_rest_counted() -> None:
-    rows = [row(tid, f"busy-{tid}", tid / 100) for tid in range(2, 50)]
-    rows += [row(100 + i, "idle", 0.0) for i in range(7)]
-    listed, folded = list_rows([row(1, "main", 0.0), *rows], main=1)
-    assert len(listed) == 32
-    assert listed[0].name == "main"
-    assert listed[1].name == "busy-49"
-    assert sum(thread.count for thread in listed) + folded == 1 + 48 + 7
-
-
 def test_the_table_tells_a_process_from_a_later_one_of_its_pid() -> None:
     me = os.getpid()
     table = ProcessTable(me, None)
@@ -298,13 +235,6 @@ def test_the_table_tells_a_process_from_a_later_one_of_its_pid() -> None:
     table.mark_trainer(2**22 + 1)
     table.name_process(2**22 + 1)
     assert list(table.named) == []
-
-
-def test_a_root_that_is_gone_has_no_processes() -> None:
-    table = ProcessTable(2**22 + 1, "run")
-    source = ProcessSource(table, 1.0)
-    assert [r for r in source.read() if isinstance(r, (Process, Threads))] == []
-    assert table.pids() == ()
 
 
 def test_own_cost() -> None:

@@ -26,23 +26,5 @@ def test_a_checkpoint_that_is_being_written(tmp_path: Path) -> None:
     assert file_system == file_system_of(tmp_path)
 
 
-def test_a_file_that_is_closed_or_only_read_is_not_the_one(tmp_path: Path) -> None:
-    writing = Writing(os.getpid())
-    writing.read()
-    (tmp_path / "last.pt").write_bytes(bytes(8 << 20))
-    with (tmp_path / "last.pt").open("rb"):
-        written, file_system = writing.read()
-    assert written is not None and written >= 8 << 20
-    assert file_system == ""
-
-
-def test_a_few_lines_are_no_reason_to_search(tmp_path: Path) -> None:
-    writing = Writing(os.getpid())
-    writing.read()
-    with (tmp_path / "log").open("w", buffering=1) as file:
-        file.write("loss 0.5\n")
-        assert writing.read() == (9, "")
-
-
 def test_a_process_that_is_gone() -> None:
     assert Writing(2**22 + 1).read() == (None, "")
