@@ -120,12 +120,12 @@ def _gain(fix: Fix) -> str:
 def difference(said: Said) -> str:
     """How a part differs from the accepted one; empty: it does not."""
     lines = difflib.unified_diff(
-        _accepted(said.file).splitlines(), said.text.splitlines(), f"{said.file}: accepted", "now", lineterm="", n=4
+        accepted(said.file).splitlines(), said.text.splitlines(), f"{said.file}: accepted", "now", lineterm="", n=4
     )
     return "\n".join(lines)
 
 
-def _accepted(file: str) -> str:
+def accepted(file: str) -> str:
     path = ACCEPTED / file
     if not path.exists():
         return ""

@@ -50,12 +50,6 @@ class Fix(NamedTuple):
     change: Change | None = None  # None: no parameter of the step
     changes_training: bool = False
 
-    def meets(self, other: Fix) -> bool:
-        """True if both may gain the same."""
-        ends = ((fix.low or 1.0, fix.high or 1.0) for fix in (self, other))
-        (low, high), (least, most) = ends
-        return low <= most and least <= high
-
     @classmethod
     def gaining(
         cls,

@@ -15,7 +15,7 @@ from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, UNSURE, is_sure
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging, even_work
-from tuimon.diagnosis.step_model.measured import gain_without, host_model, without_cost
+from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import GpuRow, HotLine
@@ -64,9 +64,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if not is_sure(evidence, least.share, error=least.error):
         return None
     whole = len(measured) == len(compared) and len(evidence.rank_rows) == evidence.world_size
+    fixes = _fixes(evidence, least, whole=whole)
     return Finding(
         headline=_headline(least, evidence.world_size),
-        fixes=_fixes(evidence, least, whole=whole),
+        fixes=fixes,
         share_of_step=least.share,
         where=(least.hot.place,) if least.hot else (),
         evidence={
@@ -74,39 +75,32 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": evidence.world_size,
-            **_gpu_evidence(evidence, least),
+            **_gpu_evidence(least, fixes[0]),
         },
     )
 
 
 def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fix, ...]:
     """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
-    exchange = least.exchange
-    most = _most(evidence, least)
+    exchange, cheaper = least.exchange, _exchange_less(evidence, _CHEAPER)
     debugging = advice_on_debugging("comm_bound", evidence)
-    if debugging is not None:
-        return (Fix(debugging, high=most),)  # what another change gains is not known before
     if exchange is None:
+        if debugging is not None:
+            return (Fix(debugging),)
         share = Interval.around(least.share, UNSURE) if whole else NONE
-        model, action = (
-            host_model(evidence)._replace(claimed=Interval.around(share.middle)),
-            _exchange_less(evidence, _CHEAPER),
-        )
-        return (model.fix(action, Change("communication", 0.0), model.own_part(share), changes_training=True),)
+        model = host_model(evidence)._replace(claimed=Interval.around(share.middle))
+        return (model.fix(cheaper, Change("communication", 0.0), model.own_part(share), changes_training=True),)
+    possible = Fix("", high=without_cost(evidence, "", Interval.around(least.share)).high)
+    if debugging is not None:  # what another change gains is not known before
+        return (possible._replace(action=debugging),)
     if exchange.is_uneven:
-        return (Fix(even_work(evidence), high=most),)
+        return (possible._replace(action=even_work(evidence)),)
     if exchange.rests_on != "no_sync":
-        return (Fix(_exchange_less(evidence, _CHEAPER), high=most, changes_training=True),)
+        return (possible._replace(action=cheaper, changes_training=True),)
     action = _exchange_less(evidence, _CHEAPER_ON_GPUS)
     if not whole:
-        return (Fix(action, high=most, changes_training=True),)
+        return (possible._replace(action=action, changes_training=True),)
     return (without_cost(evidence, action, Interval(exchange.at_least, exchange.at_most), changes_training=True),)
-
-
-def _most(evidence: Evidence, least: Communication) -> float | None:
-    """The most that can be gained where the share rests on GPU times."""
-    gained = gain_without(evidence, Interval.around(least.share)) if least.exchange is not None else None
-    return gained.high if gained is not None else None
 
 
 def _exchange_less(evidence: Evidence, cheaper: str) -> str:
@@ -114,13 +108,13 @@ def _exchange_less(evidence: Evidence, cheaper: str) -> str:
     return f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {cheaper}"
 
 
-def _gpu_evidence(evidence: Evidence, least: Communication) -> dict[str, float | str | None]:
+def _gpu_evidence(least: Communication, fix: Fix) -> dict[str, float | str | None]:
     """Figures of the GPU's clock and counters; none if the share rests on the CPU."""
     exchange = least.exchange
     if exchange is None:
         return {}
     figures: dict[str, float | str | None] = {
-        "speedup_at_most": _most(evidence, least),
+        "speedup_at_most": fix.high,
         "exchange_at_least_share": exchange.at_least,
         "exchange_at_most_share": exchange.at_most,
         "waits_for_later_ranks_at_least_share": exchange.waiting,

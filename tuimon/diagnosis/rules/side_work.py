@@ -18,12 +18,12 @@ from tuimon.diagnosis.evidence.side_work import (
     update_path,
     update_share,
 )
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
-from tuimon.diagnosis.step_model.measured import gain_without, host_model, queue_model
+from tuimon.diagnosis.step_model.measured import host_model, queue_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
 from tuimon.session.beside_steps import Checkpoints
@@ -231,13 +231,12 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     (share, _, on_gpu), hot = work.claim, work.hot
     fix = _less(evidence, work, is_output=not table.updates)
     saved = evidence.checkpoints if work.kind == "checkpoint" else None
-    gained = gain_without(evidence, Interval.around(share * work.hot_part)) if on_gpu else None
-    most = gained.high if gained is not None else None
-    to_find = hot is None and work.is_sampled  # samples show nothing to act on
-    fix = fix._replace(
-        low=1.0 if to_find else fix.low or 1.0,  # the data may come no sooner, or the GPU not idle meanwhile
-        high=max(most, fix.estimated_speedup or 0.0) if most is not None else fix.high,
-    )
+    low = 1.0 if hot is None and work.is_sampled else fix.low or 1.0  # samples may show nothing to act on
+    if on_gpu is not None:  # it may idle for all of the time
+        most = without_cost(evidence, "", Interval.around(share * work.hot_part)).high or 1.0
+        high = max(most, fix.estimated_speedup or 0.0)
+        fix = fix._replace(high=min(high, WIDEST_RANGE * low) if low > 1.0 else high)
+    fix = fix._replace(low=low)
     return Finding(
         cause=work.kind,
         headline=(
@@ -258,7 +257,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             "step_ms": evidence.step_ms,
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence("gpu_waits") if on_gpu else {}),
-            **({"speedup_at_most": most} if on_gpu else {}),
+            **({"speedup_at_most": fix.high} if on_gpu else {}),
             **(_saved_facts(saved) if saved is not None else {}),
         },
     )

@@ -59,8 +59,8 @@ def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix
     return model.fix(action, Change(what, 0.0), model.own_part(share))
 
 
-def cost_model(evidence: Evidence) -> StepModel:
-    """The model in which a share of the step only goes or stays: time of the GPU, or of other ranks."""
+def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
+    """The fix by which this share of each step goes, wherever it lies: time of the GPU, or of other ranks."""
     step = Step(
         own_ms=1.0,
         own_running=0.0,
@@ -75,18 +75,8 @@ def cost_model(evidence: Evidence) -> StepModel:
         cores=1.0,
         evaluation_ms=_evaluation_ratio(evidence),
     )
-    return StepModel(step, step, 1.0)
-
-
-def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
-    """The fix by which this share of each step goes."""
-    fix = cost_model(evidence).fix(action, Change("cost", 0.0), share, changes_training)
+    fix = StepModel(step, step, 1.0).fix(action, Change("cost", 0.0), share, changes_training)
     return fix._replace(change=None)
-
-
-def gain_without(evidence: Evidence, share: Interval) -> Interval | None:
-    """The gain without this share of each step."""
-    return cost_model(evidence).gain(Change("cost", 0.0), share)
 
 
 def queue_model(evidence: Evidence) -> StepModel | None:

@@ -100,12 +100,14 @@ def _what(wait: LongestWait, calls: Sequence[SyncCall]) -> str:
 def _without(evidence: Evidence, action: str, share: Interval) -> Fix:
     """The gain of a training without such a wait, which costs this share of the step: as simulated, where it may be."""
     change, model = Change("sync", 0.0), queue_model(evidence)
-    bound = without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
+    fix = without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
     simulated = model._replace(claimed=share).fix(action, change) if model is not None else None
-    if simulated is None or not bound.meets(simulated):
-        return bound._replace(change=change)
-    gained = Interval(max(bound.low or 1.0, simulated.low or 1.0), bound.high or 1.0)
-    return Fix.gaining(action, gained, change, likely=simulated.estimated_speedup)
+    if simulated is not None:
+        bounds, gained = (Interval(each.low or 1.0, each.high or 1.0) for each in (fix, simulated))
+        if bounds.meets(gained):
+            gained = Interval(max(bounds.low, gained.low), bounds.high)
+            return Fix.gaining(action, gained, change, likely=simulated.estimated_speedup)
+    return fix._replace(change=change)
 
 
 def _harmless(evidence: Evidence, gpu: GpuSteps, wait: LongestWait) -> Finding:

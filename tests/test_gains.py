@@ -1,0 +1,94 @@
+"""The gains that tuimon tells hold: of recorded runs whose fix was made and measured, most gained what was told.
+
+Told: the reports that were accepted (``tests.verdicts``). Measured: fixed forms of the labelled programs and of those
+that ran on an H100, without tuimon, and the steps a second of both sides of a code pair.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from docs.cases import CASES
+from tests.scenarios.streams import STREAMS
+from tests.truth.judging import BUSY_CORES, LEAST_GAIN
+from tests.truth.scenarios import results
+from tests.verdicts import accepted
+
+#: A gain is told too high if its lower end is above the measured one by more than this ratio.
+TOO_HIGH = 1.10
+
+
+class Told(NamedTuple):
+    """The gain of a first finding's best fix, and the one that was measured."""
+
+    name: str
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def holds(self) -> bool:
+        """With two digits, as gains are shown."""
+        return round(self.low, 2) <= round(self.measured, 2) <= round(self.high, 2)
+
+
+def _reports(corpus: str) -> dict[str, dict[str, Any]]:  # Any: the report's JSON
+    parts = re.split(r"^== (.*) ==\n", accepted(f"{corpus}.json.gz"), flags=re.MULTILINE)
+    return {name: json.loads(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _told(name: str, report: dict[str, Any], measured: float) -> Iterator[Told]:
+    """Evaluation is beside the steps, which alone are counted."""
+    finding = next(iter(report["findings"]), None)
+    fix = next(iter(finding["fixes"]), None) if finding is not None else None
+    if fix is not None and fix["low"] and measured >= LEAST_GAIN and finding["cause"] != "evaluation":
+        yield Told(name, fix["low"], fix["high"] or math.inf, measured)
+
+
+def _of_programs() -> Iterator[Told]:
+    simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}
+    measured = {name: row.measured for name, row in results().items() if row.measured and row.others_cores < BUSY_CORES}
+    measured |= {case.log: case.gain for case in CASES.values()}
+    for name, report in _reports("logs").items():
+        if name in measured and name not in simulated:
+            yield from _told(name, report, measured[name] or 0.0)
+
+
+def _of_pairs() -> Iterator[Told]:
+    reports = _reports("pairs")
+    for name, before in reports.items():
+        after = reports.get(name.replace(".before", ".after"))
+        if name.endswith(".before") and after is not None and before["steps"]["per_second"]:
+            yield from _told(name, before, (after["steps"]["per_second"] or 0.0) / before["steps"]["per_second"])
+
+
+@pytest.fixture(scope="module")
+def told() -> list[Told]:
+    return [*_of_programs(), *_of_pairs()]
+
+
+def test_most_fixes_gain_what_was_told(told: list[Told]) -> None:
+    off = [each for each in told if not each.holds]
+    assert len(told) >= 40 and len(off) <= 0.2 * len(told), "\n".join(map(str, off))
+
+
+def test_no_gain_is_told_too_high(told: list[Told]) -> None:
+    assert [each for each in told if each.low > TOO_HIGH * each.measured] == []
+
+
+def test_the_ends_of_a_gain_are_not_far_apart() -> None:
+    fixes = [
+        (name, fix)
+        for corpus in ("logs", "pairs", "gpu_recordings")
+        for name, report in _reports(corpus).items()
+        for finding in report["findings"]
+        for fix in finding["fixes"]
+        if fix["low"] and fix["high"] and fix["low"] > 1.0
+    ]
+    assert [(name, fix) for name, fix in fixes if fix["high"] > 2.001 * fix["low"]] == []
