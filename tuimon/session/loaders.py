@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
-from tuimon.session.rows import EpochRow, HotLine, LoaderRow, LoaderWorkerRow
+from tuimon.session.rows import EpochRow, LoaderRow, LoaderWorkerRow
 from tuimon.session.series import EVER, Series, Span, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
@@ -106,11 +106,9 @@ def _us(ms: float | None) -> int:
     return round(1e3 * (ms or 0.0))
 
 
-def _worker_row(
-    pid: int, name: str, number: int, counts: Mapping[int, int], hot: HotLine | None, ended: bool
-) -> LoaderWorkerRow:
+def _worker_row(pid: int, name: str, number: int, counts: Mapping[int, int], ended: bool) -> LoaderWorkerRow:
     if number * _FIELDS + _BATCHES not in counts:
-        return LoaderWorkerRow(pid, name, None, None, None, None, None, None, hot, ended)
+        return LoaderWorkerRow(pid, name, None, None, None, None, None, None, ended)
     batches, *times_us = (counts.get(number * _FIELDS + field, 0) for field in range(_FIELDS))
     items_ms, collate_ms, wait_ms, handed_ms = (each / 1e3 for each in times_us)
     span_ms = items_ms + collate_ms + wait_ms + handed_ms
@@ -124,7 +122,6 @@ def _worker_row(
         collate_ms=collate_ms / batches if batches else None,
         wait_ms=wait_ms / batches if batches else None,
         hand_over_ms=handed_ms / batches if batches and is_handed else None,
-        hot=hot,
         ended=ended,
     )
 
@@ -183,9 +180,7 @@ class LoaderStats:
         run = self._series.over()
         return int(run.fetches + run.counted) if run is not None else 0
 
-    def row(
-        self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span
-    ) -> LoaderRow | None:
+    def row(self, now_s: float, ended: Callable[[int], bool], span: Span) -> LoaderRow | None:
         """Its row over a span, or the last seconds in which it was used; None before its facts are known."""
         latest, facts, run = self.latest, self.facts, self._series.over()
         if latest is None or facts is None or run is None:
@@ -209,7 +204,7 @@ class LoaderStats:
             ready_mean=sums.ready_total / known if known else None,
             ready_none_ratio=sums.ready_none / known if known else None,
             ready_history=_ready_history(self._series.course(EVER._replace(last_s=span.last_s), _ROWS)),
-            worker_rows=self._worker_rows(ended, hot, Span(max(span.begin_s, latest.t - span.last_s), span.end_s)),
+            worker_rows=self._worker_rows(ended, Span(max(span.begin_s, latest.t - span.last_s), span.end_s)),
             batches=self.batches,
             fetches=self.fetches,
             epoch=self.epoch,
@@ -218,15 +213,13 @@ class LoaderStats:
             late_ms=sums.held_ms2 / held_ms if held_ms else None,
         )
 
-    def _worker_rows(
-        self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span
-    ) -> tuple[LoaderWorkerRow, ...]:
+    def _worker_rows(self, ended: Callable[[int], bool], span: Span) -> tuple[LoaderWorkerRow, ...]:
         """The latest worker of each number, a live one before others, with what all of its number have reported."""
         latest = {number: pid for pid, (_, number) in self._workers.items()}
         live = {number: pid for pid, (_, number) in self._workers.items() if not ended(pid)}
         counts = self._reported.counts(span)
         return tuple(
-            _worker_row(pid, self._name(pid), number, counts, hot(pid), ended(pid))
+            _worker_row(pid, self._name(pid), number, counts, ended(pid))
             for number, pid in sorted((latest | live).items())
         )
 
@@ -273,9 +266,8 @@ class LoaderTable:
         pid: int,
         now_s: float,
         ended: Callable[[int], bool],
-        hot: Callable[[int], HotLine | None],
         span: Span,
     ) -> tuple[LoaderRow, ...]:
         """The loaders of a process over a span: those for training first."""
-        rows = [row for loader in self.of(pid) if (row := loader.row(now_s, ended, hot, span)) is not None]
+        rows = [row for loader in self.of(pid) if (row := loader.row(now_s, ended, span)) is not None]
         return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))

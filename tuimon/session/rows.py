@@ -270,9 +270,9 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
     collate_ms: float | None
     wait_ms: float | None  # for the trainer to request a batch
     hand_over_ms: float | None  # for its batch to be written to the pipe; None: part of wait_ms
-    hot: HotLine | None  # its hottest user line
     ended: bool = False
     cpu_ratio: float | None = None  # of one core; where a view adds it
+    hot: HotLine | None = None  # its hottest user line; the same
 
 
 class EpochRow(NamedTuple):

@@ -393,21 +393,14 @@ class SessionView:
     @once
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
+        has_ended = self.session.run_processes.has_ended
+        return self.session.loaders.rows(pid, self.now_s, has_ended, self.span_of(pid))
 
-        def hottest(worker: int) -> HotLine | None:
-            sampled = self.samples(worker)
-            own = sampled.inside(_makes_batch) if worker == pid else sampled.without_imports
-            return next(iter(own.lines()), None)
-
-        return self._loader_rows(pid, hottest)
-
-    def loader_figures(self, pid: int) -> tuple[LoaderRow, ...]:
-        """Like ``loaders``, without the workers' hottest lines, which take longer than all the rest."""
-        return self._loader_rows(pid, lambda _: None)
-
-    def _loader_rows(self, pid: int, hot: Callable[[int], HotLine | None]) -> tuple[LoaderRow, ...]:
-        ended = self.session.run_processes.has_ended
-        return self.session.loaders.rows(pid, self.now_s, ended, hot, self.span_of(pid))
+    def hottest_in_worker(self, pid: int, worker: int) -> HotLine | None:
+        """The hottest user line of a worker of a process, or of the process where it makes its batches itself."""
+        sampled = self.samples(worker)
+        own = sampled.inside(_makes_batch) if worker == pid else sampled.without_imports
+        return next(iter(own.lines()), None)
 
     # -- GPUs
 

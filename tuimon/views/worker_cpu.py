@@ -1,4 +1,4 @@
-"""The CPU of DataLoader workers beside the time in which they make batches: an item that waits uses none."""
+"""The work of DataLoader workers beside the time in which they make batches: an item that waits uses no CPU."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from tuimon.session.rows import LoaderRow, LoaderWorkerRow
 from tuimon.session.session import SessionView
 
 
-def with_cpu(now: SessionView, loaders: Iterable[LoaderRow]) -> list[LoaderRow]:
-    """The loaders with the CPU of each worker, 1.0 for one core."""
-    return [_with_cpu(now, row) if row.facts.workers else row for row in loaders]
+def with_work(now: SessionView, pid: int, loaders: Iterable[LoaderRow]) -> list[LoaderRow]:
+    """The loaders of a process with the hottest line of each worker, and its CPU, 1.0 for one core."""
 
+    def of(worker: LoaderWorkerRow) -> LoaderWorkerRow:
+        threads = now.process_threads(worker.pid) if worker.pid != pid else None
+        cpu_ratio = threads.cpu_ratio if threads is not None else None
+        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=now.hottest_in_worker(pid, worker.pid))
 
-def _with_cpu(now: SessionView, row: LoaderRow) -> LoaderRow:
-    return row._replace(worker_rows=tuple(_of(now, each) for each in row.worker_rows))
-
-
-def _of(now: SessionView, worker: LoaderWorkerRow) -> LoaderWorkerRow:
-    threads = now.process_threads(worker.pid)
-    return structs.replace(worker, cpu_ratio=threads.cpu_ratio if threads is not None else None)
+    return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in loaders]

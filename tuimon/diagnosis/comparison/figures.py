@@ -137,7 +137,7 @@ def facts_of(run: SessionView) -> RunFacts:
 
 def _loader(run: SessionView, pid: int | None) -> LoaderFacts | None:
     """The DataLoader for training."""
-    rows = run.loader_figures(pid) if pid is not None else ()
+    rows = run.loaders(pid) if pid is not None else ()
     return next((row.facts for row in rows if row.latest.role != "eval"), None)
 
 

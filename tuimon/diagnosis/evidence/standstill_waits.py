@@ -188,7 +188,7 @@ def forked_in_vain(evidence: Rank, tid: int, begun_s: float, taken: Taken | None
     """True if it waits for a batch, and all workers that make one wait for a thread that no fork has brought along."""
     if innermost_wait(stack_of(evidence.pid, tid, begun_s, taken, session)) != "batch":
         return False
-    loaders = session.over("recent").loader_figures(evidence.pid)
+    loaders = session.over("recent").loaders(evidence.pid)
     return any(loader.facts.context == "fork" for loader in loaders) and _have_none(
         _at_work(evidence, begun_s, taken, session), session
     )

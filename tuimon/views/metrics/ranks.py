@@ -116,7 +116,7 @@ def _gpu_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
 def _loader_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
     """All of one rank. A loader's number is no label: a program may make a new one for every epoch."""
     latest: dict[str, LoaderRow] = {}
-    for row in now.loader_figures(pid):
+    for row in now.loaders(pid):
         role: str = row.latest.role or "unknown"
         if role not in latest or row.idle_s < latest[role].idle_s:
             latest[role] = row

@@ -35,7 +35,7 @@ from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import how_ended, last_state_text
-from tuimon.views.worker_cpu import with_cpu
+from tuimon.views.worker_cpu import with_work
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
@@ -121,7 +121,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
-        "loaders": with_cpu(run, run.loaders(pid)) if pid is not None else (),
+        "loaders": with_work(run, pid, run.loaders(pid)) if pid is not None else (),
         "flames": _flames(run, pid) if pid is not None else [],
         "process": process,
         "cost": session.cost,

@@ -12,6 +12,7 @@ from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
 from tuimon.views.tui.terminal_app import Capabilities
+from tuimon.views.worker_cpu import with_work
 
 TRAIN = LoaderFacts(
     dataset="ImageSet", kind="map", workers=2, prefetch=2, batch_size=32, pin_memory=True, context="fork"
@@ -44,7 +45,8 @@ def monitor(*records):
 
 
 def rows(*records):
-    return monitor(*records).session.over("recent").loaders(MAIN)
+    now = monitor(*records).session.over("recent")
+    return with_work(now, MAIN, now.loaders(MAIN))
 
 
 def texts(loaders, width, height):
@@ -56,7 +58,7 @@ def test_a_loader_with_two_workers():
     assert head == "train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned"
     assert flow.startswith("ready ") and " 1 of 4 " in flow
     assert flow.endswith("wait 41.0 ms  p95 60.0 ms   15.0 batches/s   none ready 60 %")
-    assert names.split() == ["making", "items", "collate", "waiting", "hand", "over", "hottest", "line"]
+    assert names.split() == ["making", "CPU", "items", "collate", "waiting", "hand", "over", "hottest", "line"]
     assert len(workers) == 2
     assert (
         workers[0].startswith("worker 0    93 %  ━━━━━━━━━━━━━━━━━")

@@ -15,7 +15,7 @@ from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, column, justified, line, place_column, places_width
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
-from tuimon.views.worker_cpu import with_cpu
+from tuimon.views.worker_cpu import with_work
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -43,7 +43,7 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         """The loaders of the trainer in focus; once the run has ended, over all of it."""
         pid = session.trainer()
         now = session.shown()
-        rows = with_cpu(now, now.loaders(pid)) if pid is not None else ()
+        rows = with_work(now, pid, now.loaders(pid)) if pid is not None else ()
         return tuple(_for_display(row) for row in rows)
 
     def draw(self, state: tuple[LoaderRow, ...], width: int, height: int) -> list[Line]:
