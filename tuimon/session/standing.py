@@ -47,27 +47,25 @@ class Standing(NamedTuple):
 def standing(record: Standstill) -> list[Standing]:
     """All groups of a standstill, the odd one first: what holds others up before those that wait, few before many."""
     processes = {process.pid: process for process in record.processes}
-    training, waited_for = training_threads(record), _waited_for(record)
+    training = training_threads(record)
+    waited_for = _waited_for(record, training)
     alike: dict[tuple[tuple[Frame, ...], int], list[tuple[int, int]]] = {}  # nodes have groups of their own
     for group in record.groups:
         alike.setdefault((tuple(group.frames), group.outer), []).extend(group.threads)
-    found = [
-        part
-        for (frames, outer), threads in alike.items()
-        for part in _parts(
-            frames,
-            outer,
-            [(pid, tid, _role(pid, tid, processes, training)) for pid, tid in threads],
-            processes,
-            waited_for,
-        )
-    ]
+    found: list[Standing] = []
+    for (frames, outer), threads in alike.items():
+        parts: dict[tuple[Role, Kind], list[int]] = {}
+        for pid, tid in threads:
+            trains, awaited = tid == training.get(pid, pid), waited_for.get(pid, set())
+            parts.setdefault(_role_and_kind(frames, tid, processes.get(pid), trains, awaited), []).append(pid)
+        place, doing = user_place(frames), _doing(frames)
+        for (role, kind), pids in parts.items():
+            ranks = _ranks(processes[pid] for pid in pids if pid in processes)
+            found.append(Standing(kind, role, ranks, tuple(pids), len(pids), doing, place, frames, outer))
     found += _without_stacks(record.processes, {pid for each in found if each.role != "thread" for pid in each.pids})
-    waits_for_batch = any(each.kind == "batch" for each in found)
-    spare = (
-        () if waits_for_batch else ("own", "unknown")
-    )  # of workers, which only stand by if no rank waits for a batch
-    found = [each._replace(kind="idle") if each.role == "worker" and each.kind in spare else each for each in found]
+    if not any(each.kind == "batch" for each in found):  # workers only stand by then
+        spare = ("own", "unknown")
+        found = [each._replace(kind="idle") if each.role == "worker" and each.kind in spare else each for each in found]
     return sorted(found, key=lambda each: (_ORDER.index(each.kind), each.number, each.ranks, each.pids))
 
 
@@ -82,9 +80,10 @@ def odd_one(groups: Sequence[Standing]) -> Standing | None:
     return first
 
 
-def _waited_for(record: Standstill) -> dict[int, set[int]]:
+def _waited_for(record: Standstill, training: Mapping[int, int]) -> dict[int, set[int]]:
     """The threads, by process, that its training may wait for: those that do not only wait for work."""
-    waiting, training = waiting_processes(record), training_threads(record)
+    standing_by = [group for group in record.groups if waits_for_thread(group.frames)]
+    waiting = {pid for group in standing_by for pid, tid in group.threads if tid == training.get(pid, pid)}
     found: dict[int, set[int]] = {}
     for group in record.groups:
         own = [(pid, tid) for pid, tid in group.threads if tid != training.get(pid, pid) and pid in waiting]
@@ -94,46 +93,20 @@ def _waited_for(record: Standstill) -> dict[int, set[int]]:
     return found
 
 
-def _parts(
-    frames: Sequence[Frame],
-    outer: int,
-    threads: Sequence[tuple[int, int, Role]],
-    processes: Mapping[int, StandingProcess],
-    waited_for: Mapping[int, Set[int]],
-) -> Iterable[Standing]:
-    """A group of equal stacks, by what its threads are: ranks, workers, other threads."""
-    place, doing = user_place(frames), _doing(frames)
-    parts: dict[tuple[Role, Kind], list[int]] = {}
-    for pid, tid, role in threads:
-        if role == "thread":
-            kind = _thread_kind(frames, tid in waited_for.get(pid, ()))
-        elif pid in processes and processes[pid].state == "stopped":
-            kind = "stopped"
-        else:
-            kind = _kind(role, frames, pid in waited_for)
-        parts.setdefault((role, kind), []).append(pid)
-    for (role, kind), pids in parts.items():
-        ranks = _ranks(processes[pid] for pid in pids if pid in processes)
-        yield Standing(kind, role, ranks, tuple(pids), len(pids), doing, place, tuple(frames), outer)
-
-
-def _role(pid: int, tid: int, processes: Mapping[int, StandingProcess], training: Mapping[int, int]) -> Role:
-    if tid != training.get(pid, pid):
-        return "thread"
-    return "worker" if pid in processes and processes[pid].role == "worker" else "rank"
-
-
-def _thread_kind(frames: Sequence[Frame], is_waited_for: bool) -> Kind:
-    if is_waited_for:
-        return "helper" if stands_at_lock(frames) else innermost_wait(frames) or "own"
-    return "idle" if waits_for_work(frames) else "thread"
-
-
-def _kind(role: Role, frames: Sequence[Frame], has_helper: bool) -> Kind:
-    """The kind of a rank or a worker; ``has_helper``: it waits for a thread that is busy."""
+def _role_and_kind(
+    frames: Sequence[Frame], tid: int, process: StandingProcess | None, trains: bool, waited_for: Set[int]
+) -> tuple[Role, Kind]:
+    """A thread with this stack; ``waited_for``: the threads of its process that the training waits for."""
+    if not trains and tid in waited_for:
+        return "thread", "helper" if stands_at_lock(frames) else innermost_wait(frames) or "own"
+    if not trains:
+        return "thread", "idle" if waits_for_work(frames) else "thread"
+    role: Role = "worker" if process is not None and process.role == "worker" else "rank"
+    if process is not None and process.state == "stopped":
+        return role, "stopped"
     if role == "worker":
-        return "idle" if user_place(frames) is None else "own"
-    return "helper" if has_helper else innermost_wait(frames) or "own"
+        return role, "idle" if user_place(frames) is None else "own"
+    return role, "helper" if waited_for else innermost_wait(frames) or "own"
 
 
 def _without_stacks(processes: Sequence[StandingProcess], seen: set[int]) -> Iterable[Standing]:
@@ -201,12 +174,6 @@ def waits_for_work(stack: Sequence[Frame]) -> bool:
 def training_threads(taken: Standstill) -> dict[int, int]:
     """The thread that trains, by process, where it is not the main one."""
     return {process.pid: process.tid for process in taken.processes if process.tid is not None}
-
-
-def waiting_processes(taken: Standstill) -> set[int]:
-    """The processes whose training thread, or a worker's main thread, waits for another thread."""
-    groups, training = [group for group in taken.groups if waits_for_thread(group.frames)], training_threads(taken)
-    return {pid for group in groups for pid, tid in group.threads if tid == training.get(pid, pid)}
 
 
 def stands_at_lock(stack: Sequence[Frame]) -> bool:

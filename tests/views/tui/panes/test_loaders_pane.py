@@ -61,7 +61,7 @@ def test_a_loader_with_two_workers():
     assert names.split() == ["making", "CPU", "items", "collate", "waiting", "hand", "over", "hottest", "line"]
     assert len(workers) == 2
     assert (
-        workers[0].startswith("worker 0    93 %  ━━━━━━━━━━━━━━━━━")
+        workers[0].startswith("worker 0    93 % 100 %  ━━━━━━━━━━━━━━━━━")
         and "117 ms   15.7 ms    9.0 ms    1.0 ms" in workers[0]
     )
     assert workers[0].endswith("transforms.py:31  out = cv(img, kernel)")
