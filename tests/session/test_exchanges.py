@@ -52,7 +52,7 @@ def test_steps_of_a_rank_come_back_as_they_were() -> None:
 
 
 def test_what_is_recent_is_the_latest_and_sums_add_up():
-    stats = GpuTimeStats(PID)
+    stats = GpuTimeStats()
     for number in range(20):
         moments_s = [2.0 * number + 0.125 * at for at in range(8)]
         stats.add_record(window(2.0 * (number + 1), *moments_s, accumulation=GpuAccumulation(3, 30, 60)), None)

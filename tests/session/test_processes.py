@@ -68,7 +68,6 @@ def test_workers_of_one_epoch_follow_those_of_the_last() -> None:
 
 def test_of_many_nodes_the_limits_are_not_looked_at_with_each_process_that_ends() -> None:
     table, looks = RunProcesses(), []
-    table.nodes = 64
 
     def trained() -> set[int]:
         looks.append(len(table.known))
@@ -80,7 +79,7 @@ def test_of_many_nodes_the_limits_are_not_looked_at_with_each_process_that_ends(
             pid = id_on_node(worker % 64, 1000 + 640 * epoch + worker)
             parent = id_on_node(worker % 64, 10)
             for each in (False, True):
-                for forgotten in table.add_process(process(pid, "worker", ppid=parent, ended=each), trained):
+                for forgotten in table.add_process(process(pid, "worker", ppid=parent, ended=each), trained, 64):
                     table.forget(forgotten)
             ended += 1
     assert len(looks) <= ended / 64 + 1

@@ -233,8 +233,7 @@ def _most(one: int | None, other: int | None) -> int | None:
 class GpuTimeStats:
     """One process's time on its GPUs."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self) -> None:
         self._devices: dict[int, DeviceTimes] = {}
         self._first: tuple[int, float] | None = None  # device and end of the first window: perhaps warm-up
         self._memory: dict[int, _Memory] = {}

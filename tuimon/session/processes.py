@@ -51,15 +51,19 @@ class RunProcesses:
     """Folds Process records."""
 
     def __init__(self) -> None:
-        self.nodes = 1  # how many nodes the run has: the limits are of one
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
         self._lives: dict[int, _Life] = {}
         self._workers: dict[int, _Workers] = {}  # by trainer
         self._ended: set[int] = set()
         self._sweep_from = 0  # ended processes from which the limits are checked again
 
-    def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
-        """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last."""
+    def add_process(
+        self, record: Process, trained_pids: Callable[[], Container[int]] = tuple, nodes: int = 1
+    ) -> list[int]:
+        """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last.
+
+        ``nodes``: how many the run has; the limits are of one.
+        """
         pid = record.pid
         self.known.pop(pid, None)
         self.known[pid] = record  # the newest last
@@ -81,7 +85,6 @@ class RunProcesses:
             own.pids.pop(pid, None)
             if record.role == "trainer":
                 life.number, own.no_workers = None, own.no_workers + 1
-        nodes = max(1, self.nodes)
         if len(self.known) <= _KNOWN_LIMIT * nodes and (not record.ended or len(self._ended) < self._sweep_from):
             return []
         return self._too_many(nodes, trained_pids)

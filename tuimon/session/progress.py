@@ -50,7 +50,9 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     """Over the last 30 s, or over the run once that has ended."""
     run, process = session.shown(), session.process(pid)
     steps, loaders = run.steps(pid), _training_loaders(session, pid)
-    of_ranks = [rates for rank in _ranks(session, pid) if (rates := rates_in(run, rank)) != Rates()]
+    # of a pipeline, for instance, only the first rank loads data
+    ranks = [rank.pid for rank in training_of(run, pid) if session.exit or not rank.ended] or [pid]
+    of_ranks = [rates for rank in ranks if (rates := rates_in(run, rank)) != Rates()]
     flops = flops_rate(session, pid)
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
@@ -75,12 +77,6 @@ def run_progress(session: Session, pid: int) -> RunProgress:
         left=left,
         printed=session.printed,
     )
-
-
-def _ranks(session: Session, pid: int) -> list[int]:
-    """The ranks of a training that go on; of a pipeline, for instance, only the first loads data."""
-    ranks = training_of(session.over("recent"), pid)
-    return [rank.pid for rank in ranks if session.exit or not rank.ended] or [pid]
 
 
 @once

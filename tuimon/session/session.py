@@ -258,6 +258,7 @@ class SessionView:
             return self._inferred(pid)
         return phase_table(pid, self.step_totals(pid), self.samples(pid).split, self.gpu_time(pid))
 
+    @once
     def step_totals(self, pid: int) -> Totals:
         """Sums over the steps; without markers empty."""
         stats = self.session.step_stats.get(pid)

@@ -88,14 +88,14 @@ class Tables:
         self.chosen: int | None = None  # the process in focus, by the user
         self.step_stats: dict[int, StepStats] = {}
         self.stacks: dict[int, ProcessStacks] = {}
-        self.writes: dict[int, Writes] = {}
+        self.writes: defaultdict[int, Writes] = defaultdict(Writes)
         self.sampler = SamplerTable()
         self.gil = GilTable(self._begin_s_of)
         self.run_processes = RunProcesses()
         self.worker_names = WorkerNames(self.run_processes)
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
-        self.gpu_times: dict[int, GpuTimeStats] = {}
-        self.compilers: dict[int, CompilerStats] = {}
+        self.gpu_times: defaultdict[int, GpuTimeStats] = defaultdict(GpuTimeStats)
+        self.compilers: defaultdict[int, CompilerStats] = defaultdict(CompilerStats)
         self.disk_reads: defaultdict[int, DiskReadStats] = defaultdict(DiskReadStats)
         self.loaders = LoaderTable(self.worker_names.name)
         self.held = Held()
@@ -114,11 +114,11 @@ class Tables:
             Gpu: lambda record: self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
-            Compiler: self._fold_compiler,
+            Compiler: lambda record: self.compilers[record.pid].add_record(record),
             MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             TraceTaken: self.traces.append,
             MachineMemory: self._fold_machine_memory,
-            Node: self._fold_node,
+            Node: self.nodes.add_node,
             Standstill: self._fold_standstill,
             Collectives: self.standstills.add_collectives,
             Notice: self._fold_notice,
@@ -181,10 +181,6 @@ class Tables:
         self.header = record
         self.nodes.add_cores(node_of(record.pid), record.cpu_count)
 
-    def _fold_node(self, record: Node) -> None:
-        self.nodes.add_node(record)
-        self.run_processes.nodes = len(self.nodes.known)
-
     def _fold_notice(self, record: Notice) -> None:
         if record.level == "ok":
             self.notices.pop(record.source, None)
@@ -198,7 +194,7 @@ class Tables:
         if record.ended:
             self.nodes.tables_of(node_of(record.pid)).machine.forget(record.pid)
         self._note_change()
-        for pid in self.run_processes.add_process(record, self._trained_pids):
+        for pid in self.run_processes.add_process(record, self._trained_pids, max(1, len(self.nodes.known))):
             self._forget(pid)
 
     def _begin_s_of(self, pid: int) -> float:
@@ -233,9 +229,6 @@ class Tables:
         processes = (self.run_processes, self.worker_names, self.threads)
         for table in (*processes, self.sampler, self.gil, self.loaders):
             table.forget(pid)
-
-    def _fold_compiler(self, record: Compiler) -> None:
-        self.compilers.setdefault(record.pid, CompilerStats()).add_record(record)
 
     def _fold_standstill(self, record: Standstill) -> None:
         self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))
@@ -282,7 +275,7 @@ class Tables:
         of_node = self.nodes.tables_of(node_of(record.pid))
         of_node.machine.add_threads(record, made)
         if record.written_bytes is not None and made:
-            self.writes.setdefault(record.pid, Writes()).add_written(record.written_bytes, record.written_to)
+            self.writes[record.pid].add_written(record.written_bytes, record.written_to)
         of_node.core_use.add_threads(record)
 
     def _fold_machine_memory(self, record: MachineMemory) -> None:
@@ -315,10 +308,8 @@ class Tables:
             self._stacks_of(record.pid).learn("loader")
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
-        stats, on_gpu = self.step_stats.get(record.pid), self.gpu_times.get(record.pid)
-        if on_gpu is None:
-            on_gpu = self.gpu_times[record.pid] = GpuTimeStats(record.pid)
-        on_gpu.add_record(record, stats.first_step_s if stats else None)
+        stats = self.step_stats.get(record.pid)
+        self.gpu_times[record.pid].add_record(record, stats.first_step_s if stats else None)
 
     def _stacks_of(self, pid: int) -> ProcessStacks:
         stacks = self.stacks.get(pid)
