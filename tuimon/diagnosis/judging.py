@@ -13,6 +13,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.ledger.attribute import attributed
 from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
+from tuimon.diagnosis.rules.needless import wait_in_pass
 from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
@@ -43,7 +44,10 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
         return _ranked(states)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
-    return _ranked([*_found(evidence, rules), *states])
+    found = [*_found(evidence, rules), *states]
+    if all(finding.severity in ("info", "benign") and finding.rule != "side_work" for finding in found):
+        found += filter(None, [wait_in_pass(evidence)])  # what no rule takes is told once nothing is worth a change
+    return _ranked(found)
 
 
 def judge(evidence: Evidence) -> list[Finding]:

@@ -1,13 +1,16 @@
-"""Work that a training need not do: with it a loop whose device always computes is not in order."""
+"""Work and waits that a training need not have: with them a loop whose device computes is not in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tuimon.diagnosis.cells import Doing, Phase, cells
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.ledger.claims import is_sure
 from tuimon.diagnosis.threshold import LARGE
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.words import at, percent
 
 #: Backward passes over one batch, from which they are several.
 _SEVERAL = 2.0
@@ -39,3 +42,34 @@ def needless_work(evidence: Evidence) -> Iterator[Needless]:
             f"backward runs {passes:.0f} times for each batch",
             "add the losses of a batch, and call backward() once",
         )
+
+
+#: Waits that no other rule judges, in the phases in which the model runs: in words, and what to do.
+_WAITS: dict[Doing, tuple[str, str]] = {
+    "sleep": ("sleeps", "leave out the sleep at {}, or shorten it, unless it sets the pace"),
+    "lock": ("waits for a lock, a queue or a thread", "see what holds up those that are waited for at {}"),
+    "io": ("reads or writes, or waits for another process,", "do what is at {} less often, or in a thread"),
+    "network": ("calls other machines", "collect what {} sends or asks for, or do it in a thread"),
+    "import": ("imports modules", "import before the loop what is imported at {}"),
+}
+_PASSES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
+
+
+def wait_in_pass(evidence: Evidence) -> Finding | None:
+    """The longest wait inside a pass or an update, which is no work of the model's; what it would gain nobody knows."""
+    steps = cells(evidence).where(phase=("data", "other", *_PASSES))
+    waits = [cell for cell in steps.where(phase=_PASSES, doing=_WAITS) if not cell.via]
+    longest = max(waits, key=lambda cell: cell.cost.low, default=None)
+    place = longest.node.place if longest is not None and longest.node is not None else None
+    if longest is None or place is None or not is_sure(evidence, share := longest.cost.low / steps.cpu, early=False):
+        return None
+    what, action = _WAITS[longest.doing]
+    return Finding(
+        rule="side_work",
+        severity="info",
+        headline=f"the training thread {what} in {longest.phase} for at least {percent(share)} of each step",
+        fixes=(Fix(action.format(at(place))),),
+        share_of_step=share,
+        where=(place,),
+        evidence={"step_ms": evidence.step_ms},
+    )

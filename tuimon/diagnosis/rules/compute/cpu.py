@@ -19,7 +19,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
-from tuimon.diagnosis.rules.needless import needless_work
+from tuimon.diagnosis.rules.needless import needless_work, wait_in_pass
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, Threshold
@@ -174,6 +174,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     hot = evidence.hottest_in(heaviest)
     on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
     needless = list(needless_work(evidence))
+    in_order = not needless and wait_in_pass(evidence) is None
     return Finding(
         severity="info",
         headline="; ".join(
@@ -184,7 +185,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         ),
         fixes=(
             *(Fix(work.action) for work in needless),
-            Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence, in_order=not needless)),
+            Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence, in_order=in_order)),
         ),
         share_of_step=share,
         where=(hot.place,) if hot else (),
@@ -229,10 +230,11 @@ COMPUTE_BOUND_CPU = Rule(
     judge=compute_bound_cpu,
     explanation=(
         "The model computes on the CPU, and that takes most of the step: the loop is in order, unless its batches hold"
-        " much padding, or backward runs several times for each. It rests on the shares of forward, backward and"
-        " optimizer while no GPU is used, and abstains if that is unknown, or if the training thread mostly waits for"
-        " something other than a core. If samples find one function of the user's in much of forward and backward, and"
-        " it holds the GIL meanwhile, that is Python, which no GPU makes faster: it is named, with its cost."
+        " much padding, backward runs several times for each, or it waits in a pass. It rests on the shares of forward,"
+        " backward and optimizer while no GPU is used, and abstains if that is unknown, or if the training thread"
+        " mostly waits for something other than a core. If samples find one function of the user's in much of forward"
+        " and backward, and it holds the GIL meanwhile, that is Python, which no GPU makes faster: it is named, with"
+        " its cost."
     ),
     needs=(STEPS,),
     thresholds=(MOST, REPORTED, LARGE, SMALL_PART, LOOKS, *CONFIDENCE),
