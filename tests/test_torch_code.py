@@ -137,7 +137,7 @@ def test_other_code_is_none_of_torchs(question: Callable[[str, str], bool]) -> N
 def test_our_hooks_are_boundaries_in_every_log(folder: str) -> None:
     assert code_origin.is_agent_file(f"{folder}/hooks.py")
     assert torch_code.is_fetch(f"{folder}/hooks.py", "tuimon_fetch")
-    assert torch_code.is_fetch(f"{folder}/importlib_bootstrap/epochs.py", "tuimon_iter")
+    assert torch_code.is_fetch(f"{folder}/importlib_bootstrap/hooks.py", "tuimon_iter")
     assert torch_code.is_backward_entry(f"{folder}/hooks.py", "tuimon_backward")
     assert torch_code.is_optimizer_step(f"{folder}/hooks.py", "tuimon_scaler_step")
     assert not code_origin.is_user_file(f"{folder}/hooks.py")

@@ -5,8 +5,7 @@ import textwrap
 import pytest
 
 from tests.agent.programs import PREAMBLE, environment, fake_torch, printed_json, python
-from tuimon.agent import api, runtime
-from tuimon.agent.ranges import range_markers
+from tuimon.agent import api, ranges, runtime
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 
@@ -67,7 +66,7 @@ def recorded(hooked):
             markers.append((kind, value, flag))
 
     with pytest.MonkeyPatch.context() as patched:  # undone before the hooks are, as the ring's own belongs to them
-        patched.setattr(runtime.optimizers, "any_made", lambda: False)  # tests before this one have made some
+        patched.setattr(runtime.optimizer_facts, "any_made", lambda: False)  # tests before this one have made some
         patched.setattr(hooked, "emit", emit)
         yield markers
 
@@ -97,7 +96,7 @@ def monitored(monkeypatch, shared_memory):
     monkeypatch.setattr(runtime, "on", True)
     monkeypatch.setattr(runtime, "is_compiling", lambda: False)
     assert runtime.open_ring()
-    api.connect(runtime, range_markers)
+    api.connect(runtime, ranges)
     reader = RingReader(runtime.writer().path)
 
     def read():

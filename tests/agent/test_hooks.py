@@ -5,6 +5,7 @@ import pytest
 from tests.agent.batches import Batches
 from tests.agent.programs import is_ours
 from tuimon.agent.loading import loader_facts
+from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -16,7 +17,6 @@ from tuimon.agent.ring.layout import (
     OPTIMIZER_END,
     RETURNED,
 )
-from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402

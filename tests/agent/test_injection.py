@@ -64,7 +64,6 @@ print(json.dumps(sorted(m for m in sys.modules if "tuimon" in m)))
     assert printed_json(python("-c", script, env=env)) == [
         "_tuimon_agent",
         "_tuimon_agent.outside",
-        "_tuimon_agent.variables",
         "_tuimon_agent.watch",
     ]
     assert not rings.exists()

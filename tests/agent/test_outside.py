@@ -32,7 +32,7 @@ KEPT = {
     ("boot.py", "_answer"): "in the same thread",
     ("boot.py", "go_on"): "in the same thread",
     ("control/sample.py", "_start"): "an exception of its own",
-    ("control/stack_sampler.py", "_run"): "a thread of its own",
+    ("control/sample.py", "_run"): "a thread of its own",
     ("control/trace_lines.py", "_run"): "a thread of its own",
     ("inject/sitecustomize.py", ""): "runs before the program's first line",
     ("outside.py", "attempt"): "raises it afterwards",
@@ -40,13 +40,12 @@ KEPT = {
     ("outside.py", "run"): "a thread of its own",
     ("outside.py", "undisturbed"): "raises it afterwards",
     ("private.py", "make_private"): "FileExistsError of a folder that another process makes",
-    ("ranges/decorated.py", "tuimon_phase"): "goes on into the program's generator",
+    ("ranges.py", "tuimon_phase"): "goes on into the program's generator",
     ("ring/loading_slots.py", "_lock"): "BlockingIOError of a lock",
-    ("ring/no_ring.py", "file_size_limit"): "ImportError of a module that this Python was built without",
-    ("ring/no_ring.py", "_read"): "is the monitor's",
-    ("ring/no_ring.py", "reason_left_by"): "is the monitor's",
+    ("ring/files.py", "file_size_limit"): "ImportError of a module that this Python was built without",
+    ("ring/files.py", "_read"): "is the monitor's",
+    ("ring/files.py", "reason_left_by"): "is the monitor's",
     ("ring/reader.py", ""): "is the monitor's",
-    ("ring/ring_bytes.py", ""): "is the monitor's",
     ("ring/writer.py", "write_all"): "IndexError of an empty queue; and around assignments, at which nothing arrives",
     ("thread_end.py", "__del__"): "nothing that it raises would go further",
     ("torch_compat/rebinding.py", "undo_all"): "a thread of its own",
@@ -298,7 +297,7 @@ def test_nothing_is_caught_but_by_the_guards():
 #: They keep an OSError to themselves, whoever raised it.
 KEEP_ERRORS = {"exists", "lexists", "isdir", "isfile", "islink", "ismount", "samefile", "realpath", "makedirs", "walk"}
 MAY_KEEP = {
-    ("control/stack_sampler.py", "exists"): "in a thread of its own",
+    ("control/sample.py", "exists"): "in a thread of its own",
 }
 
 

@@ -23,14 +23,13 @@ from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
 from tests.agent.loop_shapes import SHAPES, Loop, gaps_always, ranges_in_every_step, two_loaders
-from tuimon.agent import api
-from tuimon.agent.ranges import range_markers
+from tuimon.agent import api, ranges
 
 
 @pytest.fixture
 def counted(hooked, monkeypatch):
     """Runs a shape under our hooks; gives the sums of its Steps records."""
-    api.connect(hooked, range_markers)
+    api.connect(hooked, ranges)
     monkeypatch.setattr(hooked, "facts_due", False)
 
     def run(shape):

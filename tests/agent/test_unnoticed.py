@@ -15,6 +15,8 @@ import pytest
 from tests.agent.batches import Batches
 from tuimon.agent import install
 from tuimon.agent.loading import batches, loader_facts, worker
+from tuimon.agent.outside import HIDES_FRAMES
+from tuimon.agent.process import optimizer_facts
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -24,8 +26,6 @@ from tuimon.agent.ring.layout import (
     OPTIMIZER_MADE,
 )
 from tuimon.agent.ring.reader import RingReader
-from tuimon.agent.torch_compat import optimizers
-from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
@@ -137,7 +137,7 @@ def test_torchs_own_patching_of_the_engine_keeps_us(recorded, weight):
 
 def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weight):
     made = []
-    monkeypatch.setattr(optimizers, "any_made", lambda: bool(made))  # whatever other tests have made
+    monkeypatch.setattr(optimizer_facts, "any_made", lambda: bool(made))  # whatever other tests have made
     iterator = iter(DataLoader(Batches(2)))
     loader_facts.numbers[id(iterator)] = "no number"
     assert len(list(iterator)) == 2
@@ -153,10 +153,10 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weig
 #: Modules that hooks call now and then, and the functions in them that the hooks themselves call.
 SELDOM = (
     "debug_settings",
-    *("loading.batches", "loading.dataset", "loading.handover", "loading.loader_facts", "loading.worker"),
-    *("process.facts", "process.loop_stacks", "process.optimizer_facts", "process.plan", "process.precision"),
-    *("ring.loading_slots", "ring.names", "ring.paths"),
-    *("torch_compat.compilations", "torch_compat.optimizers", "torch_compat.unobserved"),
+    *("loading.batches", "loading.dataset", "loading.batch_timer", "loading.loader_facts", "loading.worker"),
+    *("process.facts", "process.loop_stacks", "process.optimizer_facts", "process.precision"),
+    *("ring.loading_slots", "ring.writer", "ring.paths"),
+    *("torch_compat.compilations", "torch_compat.unobserved"),
 )
 CALLED_BY_HOOKS = {"ready_batches", "end_fetch", "report"}
 

@@ -2,7 +2,7 @@
 
 import os
 
-from tuimon.agent.variables import variable
+from tuimon.agent.outside import variable
 
 
 def test_the_same_as_os_environ_has(monkeypatch):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.agent.programs import as_agents, environment, fake_torch, is_ours, printed_json, python
-from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
+from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.watch import ImportWatch
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from tests.fuzz.hostile import hostile_text
 from tuimon.agent.control import orders
-from tuimon.agent.control.task import Task
+from tuimon.agent.control.orders import Task
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.loading_slots import SLOT as LOADING_SLOT
 from tuimon.agent.ring.reader import RingError, RingReader

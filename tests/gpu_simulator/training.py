@@ -10,7 +10,7 @@ from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import MS, SECOND, US, Cpu, Gpu, Stream
 from tuimon.agent.gpu_clock.clock import GpuClock
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.columns import Columns
+from tuimon.agent.ring.reader import Columns
 from tuimon.records import Record
 from tuimon.sources.markers.follower import RingFollower
 

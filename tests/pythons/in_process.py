@@ -9,7 +9,7 @@ import time
 
 from tuimon.agent import runtime
 from tuimon.agent.control import orders
-from tuimon.agent.ring import control_words, side_files, stack_file
+from tuimon.agent.ring import control_words, side_files
 
 SAMPLE = control_words.Command.SAMPLE
 
@@ -51,7 +51,7 @@ def main():
         runtime.on = True
         runtime.open_ring()
         words = runtime.writer().control_words()
-        order(words, 1, stack_file.pack_sampling(20, 200))
+        order(words, 1, side_files.pack_sampling(20, 200))
         state = busy(words)
         stacks = {}
         if state == control_words.State.WORKING:

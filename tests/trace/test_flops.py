@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.trace.kineto_file import call, contents, event, kernel
-from tuimon.agent.tracing.profiler import Profiler
+from tuimon.agent.control.trace import Profiler
 from tuimon.records import TracedFlops
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize

@@ -2,7 +2,7 @@
 
 import sys
 
-from .variables import variable
+from .outside import variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every process that imports tuimon
@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every process that imports tu
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-#: The modules ``runtime`` and ``range_markers``, once there is a ring to write to.
+#: The modules ``runtime`` and ``ranges``, once there is a ring to write to.
 _runtime: "Any" = None
 _ranges: "Any" = None
 
@@ -62,9 +62,9 @@ class phase:  # reads as a statement: with tuimon.phase("augment"):
         """The function, each run of it a range; unchanged with ``TUIMON_MARKERS=0``."""
         if variable("TUIMON_MARKERS") == "0":
             return function
-        from .ranges import decorated
+        from . import ranges
 
-        return decorated.decorate(function, self._name)  # type: ignore[no-any-return]  # a wrapper like the function
+        return ranges.decorate(function, self._name)  # type: ignore[no-any-return]  # a wrapper like the function
 
 
 def mark(name: str) -> None:

@@ -3,7 +3,7 @@
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
-from .variables import variable as own_variable
+from .outside import variable as own_variable
 
 
 def facts() -> Dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from typing import Any, Callable
 
-from . import api, runtime
+from . import api, ranges, runtime
 from .control.orders import end_tasks
 from .importlib_bootstrap import hooks
 from .loading import loader_facts, worker
 from .outside import undisturbed
 from .pace import pace
 from .process import cells, gc_pauses
-from .ranges import nvtx, range_markers
 from .torch_compat import dynamo, rebinding
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
@@ -26,9 +25,9 @@ def install(torch: Any, when_imported: WhenImported) -> None:
         return
     rebinding.on_undo(loader_facts.forget)
     cells.install(runtime)
-    api.connect(runtime, range_markers)
+    api.connect(runtime, ranges)
     hooks.hide_from_dynamo()
-    range_markers.hide_from_dynamo()
+    ranges.hide_from_dynamo()
     dynamo.skip(api.phase.__new__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
@@ -37,8 +36,8 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
     when_imported("torch.cuda.graphs", hooks.hook_captures)
     when_imported("torch.accelerator.graphs", hooks.hook_captures)
-    when_imported("torch.cuda.nvtx", nvtx.hook_torch)
-    when_imported("nvtx", nvtx.hook_package)
+    when_imported("torch.cuda.nvtx", ranges.hook_nvtx)
+    when_imported("nvtx", ranges.hook_nvtx_package)
 
 
 def uninstall() -> None:

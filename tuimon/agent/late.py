@@ -8,8 +8,8 @@ import sys
 from typing import Any, Dict, List
 
 from . import install, runtime, watch
-from .ring import no_ring, paths
-from .torch_compat import step_hooks
+from .ring import files, paths
+from .torch_compat import rebinding
 
 #: The answers of ``install_now``. RETRY: not at this moment; try again in some milliseconds.
 INSTALLED, PRESENT, NO_TORCH, NO_RING, RETRY = "installed", "present", "no torch", "no ring", "retry"
@@ -18,22 +18,22 @@ INSTALLED, PRESENT, NO_TORCH, NO_RING, RETRY = "installed", "present", "no torch
 def install_now(directories: List[str]) -> Dict[str, Any]:
     """Place the hooks, with a ring in one of these folders; ``status`` is one of those above. From any thread."""
     torch = sys.modules.get("torch")
-    step_hooks.sweep()
+    rebinding.sweep()
     if runtime.on:
         return {"status": PRESENT}
     if torch is None:
         return {"status": NO_TORCH}
-    if watch.is_importing(torch) or step_hooks.must_wait():
+    if watch.is_importing(torch) or rebinding.must_wait():
         return {"status": RETRY}
     paths.use_directories(directories)
     watch.instrument(torch)
     if not runtime.on:
-        return {"status": NO_RING, "reason": no_ring.own_reason()}
+        return {"status": NO_RING, "reason": files.own_reason()}
     return {"status": INSTALLED}
 
 
 def withdraw() -> None:
     """Undo every hook; what is under way goes on as if there had been none."""
     install.uninstall()
-    step_hooks.sweep()
+    rebinding.sweep()
     paths.use_directories([])

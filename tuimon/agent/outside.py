@@ -9,7 +9,7 @@ A signal handler may raise between any two bytecodes, so also inside a ``try`` o
 - where Python only prints what a function raises, the function is ``shielded``.
 
 Functions that are written in Python may keep an error themselves, a handler's as well: those of ``os.path`` that read
-the file system any OSError (``os.access`` and ``os.stat`` do not), ``os.environ`` any KeyError (``variables``), imports
+the file system any OSError (``os.access`` and ``os.stat`` do not), ``os.environ`` any KeyError (``variable``), imports
 many (once the program runs, they are ``undisturbed``).
 """
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
 _POLLING = ("CALL", "RESUME", "JUMP_BACKWARD", "COMPARE_OP", "BINARY_OP", "FORMAT")
 #: How often what has failed is called again: of three failures, two at one place are ours, and one is from outside.
 _MORE_CALLS = 2
+#: A bare ``raise`` takes the traceback from the exception object since 3.11: only there can our frame be taken out.
+HIDES_FRAMES = sys.version_info >= (3, 11)
 
 
 def attempt(function: "Callable[..., Any]", *arguments: "Any") -> "Any":
@@ -114,6 +116,22 @@ def _place(error: BaseException) -> "List[Any]":
         traceback = traceback.tb_next
         place.append((traceback.tb_frame.f_code, traceback.tb_lasti))
     return place
+
+
+def hide_frame(error: BaseException) -> None:
+    """Remove the caller's frame, the first, from the traceback: the user sees what plain torch shows."""
+    traceback = error.__traceback__
+    if HIDES_FRAMES and traceback is not None:
+        error.__traceback__ = traceback.tb_next
+
+
+def variable(name: "str") -> "Optional[str]":
+    """The value of an environment variable, read in C; None without it."""
+    encoded: "Any" = getattr(os.environ, "_data", None)
+    if type(encoded) is not dict:  # the program has put something else in the place of ``os.environ``
+        return os.environ.get(name)
+    value = encoded.get(os.fsencode(name))
+    return None if value is None else os.fsdecode(value)
 
 
 def undisturbed(function: "Callable[[], object]") -> None:

@@ -1,19 +1,92 @@
 """The code that the threads of this process run, if possible without holding a frame of another thread.
 
-With the GIL held, ``sys._current_frames()`` is safe, but in Python 3.11; there, and without a GIL, stacks are dumped
-(``dumped_stacks.py``).
+With the GIL held, ``sys._current_frames()`` is safe, but in Python 3.11; there, and without a GIL, stacks are dumped as
+``faulthandler`` writes them.
+
+In Python 3.11 ``sys._current_frames()`` and ``f_back`` make frame objects on demand, which may begin a garbage
+collection. Whatever that runs can let another thread go on, and if this is the one whose frame it is, it returns: the
+frame object is then made of memory that is free (``_PyFrame_MakeAndSetFrameObject``). Trainings whose stacks were
+sampled that way while threads came and went crashed within minutes. Before 3.11 frames are objects from the start, and
+from 3.12 on a collection waits for the next instruction. ``faulthandler`` makes none, and nobody runs meanwhile.
+
+Without a GIL the thread whose frame is read runs on, and reading it is a use after free
+(https://docs.python.org/3.13/howto/free-threading-python.html#frame-objects; python/cpython issue 152355).
+``faulthandler`` stops all threads while it writes, from 3.13.2 on (python/cpython issue 128400); before, a dump may
+crash as well (``has_unsafe_dumps``).
 """
 
+import os
+import re
 import sys
 from types import CodeType
-from typing import Any, Callable, Collection, Optional
+from typing import Any, Callable, Collection, Iterator, List, NamedTuple, Optional
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .dumped_stacks import DumpedPlace
+from .outside import attempt
 
 #: From this Python on, a dump stops all threads where there is no GIL.
 SAFE_DUMPS = (3, 13, 2)
+
+
+#: 3.14 adds the thread's name.
+_THREAD = re.compile(rb"(?:Current thread|Thread) 0x([0-9a-f]+) (?:\[.*\] )?\(most recent call first\):")
+_PLACE = re.compile(rb'  File (?:"(.*)"|\?\?\?), line (\d+|\?\?\?) in (.*)')
+#: The outermost frames of a deeper stack are left out, from 3.13 on without a mark.
+_MAX_DEPTH = 100
+_ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+
+
+class DumpedThread(NamedTuple):
+    """A thread by its pthread id, and its frames as they were written, innermost first."""
+
+    ident: int
+    frames: List[bytes]
+    is_cut: bool
+
+
+class DumpedPlace(NamedTuple):
+    """The function that a frame runs."""
+
+    file: str
+    line: int
+    name: str
+
+
+def dumped() -> Optional[List[DumpedThread]]:
+    """The same as ``dump``; None where no file can be made."""
+    threads: Optional[List[DumpedThread]] = attempt(lambda: list(dump()))
+    return threads
+
+
+def dump() -> Iterator[DumpedThread]:
+    """All threads that run Python now, the calling one among them; raises OSError where no file can be made."""
+    import faulthandler
+
+    handle = os.memfd_create("stacks", os.MFD_CLOEXEC)
+    try:
+        faulthandler.dump_traceback(handle, all_threads=True)
+        raw = os.pread(handle, os.fstat(handle).st_size, 0)
+    finally:
+        os.close(handle)
+    for text in raw.split(b"\n\n"):
+        head, *lines = text.splitlines() or [b""]
+        thread = _THREAD.match(head)
+        if thread is not None:
+            frames = [line for line in lines if line.startswith(b"  File ")]
+            yield DumpedThread(int(thread[1], 16), frames, len(frames) >= _MAX_DEPTH)
+
+
+def place_of(frame: bytes) -> DumpedPlace:
+    """A frame of a dump, read."""
+    found = _PLACE.match(frame)
+    if found is None:
+        return DumpedPlace("", 0, "?")
+    file, line, name = found.groups()
+    return DumpedPlace(_text(file or b""), int(line) if line.isdigit() else 0, _text(name))
+
+
+def _text(raw: bytes) -> str:
+    """Characters beyond ASCII stand as Python's escapes."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2] or found[3], 16)), raw.decode("ascii", "replace"))
 
 
 def has_gil() -> bool:
@@ -23,12 +96,12 @@ def has_gil() -> bool:
 
 
 def has_unsafe_frames() -> bool:
-    """True if frame objects of other threads are a danger (``dumped_stacks.py``)."""
+    """True if frame objects of other threads are a danger (see above)."""
     return not has_gil() or (sys.implementation.name == "cpython" and sys.version_info[:2] == (3, 11))
 
 
 def has_unsafe_dumps() -> bool:
-    """True if not even a dump of other threads is safe (``dumped_stacks.py``)."""
+    """True if not even a dump of other threads is safe (see above)."""
     return not has_gil() and sys.version_info < SAFE_DUMPS
 
 
@@ -55,12 +128,10 @@ def _has_frame(frame: Any, wanted: Callable[[CodeType], bool]) -> bool:
     return False
 
 
-def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
+def _is_dumped(wanted: Callable[[DumpedPlace], bool], ident: int = 0) -> bool:
     """True if any thread, or the one of that pthread id, is at one of the wanted places."""
     if has_unsafe_dumps():
         return True
-    from .dumped_stacks import dumped, place_of
-
     threads = dumped()
     if threads is None:
         return True

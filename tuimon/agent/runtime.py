@@ -13,15 +13,13 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda
 from .gpu_clock.clock import GpuClock
-from .outside import attempt, shielded_at_fork
-from .process import facts, loop_stacks, optimizer_facts, plan, precision, starter, yama
+from .outside import attempt, shielded_at_fork, variable
+from .process import facts, loop_stacks, optimizer_facts, precision, starter
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
-from .ring.names import RangeNames
-from .ring.writer import RingWriter
-from .torch_compat import captures, compilations, dynamo, optimizers
+from .ring.writer import RangeNames, RingWriter
+from .torch_compat import captures, compilations, dynamo
 from .turn import Turn
-from .variables import variable
 
 
 def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
@@ -127,7 +125,7 @@ def start(torch: Any) -> None:
         _fork_hooked = True
         os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
         atexit.register(_at_exit)
-    yama.allow_tracers()
+    starter.allow_tracers()
     if cuda.is_built(torch) and variable("TUIMON_GPU_EVENTS") != "0":
         clock = cuda.WaitingClock(torch.cuda, start_clock)
     if starter.is_auxiliary():
@@ -199,7 +197,6 @@ def _use_ring(writer: RingWriter) -> None:
         loop_stacks.forget()
         optimizer_facts.forget()
         precision.forget()
-        plan.forget()
         compilations.begin()
         facts_due = True
         _flush_at_end_of_child()
@@ -224,7 +221,7 @@ def open_names() -> Optional[RangeNames]:
 def mark_optimizer() -> None:
     """Mark once that the program has an optimizer: it trains, though it may evaluate before."""
     global _optimizer_marked
-    if not _optimizer_marked and optimizers.any_made():
+    if not _optimizer_marked and optimizer_facts.any_made():
         _optimizer_marked = True
         emit(OPTIMIZER_MADE)
 
@@ -337,7 +334,7 @@ def _after_fork() -> None:
     facts_due = False
     if on:
         open_at_first_marker()
-        yama.allow_tracers()
+        starter.allow_tracers()
 
 
 def write_waiting() -> None:

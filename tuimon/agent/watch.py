@@ -7,8 +7,7 @@ changed, until it is called.
 
 import sys
 
-from .outside import attempt, is_programs
-from .variables import variable
+from .outside import attempt, is_programs, variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from tuimon.agent.folder import AGENT_FOLDER
+from tuimon.agent import AGENT_FOLDER
 from tuimon.errors import LaunchError
 from tuimon.proc import procfs
 from tuimon.text import plain

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tuimon.agent.ring import paths
-from tuimon.agent.ring.no_ring import reason_left_by
+from tuimon.agent.ring.files import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc.loop_stacks import Frames, LoopStack, loop_stacks, reported_frames
 from tuimon.records import Count, Index, OptimizerFacts

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tuimon.agent import runtime
-from tuimon.agent.control import hold, orders
+from tuimon.agent.control import orders
 from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, Command, State
 from tuimon.agent.ring.reader import RingReader
 from tuimon.sources.control import holding as monitor
@@ -22,7 +22,7 @@ def withdrawn(own_channel, monkeypatch):
         runtime.end_orders()
 
     monkeypatch.setattr(runtime, "withdraw", withdraw)
-    monkeypatch.setattr(hold, "due_ns", 0)
+    monkeypatch.setattr(orders.orders, "check_ns", 0)
     return calls
 
 
@@ -37,7 +37,7 @@ def late(own_channel, clock):
 
 def backward(monkeypatch):
     """What the hook around backward does, a second after the last."""
-    monkeypatch.setattr(hold, "due_ns", 0)
+    monkeypatch.setattr(orders.orders, "check_ns", 0)
     if orders.orders.bell[0] != orders.orders.heard:
         orders.attend()
 

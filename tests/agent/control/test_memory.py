@@ -9,9 +9,8 @@ import types
 
 import pytest
 
-from tuimon.agent.control import memory, oom, orders
-from tuimon.agent.control.memory import CudaRecording
-from tuimon.agent.control.memory_blocks import Blocks
+from tuimon.agent.control import memory, orders
+from tuimon.agent.control.memory import Blocks, CudaRecording
 from tuimon.agent.gpu_clock import cuda
 from tuimon.agent.ring import side_files
 from tuimon.agent.ring.control_words import Command, State
@@ -174,7 +173,7 @@ def test_what_is_used_of_torchs_internals_is_there():
     """A CPU build has none of it, but its list of functions that are not traced has."""
     rules = pytest.importorskip("torch._dynamo.trace_rules")
     names = set(re.findall(r"torch\._C\.(_cuda\w+)", inspect.getsource(rules)))
-    for module in (oom, memory, cuda):
+    for module in (memory, cuda):
         used = set(re.findall(r"\b_cuda_\w+", inspect.getsource(module)))
         assert used and used <= names
 

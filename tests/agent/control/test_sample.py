@@ -10,14 +10,14 @@ import pytest
 
 from tests.waiting import until
 from tuimon.agent import own_threads
-from tuimon.agent.control import orders, sample, stack_sampler, stack_windows
+from tuimon.agent.control import orders, sample, stack_windows
 from tuimon.agent.control.stack_windows import FrameWindow
-from tuimon.agent.ring import side_files, stack_file
+from tuimon.agent.ring import side_files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control.errors import Refused
 from tuimon.sources.stacks.pyspy.output import parse_speedscope
 
-FAST = stack_file.pack_sampling(20, 200)
+FAST = side_files.pack_sampling(20, 200)
 
 
 def test_windows_of_all_threads_and_their_end(own_channel):
@@ -45,7 +45,9 @@ def test_windows_of_all_threads_and_their_end(own_channel):
     assert all(here in {frame.function for frame in stack} for stack in main.stacks)
     (stack,) = other.stacks
     assert stack[-1].function == "wait" and stack[-1].file == threading.__file__
-    assert not any("stack_sampler" in frame.file for thread in samples.threads for s in thread.stacks for frame in s)
+    assert not any(
+        frame.file.endswith("control/sample.py") for thread in samples.threads for s in thread.stacks for frame in s
+    )
     assert not os.path.exists(side_files.side_file(own_channel.path, side_files.STACKS))
 
 
@@ -62,9 +64,7 @@ def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_
     seen: dict[int, int] = {}
     monkeypatch.setattr(FrameWindow, "sample", burn)
     monkeypatch.setattr(sample, "safe_window", lambda: FrameWindow)
-    monkeypatch.setattr(
-        stack_sampler, "write_file", lambda _, content: seen.update({content["window"]: content["instants"]})
-    )
+    monkeypatch.setattr(sample, "write_file", lambda _, content: seen.update({content["window"]: content["instants"]}))
     request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     until(lambda: len(seen) >= 3)
@@ -107,13 +107,13 @@ def test_it_ends_with_its_monitor(own_channel, monkeypatch):
     request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     until(lambda: request.poll().value)
-    monkeypatch.setattr(stack_sampler.Task, "is_wanted", lambda task: False)
+    monkeypatch.setattr(sample.Task, "is_wanted", lambda task: False)
     until(lambda: request.poll().state == State.STOPPED)
     assert not os.path.exists(side_files.side_file(own_channel.path, side_files.STACKS))
 
 
 def test_what_is_out_of_bounds_is_not_begun(own_channel):
-    request = own_channel.order(Command.SAMPLE, stack_file.pack_sampling(1000, 200))
+    request = own_channel.order(Command.SAMPLE, side_files.pack_sampling(1000, 200))
     orders.attend()
     assert request.poll().state == State.FAILED
 

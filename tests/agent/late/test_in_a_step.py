@@ -7,7 +7,7 @@ import pytest
 
 from tests.agent.batches import Batches
 from tuimon.agent import late, runtime
-from tuimon.agent.torch_compat import step_hooks
+from tuimon.agent.torch_compat import rebinding
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
@@ -107,7 +107,7 @@ def test_with_no_hooks_but_ours_a_step_is_no_hindrance(rings, weight):
     optimizer, seen = torch.optim.LBFGS([weight], max_iter=3), []
 
     def closure():
-        seen.append((step_hooks.must_wait(), late.install_now(rings)["status"]))
+        seen.append((rebinding.must_wait(), late.install_now(rings)["status"]))
         optimizer.zero_grad()
         loss = weight.pow(2).sum()
         loss.backward()

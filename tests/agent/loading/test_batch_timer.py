@@ -3,8 +3,7 @@
 import pytest
 
 from tuimon.agent.loading import batch_timer
-from tuimon.agent.loading.batch_timer import BatchTimer
-from tuimon.agent.loading.handover import HandOver
+from tuimon.agent.loading.batch_timer import BatchTimer, HandOver
 from tuimon.agent.ring.loading_slots import COLLATE, ITEMS, UNMEASURED, WAITING
 
 MS = 1_000_000
@@ -30,7 +29,7 @@ class Time:
 def time(monkeypatch):
     clock = Time()
     monkeypatch.setattr(batch_timer, "monotonic_ns", clock)
-    monkeypatch.setattr("tuimon.agent.loading.handover.monotonic_ns", clock)
+    monkeypatch.setattr("tuimon.agent.loading.batch_timer.monotonic_ns", clock)
     return clock
 
 

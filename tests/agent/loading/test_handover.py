@@ -4,7 +4,7 @@ import pytest
 
 from tests.agent.loading.measured import measured
 from tests.agent.programs import is_ours
-from tuimon.agent.loading.handover import HandOver
+from tuimon.agent.loading.batch_timer import HandOver
 from tuimon.records import LoaderWorker
 
 pytest.importorskip("torch")
@@ -69,7 +69,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("tuimon.agent.loading.handover.monotonic_ns", clock)
+    monkeypatch.setattr("tuimon.agent.loading.batch_timer.monotonic_ns", clock)
     return clock
 
 

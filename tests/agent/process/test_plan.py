@@ -5,15 +5,15 @@ import types
 
 import pytest
 
-from tuimon.agent.process import plan
+from tuimon.agent.process import loop_stacks
 from tuimon.agent.process.facts import late_facts
 
 
 @pytest.fixture(autouse=True)
 def anew():
-    plan.forget()
+    loop_stacks.forget()
     yield
-    plan.forget()
+    loop_stacks.forget()
 
 
 def library(monkeypatch, name, source):
@@ -51,16 +51,16 @@ def _call_and_handle_interrupt(trainer, call):
 
 
 def test_without_a_trainer_nothing_is_known():
-    assert plan.facts() == {}
+    assert loop_stacks.planned() == {}
 
 
 def test_a_trainer_of_transformers(monkeypatch):
     trainers = library(monkeypatch, "transformers.trainer", TRANSFORMERS)
     resumed = trainers.Trainer(1000, 400)
-    assert resumed.train(plan.facts) == {"planned_steps": 600}
+    assert resumed.train(loop_stacks.planned) == {"planned_steps": 600}
     resumed.state.global_step = 500  # steps are counted from the first time on
-    assert resumed.train(plan.facts) == {"planned_steps": 600}
-    assert trainers.Trainer(50).train(plan.facts) == {"planned_steps": None}
+    assert resumed.train(loop_stacks.planned) == {"planned_steps": 600}
+    assert trainers.Trainer(50).train(loop_stacks.planned) == {"planned_steps": None}
 
 
 @pytest.mark.parametrize("name", ["lightning.pytorch.trainer.call", "pytorch_lightning.trainer.call"])
@@ -75,7 +75,7 @@ def test_a_trainer_of_transformers(monkeypatch):
 )  # fmt: skip
 def test_a_trainer_of_lightning(monkeypatch, name, settings, facts):
     call = library(monkeypatch, name, LIGHTNING)
-    assert call._call_and_handle_interrupt(call.Trainer(**settings), plan.facts) == facts
+    assert call._call_and_handle_interrupt(call.Trainer(**settings), loop_stacks.planned) == facts
 
 
 def test_another_version_of_the_library_is_left_alone(monkeypatch):
@@ -89,6 +89,6 @@ def test_a_function_of_the_programs_with_such_a_name_is_no_trainer(monkeypatch):
     library(monkeypatch, "transformers.trainer", TRANSFORMERS)
 
     def train(self):
-        return plan.facts()
+        return loop_stacks.planned()
 
     assert train(object()) == {}

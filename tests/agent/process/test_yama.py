@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tuimon.agent.process import yama
+from tuimon.agent.process import starter
 from tuimon.launch.child import environment
 
 ANY = ctypes.c_ulong(-1).value
@@ -23,16 +23,16 @@ def admitted(monkeypatch):
             self.prctl = lambda *arguments: calls.append(arguments)
 
     monkeypatch.setattr(ctypes, "CDLL", Libc)
-    monkeypatch.setattr(yama, "ptrace_scope", lambda: 1)
+    monkeypatch.setattr(starter, "ptrace_scope", lambda: 1)
 
     def admits(variables):
         calls.clear()
-        monkeypatch.setattr(yama, "is_restricted", None)
+        monkeypatch.setattr(starter, "is_restricted", None)
         for name in ("TUIMON_RUN", "TUIMON_MONITOR", "TUIMON_OUTPUT"):
             monkeypatch.delenv(name, raising=False)
             if name in variables:
                 monkeypatch.setenv(name, variables[name])
-        yama.allow_tracers()
+        starter.allow_tracers()
         assert all(call[0] == 0x59616D61 for call in calls)
         return calls[0][1].value if calls else None
 
@@ -67,5 +67,5 @@ def test_a_monitor_without_a_pid_in_here_cannot_be_named_and_what_is_no_name_is_
 
 
 def test_without_yama_nothing_is_needed(admitted, monkeypatch):
-    monkeypatch.setattr(yama, "ptrace_scope", lambda: 0)
+    monkeypatch.setattr(starter, "ptrace_scope", lambda: 0)
     assert admitted({"TUIMON_RUN": "r"}) is None

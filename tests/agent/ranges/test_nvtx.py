@@ -4,8 +4,7 @@ import types
 
 import pytest
 
-from tuimon.agent import runtime
-from tuimon.agent.ranges import nvtx
+from tuimon.agent import ranges, runtime
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import MARK, RANGE_POP, RANGE_PUSH
 from tuimon.agent.ring.reader import RingReader
@@ -65,7 +64,7 @@ def torch_nvtx(markers, monkeypatch):
     module.native = Native()
     monkeypatch.setattr(module, "_nvtx", module.native)
     early = types.SimpleNamespace(**{name: getattr(module, name) for name in module.__all__})
-    nvtx.hook_torch(module)
+    ranges.hook_nvtx(module)
     yield module, early
     rebinding.undo_all()
     del module.native
@@ -123,7 +122,7 @@ def test_a_cpu_build_says_so_itself_and_leaves_no_marker(markers):
     if torch.version.cuda:
         pytest.skip("a CUDA build")
     rebinding.undo_all()
-    nvtx.hook_torch(torch.cuda.nvtx)
+    ranges.hook_nvtx(torch.cuda.nvtx)
     for call in (lambda: torch.cuda.nvtx.range_push("a"), torch.cuda.nvtx.range_pop):
         with pytest.raises(RuntimeError, match="NVTX functions not installed"):
             call()
@@ -137,7 +136,7 @@ def package(markers):
     """NVIDIA's own, hooked."""
     own = pytest.importorskip("nvtx")
     rebinding.undo_all()
-    nvtx.hook_package(own)
+    ranges.hook_nvtx_package(own)
     return own
 
 

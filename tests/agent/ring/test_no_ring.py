@@ -8,8 +8,7 @@ import pytest
 
 from tests.waiting import until
 from tuimon.agent.outside import attempt
-from tuimon.agent.ring.files import make_ring
-from tuimon.agent.ring.no_ring import own_reason, reason_left_by
+from tuimon.agent.ring.files import make_ring, own_reason, reason_left_by
 from tuimon.agent.ring.writer import RING_BYTES
 
 pytestmark = pytest.mark.trust
@@ -56,7 +55,7 @@ def test_without_memfd_nothing_is_left_and_nothing_breaks(monkeypatch):
 
 
 def test_a_long_reason_is_cut():
-    child = "from tuimon.agent.ring.no_ring import leave_reason, reason_left_by; import os; leave_reason('x' * 5000)"
+    child = "from tuimon.agent.ring.files import leave_reason, reason_left_by; import os; leave_reason('x' * 5000)"
     done = subprocess.run(
         [sys.executable, "-c", f"{child}; print(len(reason_left_by(os.getpid())))"],
         stdout=subprocess.PIPE,

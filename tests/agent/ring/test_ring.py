@@ -229,8 +229,7 @@ def test_no_marker_is_half_of_two_while_another_process_laps_us(tmp_path):
 
 
 def test_sequences_beyond_32_bits():
-    from tuimon.agent.ring.columns import columns_of
-    from tuimon.agent.ring.reader import valid_slots
+    from tuimon.agent.ring.reader import columns_of, valid_slots
 
     first = (1 << 32) - 2
     packed = b"".join(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.agent.programs import ROOT, environment, printed_json
 from tests.warm_torch import warm_python
-from tuimon.agent.ring.compiler_texts import Event, unpacked
+from tuimon.agent.ring.layout import Event, unpacked
 from tuimon.agent.torch_compat import compilations
 from tuimon.agent.torch_compat.compilations import new_events
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tuimon.agent.torch_compat.optimizers import any_made
+from tuimon.agent.process.optimizer_facts import any_made
 
 torch = pytest.importorskip("torch")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.agent.torch_compat import rebinding, step_hooks
+from tuimon.agent.torch_compat import rebinding
 
 pytest.importorskip("torch")
 import torch
@@ -11,7 +11,7 @@ from torch.optim import optimizer
 
 def test_a_hook_is_called_until_it_is_removed():
     called = []
-    step_hooks.add(optimizer, lambda *_: called.append("begin"), lambda *_: called.append("end"))
+    rebinding.add_step_hooks(optimizer, lambda *_: called.append("begin"), lambda *_: called.append("end"))
     sgd = torch.optim.SGD([torch.zeros(1)])
     sgd.step()
     rebinding.undo_all()
@@ -21,7 +21,7 @@ def test_a_hook_is_called_until_it_is_removed():
 
 def test_a_hook_that_was_removed_in_a_step_beside_anothers_is_not_called():
     called = []
-    step_hooks.add(optimizer, lambda *_: None, lambda *_: called.append("end"))
+    rebinding.add_step_hooks(optimizer, lambda *_: None, lambda *_: called.append("end"))
     handle = optimizer.register_optimizer_step_post_hook(lambda *_: None)
     sgd = torch.optim.SGD([torch.zeros(1)])
 
@@ -33,5 +33,5 @@ def test_a_hook_that_was_removed_in_a_step_beside_anothers_is_not_called():
     sgd.step()
     assert called == []
     handle.remove()
-    step_hooks.sweep()
+    rebinding.sweep()
     assert not optimizer._global_optimizer_post_hooks

@@ -2,7 +2,7 @@
 
 from tests.sources.loop.loop_script import MS
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.columns import Columns
+from tuimon.agent.ring.reader import Columns
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 

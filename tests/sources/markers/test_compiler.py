@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from tuimon.agent.ring.compiler_texts import Event
+from tuimon.agent.ring.layout import Event
 from tuimon.agent.torch_compat.compilations import text_of
 from tuimon.records import CompilerEvents
 from tuimon.sources.markers.follower import CompilerTracker

@@ -1,20 +1,103 @@
 """Records the history of torch's CUDA allocator for some steps, and what is still allocated at their end, by line.
 
 torch can record it itself (torch.cuda.memory, "Understanding CUDA Memory Usage"); of its CPU allocator it keeps none.
+
+At an out-of-memory error of CUDA it is noted as well what is allocated, where the user has requested it (``--memory``).
 """
 
 import sys
 import time
 from _thread import get_ident
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import runtime
+from ..outside import attempt
 from ..ring.layout import PROFILER_OFF, PROFILER_ON
 from ..ring.side_files import MEMORY, side_file, write_file
-from .memory_blocks import DEPTH, Blocks
-from .task import Task
+from .orders import Task
 
 NEEDS_STEPS = True
+
+
+#: A line of code: file, line, function.
+Line = Tuple[str, int, str]
+#: Stacks that are listed, those with most bytes; the others are summed up.
+STACKS_LISTED = 300
+#: Frames of a stack, counted from the innermost.
+DEPTH = 24
+
+
+class _Block(NamedTuple):
+    size: int
+    stack: Tuple[Line, ...]  # innermost first
+    step: int
+
+
+class Blocks:
+    """Replays allocations and frees, oldest first; reports what is left of them, by the stack that allocated it."""
+
+    def __init__(self, step_ends_ns: List[int]) -> None:
+        """``step_ends_ns``: when each recorded step ended, on the events' clock; what comes later is in no step."""
+        self._ends = step_ends_ns
+        self._step = 0
+        self._live: Dict[int, _Block] = {}
+        self._total = self._most = 0
+
+    def allocate(self, time_ns: int, address: int, size: int, stack: Tuple[Line, ...]) -> None:
+        """A block was allocated."""
+        while self._step < len(self._ends) and time_ns > self._ends[self._step]:
+            self._step += 1
+        self.free(address)
+        self._live[address] = _Block(size, stack, self._step)
+        self._total += size
+        self._most = max(self._most, self._total)
+
+    def free(self, address: int) -> None:
+        """A block was freed, perhaps one from before the recording."""
+        block = self._live.pop(address, None)
+        if block is not None:
+            self._total -= block.size
+
+    def content(self) -> Dict[str, Any]:
+        """What is still allocated, by stack, most bytes first; ``growth`` is in bytes a step."""
+        groups: Dict[Tuple[Line, ...], List[_Block]] = {}
+        for block in self._live.values():
+            groups.setdefault(block.stack, []).append(block)
+        ordered = sorted(groups.items(), key=lambda group: -sum(block.size for block in group[1]))
+        listed, rest = ordered[:STACKS_LISTED], ordered[STACKS_LISTED:]
+        lines: Dict[Line, int] = {}
+        stacks = [
+            {
+                "frames": [lines.setdefault(line, len(lines)) for line in stack],
+                "bytes": sum(block.size for block in blocks),
+                "blocks": len(blocks),
+                "growth": _growth(blocks, len(self._ends)),
+            }
+            for stack, blocks in listed
+        ]
+        return {
+            "lines": list(lines),
+            "stacks": stacks,
+            "folded_bytes": sum(block.size for _, blocks in rest for block in blocks),
+            "live_bytes": self._total,
+            "most_bytes": self._most,
+        }
+
+
+def _growth(blocks: List[_Block], steps: int) -> Optional[int]:
+    """Bytes that each step left behind; 0 unless most steps did. None of a single step.
+
+    The last step does not count: what it holds may be freed in the next. What one step leaves for good is set-up, such
+    as an optimizer's state.
+    """
+    if steps < 2:
+        return None
+    left = [0] * (steps - 1)
+    for block in blocks:
+        if block.step < len(left):
+            left[block.step] += block.size
+    growing = sum(1 for size in left if size)
+    return sum(left) // len(left) if 2 * growing > len(left) else 0
 
 
 class _Recording:
@@ -134,7 +217,8 @@ class CudaRecording:
         """What is left at this moment; the recording goes on."""
         snapshot = self._torch.cuda.memory._snapshot()
         blocks = Blocks(step_ends_ns)
-        for event in _of_device(snapshot.get("device_traces") or [], int(self.device[5:])):
+        traces, device = snapshot.get("device_traces") or [], int(self.device[5:])
+        for event in traces[device] if device < len(traces) else []:
             time_ns = event.get("time_us", 0) * 1000
             if event.get("action") == "alloc" and time_ns >= self._since_ns:
                 stack = tuple((f["filename"], f["line"], f["name"]) for f in (event.get("frames") or [])[:DEPTH])
@@ -149,5 +233,25 @@ class CudaRecording:
         return time.time_ns()
 
 
-def _of_device(traces: List[Any], device: int) -> List[Dict[str, Any]]:
-    return list(traces[device]) if device < len(traces) else []
+def watch_errors() -> None:
+    """Have the allocator keep its history from now on, and leave a file at each error; without CUDA, do nothing."""
+    torch: Any = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if CudaRecording.is_watched or cuda is None or not cuda.is_initialized():
+        return
+    recording = CudaRecording(torch)
+    if recording.refusal(1) is not None:
+        return
+
+    def note(device: int, wanted: int) -> None:
+        recording.device = "cuda:%d" % device
+        content = recording.blocks_now([]).content()
+        content.update(wanted_bytes=wanted, pause_ns=0)
+        write("oom", recording.device, 0, content)
+
+    def tuimon_out_of_memory(device: int, wanted: int, device_total: int, device_free: int) -> None:
+        attempt(note, device, wanted)  # the program's own error is to come through
+
+    torch._C._cuda_attach_out_of_memory_observer(tuimon_out_of_memory)
+    recording.begin()
+    CudaRecording.is_watched = True

@@ -7,50 +7,115 @@ that was being carried out has then failed.
 import importlib
 import sys
 import time
-from typing import Any, Dict, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 from .. import runtime
-from ..outside import is_programs, undisturbed
+from ..outside import is_programs, undisturbed, variable
 from ..pace import pace
 from ..ring.control_words import (
+    ABANDONED_NS,
+    ANSWER_WORD,
     BELL_WORD,
     COMMANDS_WORD,
     CONTROL_VERSION,
     VERSION_WORD,
     Command,
+    Order,
+    State,
     is_alive,
     is_whole,
     order_in,
+    slot_word,
 )
 from ..turn import Turn
-from ..variables import variable
-from . import hold
-from .task import Task
 
 #: The commands that are modules of this folder, each imported on first use.
 _MODULES: Dict[int, str] = {
     Command.SAMPLE: "sample",
     Command.MEMORY: "memory",
     Command.TRACE: "trace",
-    Command.HOLD: "hold",
 }
 #: The numbers of all commands that are known, and the same as bits.
-KNOWN: Tuple[int, ...] = (*_MODULES, Command.WITHDRAW)
+KNOWN: Tuple[int, ...] = (*_MODULES, Command.HOLD, Command.WITHDRAW)
 KNOWN_BITS = sum(1 << number for number in KNOWN)
 #: No sequence that a bell can have: the next hook comes here again.
 _NEVER = -1
 _NO_BELL = (0,)
+#: Between two checks of a monitor's heartbeat; each is at the end of a backward pass.
+_CHECK_NS = 1_000_000_000
+
+
+class Task:
+    """An order in the hands of its command. Its answers go into the ring; it belongs to the thread that reports."""
+
+    __slots__ = ("_name_id", "_words", "argument", "command", "is_held", "is_over", "needs_steps", "number", "value")
+
+    def __init__(self, words: Any, name_id: Callable[[str], int], command: int, number: int, argument: int) -> None:
+        """``words``: the control words of this process's ring; ``name_id`` interns a string there."""
+        self._words = words
+        self._name_id = name_id
+        self.command = command
+        self.number = number
+        self.argument = argument
+        self.value = 0
+        self.needs_steps = False  # whether its command's ``step`` is called
+        self.is_over = False
+        self.is_held = False  # it goes on until its monitor is gone for long, which only the hold checks
+
+    def order(self) -> Order:
+        """The order in the command's slot as it is now."""
+        return order_in(self._words, self.command)
+
+    def is_wanted(self) -> bool:
+        """True if its monitor is alive and still wants this."""
+        order = order_in(self._words, self.command)
+        return order.number == self.number and is_alive(order.alive_ns, time.monotonic_ns())
+
+    def report(self, value: int) -> None:
+        """How much has been done, in units of the command."""
+        self.value = value
+        self._answer(State.WORKING, "")
+
+    def finish(self, value: int, text: str = "") -> None:
+        """All is done."""
+        self.value = value
+        self._end(State.DONE, text)
+
+    def refuse(self, reason: str) -> None:
+        """Report that it cannot be done here, for the reason given; nothing was changed."""
+        self._end(State.REFUSED, reason)
+
+    def fail(self, reason: str) -> None:
+        """Report that it went wrong."""
+        self._end(State.FAILED, reason)
+
+    def stop(self) -> None:
+        """Report that it was stopped: nobody wants it any more."""
+        self._end(State.STOPPED, "")
+
+    def _end(self, state: State, text: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._answer(state, text)
+
+    def _answer(self, state: State, text: str) -> None:
+        words, at = self._words, slot_word(self.command) + ANSWER_WORD
+        words[at + 3] = self._name_id(text) if text else 0
+        words[at + 2] = min(max(0, self.value), (1 << 63) - 1)
+        words[at + 1] = int(state)
+        words[at] = self.number  # last: now the answer is to this order
 
 
 class Orders:
     """The bell of this process's ring, and its value when orders were last taken: hooks compare the two."""
 
-    __slots__ = ("bell", "heard", "held", "name_id", "rung", "taken", "tasks", "watch_memory", "words")
+    __slots__ = ("bell", "check_ns", "heard", "held", "name_id", "rung", "taken", "tasks", "watch_memory", "words")
 
     def __init__(self) -> None:
         self.bell: Any = _NO_BELL
         self.heard = 0
         self.held = False  # nothing is open but the hold of a monitor on the hooks
+        self.check_ns = 0  # when the monitor's heartbeat is checked next, for the hold
         self.rung = 0  # the bell at which orders were last read
         self.words: Any = None
         self.name_id: Any = None
@@ -102,7 +167,7 @@ def close() -> None:
 
 def attend() -> None:
     """Take new orders and go on with those that need every step; call at the end of a backward pass."""
-    if orders.held and orders.bell[0] == orders.rung and not hold.is_due():
+    if orders.held and orders.bell[0] == orders.rung and not _is_hold_due():
         return
     turn = _attending.take()
     if turn is None:  # another thread does it
@@ -151,7 +216,7 @@ def _go_on() -> bool:
         if task.is_over:
             orders.tasks.pop(command, None)
         elif task.is_held:
-            if hold.withdraw_if_abandoned(task):  # there are no hooks any more
+            if _withdraw_if_abandoned(task):  # there are no hooks any more
                 return False
         elif not task.is_wanted():
             _stop(command, task)
@@ -217,6 +282,39 @@ def _call(task: Task, name: str) -> None:
         orders.tasks.pop(task.command, None)
 
 
+class _Hold:
+    """Holds the hooks for a monitor: when it disappears, they are undone as if it had withdrawn them.
+
+    Only hooks that a monitor has brought in are held; those of ``tuimon run`` are the run's own.
+    """
+
+    NEEDS_STEPS = False
+
+    @staticmethod
+    def begin(task: Task) -> None:
+        """Check the heartbeat from now on."""
+        task.is_held = True
+
+
+def _is_hold_due() -> bool:
+    """True if a check is due."""
+    now_ns = time.monotonic_ns()
+    if now_ns < orders.check_ns:
+        return False
+    orders.check_ns = now_ns + _CHECK_NS
+    return True
+
+
+def _withdraw_if_abandoned(task: Task) -> bool:
+    """Withdraw the hooks if the monitor is gone; True if so."""
+    order = task.order()
+    if order.number != task.number or is_alive(order.alive_ns, time.monotonic_ns(), ABANDONED_NS):
+        return False
+    task.stop()
+    runtime.withdraw()
+    return True
+
+
 class _Withdraw:
     """Undoes all hooks: from here on the training runs as if tuimon had never been there, and has no ring."""
 
@@ -232,13 +330,14 @@ class _Withdraw:
 
 def module_of(command: int) -> Any:
     """What carries out a known command."""
-    return _Withdraw if command == Command.WITHDRAW else _imported(_MODULES[command])
+    here: Any = _Hold if command == Command.HOLD else _Withdraw if command == Command.WITHDRAW else None
+    return here or _imported(_MODULES[command])
 
 
 def _watch_memory() -> None:
     """Watch for out-of-memory errors; enabled by the environment, not by an order."""
     try:
-        _imported("oom").watch()
+        _imported(_MODULES[Command.MEMORY]).watch_errors()
     except Exception as error:  # a torch with other names for it
         if is_programs(error):
             raise

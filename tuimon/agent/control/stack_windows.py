@@ -1,11 +1,10 @@
-"""The stack samples of one window, in the shape of the stack file (ring/stack_file.py)."""
+"""The stack samples of one window, in the shape of the stack file (ring/side_files.py)."""
 
 import sys
 from types import CodeType, FrameType
 from typing import Any, Dict, List, Optional, Tuple, Type
 
-from ..dumped_stacks import dump, dumped, place_of
-from ..own_threads import has_unsafe_dumps, has_unsafe_frames
+from ..own_threads import dump, dumped, has_unsafe_dumps, has_unsafe_frames, place_of
 
 #: Frames of a stack, counted from the innermost, and threads of a process.
 MAX_DEPTH = 192

@@ -1,12 +1,15 @@
-"""The boundaries of a training loop that are hooked in torch: fetch, backward, optimizer; and how each is undone.
+"""The boundaries of a training loop that are hooked in torch: epoch, fetch, backward, optimizer; how each is undone.
 
 ``tuimon_fetch``, ``tuimon_backward`` and ``tuimon_scaler_step`` stand in sampled stacks, whose phase follows from these
 names. None of them appears in a traceback that the user sees (Python 3.11 and later).
+
+An epoch begins as ``iter(loader)`` starts workers, or restarts persistent ones, and may end early.
 """
 
+import sys
 from _thread import get_ident
 from functools import wraps
-from typing import Any
+from typing import Any, Callable
 
 from .. import runtime
 from ..control.orders import attend, orders
@@ -14,7 +17,7 @@ from ..gpu_clock.clock import GpuClock
 from ..gpu_clock.cuda import WaitingClock
 from ..loading import batches, loader_facts, worker
 from ..loading.batches import due
-from ..outside import attempt
+from ..outside import attempt, hide_frame
 from ..pace import Pace, pace
 from ..process import loop_stacks, precision
 from ..ring.layout import (
@@ -24,13 +27,13 @@ from ..ring.layout import (
     FETCH_BEGIN,
     FETCH_END,
     FETCH_FAILED,
+    ITER_BEGIN,
+    ITER_END,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
     RETURNED,
 )
-from ..torch_compat import captures, compilations, dynamo, rebinding, step_hooks
-from ..torch_compat.tracebacks import hide_frame
-from . import epochs
+from ..torch_compat import captures, compilations, dynamo, rebinding
 
 
 def hide_from_dynamo() -> None:
@@ -75,7 +78,7 @@ def hook_fetch(dataloader: Any) -> None:
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
-        number = numbers.get(id(self)) or epochs.iterator_id(self)
+        number = numbers.get(id(self)) or iterator_id(self)
         is_counted = number == state.usual_iterator and state.run > 0
         if is_counted:
             state.run, state.updated = -1, False
@@ -115,7 +118,7 @@ def hook_fetch(dataloader: Any) -> None:
 
     dynamo.skip(tuimon_fetch)
     rebinding.rebind(iterator_class, "__next__", tuimon_fetch)
-    epochs.hook_iterators(dataloader)
+    hook_iterators(dataloader)
     worker.hook_iterator(dataloader)
 
 
@@ -200,9 +203,9 @@ def hook_optimizer(optimizer: Any) -> None:
         _end_optimizer_step(id(optimizer))
         _publish(optimizer)
 
-    step_hooks.add(optimizer, step_begins, step_ends)
+    rebinding.add_step_hooks(optimizer, step_begins, step_ends)
     for hook in (step_begins, step_ends):
-        dynamo.trace_instead(hook, step_hooks.nothing)
+        dynamo.trace_instead(hook, rebinding.nothing)
         dynamo.skip_with_callees(hook)
 
 
@@ -255,3 +258,59 @@ def _publish(optimizer: Any) -> None:
     if runtime.facts_due:
         runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
     runtime.consider_optimizer(optimizer)
+
+
+def hook_iterators(dataloader: Any) -> None:
+    """Put markers around an iterator with workers: its making, its reuse for another epoch, its end within one."""
+    iterator_class = dataloader._MultiProcessingDataLoaderIter
+    rebinding.rebind(iterator_class, "__init__", _wrapped(iterator_class.__dict__["__init__"]))
+    rebinding.rebind(iterator_class, "_reset", _wrapped(iterator_class.__dict__["_reset"]))
+    if "__del__" in iterator_class.__dict__:
+        rebinding.rebind(iterator_class, "__del__", _wrapped_end(iterator_class.__dict__["__del__"]))
+
+
+def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def tuimon_iter(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("first_iter") or not runtime.on:  # ``__init__`` calls ``_reset``
+            return original(self, *args, **kwargs)
+        runtime.emit(ITER_BEGIN)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            runtime.emit(ITER_END)
+            hide_frame(error)
+            raise
+        runtime.emit(ITER_END, iterator_id(self))
+        return result
+
+    dynamo.skip(tuimon_iter)
+    return tuimon_iter
+
+
+def _wrapped_end(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Around an iterator's deletion, which waits for its workers unless the fetch that found its end has done so."""
+    is_finalizing, numbers = sys.is_finalizing, loader_facts.numbers  # no name of a module is sure to be there then
+
+    @wraps(original)
+    def tuimon_del(self: Any) -> Any:
+        number = not is_finalizing() and not self.__dict__.get("_shutdown", True) and numbers.get(id(self))
+        marked = bool(number) and runtime.on
+        if marked:
+            runtime.emit(ITER_BEGIN, number)
+        try:
+            return original(self)
+        except BaseException as error:  # of one that could not be made: Python prints it
+            hide_frame(error)
+            raise
+        finally:
+            if marked:
+                runtime.emit(ITER_END)
+
+    dynamo.skip(tuimon_del)
+    return tuimon_del
+
+
+def iterator_id(iterator: Any) -> int:
+    """The id that this iterator's fetches carry."""
+    return loader_facts.numbers.get(id(iterator)) or attempt(loader_facts.iterator_id, iterator) or 0

@@ -2,7 +2,7 @@
 
 from typing import Any, Callable
 
-from ..torch_compat.tracebacks import hide_frame
+from ..outside import hide_frame
 
 
 def watched_exec(loader: Any, name: str, original: Callable[[Any], None], imported: Callable[[Any], None]) -> Any:

@@ -136,8 +136,4 @@ def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
 
 
 def _reference(sampler: Any) -> Callable[[], Any]:
-    return weakref.ref(sampler) if is_referable(sampler) else _gone  # of a list
-
-
-def _gone() -> None:
-    return None
+    return weakref.ref(sampler) if is_referable(sampler) else lambda: None  # of a list

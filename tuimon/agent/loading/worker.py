@@ -19,7 +19,7 @@ from ..outside import attempt, shielded_at_fork
 from ..ring.loading_slots import IN_PROCESS, ITEMS, claim
 from ..torch_compat import dynamo, rebinding
 from ..torch_compat.unobserved import attributes, is_referable
-from . import handover
+from . import batch_timer
 from .batch_timer import BatchTimer
 from .dataset import dataset_name
 
@@ -27,7 +27,7 @@ from .dataset import dataset_name
 _ATTEMPTS = 20
 
 _own: Optional[BatchTimer] = None  # of this worker process
-_hand_over: Optional[handover.HandOver] = None  # of its queue
+_hand_over: Optional[batch_timer.HandOver] = None  # of its queue
 _in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
 #: Those that are being timed; where there are none, the hooks are off.
 in_process: List[BatchTimer] = []
@@ -163,7 +163,7 @@ def _found_own() -> Optional[BatchTimer]:
     global _hand_over
     info = sys.modules["torch.utils.data._utils.worker"]._worker_info
     if info is not None and _hand_over is None:
-        _hand_over = handover.watch_own_queue()
+        _hand_over = batch_timer.watch_own_queue()
     if _hand_over is None or getattr(info, "worker_method", None) == "thread":
         return _own
     return _own or _claim_as_worker(info)

@@ -5,10 +5,9 @@ import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from .. import debug_settings
-from ..outside import attempt
+from ..outside import attempt, variable
 from ..torch_compat.unobserved import is_slot
-from ..variables import variable
-from . import gc_pauses, loop_stacks, optimizer_facts, plan, precision
+from . import gc_pauses, loop_stacks, optimizer_facts, precision
 
 #: Limits of the error that ended the program: bytes of its text, half from the end; and how many innermost frames,
 #: besides as many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
@@ -43,7 +42,7 @@ def late_facts() -> Dict[str, Any]:
         precision.vectors,
         optimizer_facts.facts,
         loop_stacks.facts,
-        plan.facts,
+        loop_stacks.planned,
         _intra_op_threads,
         debug_settings.facts,
         _rank,

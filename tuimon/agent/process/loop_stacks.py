@@ -2,11 +2,18 @@
 
 A short pass is in few stack samples, or in none. With these stacks the monitor knows which of the loop's lines come
 before backward all the same.
+
+The loop of a Trainer, transformers' or Lightning's, is found on the stack as well: how many steps it has still to make.
+The frames whose variables are read are those of the libraries' outermost functions, which hold nothing of a step.
 """
 
 import os
+import sys
+import weakref
 from _thread import get_native_id
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from ..torch_compat.unobserved import is_referable
 
 #: Outermost and innermost frames that are noted of a stack which has more.
 _OUTER = 12
@@ -51,8 +58,10 @@ def note(boundary: str, frame: Any) -> None:
 
 def forget() -> None:
     """Begin anew: in a forked child the stacks are those of its parent."""
+    global _trainer, _found
     _stacks.clear()
     _noted.clear()
+    _trainer, _found = None, {}
 
 
 def begin_loop() -> None:
@@ -73,3 +82,68 @@ def facts() -> Dict[str, Any]:
 def numbered(stack: _Stack, files: Dict[str, int]) -> List[List[Any]]:
     """The stack with the numbers of its files, of which new ones are added: their names are most of its bytes."""
     return [[files.setdefault(file, len(files)), line, function] for file, line, function in stack]
+
+
+class _Library(NamedTuple):
+    """A library's outermost function, and how its trainer is asked."""
+
+    module: str  # that it is in
+    variable: str  # which holds the trainer
+    read: Callable[[Any], Dict[str, Any]]
+
+
+def _of_transformers(trainer: Any) -> Dict[str, Any]:
+    state = trainer.__dict__["state"]
+    return {"planned_steps": state.max_steps - state.global_step}
+
+
+def _of_lightning(trainer: Any) -> Dict[str, Any]:
+    steps, epochs = trainer.max_steps, trainer.max_epochs
+    return {
+        "planned_steps": steps - trainer.global_step if steps is not None and steps > 0 else None,
+        "planned_epochs": epochs - trainer.current_epoch if epochs is not None and epochs > 0 else None,
+    }
+
+
+_LIBRARIES = {
+    "train": (_Library("transformers.trainer", "self", _of_transformers),),
+    "_call_and_handle_interrupt": (
+        _Library("lightning.pytorch.trainer.call", "trainer", _of_lightning),
+        _Library("pytorch_lightning.trainer.call", "trainer", _of_lightning),
+    ),
+}
+_trainer: Optional[Callable[[], Any]] = None
+_found: Dict[str, Any] = {}
+
+
+def planned() -> Dict[str, Any]:
+    """``{"planned_steps": 1000, "planned_epochs": 3}`` of the first trainer that trains; of a second one, nothing.
+
+    Raises where another version of the library has other names.
+    """
+    global _trainer, _found
+    trainer, library = _trainer_on_stack()
+    if library is None:
+        return _found
+    if not _found:
+        _trainer = weakref.ref(trainer) if is_referable(trainer) else None
+        _found = _counts(library.read(trainer))
+    elif _trainer is None or _trainer() is not trainer:  # steps are counted from the first one on
+        return dict.fromkeys(_found)
+    return _found
+
+
+def _trainer_on_stack() -> Any:
+    if not any(each.module in sys.modules for libraries in _LIBRARIES.values() for each in libraries):
+        return None, None
+    frame: Optional[Any] = sys._getframe(1)
+    while frame is not None:
+        for library in _LIBRARIES.get(frame.f_code.co_name, ()):
+            if frame.f_globals.get("__name__") == library.module:
+                return frame.f_locals.get(library.variable), library
+        frame = frame.f_back
+    return None, None
+
+
+def _counts(values: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: value for name, value in values.items() if type(value) is int and value >= 0}

@@ -3,12 +3,12 @@
 One that begins to step later, or that steps in turn with others, is found some hundred updates late, or not at all.
 """
 
+import sys
 import weakref
 from typing import Any, Callable, Dict, List, Tuple
 
 from ..outside import attempt
-from ..torch_compat import optimizers
-from ..torch_compat.unobserved import has_plain_size, is_referable, read, unobserved
+from ..torch_compat.unobserved import attributes, class_attribute, has_plain_size, is_referable, read, unobserved
 
 #: Optimizers that are described: some programs have one for each parameter.
 _OPTIMIZERS_LIMIT = 4
@@ -55,7 +55,7 @@ def describe(optimizer: Any, described: Dict[str, Any]) -> None:
     kind = type(optimizer)
     described["name"] = str(kind.__name__)[:_NAME_CHARACTERS]
     described["package"] = str(kind.__module__).partition(".")[0][:_NAME_CHARACTERS]
-    groups = optimizers.groups(optimizer)
+    groups = parameter_groups(optimizer)
     if not groups:
         return
     if type(groups[0].get("fused")) is bool:
@@ -69,3 +69,23 @@ def describe(optimizer: Any, described: Dict[str, Any]) -> None:
         described["tensors"] = len(trained)
         if all(map(has_plain_size, trained)):
             described["elements"] = sum(read(parameter, "numel") for parameter in trained)
+
+
+def parameter_groups(optimizer: Any) -> List[Dict[str, Any]]:
+    """The groups of parameters that an optimizer holds; none where they are of another kind than torch's."""
+    found = attributes(optimizer).get("param_groups")
+    if type(found) is not list or not all(type(each) is dict and type(each.get("params")) is list for each in found):
+        return []
+    return found
+
+
+def any_made() -> bool:
+    """True if one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
+    base = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
+    waiting = [] if base is None else type.__subclasses__(base)
+    while waiting:
+        kind = waiting.pop()
+        if attributes(class_attribute(kind, "step")).get("hooked"):
+            return True
+        waiting.extend(type.__subclasses__(kind))
+    return False

@@ -7,10 +7,9 @@ import sys
 from operator import attrgetter
 from typing import Any, Dict, List, Set
 
-from ..outside import attempt
-from ..torch_compat.optimizers import groups
+from ..outside import attempt, variable
 from ..torch_compat.unobserved import attributes, is_tensor, read, unobserved
-from ..variables import variable
+from .optimizer_facts import parameter_groups
 
 #: Most parameters whose type is read.
 _PARAMETERS_LIMIT = 4096
@@ -60,7 +59,7 @@ _scalers: List[bool] = []  # whether the last one that was seen is enabled
 
 def read_dtypes(optimizer: Any) -> None:
     """Remember the types of the parameters that an optimizer updates."""
-    parameters = [each for group in groups(optimizer) for each in group["params"][:_PARAMETERS_LIMIT]]
+    parameters = [each for group in parameter_groups(optimizer) for each in group["params"][:_PARAMETERS_LIMIT]]
     with unobserved():
         _types[:] = sorted({_name(read(each, "dtype")) for each in parameters[:_PARAMETERS_LIMIT]})
 

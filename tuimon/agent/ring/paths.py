@@ -3,9 +3,8 @@
 import os
 from typing import Dict, List, Optional
 
-from ..outside import attempt
+from ..outside import attempt, variable
 from ..private import refusal
-from ..variables import variable
 
 #: No pid is higher on Linux (PID_MAX_LIMIT).
 PID_LIMIT = 1 << 22

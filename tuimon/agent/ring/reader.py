@@ -1,10 +1,19 @@
-"""The monitor's side of a ring: reads new markers and counts the lost ones."""
+"""The monitor's side of a ring: reads new markers and counts the lost ones.
 
+Markers come as columns, one for each word of their slots: what many of them have in common is compared at once. The
+file is read, not mapped: of a file that somebody cuts short a read returns less, and a map kills whoever touches it
+(SIGBUS).
+"""
+
+import fcntl
 import json
+import os
+import stat
+import struct
 import sys
-from typing import Any, Dict, Iterator, List, Tuple
+from functools import partial
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
-from .columns import Columns, columns_of, sequences_of
 from .layout import (
     CLOSED_OFFSET,
     HEADER,
@@ -19,15 +28,16 @@ from .layout import (
     NAMES_OFFSET,
     SLOT_BYTES,
     SLOT_MARGIN,
+    SLOT_WORDS,
     SLOTS_OFFSET,
     U16,
     U32,
+    U64,
     VERSION,
     Marker,
 )
 from .loading_slots import Loading, used_bytes, used_slots
 from .paths import PID_LIMIT
-from .ring_bytes import RingBytes, RingError
 
 __all__ = ("RingError", "RingReader")
 
@@ -43,6 +53,145 @@ _SEQUENCE_LIMIT = 1 << 53
 _FACTS_LIMIT = 64
 #: A hole has at most this many empty slots, or those of a queue that overflowed, with at least as many behind them.
 _HOLE_LIMIT = 64
+
+
+_as_marker = partial(tuple.__new__, Marker)
+
+#: The flag within a head.
+FLAG_SHIFT = 16
+#: The thread id within a head.
+TID_SHIFT = 32
+_LOW = 0xFFFF
+
+
+class Columns(NamedTuple):
+    """Markers in their order; ``heads``: kind, flag and thread of each in one number, as in its slot."""
+
+    times_ns: List[int]
+    heads: List[int]
+    values: List[int]
+
+    def marker(self, at: int) -> Marker:
+        """One of them."""
+        head = self.heads[at]
+        fields = (self.times_ns[at], head & _LOW, head >> FLAG_SHIFT & _LOW, head >> TID_SHIFT, self.values[at])
+        return _as_marker(fields)
+
+    def markers(self) -> List[Marker]:
+        """All of them."""
+        return [self.marker(at) for at in range(len(self.times_ns))]
+
+    def append(self, marker: Marker) -> None:
+        """Add one."""
+        self.times_ns.append(marker.time_ns)
+        self.heads.append(head_of(marker))
+        self.values.append(marker.value)
+
+    def extend(self, others: "Columns") -> None:
+        """Add these."""
+        for column, more in zip(self, others):
+            column.extend(more)
+
+    def drop(self, count: int) -> None:
+        """Let go of the first so many."""
+        for column in self:
+            del column[:count]
+
+
+def columns_of(slots: bytes) -> Columns:
+    """The markers that these slots hold."""
+    words = whole(slots).cast("Q")
+    return Columns(words[1::SLOT_WORDS].tolist(), words[2::SLOT_WORDS].tolist(), words[3::SLOT_WORDS].tolist())
+
+
+def head_of(marker: Marker) -> int:
+    """The head of a marker."""
+    return marker.kind | marker.flag << FLAG_SHIFT | marker.tid << TID_SHIFT
+
+
+def kind_of(head: int) -> int:
+    """The kind of a marker with this head."""
+    return head & _LOW
+
+
+def sequences_of(slots: bytes) -> List[int]:
+    """The sequence of each slot."""
+    return whole(slots).cast("Q")[::SLOT_WORDS].tolist() if slots else []
+
+
+def whole(slots: bytes) -> memoryview:
+    """The slots, without one that the file's end cuts in two."""
+    return memoryview(slots)[: len(slots) // SLOT_BYTES * SLOT_BYTES]
+
+
+class RingError(Exception):
+    """The file is no ring of this version, or belongs to another user."""
+
+
+class RingBytes:
+    """An open ring file of this user; it outlives its name."""
+
+    def __init__(self, path: str, writable: bool = False) -> None:
+        """Raises RingError when it cannot be a ring, OSError when it is not there."""
+        self.path = path
+        # a pipe must not hold us up, and a symbolic link is not ours
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        self._handle = os.open(path, flags)
+        try:
+            info = os.fstat(self._handle)
+            if info.st_uid != os.geteuid():
+                raise RingError("%s belongs to user %d" % (path, info.st_uid))
+            if not stat.S_ISREG(info.st_mode):
+                raise RingError("%s is no file" % path)
+            if info.st_size < SLOTS_OFFSET + SLOT_BYTES:
+                raise RingError("%s is too short for a ring" % path)
+            if writable and info.st_mode & 0o077:
+                raise RingError("%s is open to other users (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
+        except BaseException:
+            os.close(self._handle)
+            raise
+        self.size = info.st_size
+        self._identity = (info.st_dev, info.st_ino)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._handle)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes; fewer where the file was cut short."""
+        return os.pread(self._handle, length, offset)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Replace bytes, of a file that is as long as ever. Raises OSError."""
+        if self.is_cut():
+            raise OSError("the ring was cut short")
+        os.pwrite(self._handle, data, offset)
+
+    def try_lock(self, offset: int, length: int) -> bool:
+        """Lock bytes against other monitors; False while one has them. Closing any handle of the file unlocks."""
+        try:
+            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB, length, offset)
+        except OSError:
+            return False
+        return True
+
+    def unlock(self, offset: int, length: int) -> None:
+        """Let other monitors have the bytes."""
+        fcntl.lockf(self._handle, fcntl.LOCK_UN, length, offset)
+
+    def number(self, offset: int, form: struct.Struct = U64) -> int:
+        """The integer at ``offset``; 0 where the file was cut short."""
+        raw = os.pread(self._handle, form.size, offset)
+        return int(form.unpack(raw)[0]) if len(raw) == form.size else 0
+
+    def is_cut(self) -> bool:
+        """True if the file has become shorter: its process will be killed at one of its next markers."""
+        return os.fstat(self._handle).st_size < self.size
+
+    def has_name(self, path: str) -> bool:
+        """True if ``path`` names this file. Raises OSError when it names none."""
+        info = os.stat(path)
+        return (info.st_dev, info.st_ino) == self._identity
 
 
 class RingReader:

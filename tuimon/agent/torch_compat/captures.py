@@ -8,8 +8,8 @@ through ``CUDAGraph.capture_begin`` and ``capture_end``; ``torch.accelerator.Gra
 from functools import wraps
 from typing import Any, Callable, Set
 
+from ..outside import hide_frame
 from . import dynamo, rebinding
-from .tracebacks import hide_frame
 
 open_captures: Set[int] = set()
 

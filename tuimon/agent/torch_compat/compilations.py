@@ -10,9 +10,10 @@ from time import monotonic_ns
 from typing import Any, Dict, List, Set, Tuple
 
 from ..outside import attempt
-from ..ring.compiler_texts import (
+from ..ring.layout import (
     BACKWARD,
     COMPILED,
+    COMPILER,
     GRAPH_BREAK,
     LIMIT,
     NO_CODE,
@@ -22,7 +23,6 @@ from ..ring.compiler_texts import (
     Event,
     packed,
 )
-from ..ring.layout import COMPILER
 
 #: Time between two readings, which take 2 us if nothing is new.
 EVERY_NS = 500_000_000

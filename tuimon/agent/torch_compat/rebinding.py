@@ -1,6 +1,15 @@
-"""Rebinds names of torch's modules and classes to our functions, and undoes it."""
+"""Rebinds names of torch's modules and classes to our functions, adds step hooks, and undoes it.
 
-from typing import Any, Callable, List
+Step hooks may have to be added and removed while optimizers step. torch goes through them in an ordered dict, where an
+entry that comes or goes raises in the user's ``step``. Only around the last entry is that allowed: so hooks of ours
+that are alone come and go at any time, beside others they wait.
+"""
+
+import sys
+from functools import partial
+from typing import Any, Callable, Dict, List
+
+from ..own_threads import is_in_file
 
 Undo = Callable[[], object]
 
@@ -61,3 +70,51 @@ def undo_all() -> None:
             rebound_names.pop()()
         except Exception:
             continue
+
+
+def add_step_hooks(optimizer: Any, before: Callable[..., None], after: Callable[..., None]) -> None:
+    """Have torch (``torch.optim.optimizer``) call these around every optimizer's step, until all is undone."""
+    for register, hook in (
+        (optimizer.register_optimizer_step_pre_hook, before),
+        (optimizer.register_optimizer_step_post_hook, after),
+    ):
+        on_undo(partial(_remove, optimizer, register(hook)))
+
+
+def _remove(optimizer: Any, handle: Any) -> None:
+    """Remove a hook; where that would raise in a step, a function that does nothing takes its place."""
+    reference = getattr(handle, "hooks_dict_ref", None)
+    hooks = (reference() if reference is not None else None) or {}  # none where torch keeps its hooks in another way
+    if len(hooks) > 1 and _is_stepping(optimizer):
+        hooks[handle.id] = nothing  # a new value is no change of a dict
+    else:
+        handle.remove()
+
+
+def must_wait() -> bool:
+    """True if a hook may not be added at this moment."""
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    return any(_all_hooks(optimizer)) and _is_stepping(optimizer)
+
+
+def sweep() -> None:
+    """Delete the empty hooks that ``remove`` left in torch's tables because a step was running, unless one still is."""
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if not _is_stepping(optimizer):
+        for hooks in _all_hooks(optimizer):
+            for number in [number for number, hook in hooks.items() if hook is nothing]:
+                del hooks[number]
+
+
+def _all_hooks(optimizer: Any) -> List[Dict[int, Any]]:
+    names = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+    return [getattr(optimizer, name, None) or {} for name in names]
+
+
+def _is_stepping(optimizer: Any) -> bool:
+    """True if a thread is inside an optimizer's step."""
+    return is_in_file(getattr(optimizer, "__file__", None))
+
+
+def nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """A hook that was removed."""

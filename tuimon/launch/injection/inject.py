@@ -13,8 +13,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tuimon.agent import AGENT_FOLDER
 from tuimon.agent.boot import WAITED_FOR
-from tuimon.agent.folder import AGENT_FOLDER
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb
 from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, examine, shared
@@ -94,7 +94,7 @@ _POLL_S = 0.005
 
 
 class Answer(Struct, frozen=True):
-    """The answer that the process has left: ``status`` as in ``tuimon/agent/late.py``, or "failed"."""
+    """The answer that the process has left: ``status`` as in ``tuimon/agent/install.py``, or "failed"."""
 
     status: str
     reason: str | None = None

@@ -37,8 +37,7 @@ from tuimon.agent.ring.control_words import (
     order_in,
     slot_word,
 )
-from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.agent.ring.ring_bytes import RingBytes
+from tuimon.agent.ring.reader import RingBytes, RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.sources.control.errors import Busy, Failed, NoAgent, NoAnswer, Refused, TooOld
 from tuimon.text import plain

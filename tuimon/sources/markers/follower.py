@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, get_args
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.columns import TID_SHIFT, kind_of
-from tuimon.agent.ring.compiler_texts import BACKWARD, COMPILED, RECOMPILED, unpacked
+from tuimon.agent.ring.layout import BACKWARD, COMPILED, RECOMPILED, unpacked
 from tuimon.agent.ring.paths import ring_path
-from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.agent.ring.reader import TID_SHIFT, RingError, RingReader, kind_of
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import OURS, TargetFiles

@@ -9,8 +9,7 @@ import msgspec
 
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.paths import ring_path
-from tuimon.agent.ring.side_files import STACKS, remove_file, side_file
-from tuimon.agent.ring.stack_file import pack_sampling
+from tuimon.agent.ring.side_files import STACKS, pack_sampling, remove_file, side_file
 from tuimon.proc.side_files import read_side_file
 from tuimon.sources.control.channel import ANSWER_S, Channel, Request, open_channel
 from tuimon.sources.control.errors import ControlError

@@ -9,9 +9,9 @@ import pytest
 
 from tests.agent.programs import ROOT
 from tests.waiting import until
-from tuimon.agent import dumped_stacks, own_threads
+from tuimon.agent import own_threads
 from tuimon.agent.control.stack_windows import DumpedWindow
-from tuimon.agent.dumped_stacks import dump, place_of
+from tuimon.agent.own_threads import dump, place_of
 
 #: Threads come and go; a collection that begins in the sampling thread lets them, as any finalizer may.
 COME_AND_GO = """
@@ -169,7 +169,7 @@ Current thread 0x00007f58d06bb740 [main] (most recent call first):
   Garbage-collecting
   File "/a.py", line 9 in <module>
 """
-    monkeypatch.setattr("faulthandler.dump_traceback", lambda handle, all_threads: dumped_stacks.os.write(handle, text))
+    monkeypatch.setattr("faulthandler.dump_traceback", lambda handle, all_threads: own_threads.os.write(handle, text))
     first, second = dump()
     assert (first.ident, [place_of(frame) for frame in first.frames]) == (0x7F58C25BE6C0, [("/a.py", 3, "f")])
     assert (second.ident, len(second.frames), second.is_cut) == (0x7F58D06BB740, 1, False)

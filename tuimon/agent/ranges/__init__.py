@@ -1,1 +1,0 @@
-"""Ranges that user code opens: ``tuimon.phase``, decorators, NVTX."""
