@@ -37,7 +37,7 @@ def skip_own_functions() -> None:
 
 def dispatch_modes() -> Callable[[], int]:
     """A function that counts the modes of torch that the calling thread is in; 0: torch traces nothing in it."""
-    found: Callable[[], int] = getattr(vars(sys.modules["torch"])["_C"], "_len_torch_dispatch_stack", int)
+    found: Callable[[], int] = getattr(vars(sys.modules["torch"]).get("_C"), "_len_torch_dispatch_stack", int)
     return found  # an old torch has none, and traces in other ways
 
 
