@@ -120,7 +120,8 @@ async def test_without_a_finding_there_is_nothing_to_explain() -> None:
     async with running(monitor) as (app, pilot):
         await pilot.press("v")
         monitor.findings = []
-        app.tick()
+        app.tick()  # an open sheet stays live
+        assert "No rule has found anything" in text_of(app.screen.body.lines[0])
         await pilot.press("tab", "shift+tab", "enter")
         assert len(app.screen_stack) == 2
 

@@ -23,9 +23,7 @@ _SERVER = Server()
 class WarmProgram:
     """A program that runs: its exit code, and its pipes where they were asked for."""
 
-    def __init__(
-        self, words: list[str], env: dict[str, str], cwd: Path | None, streams: list[int], server: Server = _SERVER
-    ) -> None:
+    def __init__(self, words: list[str], env: dict[str, str], cwd: Path | None, streams: list[int]) -> None:
         """Start it; ``streams``: its standard streams."""
         self.returncode: int | None = None
         self._received = b""
@@ -33,7 +31,7 @@ class WarmProgram:
         self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
-                server.hand_over([theirs.fileno(), *streams])
+                _SERVER.hand_over([theirs.fileno(), *streams])
             self._answers.sendall(request)
             self._answers.shutdown(socket.SHUT_WR)
             self.pid = int(self._line(100.0) or 0)

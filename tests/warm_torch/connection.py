@@ -16,17 +16,10 @@ _SCRIPT = Path(__file__).with_name("server.py")
 class Server:
     """Starts ``server.py`` at first use, and anew where it has died; for any number of threads."""
 
-    def __init__(self, path: str | None = None) -> None:
-        """``path``: a PYTHONPATH for it."""
-        self._path = path
+    def __init__(self) -> None:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Of the process; None before the first use."""
-        return self._process.pid if self._process else None
 
     def hand_over(self, handles: list[int]) -> None:
         """Have a program forked with these: the connection it is told on what to run, and its standard streams.
@@ -53,8 +46,6 @@ class Server:
         else:
             self._connection.close()
         env = {key: value for key, value in os.environ.items() if not key.startswith("TUIMON") and key != "PYTHONPATH"}
-        if self._path is not None:
-            env["PYTHONPATH"] = self._path
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(

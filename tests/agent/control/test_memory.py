@@ -133,27 +133,23 @@ def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, monkeypat
     assert orders.orders.bell[0] == orders.orders.heard
 
 
-@pytest.mark.parametrize(("steps", "used", "reason"), [(500, True, "at most 100 steps"), (5, False, "not use CUDA")])
-def test_refusals(own_channel, monkeypatch, steps, used, reason):
+@pytest.mark.parametrize(
+    ("steps", "used", "own", "reason"),
+    [
+        (500, True, False, "at most 100 steps"),
+        (5, False, False, "not use CUDA"),
+        (2, True, True, "records the allocator's history itself"),
+    ],
+)
+def test_refusals(own_channel, monkeypatch, steps, used, own, reason):
     torch = fake_torch(TRACE)
+    torch.cuda.is_recorded = own
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
     monkeypatch.setitem(sys.modules, "torch", torch)
     request = own_channel.order(Command.MEMORY, steps)
     orders.attend()
     request.poll()
     with pytest.raises(Refused, match=reason):
-        request.result()
-    assert torch.cuda.calls == []
-
-
-def test_the_programs_own_history_is_left_alone(own_channel, monkeypatch):
-    torch = fake_torch(TRACE)
-    torch.cuda.is_recorded = True
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    request = own_channel.order(Command.MEMORY, 2)
-    orders.attend()
-    request.poll()
-    with pytest.raises(Refused, match="records the allocator's history itself"):
         request.result()
     assert torch.cuda.calls == []
 

@@ -197,20 +197,17 @@ def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path
     assert "a profiler of its own" in reason_of(taking, tmp_path)
 
 
-def test_withdrawn_in_the_middle(training, torch):
+@pytest.mark.parametrize("removed", [False, True])
+def test_withdrawn_in_the_middle(training, hooked, torch, removed):
+    """By who ordered it, or with all hooks."""
     taking = Taking(os.getpid(), 50, 60_000)
     training.run(taking, steps=8)
     assert torch.autograd._profiler_enabled()
+    if removed:
+        hooked.end_orders()
+        assert not torch.autograd._profiler_enabled()
     taking.cancel()
     training.step()
-
-
-def test_hooks_that_are_removed_in_the_middle(training, hooked, torch, monkeypatch):
-    taking = Taking(os.getpid(), 50, 60_000)
-    training.run(taking, steps=8)
-    hooked.end_orders()
-    assert not torch.autograd._profiler_enabled()
-    taking.close()
 
 
 def test_a_step_without_end(training, tmp_path, monkeypatch):

@@ -179,15 +179,6 @@ async def test_where_metrics_go_is_said_once_and_again_when_it_changes():
     ]
 
 
-async def test_an_open_sheet_stays_live():
-    monitor = streams.input_bound(5)
-    async with running(monitor) as (app, pilot):
-        await pilot.press("v")
-        monitor.findings = []
-        app.tick()
-        assert "No rule has found anything" in text_of(app.screen.body.lines[0])
-
-
 async def test_light_and_dark():
     async with running(streams.input_bound(5)) as (app, pilot):
         dark = app.board.threads.rich_style.bgcolor
