@@ -1,4 +1,4 @@
-"""One thread for each source: schedule, failures, drops, stopping."""
+"""One thread for each source: schedule, failures, drops, stopping; and the queue of their records."""
 
 from __future__ import annotations
 
@@ -174,3 +174,41 @@ def test_the_schedule_is_absolute_and_does_not_catch_up() -> None:
     assert running.next_due_s(101.0) == 102.0
     now[0] = 150.75  # asleep for long: a window has just been read, the next ends on the second
     assert running.next_due_s(102.0) == 151.0
+
+
+# -- the queue that many records pass at once
+
+
+def marks(*numbers: int) -> list[Record]:
+    return [mark(number) for number in numbers]
+
+
+def test_many_are_put_as_far_as_there_is_room_and_taken_in_order() -> None:
+    records = RecordQueue(5)
+    assert records.put_many(marks(*range(8)), 0.0) == 5
+    assert records.put_many(marks(9), 0.0) == 0
+    assert records.get_many(3) == marks(0, 1, 2)
+    assert records.put_many(marks(5), 0.0) == 1
+    assert records.get_many(100) == marks(3, 4, 5)
+    assert records.get_many(100) == [] and records.empty()
+
+
+def test_one_that_waits_for_room_goes_on_when_some_are_taken() -> None:
+    records, done = RecordQueue(2), []
+    records.put_many(marks(0, 1), 0.0)
+    writer = threading.Thread(target=lambda: done.append(records.put_many(marks(2), 60.0)))
+    writer.start()
+    records.get_many(1)
+    until(lambda: done)
+    writer.join()
+    assert done == [1] and records.get_many(9) == marks(1, 2)
+
+
+def test_one_that_waits_for_records_gets_those_that_come() -> None:
+    records, found = RecordQueue(), []
+    reader = threading.Thread(target=lambda: found.append(records.get_many(9, 60.0)))
+    reader.start()
+    records.put_many(marks(0, 1), 0.0)
+    until(lambda: found)
+    reader.join()
+    assert found == [marks(0, 1)]

@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.gpu_simulator import sessions
 from tests.session import records
 from tests.session.records import session_of
 from tests.small_terminal import SmallTerminal
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.records import NO_TORCH_YET, Exit, Gpu, Notice, Place, Printed
+from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session, SessionView
+from tuimon.views.gpu_idle import idle_bounds, with_idle_bounds
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 
@@ -267,3 +269,24 @@ def test_after_the_end_a_rate_that_is_only_estimated_is_kept(monkeypatch: pytest
     whole = session_of(records.header(), records.process(markers=False), Exit(t=5.0, pid=100, exit_code=0))
     assert whole.shown() is whole.over("whole")
     assert whole.shown().steps(100) is estimate
+
+
+def on_gpu(kind: str) -> Session:
+    return session_of(*sessions.records(kind))
+
+
+def test_headless_names_the_lead_and_the_idle_share() -> None:
+    assert " lead 4.4 ms idle 6" in progress(on_gpu("data_starved"))
+    assert " lead" not in progress(on_gpu("transfer"))  # not known there
+    assert " idle" not in progress(on_gpu("gpu_bound"))
+
+
+def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds() -> None:
+    """Their events do not bound what the CPU launches late: see ``GpuTime.bounded``."""
+    old = session_of(records.header(), records.process(), records.steps(1.0, {"forward": 100}, count=4))
+    spans = [GpuPhase("forward", 400_000_000, 40_000_000, 0)]
+    old.add(GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=4, total_ns=400_000_000, phases=spans, leads=[]))
+    assert idle_bounds(with_idle_bounds(old.over("recent"), 100)[0].rows[1]) == (
+        pytest.approx(10.0),
+        pytest.approx(100.0),
+    )
