@@ -74,9 +74,9 @@ def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, span):
     assert len(told) == 3
     for rank in ranks.ranks:
         exchange = told[rank.ring.pid]
-        assert exchange.at_least <= ranks.exchanging(rank.number) + ERROR
+        assert exchange.share.low <= ranks.exchanging(rank.number) + ERROR
         assert exchange.waiting <= ranks.waited(rank.number) + ERROR
-        assert ranks.exchanging(rank.number) <= exchange.at_most + ERROR
+        assert ranks.exchanging(rank.number) <= exchange.share.high + ERROR
 
 
 def test_passes_under_no_sync_show_what_the_exchange_takes():

@@ -103,7 +103,7 @@ def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
         evidence = evidence_of(folded.over(span), PID)
         assert len(evidence.gpu_time.exchanges) >= 8
         exchange = evidence.exchanges[PID]
-        assert exchange.at_least - OF_STEPS <= held_up <= exchange.at_most + OF_STEPS
+        assert exchange.share.low - OF_STEPS <= held_up <= exchange.share.high + OF_STEPS
 
 
 def test_a_recorded_queue_far_ahead_gives_no_step_up():

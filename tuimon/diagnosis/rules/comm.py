@@ -100,7 +100,7 @@ def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fi
     action = _exchange_less(evidence, _CHEAPER_ON_GPUS)
     if not whole:
         return (possible._replace(action=action, changes_training=True),)
-    return (without_cost(evidence, action, Interval(exchange.at_least, exchange.at_most), changes_training=True),)
+    return (without_cost(evidence, action, exchange.share, changes_training=True),)
 
 
 def _exchange_less(evidence: Evidence, cheaper: str) -> str:
@@ -115,8 +115,8 @@ def _gpu_evidence(least: Communication, fix: Fix) -> dict[str, float | str | Non
         return {}
     figures: dict[str, float | str | None] = {
         "speedup_at_most": fix.high,
-        "exchange_at_least_share": exchange.at_least,
-        "exchange_at_most_share": exchange.at_most,
+        "exchange_at_least_share": exchange.share.low,
+        "exchange_at_most_share": exchange.share.high,
         "waits_for_later_ranks_at_least_share": exchange.waiting,
         "rests_on": exchange.rests_on,
     }
@@ -165,7 +165,7 @@ def communication(
         if in_backward:
             sampled = waiting  # counters then show the calls and backward together, and what else waits beside them
     else:
-        in_backward = exchange.at_least if exchange is not None else 0.0
+        in_backward = exchange.share.low if exchange is not None else 0.0
     if in_backward is None:
         return None
     hot = calls.hottest() if called >= in_backward else None

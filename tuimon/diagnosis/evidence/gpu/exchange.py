@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_steps
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
@@ -39,10 +40,9 @@ RestsOn = Literal["no_sync", "ranks", "forward"]
 class Exchange(Struct, frozen=True, gc=False):
     """The time that one rank's GPU spends on other ranks at the end of its backward passes; shares of its step."""
 
-    at_least: float
+    share: Interval
     waiting: float  # of that, for ranks that come later in the same step, at least
-    at_most: float
-    rests_on: RestsOn  # which evidence gave ``at_least``
+    rests_on: RestsOn  # which evidence gave the lower end of the share
     own_ms: float | None = None  # a backward pass under no_sync()
     last_ms: float | None = None  # one that exchanges
 
@@ -53,7 +53,7 @@ class Exchange(Struct, frozen=True, gc=False):
         Backward takes twice as long as forward, so who comes 1 ms later takes 2 ms more in backward, and of the 3 ms
         that others wait the ranks' spans show 1: a sixth of the exchange is half of it already.
         """
-        return self.waiting > 0 and self.waiting >= LARGE * self.at_least
+        return self.waiting > 0 and self.waiting >= LARGE * self.share.low
 
 
 def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
@@ -94,8 +94,8 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
     at_most_ms = backward.ms - backward.idle.low if backward is not None else 0.0
     if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
-    at_least, waiting, at_most = (ms / gpu.step_ms for ms in (at_least_ms, waiting_ms, max(at_least_ms, at_most_ms)))
-    return Exchange(at_least, waiting, at_most, by, own_ms, last_ms)
+    share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
+    return Exchange(share, waiting_ms / gpu.step_ms, by, own_ms, last_ms)
 
 
 def _own_work_exceeded_ms(gpu: GpuSteps) -> float:

@@ -87,7 +87,7 @@ def _lost(evidence: Evidence, gpu: GpuSteps, waits: GpuWaits) -> Interval:
     else:
         least, most = (min(waits.transfer, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
     exchange = evidence.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
-    others = exchange.at_most if exchange is not None else 0.0
+    others = exchange.share.high if exchange is not None else 0.0
     return Interval(least - others, max(least, most) - others)
 
 

@@ -69,7 +69,7 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
     if ranks > 1:
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
         exchange = evidence.exchanges.get(evidence.pid)
-        least = exchange.at_least if exchange is not None else 0.0
+        least = exchange.share.low if exchange is not None else 0.0
         waits = f"it waits at least {percent(least)} for {others}" if least >= TRACE else ""
         unknown = f"how much of that it waits for {others} is unknown"
         return (
