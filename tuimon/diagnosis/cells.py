@@ -240,7 +240,7 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
         return []
     samples = evidence.samples.where(phase=phase)
     unsure = error or 0.0
-    exact = Interval(max(0.0, share - unsure), share + unsure)
+    exact = Interval(max(0.0, share - unsure), min(1.0, share + unsure))
     if not samples.total:
         doing: Doing = "batch" if phase == "data" else "own" if phase in ("other", "eval") else "torch"
         return [Cell(phase, doing, share, exact, basis="measured")]

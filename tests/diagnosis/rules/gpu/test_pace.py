@@ -8,10 +8,13 @@ from tests.diagnosis.gpu import (
     USUAL,
     findings,
     gpu_time,
+    session_of,
 )
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
 from tests.session.records import process, steps
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.rules.gpu.pace import unexplained_idle
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 
 #: PCIe counters that show next to no copies.
@@ -80,3 +83,11 @@ def test_a_busy_gpu_that_computes_padding_is_not_as_it_should_be(padding, is_in_
         is_in_order,
     )
     assert ("86 % of the positions in its batches are padding" in found.headline) != is_in_order
+
+
+@pytest.mark.parametrize(("samples", "lines"), [(USUAL, [43]), ((), [])])
+def test_of_an_idle_gpu_the_line_is_told_at_which_the_cpu_is_meanwhile(samples, lines):
+    session = session_of("launch_bound", *samples, util=0.4, cpu=0.99, **NO_COPIES)
+    found = unexplained_idle(evidence_of(session.over("recent"), PID))
+    assert [place.line for place in found.where] == lines
+    assert ("mostly in backward" in found.headline, "cause unknown" in found.headline) == (True, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuimon.diagnosis.cells import cells
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
@@ -206,12 +207,16 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
     if gpu is None or gpu.contradiction is not None or gpu.idle.low < LARGE or evidence.awaits_idle_causes:
         return None
     idle = gpu.idle
-    longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle.low)
+    longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle.middle)
+    calls = [cell for cell in cells(evidence) if cell.phase == longest and cell.node is not None and not cell.via]
+    most = max(calls, key=lambda cell: cell.cost.high, default=None)
+    place = most.node.place if most is not None and most.node is not None else None
     return Finding(
         severity="info",
         headline=f"GPU idle {idle_part(idle)} of each step, mostly in {longest}: cause unknown",
         fixes=(Fix(_what_would_show(evidence)),),
         share_of_step=idle.low,
+        where=(place,) if place is not None else (),
         evidence={**idle.as_evidence("gpu_idle"), "gpu_util": least_utilisation(evidence.gpus), **gpu.width_evidence},
     )
 
@@ -269,8 +274,8 @@ UNEXPLAINED_IDLE = Rule(
     judge=unexplained_idle,
     explanation=(
         "The GPU idles for a large part of each step, and no other finding says what it waits for. It rests on GPU"
-        " times, and on NVML's utilisation where that is known; only idle time that is certain counts. The fix says"
-        " which evidence is missing."
+        " times, and on NVML's utilisation where that is known; only idle time that is certain counts. The line is"
+        " that at which the CPU is for most of it. The fix says which evidence is missing."
     ),
     needs=(GPU_TIMES,),
     thresholds=(LARGE, *IDLE_BOUNDS),
