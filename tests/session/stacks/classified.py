@@ -32,7 +32,10 @@ def by_ids(
 
 
 def classified(counted: Iterable[Counted], **known: Any) -> list[Sample]:
-    """The sample of each stack of frames, root first, that was seen so often; a frame has one id, as in a log."""
+    """The sample of each stack of frames, root first, that was seen so often; a frame has one id, as in a log.
+
+    A torn stack has that of the frames that are left of it.
+    """
     ids: dict[Frame, int] = {}
     numbered = [(tuple(ids.setdefault(frame, len(ids)) for frame in stack), count) for stack, count in counted]
     trie, stacks = Trie(), Counter[tuple[int, ...]]()
@@ -40,7 +43,10 @@ def classified(counted: Iterable[Counted], **known: Any) -> list[Sample]:
     for stack, count in numbered:
         stacks[stack] += count
     found = {sample.node.ids: sample for sample in by_ids(stacks, trie, **known)}
-    return [found[stack] for stack, _ in numbered]
+    return [
+        next(found[stack[:depth]] for depth in range(len(stack), 0, -1) if stack[:depth] in found)
+        for stack, _ in numbered
+    ]
 
 
 def last_of(*stacks: Sequence[Frame], count: int = 20, **known: Any) -> Sample:

@@ -82,12 +82,13 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
 
 
 @pytest.mark.parametrize(
-    ("in_update", "in_module", "phase"), [(1, 40, "other"), (1, 8, "other"), (1, 7, "forward"), (2, 40, "forward")]
+    ("in_update", "in_module", "phase"),
+    [(1, 40, "other"), (1, 8, "other"), (1, 7, "forward"), (2, 40, "other"), (6, 40, "forward")],
 )
 def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
     in_update: int, in_module: int, phase: str
 ) -> None:
-    """Its outer frames were read on line 50, its inner ones in the update before; two show a second update."""
+    """Its outer frames were read on line 50, its inner ones in the update before; many show a second update."""
     loop = [(stack, 20) for stack in stacks_of(LOOP)]
     probes = (at(50, BELOW["update"]), in_update), (at(50, BELOW["module"]), in_module)
     assert classified([*loop, *probes])[-1].phase == phase

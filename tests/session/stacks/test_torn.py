@@ -24,7 +24,7 @@ LOG, TORN = (6, 7), (6, 7, 5)
 
 
 @pytest.mark.parametrize(
-    ("in_log", "in_update", "phase"), [(20, 1, "other"), (20, 2, "optimizer"), (4, 1, "optimizer")]
+    ("in_log", "in_update", "phase"), [(20, 1, "other"), (20, 2, "other"), (20, 3, "optimizer"), (4, 1, "optimizer")]
 )
 def test_an_update_is_torn_where_most_samples_compute_on_the_line_that_would_call_it(
     in_log: int, in_update: int, phase: str

@@ -29,12 +29,9 @@ from tuimon.session.stacks.trie import Node, Stack, Trie, to_user
 
 #: The part of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
 NEARLY_ALL = 0.8
-#: Among so many samples at a place more than one is in an update, if the place leads to one: our choice. py-spy reads a
-#: running process, so a stack may be made of two that followed each other.
-MANY = 8
-#: If so many samples of a boundary are at other places, the only one at its place was torn: our choice. A second update
-#: that is as rare is missing until it has two.
-_VERY_MANY = 64
+#: A place leads to an update if more than one of so many of its samples are in one, and more than one of so many of all
+#: that are: our choice. py-spy reads a running process, so a stack may be made of two that followed each other.
+_OF_PLACE, _OF_UPDATES = 9, 64
 #: Lines of the functions on a path from the outermost on, the last that of the frame that leaves it.
 Position = tuple[int, ...]
 
@@ -121,11 +118,6 @@ def path_to_model(samples: Sequence[Sample]) -> Path:
     return Path(max(paths, key=lambda path: paths[path] ** 2 / passed[path], default=()))
 
 
-def is_torn(updates: int, others: int) -> bool:
-    """True if the one sample of an update at a place was read while the stack changed: so many others show none."""
-    return updates == 1 and others >= MANY
-
-
 class Place(NamedTuple):
     """Where in the loop a stack is."""
 
@@ -167,10 +159,7 @@ class Loop:
         self._ends: Collection[str] = {"forward"} if self.is_forward_only else UPDATES
         self._running: set[Position] = set()
         self._model = Path()  # where the loop comes to it first
-        self._ending: dict[Position, str] = {}
-        for sample, position in self._whole(samples):
-            if sample.phase in self._ends:
-                self._ending.setdefault(position, sample.phase)
+        self._ending = self._endings(samples)
         if self.is_known:
             self._ending.setdefault(self.path.position, own)
         self.last = max(self._ending, default=())
@@ -203,31 +192,37 @@ class Loop:
             if sample.phase != "rest" and (left := self.path.leave(sample.node))
         }
 
-    def _whole(self, samples: Sequence[Sample]) -> list[tuple[Sample, Position]]:
-        """The samples on the path, without the one of many at a place that is in an update, or in a model only run.
+    def _endings(self, samples: Sequence[Sample]) -> dict[Position, str]:
+        """The places that lead to backward or an update, with the one that was sampled first there."""
+        endings, ends, others, alike = dict[Position, str](), Counter[Position](), Counter[Position](), Counter[str]()
+        for sample in samples:
+            left = self.path.leave(sample.node)
+            if left is not None and sample.phase in self._ends:
+                endings.setdefault(left.position, sample.phase)
+                ends[left.position] += sample.count
+                alike[sample.phase] += sample.count
+            elif left is not None:
+                others[left.position] += sample.count
+        return {
+            at: kind
+            for at, kind in endings.items()
+            if ends[at] * _OF_PLACE > ends[at] + others[at] and ends[at] * _OF_UPDATES > alike[kind]
+        }
 
-        Nor the only one of very many of its boundary at its place.
-        """
-        placed = [
-            (sample, left.position)
-            for sample in samples
-            if not (sample.phase in UPDATES and sample.node.has("fetch"))
-            and (left := self.path.leave(sample.node)) is not None
-        ]
-        ends, others, alike = Counter[Position](), Counter[Position](), Counter[str]()
-        for sample, at in placed:
-            (ends if sample.phase in self._ends else others)[at] += sample.count
-            alike[sample.phase] += sample.count
+    def is_torn(self, sample: Sample) -> bool:
+        """True if a sample of backward or an update was read while the stack changed: its place leads to none."""
+        left = self.path.leave(sample.node) if sample.phase in UPDATES else None
+        if left is None or left.position in self._ending:
+            return False
+        return sample.phase not in sample.node.kinds[: left.depth + 1]  # else in a closure of the optimizer
+
+    def _whole(self, samples: Sequence[Sample]) -> list[tuple[Sample, Position]]:
+        """The samples on the path, without those that were torn, or in a model that is only run."""
+        placed = ((sample, self.path.leave(sample.node)) for sample in samples)
         return [
-            (sample, at)
-            for sample, at in placed
-            if sample.phase not in self._ends
-            or at == self.path.position
-            or not (
-                others[at] >= MANY * ends[at]
-                if self.is_forward_only
-                else is_torn(ends[at], others[at]) or (ends[at] == 1 and alike[sample.phase] > _VERY_MANY)
-            )
+            (sample, left.position)
+            for sample, left in placed
+            if left is not None and (sample.phase not in self._ends or left.position in self._ending)
         ]
 
     def _note_evaluation(self, whole: Sequence[tuple[Sample, Position]]) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal
 
 from msgspec.structs import replace
@@ -16,10 +15,10 @@ from tuimon.library_code import is_handler, is_optimizer_module
 from tuimon.records import Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.beside import Augmentations, EvaluationBlocks, OwnUpdates, Rollouts, is_upkeep
-from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame
-from tuimon.session.stacks.loop import NEARLY_ALL, Loop, Place, SeenBoundaries, is_torn
+from tuimon.session.stacks.frames import UPDATES, Function
+from tuimon.session.stacks.loop import NEARLY_ALL, Loop, Place, SeenBoundaries
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Node, Stack, to_user
+from tuimon.session.stacks.trie import Node, Stack
 
 #: What is known of a loop beside its samples: there are hooks; markers show that it fetches from a DataLoader, an
 #: optimizer, evaluation, steps that have ended, a backward or an update in any of them.
@@ -45,7 +44,7 @@ def placed(
     ranges: RangeJoin | None = None,
 ) -> tuple[Sample, ...]:
     """The samples of one training thread with their phases and ranges; ``seen``: what they showed before."""
-    sampled = without_torn_updates([Sample(node, n, node.boundary) for node, n in counts.items()])
+    sampled = [Sample(node, n, node.boundary) for node, n in counts.items()]
     phases = _Phases(sampled, facts, seen)
     whole, torn = by_root(sampled)
     in_phases = [phases.of(sample) for sample in whole]
@@ -82,9 +81,8 @@ class _Phases:
 
     def _completed(self, counted: Sequence[Sample], seen: SeenBoundaries) -> list[Sample]:
         """These samples, and stacks seen before, or noted by the hooks, of each boundary that none of them shows."""
-        joint = without_torn_updates([*counted, *seen.beside(counted)])[len(counted) :]
-        kept = [sample for sample in joint if self._augmentations.without_module(sample) is None]
-        out = [*counted, *(sample for sample in kept if sample.phase != "rest")]
+        kept = [sample for sample in seen.beside(counted) if self._augmentations.without_module(sample) is None]
+        out = [*counted, *kept]
         shown = {sample.phase for sample in out}
         return out + [sample for sample in seen.noted if sample.phase not in shown]
 
@@ -101,8 +99,15 @@ class _Phases:
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
     def of(self, sample: Sample) -> Sample:
-        """A sample in its phase."""
-        placed = self._placed(sample, self._loop.at(sample.node))
+        """A sample in its phase; a torn one as if it ended where it leaves the path.
+
+        ``main log``, and then ``main adam``, may come out as ``main log adam``. Taken as it is, ``log`` would be where
+        the loop updates its parameters, and no side work.
+        """
+        place = self._loop.at(sample.node)
+        if place is not None and self._loop.is_torn(sample):
+            sample = sample.at("rest", sample.node.up_to(len(sample.node.frames) - len(place.inside)))
+        placed = self._placed(sample, place)
         if placed.phase == "data" and sample.phase == "rest" and is_upkeep(sample):
             placed = replace(placed, phase="other", moved_from=None)
         if placed.phase == "forward" and sample.node.computes_metric:
@@ -221,44 +226,7 @@ def _is_in_optimizer(stack: Stack) -> bool:
     return False
 
 
-# ---- torn stacks: py-spy reads a running process; they are repaired here, or found to be of no phase
-
-_TRAINING_KINDS = ("backward", "optimizer", "module")
-
-
-def without_torn_updates(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples of one thread, those of torn stacks as if they ended at the line that called it, or the user's.
-
-    ``main log``, and then ``main adam``, may come out as ``main log adam``. Taken as it is, ``log`` would be where the
-    loop updates its parameters, and no side work. Samples that end at the line show it, as one that calls an update is
-    in torch when it is sampled: its own bytecode takes a microsecond. So do those in which it calls something else,
-    neither an update nor a model.
-    """
-    innermost, by_user, called = Counter[KnownFrame](), Counter[KnownFrame](), Counter[KnownFrame]()
-    for sample in samples:
-        if sample.phase not in UPDATES:
-            innermost.update(dict.fromkeys(sample.node.frames[-1:], sample.count))
-            continue
-        callers = sample.node.before("backward", "optimizer")
-        by_user.update(dict.fromkeys(to_user(callers)[-1:], sample.count))
-        called.update(dict.fromkeys(callers[-1:], sample.count))
-    once, others = {caller for caller, n in called.items() if n == 1}, Counter[KnownFrame]()
-    for sample in samples if once else ():
-        if sample.phase not in UPDATES:
-            for frame, inner in pairwise(sample.node.frames):
-                if frame in once and inner.kind not in _TRAINING_KINDS:
-                    others[frame] += sample.count
-    torn = {caller for caller, n in by_user.items() if is_torn(n, innermost[caller])}
-    torn |= {caller for caller, n in others.items() if is_torn(called[caller], n)}
-    return [_ended(sample, torn) for sample in samples] if torn else list(samples)
-
-
-def _ended(sample: Sample, torn: Container[KnownFrame]) -> Sample:
-    if sample.phase not in UPDATES:
-        return sample
-    callers = sample.node.before("backward", "optimizer")
-    last = next((frame for frame in (*callers[-1:], *to_user(callers)[-1:]) if frame in torn), None)
-    return sample if last is None else sample.at("rest", sample.node.up_to(sample.node.frames.index(last) + 1))
+# ---- stacks without their callers: py-spy reads a running process
 
 
 def by_root(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:

@@ -183,26 +183,6 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """The node of its outermost frames."""
         return self.trie.node(self.ids[:depth])
 
-    @property
-    def outline(self) -> Node:
-        """The stack without the inner frames of libraries, which differ from stack to stack.
-
-        For ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
-        A frame that makes data stays: it shows that the user's functions that it calls are of a rollout.
-        """
-        return self._outline if self.has("library") else self
-
-    @cached_property
-    def _outline(self) -> Node:
-        frames = self.frames
-        last = next((i for i in range(len(frames) - 1, -1, -1) if "anchor" in frames[i].roles), -1)
-        kept = [
-            self.ids[i]
-            for i, frame in enumerate(frames)
-            if i > last or "library" not in frame.roles or "makes_data" in frame.roles or (i and frames[i - 1].user)
-        ]
-        return self.trie.node(kept)
-
     # ---- whose code it is in
 
     @cached_property
