@@ -23,6 +23,9 @@ Fetches(begin_s=4.0, end_s=7.0, batches=30.0, longest_ms=30.0)
 Fetches(begin_s=6.0, end_s=7.0, batches=10.0, longest_ms=30.0)
 >>> [(row.begin_s, row.end_s) for row in series.even_rows()]
 [(0.0, 4.0), (4.0, 7.0)]
+>>> series.split(1.0)
+>>> [(row.begin_s, row.end_s, row.batches) for row in series.rows()][:2], series.counts(Span(0.0, 1.0))
+([(0.0, 1.0, 10.0), (1.0, 4.0, 30.0)], {0: 0, 1: 0})
 """
 
 from __future__ import annotations
@@ -158,6 +161,24 @@ class Series(Generic[R]):
         """Never join a row before a moment with one after it: a span may begin there. Of many, the latest hold."""
         if t not in self._apart:
             self._apart = [*self._apart[1 - _APART :], t]
+
+    def split(self, t: float) -> None:
+        """Divide the row that a moment lies in, as if its sums were spread evenly over it, and keep the parts apart."""
+        width, numbers = self._width, self._numbers
+        at = bisect_right(range(len(self)), t, key=lambda row: numbers[row * width]) - 1
+        self.keep_apart(t)
+        if at < 0 or not numbers[at * width] < t < numbers[at * width + 1]:
+            return
+        one, counts = [*numbers[at * width : (at + 1) * width]], _added({}, [self._counts[at]])
+        part, other = (t - one[0]) / (one[1] - one[0]), one[:]
+        for column in self._summed:
+            one[column], other[column] = part * one[column], (1 - part) * one[column]
+        one[1] = other[0] = t
+        before = {key: round(part * count) for key, count in counts.items()}
+        numbers[at * width : (at + 1) * width] = array("d", one + other)
+        self._counts[at : at + 1] = [_packed(before), _packed({key: n - before[key] for key, n in counts.items()})]
+        self._levels.insert(at, self._levels[at])
+        self._held.clear()
 
     def rows(self, span: Span = EVER, last: int | None = None) -> list[R]:
         """The rows of a span, oldest first: those that have their middle in it; of them only the ``last`` ones."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from tuimon.records import Place, Stacks, Steps
+from tuimon.session.series import Series, Span
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
@@ -40,8 +41,6 @@ _PHASES = {
 }
 #: Passes through backward between the beginnings of which one whole step lies.
 _WHOLE_STEP = 2
-#: Windows that are held until it is known when the loop began: a first step may compile for ten minutes.
-_HELD = 600
 
 
 class UnmarkedSteps:
@@ -156,13 +155,13 @@ def _function(words: str, place: Place | None) -> tuple[str, str, str]:
     return (words, place.file, place.function) if place is not None else (words, "", "")
 
 
-Seconds = dict[str, float]  # by Work
-
-
-class _Works(NamedTuple):
+class _Window(NamedTuple):
     begin_s: float
     end_s: float
-    seconds: Seconds
+
+
+#: The kinds of work; windows count the nanoseconds of each by its number here.
+_WORKS = get_args(Work)
 
 
 class Spent:
@@ -172,12 +171,9 @@ class Spent:
     """
 
     def __init__(self) -> None:
-        self.in_loop: Seconds = defaultdict(float)
-        self.since_step: Seconds = defaultdict(float)
+        self._series = Series(_Window)
+        self._stepped_s = -math.inf  # the end of the windows of steps that have ended
         self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
-        self._before: Seconds = defaultdict(float)
-        self._early: list[_Works] = []
-        self._first: _Works | None = None
         self.begun_s: float | None = None
         self.saves = 0  # samples since then in which a checkpoint is saved
         self.end_s = -math.inf  # of the latest window
@@ -204,47 +200,46 @@ class Spent:
             self.compiling_since_s = None
         elif self.compiling_since_s is None:
             self.compiling_since_s = begin_s
-        works = _Works(begin_s, t, {work: (t - begin_s) * n / total for work, n in counts.items()})
-        self._first = self._first or works
+        ns = (t - begin_s) * 1e9 / total
+        self._series.append(_Window(begin_s, t), {_WORKS.index(work): round(n * ns) for work, n in counts.items()})
         if self.begun_s is not None:
-            self._divide(works, self.begun_s)
             self.saves += counts.get("checkpoint", 0)
-            return
-        self._early.append(works)
-        if len(self._early) > _HELD:
-            _add(self._before, self._early.pop(0).seconds)
+            self._series.split(self.begun_s)
 
     def begin(self, t: float) -> None:
         """The loop has begun at a moment, or a process that this one started and that trains."""
-        if self.begun_s is not None:
-            return
-        self.begun_s = t
-        for works in self._early:
-            self._divide(works, t)
-        self._early.clear()
-
-    def _divide(self, works: _Works, begun_s: float) -> None:
-        """A window may have begun before the loop: its samples may come after the first steps."""
-        part = min(1.0, max(0.0, (begun_s - works.begin_s) / (works.end_s - works.begin_s)))
-        _add(self._before, works.seconds, part)
-        _add(self.since_step, works.seconds, 1 - part)
+        if self.begun_s is None:
+            self.begun_s = t
+            self._series.split(t)
 
     def end_steps(self, record: Steps) -> None:
         """Steps have ended; of a loop's last one it may be known only at the end of the process."""
         if record.count and record.last_step_s is None:
-            _add(self.in_loop, self.since_step)
-            self.since_step.clear()
+            self._stepped_s = self.end_s
 
-    def before(self, started_s: float) -> Seconds:
-        """Seconds from the start of the process to its loop; until that begins, all."""
-        seconds, first = self._before.copy(), self._first
-        if first is not None and first.begin_s > started_s:
-            _add(seconds, first.seconds, (first.begin_s - started_s) / (first.end_s - first.begin_s))
-        for works in self._early:
-            _add(seconds, works.seconds)
+    @property
+    def in_loop(self) -> dict[str, float]:
+        """Seconds by work, from the beginning of the loop to the end of the latest step."""
+        return self._over(Span(self._loop_s, self._stepped_s))
+
+    @property
+    def since_step(self) -> dict[str, float]:
+        """Seconds by work since the latest step."""
+        return self._over(Span(max(self._loop_s, self._stepped_s)))
+
+    def before(self, started_s: float) -> dict[str, float]:
+        """Seconds by work from the start of the process to its loop; until that begins, all."""
+        seconds, first = self._over(Span(end_s=self._loop_s)), next(iter(self._series.rows()), None)
+        if first is not None and started_s < first.begin_s:
+            part = (first.begin_s - started_s) / (first.end_s - first.begin_s)
+            for work, took_s in self._over(Span(end_s=first.end_s)).items():
+                seconds[work] += part * took_s
         return seconds
 
+    @property
+    def _loop_s(self) -> float:
+        return math.inf if self.begun_s is None else self.begun_s
 
-def _add(seconds: Seconds, works: Seconds, part: float = 1.0) -> None:
-    for work, took_s in works.items():
-        seconds[work] += part * took_s
+    def _over(self, span: Span) -> dict[str, float]:
+        counts = self._series.counts(span)
+        return {work: counts.get(number, 0) / 1e9 for number, work in enumerate(_WORKS)}
