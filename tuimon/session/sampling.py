@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
-
-from msgspec import Struct
 
 from tuimon.node_ids import own_id
 from tuimon.records import Gil, Place, Stacks
@@ -26,8 +24,6 @@ _ENOUGH_SAMPLES = 50
 _ENOUGH_OF_ONE = 30
 #: Length of such a window, in seconds.
 _GIL_WINDOW_S = 0.6
-#: Most of them that are held of a process: one comes every five seconds.
-_GIL_WINDOWS = 64
 #: Quantile of the normal distribution below which nine of ten values lie.
 _Z_OF_NINE_IN_TEN = 1.2816
 #: More than this share of the windows must have counted cycles: on a busy machine a few windows of a slow loop do not.
@@ -38,28 +34,16 @@ _ENOUGH_CYCLES = 3
 _PTHREAD_IDS = 1 << 22
 
 
-class SamplerRow(Struct, frozen=True, gc=False):
-    """Sampling of one process over the last 60 s; ``samples``, ``failed`` and ``lost`` since the beginning."""
+class Sampling(NamedTuple):
+    """Sampling of a process, or of all training processes; ``samples``, ``failed`` and ``lost`` since the beginning."""
 
-    pid: int
-    rate_hz: float | None  # achieved within its windows
+    rate_hz: float | None  # achieved within its windows; of several processes that of the one in focus
     coverage_ratio: float | None  # wall time within windows / wall time; without pauses and lost windows
     samples: int
     failed: int  # samples that py-spy could not read
     lost: int  # windows whose samples were all lost
-    in_process: bool = False  # the latest window was sampled by the agent inside
-
-
-class Sampling(NamedTuple):
-    """Sampling of the run: the training processes, the one in focus first, and what py-spy costs in all."""
-
-    rows: tuple[SamplerRow, ...]
-    rate_hz: float | None  # of the process in focus
-    coverage_ratio: float | None  # over all training processes
-    failed: int
-    lost: int
-    cpu_ratio: float | None  # 1.0 = one core; None until measured
-    in_process: bool = False  # whether any of them is sampled by its agent: Python frames only
+    in_process: bool  # the latest window of any of them was sampled by the agent inside: Python frames only
+    cpu_ratio: float | None = None  # what py-spy costs in all; 1.0 = one core; None until measured
 
 
 class _Windows(NamedTuple):
@@ -109,7 +93,8 @@ class _Process:
             self.first_cycle_s = min(self.first_cycle_s, record.t - record.window_s)
         self.in_process = record.in_process if not record.lost else self.in_process
 
-    def row(self, pid: int, span: Span) -> SamplerRow | None:
+    def over(self, span: Span) -> Sampling | None:
+        """The figures of a span; None before the first window."""
         ever, sums = self.series.over(), self.series.over(span)
         if ever is None:
             return None
@@ -119,14 +104,13 @@ class _Process:
         if sums is not None:  # a window may begin before
             from_s = min(from_s, sums.begin_s)
         sampled_s, samples = (sums.sampled_s, sums.samples) if sums is not None else (0.0, 0.0)
-        return SamplerRow(
-            pid,
-            rate_hz=samples / sampled_s if sampled_s > 0 else None,
-            coverage_ratio=min(sampled_s / (until_s - from_s), 1.0) if until_s > from_s else None,
-            samples=int(ever.samples),
-            failed=int(ever.failed),
-            lost=int(ever.lost),
-            in_process=self.in_process,
+        return Sampling(
+            samples / sampled_s if sampled_s > 0 else None,
+            min(sampled_s / (until_s - from_s), 1.0) if until_s > from_s else None,
+            int(ever.samples),
+            int(ever.failed),
+            int(ever.lost),
+            self.in_process,
         )
 
 
@@ -150,10 +134,18 @@ class SamplerTable:
         self._processes.pop(pid, None)
 
     def sampling(self, trainers: Sequence[int], span: Span, cpu_ratio: float | None) -> Sampling | None:
-        """The figures of these processes; None before the first window. A span without end lasts to the latest one."""
-        rows = [self._processes[pid].row(pid, span) for pid in trainers if pid in self._processes]
-        known = tuple(row for row in rows if row is not None)
-        return _summary(known, len(trainers), cpu_ratio) if known else None
+        """The figures of these processes, the one in focus first; None before the first window.
+
+        A span without end lasts to the latest window. A process without a finished window counts as not covered.
+        """
+        each = [self._processes[pid].over(span) for pid in trainers if pid in self._processes]
+        known = [one for one in each if one is not None]
+        if not known:
+            return None
+        rates, ratios, samples, failed, lost, in_process, _ = zip(*known, strict=True)
+        covered = [ratio for ratio in ratios if ratio is not None]
+        coverage_ratio = sum(covered) / len(trainers) if covered else None
+        return Sampling(rates[0], coverage_ratio, sum(samples), sum(failed), sum(lost), any(in_process), cpu_ratio)
 
     def cpu_ratio(self, now_s: float, nodes: int) -> float | None:
         """What all windows of the run took on a node, of workers as well."""
@@ -167,20 +159,6 @@ class SamplerTable:
         if sums is None or sums.counted <= _COUNTED_SHARE * sums.windows or sums.cycles < _ENOUGH_CYCLES:
             return None
         return sums.cycles / sums.cycles_s if sums.cycles_s > 0 else None
-
-
-def _summary(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | None) -> Sampling:
-    """All rows together; a training process without a finished window counts as not covered."""
-    covered = [row.coverage_ratio for row in rows if row.coverage_ratio is not None]
-    return Sampling(
-        rows=rows,
-        rate_hz=rows[0].rate_hz,
-        coverage_ratio=sum(covered) / max(trainers, 1) if covered else None,
-        failed=sum(row.failed for row in rows),
-        lost=sum(row.lost for row in rows),
-        cpu_ratio=cpu_ratio,
-        in_process=any(row.in_process for row in rows),
-    )
 
 
 class GilHeld(NamedTuple):
@@ -202,17 +180,32 @@ class GilHeld(NamedTuple):
         return (p + z2 / (2 * n) - half) / (1 + z2 / n)
 
 
+class _GilWindow(NamedTuple):
+    begin_s: float
+    end_s: float
+    samples: float
+
+
 class GilTable:
-    """Folds Gil records: which threads held the GIL in the last minute's steps."""
+    """Folds Gil records, each process's a series: which threads held the GIL in the last minute's steps.
+
+    A window counts samples by thread; those of a thread in a function, and in any, by a key below 0.
+    """
 
     def __init__(self, begin_s_of: Callable[[int], float]) -> None:
         """``begin_s_of`` a pid: from when on it counts; before lie imports, which hold the GIL all the time."""
         self._begin_s_of = begin_s_of
-        self._windows: defaultdict[int, deque[Gil]] = defaultdict(lambda: deque(maxlen=_GIL_WINDOWS))
+        self._windows: defaultdict[int, Series[_GilWindow]] = defaultdict(lambda: Series(_GilWindow, _ROWS))
 
     def add_gil(self, record: Gil) -> None:
         """Fold a short window of samples."""
-        self._windows[record.pid].append(record)
+        counts: Counter[int] = Counter()
+        for thread in record.threads:
+            counts[thread.tid] += thread.count
+        for each in record.functions:
+            counts[_key(each.tid, each.file, each.function)] += each.count
+            counts[_key(each.tid)] += each.count
+        self._windows[record.pid].append(_GilWindow(record.t - _GIL_WINDOW_S, record.t, record.samples), counts)
 
     def forget(self, pid: int) -> None:
         """Drop what is known of a pid that another process has now."""
@@ -223,32 +216,34 @@ class GilTable:
 
         The error is up to about a tenth, as py-spy does not report its number of samples; less over several windows.
         """
-        records, samples = self._latest(pid)
+        counts, samples = self._latest(pid)
         if samples < _ENOUGH_SAMPLES:
             return None
-        counts = [thread for record in records for thread in record.threads]
-        if tid != pid and any(own_id(thread.tid) >= _PTHREAD_IDS for thread in counts):
+        if tid != pid and any(own_id(key) >= _PTHREAD_IDS for key in counts if key >= 0):
             return None
-        return min(sum(thread.count for thread in counts if thread.tid == tid) / samples, 1.0)
+        return min(counts.get(tid, 0) / samples, 1.0)
 
     def held_in(self, pid: int, tid: int, place: Place) -> GilHeld | None:
         """How often a thread held the GIL in a function of the user's, or below.
 
         None before there are 30 samples, and where no function was recorded.
         """
-        records, samples = self._latest(pid)
-        functions = [function for record in records for function in record.functions if function.tid == tid]
-        if samples < _ENOUGH_OF_ONE or not functions:
+        counts, samples = self._latest(pid)
+        if samples < _ENOUGH_OF_ONE or _key(tid) not in counts:
             return None
-        here = (place.file, place.function)
-        held = sum(each.count for each in functions if (each.file, each.function) == here)
-        return GilHeld(min(held, samples), samples)
+        return GilHeld(min(counts.get(_key(tid, place.file, place.function), 0), samples), samples)
 
-    def _latest(self, pid: int) -> tuple[Sequence[Gil], int]:
-        """The records of the last minute, but for what lies before the steps, and their samples."""
-        windows = self._windows.get(pid)
-        if not windows:
-            return (), 0
-        since_s = max(self._begin_s_of(pid), windows[-1].t - SPAN_S - _GIL_WINDOW_S)
-        records = [record for record in windows if record.t - _GIL_WINDOW_S >= since_s]
-        return records, sum(record.samples for record in records)
+    def _latest(self, pid: int) -> tuple[Mapping[int, int], int]:
+        """The counts of the last minute, but for what lies before the steps, and its samples."""
+        series = self._windows.get(pid)
+        if not series:
+            return {}, 0
+        (latest,) = series.rows(last=1)
+        since_s = max(self._begin_s_of(pid), latest.begin_s - SPAN_S)
+        span = Span(since_s + _GIL_WINDOW_S / 2)  # of windows that begin later
+        sums = series.over(span)
+        return series.counts(span), int(sums.samples) if sums is not None else 0
+
+
+def _key(*of: int | str) -> int:
+    return -1 - abs(hash(of))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuimon.records import Frame
-from tuimon.session.stacks.loop import SeenBoundaries
+from tuimon.session.stacks.loop import NOTHING_SEEN, Seen
 from tuimon.session.stacks.phases import Fact, placed
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
@@ -23,9 +23,7 @@ FACTS: dict[str, Fact] = {
 }
 
 
-def by_ids(
-    stacks: Mapping[tuple[int, ...], int], trie: Trie, seen: SeenBoundaries | None = None, **known: bool
-) -> list[Sample]:
+def by_ids(stacks: Mapping[tuple[int, ...], int], trie: Trie, seen: Seen = NOTHING_SEEN, **known: bool) -> list[Sample]:
     """The sample of each stack of frame ids, root first; ``known``: of FACTS."""
     counts = {trie.node(ids): count for ids, count in stacks.items()}
     return list(placed(counts, {FACTS[name] for name, is_so in known.items() if is_so}, seen))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.stacks.classified import by_ids
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import SeenBoundaries
+from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 
@@ -68,9 +68,9 @@ def ids(stack: str) -> tuple[int, ...]:
 
 def classified(stack: str, training: list[str], *, has_loader: bool = True, noted: str = WHOLE_PATH) -> Sample:
     """A stack among those of training, whose loop was noted."""
-    table, seen = Trie(), SeenBoundaries()
+    table = Trie()
     table.add_frames(0, list(FRAMES.values()))
-    seen.add_noted([LoopStack("backward", list(ids(noted)))] if noted else [], table)
+    seen = Seen.of([LoopStack("backward", list(ids(noted)))] if noted else [], table)
     stacks = {ids(each): 20 for each in [*training, stack]}
     return by_ids(stacks, table, has_loader=has_loader, seen=seen)[-1]
 
@@ -283,9 +283,9 @@ def test_few_of_many_samples_that_seem_to_update_after_the_update_were_torn(upda
 
     What a library does after the update is none of the data, also where it steps the environment itself.
     """
-    table, seen = Trie(), SeenBoundaries()
+    table = Trie()
     table.add_frames(0, list(FRAMES.values()))
-    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))], table)
+    seen = Seen.of([LoopStack("backward", list(ids(WHOLE_PATH)))], table)
     stacks = {ids(each): 20 for each in [*TRAINING[1:], "main fit epoch:prepare environment"]}
     torn = {ids("main fit epoch:end update_hooks update"): updates}
     *_, last = by_ids({**stacks, **torn, ids("main fit epoch:end save"): 60}, table, seen=seen)

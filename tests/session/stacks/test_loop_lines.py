@@ -1,15 +1,16 @@
 """The loop of the docstring of ``session.stacks.loop``: what each of its lines is."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
 
 from tests.session.stacks.classified import by_ids, classified, last_of
 from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import SeenBoundaries
+from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Trie
+from tuimon.session.stacks.trie import Node, Trie
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 BELOW = {
@@ -159,15 +160,16 @@ def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) 
 
 
 def test_the_lines_of_passes_too_short_for_most_samples_are_remembered() -> None:
-    frames, seen = Trie(), SeenBoundaries()
+    frames = Trie()
     frames.add_frames(0, [Frame("train.py", 46, "main", "", True), BELOW["module"]])
     frames.add_frames(2, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
     frames.add_frames(4, [Frame("train.py", 44, "main", "x = numbers[i]", True)])
     windows = [{(4,): 9}, {(0, 1): 1, (2, 3): 1, (4,): 7}, {(4,): 9}]
+    run = Counter[Node]()
     phases = []
     for window in windows:
-        seen.add_window({frames.node(ids): count for ids, count in window.items()})
-        phases.append(by_ids(window, frames, seen=seen)[-1])
+        run.update({frames.node(ids): count for ids, count in window.items()})
+        phases.append(by_ids(window, frames, seen=Seen(passes=lambda: run))[-1])
     assert [(last.phase, last.unsure) for last in phases] == [("other", True), ("data", False), ("data", False)]
 
 
@@ -178,40 +180,31 @@ def noted(line: int, boundary: str, first: int, frames: Trie) -> LoopStack:
 
 
 def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
-    frames, seen = Trie(), SeenBoundaries()
+    frames = Trie()
     frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
     frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
-    seen.add_noted([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
+    seen = Seen.of([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
     samples = {sample.node.frames[0].id: sample for sample in by_ids({(0, 1): 20, (2,): 80}, frames, seen=seen)}
     assert [(samples[n].phase, samples[n].unsure) for n in (0, 2)] == [("data", False), ("other", False)]
     assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
 
 
 def test_what_samples_show_of_a_boundary_counts_before_what_the_hooks_noted() -> None:
-    frames, seen = Trie(), SeenBoundaries()
+    frames = Trie()
     frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BELOW["backward"]])
     frames.add_frames(2, [Frame("train.py", 85, "train", "", True)])
-    seen.add_noted([noted(90, "backward", 10, frames)], frames)  # of the search for a learning rate
+    seen = Seen.of([noted(90, "backward", 10, frames)], frames)  # of the search for a learning rate
     assert by_ids({(0, 1): 1, (2,): 9}, frames, seen=seen)[-1].phase == "other"
 
 
 @pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
 def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
-    frames, seen = Trie(), SeenBoundaries()
+    frames = Trie()
     frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
     stack = noted(47, "backward", 10, frames)
-    seen.add_noted([stack], frames)
+    seen = Seen.of([stack], frames)
     stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
     assert by_ids(stacks, frames, seen=seen)[0].phase == found
-
-
-def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
-    frames, seen = Trie(), SeenBoundaries()
-    frames.add_frames(0, [*(Frame("train.py", line, "main", "", True) for line in range(100)), BELOW["backward"]])
-    for number in range(100):
-        seen.add_window({frames.node([number, 100]): 1})
-    remembered = [sample.node.ids[:1] for sample in seen.beside([])]
-    assert remembered == [(number,) for number in range(36, 100)]
 
 
 def called(

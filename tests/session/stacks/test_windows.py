@@ -161,7 +161,7 @@ def window(t, *counted, window_s=1.0):
 
 
 def counts_of(windows):
-    return {node.ids: count for node, count in summed(windows, 100).items()}
+    return {node.ids: count for node, count in summed(window.counts.get(100, {}) for window in windows).items()}
 
 
 def run_of(seconds, limit=32):

@@ -19,11 +19,11 @@ Frames of libraries that dispatch calls differ from stack to stack: those that a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.records import BETWEEN, LoopStack
-from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame, StackPhase
+from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Node, Stack, Trie, to_user
 
@@ -316,52 +316,36 @@ class Loop:
         return "forward" if place.position > min(self._fetching, default=()) else "other"
 
 
-#: Most stacks that are remembered of each: a training shows some tens.
-_STACKS = 64
+class Seen(NamedTuple):
+    """What is known of a loop beside the samples of a span.
 
-
-class SeenBoundaries:
-    """The latest stacks of one thread in its forward pass and in backward.
-
-    A pass that takes a thousandth of a step is in few samples, and in none of many a window; the lines of the loop are
+    A pass that takes a thousandth of a step is in few samples, and in none of many a span; the lines of the loop are
     the same all the while. Until a sample has shown backward, or an update, the stack counts that the hooks noted.
     """
 
-    def __init__(self) -> None:
-        self._kept: dict[StackPhase, dict[Node, int]] = {"forward": {}, "backward": {}}
-        self.noted: list[Sample] = []  # what the hooks noted of the loop
+    noted: Sequence[Sample] = ()  # by the hooks
+    passes: Callable[[], Mapping[Node, int]] = dict  # stacks of the run in its forward pass, or in backward
 
-    def add_noted(self, stacks: Sequence[LoopStack], trie: Trie) -> None:
-        """Take up what the hooks noted of the loop, in place of what they noted before."""
-        self.noted = [Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks]
+    @classmethod
+    def of(cls, stacks: Sequence[LoopStack], trie: Trie, passes: Callable[[], Mapping[Node, int]] = dict) -> Seen:
+        """With the stacks that the hooks noted."""
+        return cls([Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks], passes)
 
-    def add_window(self, counts: Mapping[Node, int]) -> None:
-        """Fold a window of the training thread."""
-        for node, n in counts.items():
-            kept = self._kept.get(node.boundary)
-            if kept is not None:
-                kept.pop(node, None)
-                kept[node] = n
-                if len(kept) > _STACKS:
-                    del kept[next(iter(kept))]
-
-    def begin(self) -> None:
-        """The loop begins: what was seen before is of the set-up."""
-        for kept in self._kept.values():
-            kept.clear()
+    def beside(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The stacks of the run in its forward pass, and in backward, if none of these samples shows that."""
+        missing = {"forward", "backward"} - {sample.phase for sample in samples}
+        passes = self.passes() if missing else {}
+        return [Sample(node, n, node.boundary) for node, n in passes.items() if node.boundary in missing]
 
     def calling_backward(self) -> set[Function]:
         """The user's functions that call backward or the update, as file and name."""
-        nodes = (*self._kept["backward"], *(noted.node for noted in self.noted))
+        nodes = (
+            *(node for node in self.passes() if node.boundary == "backward"),
+            *(noted.node for noted in self.noted),
+        )
         callers = (to_user(node.before("backward", "optimizer")) for node in nodes)
         return {caller[-1].code for caller in callers if caller}
 
-    def beside(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The remembered stacks of each boundary that none of these samples shows."""
-        shown = {sample.phase for sample in samples}
-        return [
-            Sample(node, n, boundary)
-            for boundary, kept in self._kept.items()
-            if boundary not in shown
-            for node, n in kept.items()
-        ]
+
+#: Of a loop of which nothing else is known.
+NOTHING_SEEN = Seen()

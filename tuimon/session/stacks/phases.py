@@ -16,7 +16,7 @@ from tuimon.records import Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.beside import Augmentations, EvaluationBlocks, OwnUpdates, Rollouts, is_upkeep
 from tuimon.session.stacks.frames import UPDATES, Function
-from tuimon.session.stacks.loop import NEARLY_ALL, Loop, Place, SeenBoundaries
+from tuimon.session.stacks.loop import NEARLY_ALL, NOTHING_SEEN, Loop, Place, Seen
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Node, Stack
 
@@ -40,7 +40,7 @@ _COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
 def placed(
     counts: Mapping[Node, int],
     facts: Set[Fact] = frozenset(),
-    seen: SeenBoundaries | None = None,
+    seen: Seen = NOTHING_SEEN,
     ranges: RangeJoin | None = None,
 ) -> tuple[Sample, ...]:
     """The samples of one training thread with their phases and ranges; ``seen``: what they showed before."""
@@ -57,13 +57,13 @@ def placed(
 class _Phases:
     """The phase of each sample of a training thread."""
 
-    def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: SeenBoundaries | None) -> None:
+    def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: Seen) -> None:
         forward_only = "steps" in facts and "training" not in facts
         self._forward_only = forward_only
         self._augmentations = Augmentations(sampled)
         counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
-        sampled, noted = (self._completed(counted, seen), seen.noted) if seen is not None else (counted, [])
-        known = without_returned([*sampled, *noted])
+        sampled = self._completed(counted, seen)
+        known = without_returned([*sampled, *seen.noted])
         completed, noted = known[: len(sampled)], known[len(sampled) :]
         self._loop = loop = Loop(completed, noted, forward_only=forward_only)
         self._rollouts = Rollouts([] if forward_only else completed, loop)
@@ -79,7 +79,7 @@ class _Phases:
             return True
         return sample.phase == "forward" and self._rollouts.holds(sample, self._loop.at(sample.node))
 
-    def _completed(self, counted: Sequence[Sample], seen: SeenBoundaries) -> list[Sample]:
+    def _completed(self, counted: Sequence[Sample], seen: Seen) -> list[Sample]:
         """These samples, and stacks seen before, or noted by the hooks, of each boundary that none of them shows."""
         kept = [sample for sample in seen.beside(counted) if self._augmentations.without_module(sample) is None]
         out = [*counted, *kept]

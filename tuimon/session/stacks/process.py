@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
+from tuimon.session.series import Span
 from tuimon.session.stacks.frames import UPDATES
-from tuimon.session.stacks.loop import SeenBoundaries
+from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps
@@ -32,7 +33,7 @@ class ProcessStacks:
         self._recent: list[Window] = []  # of the last 30 s of steps, as of some window
         self._turn = pid  # windows count from the pid on, so that processes take turns
         self._answers: dict[tuple[int, Over], Samples] = {}  # since something has changed
-        self._seen = SeenBoundaries()
+        self._seen = Seen((), self._passes)
         self._ranges = RangeJoin()
         self.threads = LatestStacks()
         self.set_up = SetUp()
@@ -47,7 +48,7 @@ class ProcessStacks:
         To place the samples of a rank takes about a millisecond, and there may be a thousand ranks.
         """
         if record.loop:
-            self._seen.add_noted(record.loop, self._trie)
+            self._seen = Seen.of(record.loop, self._trie, self._passes)
         self.threads.add_names(record)
         if not record.samples:
             return
@@ -57,8 +58,6 @@ class ProcessStacks:
         if not self._unmarked.has_whole_step:
             self._find_steps(window, record.cycles)
         is_of_loop, own = self._windows.add(window), window.counts.get(self.tid, {})
-        if is_of_loop:
-            self._seen.add_window(own)
         if is_of_loop and "markers" not in self._facts:
             of_loop = _OF_LOOP | {"forward"} if self.forward_only else _OF_LOOP
             shown = sum(count for node, count in own.items() if node.boundary in of_loop)
@@ -111,7 +110,6 @@ class ProcessStacks:
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
         self.spent.begin(t)
-        self._seen.begin()
         self.threads.begin_s = t
         self._windows.leave_out_before(t)
         self._refresh()
@@ -182,7 +180,7 @@ class ProcessStacks:
         key = self.tid if tid is None else tid, over
         if key not in self._answers:
             windows = self._of(over)
-            counts = summed(windows, key[0])
+            counts = summed(window.counts.get(key[0], {}) for window in windows)
             covered_s = windows[-1].t - min(window.begin_s for window in windows) if windows else 0.0
             rows = self.placed(counts) if key[0] == self.tid else tuple(_off(node, n) for node, n in counts.items())
             if key[0] == self.tid and over != "now":
@@ -199,6 +197,9 @@ class ProcessStacks:
         """These samples of the training thread, by all that is known of its loop."""
         facts: set[Fact] = {*self._facts, "steps"} if self.forward_only else {*self._facts}
         return placed(counts, facts, self._seen, self._ranges)
+
+    def _passes(self) -> dict[Node, int]:
+        return summed(window.passes.get(self.tid, {}) for window in self._windows.over(Span()))
 
     def _of(self, over: Over) -> list[Window]:
         return self._recent if over == "steps" else self._windows.over(over)

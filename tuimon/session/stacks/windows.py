@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -34,7 +35,7 @@ _STACKS = 128
 _TOLERANCE_S = 0.01
 
 
-class Window(Struct, frozen=True):
+class Window(Struct, frozen=True, dict=True):
     """How often each thread was sampled in each stack."""
 
     t: float  # its end
@@ -49,6 +50,14 @@ class Window(Struct, frozen=True):
             own, node = counts.setdefault(stack.tid, {}), trie.node(stack.frames)
             own[node] = own.get(node, 0) + stack.count
         return cls(record.t, record.window_s, counts)
+
+    @cached_property
+    def passes(self) -> dict[int, dict[Node, int]]:
+        """Its stacks in a forward pass, or in backward, by thread."""
+        return {
+            tid: {node: n for node, n in counts.items() if node.boundary in ("forward", "backward")}
+            for tid, counts in self.counts.items()
+        }
 
     @property
     def begin_s(self) -> float:
@@ -72,13 +81,13 @@ class Window(Struct, frozen=True):
         return Window(following.t, following.t - self.begin_s, counts)
 
 
-def summed(windows: Iterable[Window], tid: int) -> dict[Node, int]:
-    """How often a thread was sampled in each stack over these windows."""
-    counts: dict[Node, int] = {}
-    for window in windows:
-        for node, n in window.counts.get(tid, {}).items():
-            counts[node] = counts.get(node, 0) + n
-    return counts
+def summed(several: Iterable[Mapping[Node, int]]) -> dict[Node, int]:
+    """The counts of stacks, added up."""
+    sums: dict[Node, int] = {}
+    for counts in several:
+        for node, n in counts.items():
+            sums[node] = sums.get(node, 0) + n
+    return sums
 
 
 class Windows:

@@ -173,7 +173,7 @@ def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:
     return {
         "rate_hz": rounded(sampling.rate_hz),
         "coverage": rounded(sampling.coverage_ratio),
-        "samples": sum(row.samples for row in sampling.rows),
+        "samples": sampling.samples,
         "failed_samples": sampling.failed,
         "lost_windows": sampling.lost,
         "cpu": rounded(sampling.cpu_ratio),
