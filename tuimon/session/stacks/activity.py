@@ -90,6 +90,7 @@ _LOCKS = frozenset({"acquire", "__enter__"})
 #: The modules in which one process waits for another's messages, or for its turn with it.
 _MESSAGES = re.compile(r"multiprocessing/(?:connection|reduction|queues|synchronize)\.py$")
 _RECEIVES = re.compile(r"\.recv\w*\(")
+_SUBPROCESS = re.compile(r"subprocess\.py$")
 
 #: Who waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS = (
@@ -182,24 +183,22 @@ def stands_in_wait(stack: Sequence[Frame]) -> bool:
     return stack[-1].function.rpartition(".")[2] not in _LOCKS
 
 
+def _awaits(stack: Sequence[Frame], text: re.Pattern[str], file: re.Pattern[str]) -> bool:
+    """True if the innermost line, of the user's, has such a text, or waits in such a file of Python's."""
+    leaf = stack[-1] if stack else None
+    if leaf is None or leaf.user:
+        return leaf is not None and text.search(leaf.source) is not None
+    return _wait(leaf.file, leaf.function) is not None and file.search(leaf.file) is not None
+
+
 def awaits_process(stack: Sequence[Frame]) -> bool:
     """True if a stack waits for a message of another process, in multiprocessing or at a line of the user's."""
-    if not stack:
-        return False
-    leaf = stack[-1]
-    if leaf.user:
-        return _RECEIVES.search(leaf.source) is not None
-    return _wait(leaf.file, leaf.function) is not None and _MESSAGES.search(leaf.file) is not None
+    return _awaits(stack, _RECEIVES, _MESSAGES)
 
 
 def awaits_program(stack: Sequence[Frame]) -> bool:
     """True if a stack (root first) waits for the end of another program that it has started, such as ``pip``."""
-    if not stack:
-        return False
-    leaf = stack[-1]
-    if leaf.user:
-        return _PROGRAMS.search(leaf.source) is not None
-    return _wait(leaf.file, leaf.function) is not None and leaf.file.endswith("subprocess.py")
+    return _awaits(stack, _PROGRAMS, _SUBPROCESS)
 
 
 #: Where Python's multiprocessing, and torch's, waits for a process that it has started.

@@ -85,7 +85,7 @@ class Rollouts:
         if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in called):
             return
         own = [frame for frame in called if frame.user]
-        if generates and not self._loop.is_above_backward(place):
+        if generates and place.position > self._loop.path.position:
             return  # what is generated after the update shows how the model does
         self._functions.add((own[0] if own else stack[making]).code)
         if not own and self._loop.is_above_backward(place):

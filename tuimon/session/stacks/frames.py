@@ -55,7 +55,6 @@ Function = tuple[str, str]
 #: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
 Block = tuple[str, int, str]
 Role = Literal[
-    "anchor",
     "calls_closure",
     "collates",
     "collector",
@@ -85,10 +84,6 @@ Role = Literal[
 _FUNCTIONS_HELD = 4096
 #: By the names that libraries and torch give their files and functions.
 _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
-    (
-        "anchor",
-        lambda file, _: bool(marked_part(file)),
-    ),  # a part of torch that the views name, as are the user's frames
     ("calls_closure", may_call_closure),
     ("collector", is_collector),  # makes data with a policy
     ("compiled_call", is_compiled_call),
@@ -116,16 +111,15 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
 @lru_cache(_FUNCTIONS_HELD)
 def _named(file: str, function: str) -> frozenset[Role]:
     found: set[Role] = {role for role, has_it in _NAMED if has_it(file, function)}
-    return frozenset(found - {"library"} if "anchor" in found else found)
+    return frozenset(found - {"library"} if marked_part(file) else found)  # a part of torch that the views name
 
 
 def roles_of(frame: Frame) -> frozenset[Role]:
     """The roles of a frame, by its names, by whose code it is, and by the text of its line."""
     found = _named(frame.file, frame.function)
-    more: set[Role] = {"anchor"} if frame.user else set()
-    if collates(frame.file, frame.function, frame.source):
-        more.add("collates")
-    return (found - {"library"} if frame.user else found) | more if more else found
+    if frame.user:
+        found -= {"library"}
+    return found | {"collates"} if collates(frame.file, frame.function, frame.source) else found
 
 
 def block_of(frame: Frame) -> Block | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Struct, field
 
@@ -17,6 +17,7 @@ from tuimon.session.stacks.activity import Activity, activity_of
 from tuimon.session.stacks.call_tree import CallTree, program_part
 from tuimon.session.stacks.frames import FrameKind, Function, KnownFrame, Role
 from tuimon.session.stacks.trie import Node
+from tuimon.torch_code import is_module_call
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,6 +33,10 @@ _TABLE_LINES = 500
 #: Phases in which nothing but training runs, and the model.
 _TRAINING = ("forward", "backward", "optimizer")
 
+#: Phases that divide the time that markers leave open.
+_DIVIDED = ("data", "forward", "other")
+
+K = TypeVar("K")
 Test: TypeAlias = Callable[[Node], bool]
 
 
@@ -113,37 +118,33 @@ class Samples(Struct, frozen=True, dict=True):
                 rows.append(row.at(row.phase, row.node.trie.node(row.node.ids[depth:])))
         return Samples(tuple(rows), self.covered_s).without_imports
 
+    def counted(self, by: Callable[[Sample], Iterable[K]]) -> Counter[K]:
+        """Samples by each of the keys of a row."""
+        counts: Counter[K] = Counter()
+        for row in self.rows:
+            for key in by(row):
+                counts[key] += row.count
+        return counts
+
     @cached_property
     def phases(self) -> Counter[str]:
         """Samples by phase."""
-        counts: Counter[str] = Counter()
-        for row in self.rows:
-            counts[row.phase] += row.count
-        return counts
+        return self.counted(lambda row: (row.phase,))
 
     @cached_property
     def ranges(self) -> Counter[str]:
         """Samples by the path of a user range; those around others hold their samples as well."""
-        counts: Counter[str] = Counter()
-        for row in self.rows:
-            counts.update(dict.fromkeys(row.ranges, row.count))
-        return counts
+        return self.counted(lambda row: row.ranges)
 
     @cached_property
     def by_phase_and_activity(self) -> Counter[tuple[str, Activity]]:
         """Samples by phase and by what the thread was doing."""
-        counts: Counter[tuple[str, Activity]] = Counter()
-        for row in self.rows:
-            counts[row.phase, row.node.activity] += row.count
-        return counts
+        return self.counted(lambda row: ((row.phase, row.node.activity),))
 
     @cached_property
     def through(self) -> Counter[Function]:
         """Samples by each function of the user's that they go through."""
-        counts: Counter[Function] = Counter()
-        for row in self.rows:
-            counts.update(dict.fromkeys(row.node.functions, row.count))
-        return counts
+        return self.counted(lambda row: row.node.functions)
 
     @cached_property
     def training_path(self) -> frozenset[Function]:
@@ -161,7 +162,12 @@ class Samples(Struct, frozen=True, dict=True):
 
         The dropped stacks are rare ones, merged for the log, or were read while they changed.
         """
-        calls = {call for row in self.rows for call in row.node.module_calls}
+        calls = {
+            stack[:depth]
+            for stack in (row.node.frames for row in self.rows)
+            for depth, frame in enumerate(stack[:-1], 1)
+            if is_module_call(frame.file, frame.function)
+        }
         return self.where(lambda node: node.frames not in calls)
 
     @cached_property
@@ -178,10 +184,7 @@ class Samples(Struct, frozen=True, dict=True):
 
     def lines(self) -> list[HotLine]:
         """The innermost user lines, each once, most samples first; shares are of all samples."""
-        counts: Counter[Place] = Counter()
-        for row in self.rows:
-            if row.node.place is not None:
-                counts[row.node.place] += row.count
+        counts = self.counted(lambda row: () if row.node.place is None else (row.node.place,))
         return by_line(HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common(_LINES))
 
     def hottest(self, test: Test | None = None, **where: Unpack[Where]) -> HotLine | None:
@@ -235,54 +238,38 @@ class Samples(Struct, frozen=True, dict=True):
 
         The loop's own lines between the fetch and the model belong to the forward pass.
         """
-        counts: Counter[str] = Counter()
-        for row in self.without_imports.rows:
-            by_markers = row.phase == "data" and row.excluded and row.moved_from is None
-            counts["forward" if by_markers else row.phase] += row.count
-        return counts
+        return self.without_imports.counted(
+            lambda row: ("forward" if row.phase == "data" and row.excluded and row.moved_from is None else row.phase,)
+        )
 
     def unsure_counts(self) -> Counter[str]:
         """How many of a phase may be of another, as nothing shows yet which (``Sample.unsure``)."""
-        counts: Counter[str] = Counter()
-        for row in self.rows:
-            counts[row.phase] += row.count if row.unsure else 0
-        return counts
+        return self.counted(lambda row: (row.phase,) if row.unsure else ())
 
     @cached_property
     def split(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
-        moved = self._moved()
-        outside, unsure = Counter({"data": 0, "forward": 0, "other": 0}), Counter[str]()
-        for row in self.without_imports.rows:
-            if row.phase in outside and not row.excluded and not row.node.has("fetch"):
-                outside[row.phase] += row.count
-                unsure[row.phase] += row.count if row.unsure else 0
-        if evaluated := sum(row.count for row in self.rows if row.moved_from == BETWEEN):
+        steps = sum(row.count for row in self.rows if row.phase != "eval" or row.moved_from is not None)  # by markers
+        places = self.counted(lambda row: () if row.moved_from is None else ((row.moved_from, row.phase),))
+        moved = tuple(Moved(*of_to, n / steps, steps) for of_to, n in places.items() if of_to[0] != BETWEEN)
+        rows = self.without_imports.rows
+        own = [row for row in rows if row.phase in _DIVIDED and not row.excluded and not row.node.has("fetch")]
+        open_ones = Samples(tuple(own))
+        outside, unsure = {phase: open_ones.phases[phase] for phase in _DIVIDED}, open_ones.unsure_counts()
+        if evaluated := sum(n for of_to, n in places.items() if of_to[0] == BETWEEN):
             outside["eval"] = evaluated
-        total = outside.total()
+        total = sum(outside.values())
         if not total:
             return SplitShares({"forward": 1.0}, 0, moved=moved) if moved else None
         closures = any(row.phase == "forward" and row.node.has("optimizer") for row in self.rows)
         return SplitShares(
             {name: n / total for name, n in outside.items()},
             total,
-            self.phases["optimizer"] / self._marked_in_steps() if closures else None,
+            self.phases["optimizer"] / steps if closures else None,
             unsure["forward"] / total,
             unsure["other"] / total,
             moved,
         )
-
-    def _moved(self) -> tuple[Moved, ...]:
-        counts: Counter[tuple[str, str]] = Counter()
-        for row in self.rows:
-            if row.moved_from is not None and row.moved_from != BETWEEN:
-                counts[row.moved_from, row.phase] += row.count
-        steps = self._marked_in_steps()
-        return tuple(Moved(*of_to, n / steps, steps) for of_to, n in counts.items())
-
-    def _marked_in_steps(self) -> int:
-        """How many samples lie in steps, by markers: those in evaluation that markers show do not."""
-        return sum(row.count for row in self.rows if row.phase != "eval" or row.moved_from is not None)
 
 
 NO_SAMPLES = Samples()

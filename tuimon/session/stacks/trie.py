@@ -55,7 +55,7 @@ from tuimon.session.stacks.frames import (
     StackPhase,
     stack_phase,
 )
-from tuimon.torch_code import is_module_call, is_worker_loop
+from tuimon.torch_code import is_worker_loop
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
@@ -208,12 +208,6 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def calls(self, function_part: str) -> bool:
         """True if a function whose name contains this is in the stack."""
         return any(function_part in frame.function for frame in self.frames)
-
-    @cached_property
-    def module_calls(self) -> list[Stack]:
-        """The frames up to each call of a module in it that goes on to some other frame."""
-        calls = (i for i, frame in enumerate(self.frames[:-1]) if is_module_call(frame.file, frame.function))
-        return [self.frames[: i + 1] for i in calls]
 
     # ---- what it does
 
