@@ -87,7 +87,7 @@ def _strings(value: Any) -> Any:
 
 def _value(kind: inspect.Type, rng: random.Random) -> Any:
     match kind:
-        case inspect.StructType():
+        case inspect.StructType() | inspect.NamedTupleType():
             return kind.cls(**{field.name: _value(field.type, rng) for field in kind.fields})
         case inspect.UnionType():
             return _value(rng.choice([each for each in kind.types if not isinstance(each, inspect.NoneType)]), rng)
