@@ -245,6 +245,7 @@ def test_what_an_optimizers_closure_does_is_no_update(stack: str, phase: str, mo
     ]
     found = classified(stack, training, noted="main fit update_hooks update epoch:batch batch:backward backward")
     assert (found.phase, found.moved_from) == (phase, moved_from)
+    assert found.excluded == (phase == "other")  # markers leave open what is between two closures
 
 
 def test_what_follows_the_derivatives_of_a_loss_is_still_its_forward_pass() -> None:

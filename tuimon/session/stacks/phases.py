@@ -150,7 +150,8 @@ class _Phases:
                 return _in("data", sample, placed.excluded, moved_from="forward" if placed.excluded else None)
         if boundary == "forward":
             is_beside = loop.shows_forward and loop.is_after(place)
-            return _in("other" if is_beside else boundary, sample, excluded=loop.is_measured(place))
+            measured = loop.is_measured(place) and not loop.trains_in_optimizer
+            return _in("other" if is_beside else boundary, sample, excluded=measured)
         return self._at_rest(sample, place)
 
     def _at_rest(self, sample: Sample, place: Place | None) -> Sample:
@@ -174,8 +175,8 @@ class _Phases:
         if place.is_before_model is None:
             is_data = is_wait or (self._makes_data and loop.is_above_backward(place))
             return _in("data", sample) if is_data else _in("forward", sample, unsure=self._few)
-        if not place.is_before_model:
-            return _in("forward", sample, excluded=measured)
+        if not place.is_before_model:  # between two closures of an optimizer markers leave it open
+            return _in("forward", sample, excluded=measured and not loop.trains_in_optimizer)
         if loop.trains_in_optimizer and not loop.fetches:
             return _in("data", sample, excluded=True, moved_from="other")
         calls = place.called is not None and not loop.trains(place.called)
