@@ -4,7 +4,7 @@ import pytest
 
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import COUNTED, Step
-from tuimon.sources.markers.steps_record import CountedPhases, WindowSteps
+from tuimon.sources.markers.steps_record import CountedPhases
 
 MS = 1_000_000
 
@@ -59,10 +59,9 @@ def test_before_a_step_was_timed_nothing_is_known():
 
 def test_a_step_that_a_gap_has_a_part_of_keeps_what_was_marked_of_it():
     cut = Step(total_ns=7 * MS, phases={COUNTED: 4 * MS, "forward": 3 * MS}, timed=False)
-    window = WindowSteps(
-        [step(), step(), Step(count=5, total_ns=10 * MS, phases={COUNTED: 10 * MS}, timed=False), cut],
-        0,
-        CountedPhases(),
-    )
-    assert (window.count, window.usual, window.total_ns, len(window.lengths_ns)) == (8, 8, 21 * MS, 2)
-    assert in_ms(window.phases_ns) == {"data": 2 + 5, "forward": 2 + 3 + 5, "other": 4}
+    counted = Step(count=5, total_ns=10 * MS, phases={COUNTED: 10 * MS}, timed=False)
+    assert in_ms(CountedPhases().add_up([step(), step(), counted, cut])) == {
+        "data": 2 + 5,
+        "forward": 2 + 3 + 5,
+        "other": 4,
+    }

@@ -1,8 +1,8 @@
 """Which steps are kept one by one to be compared between ranks."""
 
 from tuimon.records import RankStep
-from tuimon.sources.loop.step import Step
-from tuimon.sources.markers.steps_record import CountedPhases, WindowSteps, rank_steps
+from tuimon.sources.loop.step import EndedSteps, Step
+from tuimon.sources.markers.steps_record import rank_steps
 
 
 def made(count: int, begin_ns: int = 0, **facts: bool) -> list[Step]:
@@ -12,29 +12,24 @@ def made(count: int, begin_ns: int = 0, **facts: bool) -> list[Step]:
     ]
 
 
-def window(steps: list[Step], first: int) -> WindowSteps:
-    return WindowSteps(steps, first, CountedPhases())
+def kept(steps: list[Step], first: int = 0, end_ns: int = 10**9) -> list[RankStep]:
+    return rank_steps(EndedSteps(steps, 0, 0), first, end_ns)
 
 
 def test_ranks_choose_the_same_steps_however_their_windows_lie() -> None:
     chosen = {}
     for shift in (0, 1, 7):
-        kept = [
-            step.index
-            for first in range(shift, 400, 40)
-            for step in rank_steps(window(made(40), first), 10**9)
-        ]  # fmt: skip
-        chosen[shift] = kept
-        assert all(count <= 4 for count in (len(rank_steps(window(made(n), 0), 10**9)) for n in range(100)))
-    inner = [{index for index in kept if 40 <= index < 360} for kept in chosen.values()]
+        chosen[shift] = [step.index for first in range(shift, 400, 40) for step in kept(made(40), first)]
+        assert all(count <= 4 for count in (len(kept(made(n))) for n in range(100)))
+    inner = [{index for index in indices if 40 <= index < 360} for indices in chosen.values()]
     assert inner[0] == inner[1] == inner[2] == set(range(48, 360, 16))
 
 
 def test_a_step_has_its_phases_and_its_end() -> None:
-    (step,) = rank_steps(window(made(1), 12), 7_000_500)
+    (step,) = kept(made(1), 12, 7_000_500)
     assert step == RankStep(12, 2000, 2000, 0, 3000, 0, 0, 0)
 
 
 def test_steps_that_were_not_timed_or_were_slowed_are_left_out() -> None:
-    assert not rank_steps(window(made(3, timed=False), 0), 10**9)
-    assert not rank_steps(window(made(3, slowed=True), 0), 10**9)
+    assert not kept(made(3, timed=False))
+    assert not kept(made(3, slowed=True))

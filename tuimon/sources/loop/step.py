@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -50,6 +51,11 @@ class Step(Struct):
         """True if its length is typical of steps."""
         return self.whole and not self.slowed
 
+    @property
+    def is_measured(self) -> bool:
+        """True if its length is typical, and all of it was timed."""
+        return self.usual and self.timed
+
     def add_time(self, label: str, duration_ns: int) -> None:
         """Add time to a phase; negative to take it back."""
         self.phases[label] = self.phases.get(label, 0) + duration_ns
@@ -89,6 +95,10 @@ class EndedSteps(Struct, frozen=True, gc=False):
     def steps(self) -> list[Step]:
         """Each of those that were not only counted."""
         return [part for part in self.parts if not part.only_counted]
+
+    def numbered(self, first_index: int) -> Iterator[tuple[int, Step]]:
+        """The parts, with the number of each one's first step; ``first_index``: the number of the first of all."""
+        return zip(accumulate((part.count for part in self.parts), initial=first_index), self.parts, strict=False)
 
 
 class Stretch(NamedTuple):

@@ -16,8 +16,9 @@ from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
+from tuimon.sources.loop.step import EndedSteps
 from tuimon.sources.markers.loaders import LoaderTracker
-from tuimon.sources.markers.steps_record import CountedPhases, GcPauses, StepsRecorder, Window, WindowSteps, rank_steps
+from tuimon.sources.markers.steps_record import GcPauses, StepsRecorder, Window, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
@@ -121,7 +122,6 @@ class RingFollower:
         self._traces = TraceRecords(reader)
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
-        self._counted = CountedPhases()
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
@@ -314,23 +314,26 @@ class RingFollower:
         ended = loop.machine.steps.take_ended()
         if ended.begins_anew:
             self.steps = 0
-        steps = WindowSteps(ended.parts, self.steps, self._counted)
-        self.steps += steps.count
-        for number, time_ns in steps.traced():
-            self._traces.add_begin(time_ns, number)
+        first_index = self.steps
+        self.steps += ended.total
+        for number, step in ended.numbered(first_index):
+            if step.traced_ns:
+                self._traces.add_begin(step.traced_ns, number)
         return self._recorder.record(
             window,
             loop,
             ended,
-            steps,
-            rank_steps=self._rank_steps(steps, window),
+            first_index,
+            rank_steps=self._rank_steps(ended, first_index, window),
             open_phase=None if is_last else self._open_phase(loop, window.end_ns),
             dropped=self._take_dropped(),
             tid=self._tid_of(loop),
         )
 
-    def _rank_steps(self, steps: WindowSteps, window: Window) -> list[RankStep]:
-        return rank_steps(steps, window.end_ns, self._ends.intervals(*window)) if self._is_of_several_ranks() else []
+    def _rank_steps(self, ended: EndedSteps, first_index: int, window: Window) -> list[RankStep]:
+        if not self._is_of_several_ranks():
+            return []
+        return rank_steps(ended, first_index, window.end_ns, self._ends.intervals(*window))
 
     def _take_dropped(self) -> int:
         """Markers that were overwritten or damaged since the last call."""

@@ -75,6 +75,17 @@ class CountedPhases:
         whole[max(whole, key=whole.__getitem__)] += total_ns - sum(whole.values())
         return whole
 
+    def add_up(self, steps: Sequence[Step]) -> dict[str, int]:
+        """The phases of these steps of a window, which are of typical length; they add up to their time."""
+        self.learn([step for step in steps if step.timed])
+        sums = summed([step.phases for step in steps])
+        counted_ns = sums.pop(COUNTED, 0)
+        if not counted_ns:
+            return sums
+        whole = [step for step in steps if step.only_counted]
+        pauses_ns = [pause_ns for step in whole for pause_ns in step.pauses_ns]
+        return summed([sums, self.divide(sum(step.count for step in whole), counted_ns, pauses_ns)])
+
     def _share_out(self, beyond_ns: float, phases: dict[str, float], lengths: Iterable[int]) -> None:
         """Add this much like what timed steps of these lengths took beyond the usual."""
         shares: dict[str, float] = {}
@@ -102,71 +113,11 @@ _KEPT_STEPS = 4
 _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 
 
-class WindowSteps:
-    """Sums of what ended, and single steps of it by their numbers."""
-
-    def __init__(self, parts: Sequence[Step], first_index: int, counted: CountedPhases) -> None:
-        """``first_index``: the number of the first; ``counted``: divides the time of those that were only counted."""
-        self.count = 0  # of all steps
-        self.usual = 0  # of those of typical length, as is the sum that follows
-        self.total_ns = 0
-        self.slowed_ns = 0  # of the others
-        self.first_index = first_index
-        self._parts = parts
-        self._slowest: tuple[int, Step] | None = None  # its number
-        steps = [part for part in parts if part.usual]
-        timed = [step for step in steps if step.timed]
-        self.lengths_ns = [step.total_ns for step in timed]  # of those that are usual and timed
-        self.phases_ns = summed([step.phases for step in steps])  # adds up to ``total_ns``
-        for part in parts:
-            self._add(part)
-        counted.learn(timed)
-        counted_ns = self.phases_ns.pop(COUNTED, 0)
-        if counted_ns:
-            whole = [step for step in steps if step.only_counted]
-            pauses_ns = [ns for step in whole for ns in step.pauses_ns]
-            divided = counted.divide(sum(step.count for step in whole), counted_ns, pauses_ns)
-            self.phases_ns = summed([self.phases_ns, divided])
-
-    def _add(self, part: Step) -> None:
-        number = self.first_index + self.count
-        self.count += part.count
-        if not part.usual:
-            self.slowed_ns += part.total_ns
-            return
-        if part.timed and (self._slowest is None or part.total_ns > self._slowest[1].total_ns):
-            self._slowest = number, part
-        self.usual += part.count
-        self.total_ns += part.total_ns
-
-    def first(self) -> Step | None:
-        """The first of all."""
-        return self._parts[0] if self._parts else None
-
-    def last_end_ns(self) -> int | None:
-        """When the last of all ended; None without any."""
-        return self._parts[-1].end_ns if self._parts else None
-
-    def slowest(self) -> SlowStep | None:
-        """The longest of those in ``lengths_ns``; None without any."""
-        if self._slowest is None:
-            return None
-        number, step = self._slowest
-        return SlowStep(number, step.total_ns, phase_times(step.phases))
-
-    def every(self, stride: int) -> Iterator[tuple[int, Step]]:
-        """The steps whose numbers are multiples of ``stride``, with their numbers."""
-        return ((number, step) for number, step in self._numbered() if number % stride == 0)
-
-    def traced(self) -> Iterator[tuple[int, int]]:
-        """The steps with which a trace began: their numbers, and when that was, in ns."""
-        return ((number, step.traced_ns) for number, step in self._numbered() if step.traced_ns)
-
-    def _numbered(self) -> Iterator[tuple[int, Step]]:
-        number = self.first_index
-        for part in self._parts:
-            yield number, part
-            number += part.count
+def slowest(ended: EndedSteps, first_index: int) -> SlowStep | None:
+    """The first of the longest steps that are of typical length and timed; None without any."""
+    measured = (each for each in ended.numbered(first_index) if each[1].is_measured)
+    number, step = max(measured, key=lambda each: each[1].total_ns, default=(0, None))
+    return SlowStep(number, step.total_ns, phase_times(step.phases)) if step is not None else None
 
 
 def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]:
@@ -175,13 +126,14 @@ def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]
     return [PhaseTime(name, total_ns) for name, total_ns in everything.items() if total_ns > 0]
 
 
-def rank_steps(steps: WindowSteps, end_ns: int, intervals: int = 1) -> list[RankStep]:
+def rank_steps(ended: EndedSteps, first_index: int, end_ns: int, intervals: int = 1) -> list[RankStep]:
     """Steps whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
 
     ``intervals``: the steps are of so many; the windows of other ranks may be shorter.
     """
-    stride = stride_of(steps.count, _KEPT_STEPS * intervals)
-    return [_rank_step(index, step, end_ns) for index, step in steps.every(stride) if step.usual and step.timed]
+    stride = stride_of(ended.total, _KEPT_STEPS * intervals)
+    numbered = ended.numbered(first_index)
+    return [_rank_step(*each, end_ns) for each in numbered if each[0] % stride == 0 and each[1].is_measured]
 
 
 def _rank_step(index: int, step: Step, end_ns: int) -> RankStep:
@@ -223,6 +175,7 @@ class StepsRecorder:
         self.first_step_ns: int | None = None  # end of the window that held it
         self._pid = pid
         self._gc = gc
+        self._counted = CountedPhases()
         self._has_backward = False  # whether a record has held the first
         self._sizes: dict[int, int] = {}  # samples and tokens of this window's steps, by the flag of STEP_SIZE
 
@@ -236,38 +189,41 @@ class StepsRecorder:
         window: Window,
         loop: ThreadLoop,
         ended: EndedSteps,
-        steps: WindowSteps,
+        first_index: int,
         *,
         rank_steps: list[RankStep],
         open_phase: OpenPhase | None,
         dropped: int,
         tid: int | None,
     ) -> Steps:
-        """The record; ``steps``: those in ``ended``; ``dropped``: markers since the record before."""
-        lengths = sorted(steps.lengths_ns)
+        """The record; ``first_index``: number of the first step; ``dropped``: markers since the record before."""
+        parts = ended.parts
+        usual = [part for part in parts if part.usual]
+        lengths = sorted(step.total_ns for step in usual if step.timed)
+        count, usual_ns = ended.total, sum(step.total_ns for step in usual)
         backwards, updates = loop.take_counts()
         outside_ns = loop.machine.outside.take_ns(window.begin_ns, window.end_ns)
-        last_ns = steps.last_end_ns()
+        last_ns = parts[-1].end_ns if parts else None
         pauses = self._gc.take_pauses()
         sizes, self._sizes = self._sizes, {}
         return Steps(
             t=window.end_ns / 1e9,
             pid=self._pid,
             window_s=(window.end_ns - window.begin_ns) / 1e9,
-            count=steps.count,
-            first_index=steps.first_index,
-            total_ns=steps.total_ns,
-            timed=len(lengths) if len(lengths) < steps.count else None,
+            count=count,
+            first_index=first_index,
+            total_ns=usual_ns,
+            timed=len(lengths) if len(lengths) < count else None,
             min_ns=lengths[0] if lengths else None,
             median_ns=quantile(lengths, 0.5),
             p95_ns=quantile(lengths, 0.95),
             histogram=histogram(lengths),
-            slowed=steps.count - steps.usual,
-            slowed_ns=steps.slowed_ns,
-            phases=phase_times(steps.phases_ns, ended.eval_ns),
+            slowed=count - sum(step.count for step in usual),
+            slowed_ns=sum(part.total_ns for part in parts) - usual_ns,
+            phases=phase_times(self._counted.add_up(usual), ended.eval_ns),
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
-            slowest=steps.slowest(),
+            slowest=slowest(ended, first_index),
             rank_steps=rank_steps,
             eval_count=ended.eval_count,
             backwards=backwards,
@@ -276,7 +232,7 @@ class StepsRecorder:
             open_for_s=max(0.0, (window.end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
             outside_s=outside_ns / 1e9 if outside_ns else None,
             first_backward_s=self._first_backward_s(loop),
-            first_step_s=self._first_step_s(steps, window),
+            first_step_s=self._first_step_s(ended, window),
             last_step_s=last_ns / 1e9 if last_ns and last_ns < window.begin_ns else None,
             dropped=dropped,
             gc_ns=pauses.total_ns,
@@ -295,12 +251,11 @@ class StepsRecorder:
         self._has_backward = True
         return began_ns / 1e9
 
-    def _first_step_s(self, steps: WindowSteps, window: Window) -> float | None:
+    def _first_step_s(self, ended: EndedSteps, window: Window) -> float | None:
         """When the first step began, if no record has held it."""
-        first = steps.first() if steps.count and self.first_step_ns is None else None
-        if first is None:
+        if not ended.total or self.first_step_ns is not None:
             return None
-        self.first_step_ns = window.end_ns
+        first, self.first_step_ns = ended.parts[0], window.end_ns
         return max(0, first.end_ns - first.total_ns) / 1e9
 
 
