@@ -14,7 +14,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from tuimon.agent import install, runtime
-from tuimon.agent.gpu_clock.clock import Budget
+from tuimon.agent.token_bucket import TokenBucket
 
 #: Names of the ranges that the profiler sees, one per phase.
 TRUTH = "truth:"
@@ -69,12 +69,12 @@ def hooked() -> Iterator[None]:
 @contextlib.contextmanager
 def every_step_timed() -> Iterator[None]:
     """Steps are timed whatever it costs: what is compared is what was measured, not how often."""
-    paid = Budget.is_paid
-    Budget.is_paid = property(lambda self: True)  # type: ignore[assignment,method-assign]
+    paid = TokenBucket.is_paid
+    TokenBucket.is_paid = property(lambda self: True)  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
-        Budget.is_paid = paid  # type: ignore[method-assign]
+        TokenBucket.is_paid = paid  # type: ignore[method-assign]
 
 
 def _now(name: str, then: Callable[[ModuleType], None]) -> None:

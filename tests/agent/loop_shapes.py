@@ -18,7 +18,7 @@ def gaps_always(monkeypatch, steps):
     monkeypatch.setattr(pace, "PAUSE_NS", 10**15)
     monkeypatch.setattr(pace, "SPELL", 5)
     monkeypatch.setattr(pace, "FIRST", 12)
-    monkeypatch.setattr(pace, "updates_to_pay", lambda debt_ns, each_ns, drawn: steps)
+    monkeypatch.setattr(pace, "updates_to_pay", lambda owed, each_ns, drawn: steps)
     monkeypatch.setattr(runtime, "CHECK_STEPS", 10**9)  # another optimizer is no reason to time all steps for a while
     pace.pace.leave()
 

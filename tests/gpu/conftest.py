@@ -66,6 +66,6 @@ def clocked(gpu, monkeypatch, tmp_path):
 @pytest.fixture
 def every_step(monkeypatch):
     """Every step of the loop is timed, whatever it costs."""
-    from tuimon.agent.gpu_clock.clock import Budget
+    from tuimon.agent.token_bucket import TokenBucket
 
-    monkeypatch.setattr(Budget, "is_paid", True)
+    monkeypatch.setattr(TokenBucket, "is_paid", True)

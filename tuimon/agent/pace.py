@@ -1,13 +1,11 @@
-"""Which steps of a loop are timed: a token bucket for what timing costs.
+"""Which steps of a loop are timed: as many as the token bucket pays for.
 
-Markers may take a fixed share of the training's time. Where they would cost more, spells of timed steps take turns with
-gaps: whole steps, as many as pay for the spell, whose boundaries the hooks only count. How long a gap is, is random:
-what a loop does every so many steps must not always fall into one.
-
-A gap begins and ends where a step begins (``steps.py``): a GAP_BEGIN marker and a GAP_END marker with the counts stand
-around it. Whatever else comes in its thread ends it at once: a fetch of another iterator, the end of an epoch, a user
-range. If that comes long after the gap's last update, the gap has ended with that: an upload after the loop is no part
-of it. Only one thread has gaps, the first that makes an update by an optimizer of torch's.
+Where markers cost more than their share of the training's time, spells of timed steps take turns with gaps: whole
+steps, whose boundaries the hooks only count. How long a gap is, is random: what a loop does every so many steps must
+not always fall into one. A gap begins and ends where a step begins (``steps.py``), with a GAP_BEGIN marker and a
+GAP_END marker that has the counts. Whatever else comes in its thread ends it at once: a fetch of another iterator, the
+end of an epoch, a user range. If that comes long after the gap's last update, the gap has ended with that: an upload
+after the loop is no part of it. Only one thread has gaps, the first that makes an update by an optimizer of torch's.
 """
 
 from _thread import get_ident
@@ -19,17 +17,15 @@ from .ring import layout
 from .ring.layout import BACKWARD_BEGIN, FETCH_BEGIN, GAP_BEGIN, GAP_END, GAP_PAUSE, STEP
 from .steps import BARE_UPDATES, StepCounter
 from .thread_end import when_thread_ends
+from .token_bucket import TokenBucket
 
-#: Timing takes at most one part in this many of the time: 0.15 %. Counting takes up to 0.9 % of steps of 0.3 ms.
+#: Timing takes at most one part in this many of the time: 0.15 %. Counting takes up to 0.8 % of steps of 0.3 ms.
 TIME_PARTS = 650
-#: The cost of a marker, in ns. Measured in steps of 5 ms, whose code is cold for it; in steps of 0.3 ms it is less.
-MARKER_NS = 5000
-#: The end of a spell and of the gap after it, in ns, beside their markers.
-TURN_NS = 20_000
-#: Updates before the first gap, by which the monitor knows what makes a step; and of each later spell.
-FIRST, SPELL = 64, 16
-#: Fewer updates than this are no gap: timing goes on, and is paid for later.
-SHORTEST = 4
+#: What a marker costs, and a turn from gap to spell and back beside its markers, in ns. Measured in steps of 5 ms,
+#: whose code is cold for it; in steps of 0.3 ms it is less.
+MARKER_NS, TURN_NS = 5000, 20_000
+#: Updates before the first gap, by which the monitor knows what makes a step; of each later spell; of a gap at least.
+FIRST, SPELL, SHORTEST = 64, 16, 4
 #: A gap is planned to be no longer than this, and ends with the step after which the clock shows twice as much.
 LONGEST_NS = 650_000_000
 #: Gaps, with their spells, that the mean length of a step is of: the latest ones, of some ten seconds.
@@ -55,22 +51,20 @@ class Pace(StepCounter):
     def leave(self) -> None:
         """There is no loop any more: the next thread that updates has it."""
         super().__init__()
-        self.thread = 0
-        self.counting = 0  # ``thread`` in a gap
-        self.going_on = 0  # ... that does not end where the next step begins
-        self.usual_iterator = -1  # ... and whose steps begin with its fetches
+        self.thread = self.counting = 0  # the loop's, and in a gap
+        self._go_on(0, -1)
         self.is_inside = False  # a backward is under way
         self.fetches = self.backwards = self.steps = 0  # of the gap
         self.left = self._planned = FIRST  # updates of this spell, or gap
-        self.pause_ns = 0  # a step of the gap that takes so much longer than the others is a long one
-        self.looked_ns = self._looked_left = 0  # when the clock was read last, and what was left then
-        self.look_left = 0  # ... at which it is read next
-        self.began_ns = monotonic_ns()  # when it was decided last whether steps are timed,
-        self._passed = self._written = 0  # and the updates since, the markers until then
+        self.began_ns = self.looked_ns = monotonic_ns()  # this spell or gap; and when a gap's clock was read last
+        self._looked_left = 0  # what was left then
+        self._passed = self._written = (
+            0  # updates since it was last decided whether steps are timed; markers until then
+        )
         self._iterator = -1  # of the latest fetch
         self._kind = 0  # of boundary, with which the steps of the gap begin
-        self._rounds = self._mean_ns = 0  # how long an update takes
-        self._tokens_ns = 0  # what may be spent on timing; below 0: what is owed
+        most_ns = LONGEST_NS // TIME_PARTS
+        self._bucket = TokenBucket(TIME_PARTS, MEAN_ROUNDS, most_ns, 2 * most_ns)
         self._writer: Any = None
 
     def claim(self) -> bool:
@@ -112,7 +106,7 @@ class Pace(StepCounter):
         """An optimizer step has ended in the loop's thread."""
         if self.end_optimizer_step():
             self.left -= 1
-            if self.counting and self.left <= self.look_left:
+            if self.counting and self.left % LOOK_UPDATES == 0:
                 self.look()
 
     def mark(self) -> None:
@@ -125,15 +119,14 @@ class Pace(StepCounter):
         self._begin_step(STEP)
 
     def look(self) -> int:
-        """Read the clock at an update, or the end, of the gap: the latest step may have been long, or end the gap."""
-        now_ns = monotonic_ns()
-        over_ns = now_ns - self.looked_ns - max(0, self._looked_left - self.left - 1) * self._mean_ns
-        if over_ns > self.pause_ns:
+        """Read the clock in a gap: a step since the last reading may have been a long one, or the gap is to end."""
+        now_ns, steps = monotonic_ns(), self._looked_left - self.left
+        over_ns = now_ns - self.looked_ns - max(0, steps - 1) * self._bucket.mean_ns
+        if over_ns > self.pause_ns():
             self._writer.emit(GAP_PAUSE, over_ns)
         self.looked_ns, self._looked_left = now_ns, self.left
-        self.look_left = max(0, self.left - LOOK_UPDATES)
         if self.left <= 0 or now_ns > self.began_ns + 2 * LONGEST_NS:
-            self.going_on, self.usual_iterator = 0, -1
+            self._go_on(0, -1)
         if self.left < -BARE_UPDATES:  # the loop's steps no longer begin as they did
             self.by_fetch = self.by_mark = 0
             self.end()
@@ -141,17 +134,15 @@ class Pace(StepCounter):
 
     def end(self, kind: int = 0) -> None:
         """End the gap, and mark what it has counted; ``kind``: of the boundary at which it ends, 0 within a step."""
-        self.going_on, self.usual_iterator = 0, -1
+        self._go_on(0, -1)
         thread, self.counting = self.counting, 0
         if not thread:
             return
         writer, passed = self._writer, self._planned - self.left
-        if kind:
-            ended_ns = self.look()
-        else:
-            ended_ns, updated_ns = monotonic_ns(), self.looked_ns + (self._looked_left - self.left) * self._mean_ns
-            if ended_ns > updated_ns + self.pause_ns:
-                ended_ns = updated_ns
+        ended_ns = self.look() if kind else monotonic_ns()
+        updated_ns = self.looked_ns + (self._looked_left - self.left) * self._bucket.mean_ns  # about the last update
+        if ended_ns > updated_ns + self.pause_ns():
+            ended_ns = updated_ns
         if runtime.emit == self.wake:
             runtime.emit = writer.emit
         writer.hold()
@@ -180,49 +171,50 @@ class Pace(StepCounter):
 
     def _decide(self, kind: int) -> None:
         """The spell is over: begin a gap where timing has cost more than its share, else another spell."""
-        writer, now_ns = runtime.writer(), monotonic_ns()
-        passed, since_ns = self._passed + self._planned - self.left, now_ns - self.began_ns
-        self.left, self._planned, self._passed, self.began_ns = SPELL, SPELL, 0, now_ns
+        writer, now_ns, bucket = runtime.writer(), monotonic_ns(), self._bucket
+        passed, took_ns = self._passed + self._planned - self.left, now_ns - self.began_ns
+        self.left = self._planned = SPELL
+        self._passed, self.began_ns = 0, now_ns
         if writer is None or runtime.emit not in (writer.emit, self.wake) or runtime.has_clock():
             return
         writer.flush()
-        written = writer.written() - self._written if self._writer is writer else 0
+        bucket.pass_steps(max(1, passed), took_ns)
+        if self._writer is writer:
+            bucket.spend((writer.written() - self._written) * MARKER_NS + TURN_NS)
         self._writer, self._written = writer, writer.written()
-        self._rounds = min(self._rounds + 1, MEAN_ROUNDS)
-        if self._rounds == 1:  # mostly warm-up
-            return
-        self._mean_ns += (since_ns // max(1, passed) - self._mean_ns) // (self._rounds - 1)
-        most_ns = LONGEST_NS // TIME_PARTS
-        # updates pay by their mean: in a slow minute no more of them are timed than in another
-        gained_ns = passed * self._mean_ns // TIME_PARTS - written * MARKER_NS - TURN_NS
-        self._tokens_ns = min(max(self._tokens_ns + gained_ns, -2 * most_ns), most_ns)
-        updates = updates_to_pay(-self._tokens_ns, self._mean_ns, writer.drawn())
+        updates = updates_to_pay(bucket.steps_owed(), bucket.mean_ns, writer.drawn())
         if updates < SHORTEST or runtime.facts_due or self.held:
             return
         writer.emit(GAP_BEGIN, kind)
         writer.flush()  # it is all that is known until the gap ends
         self.fetches = self.backwards = self.steps = 0
         self._kind, self.left, self._planned = kind, updates, updates
-        self.pause_ns = max(PAUSE_NS, PAUSE_STEPS * self._mean_ns)
-        self.looked_ns, self._looked_left, self.look_left = now_ns, updates, updates - 1
+        self.looked_ns, self._looked_left = now_ns, updates
         runtime.emit = self.wake
-        self.counting = self.going_on = self.thread
-        self.usual_iterator = self._iterator if kind == FETCH_BEGIN else -1
+        self.counting = self.thread
+        self._go_on(self.thread, self._iterator if kind == FETCH_BEGIN else -1)
+
+    def _go_on(self, thread: int, iterator: int) -> None:
+        """The gap goes on where this thread's next step begins, and may with this iterator's fetch; or it does not."""
+        self.going_on, self.usual_iterator = thread, iterator
+
+    def pause_ns(self) -> int:
+        """From how long on a step of the gap is a long one."""
+        return max(PAUSE_NS, PAUSE_STEPS * self._bucket.mean_ns)
 
     def _end_thread(self) -> None:
         """The thread ends: mark what it has counted before another thread has its number."""
-        if self.thread != get_ident():
-            return
-        self.end()
-        self.thread = 0
-        writer = runtime.writer()  # of this process: a forked child has its parent's threads' variables
-        if writer is not None:
-            writer.flush()
+        if self.thread == get_ident():
+            self.end()
+            self.thread = 0
+            writer = runtime.writer()  # of this process: a forked child has its parent's threads' variables
+            if writer is not None:
+                writer.flush()
 
 
-def updates_to_pay(debt_ns: int, each_ns: int, drawn: float) -> int:
-    """How many updates pay for this much: half as many to one and a half times as many."""
-    return int(min(debt_ns * TIME_PARTS, LONGEST_NS / 1.5) / max(each_ns, MARKER_NS) * (0.5 + drawn))
+def updates_to_pay(owed: int, each_ns: int, drawn: float) -> int:
+    """How long a gap is, in updates, that pays for so many: half as many to one and a half times as many."""
+    return int(min(owed, LONGEST_NS / 1.5 / max(each_ns, MARKER_NS)) * (0.5 + drawn))
 
 
 pace = Pace()

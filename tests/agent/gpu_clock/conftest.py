@@ -14,4 +14,4 @@ def loop():
 @pytest.fixture
 def unlimited(monkeypatch):
     """Every step is timed."""
-    monkeypatch.setattr(clock.Budget, "is_paid", True)
+    monkeypatch.setattr(clock.TokenBucket, "is_paid", True)

@@ -31,7 +31,7 @@ def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
     loop.steps(3)
     loop.gpu.behind_ns = SECOND
     loop.steps(3)
-    monkeypatch.setattr(clock.Budget, "is_paid", False)
+    monkeypatch.setattr(clock.TokenBucket, "is_paid", False)
     while loop.step():
         pass
     waiting = {pending.number for pending in loop.clock.events.pending}
@@ -100,21 +100,19 @@ def test_a_gpu_that_is_behind_is_polled_at_every_boundary(unlimited):
 
 def test_long_steps_after_short_ones_are_timed_as_well():
     """Each costs 150 us, more than a step of 80 ms pays: the one after it would never be timed."""
-    owed = clock.Budget(0)
-    now_ns, paid = 0, []
+    bucket, paid = clock.TokenBucket(1000, 8, 0, SECOND), []
     for number in range(40):
-        now_ns += (80 if number % 2 else 900) * MS
-        paid.append(owed.begin_step(now_ns))
-        owed.spend(150_000)
+        bucket.pass_steps(1, (80 if number % 2 else 900) * MS)
+        paid.append(bucket.is_paid)
+        bucket.spend(150_000)
     assert all(paid)
 
 
 def test_what_costs_more_than_a_mean_step_pays_is_not_done_in_every_step():
-    owed = clock.Budget(0)
-    now_ns, paid = 0, 0
+    bucket, paid = clock.TokenBucket(1000, 8, 0, SECOND), 0
     for _ in range(1000):
-        now_ns += 10 * MS
-        if owed.begin_step(now_ns):
+        bucket.pass_steps(1, 10 * MS)
+        if bucket.is_paid:
             paid += 1
-            owed.spend(100_000)
+            bucket.spend(100_000)
     assert paid == pytest.approx(100, abs=2)  # a tenth of them: 0.1 % of the time

@@ -35,7 +35,7 @@ def gpu():
 @pytest.fixture
 def timed(hooked, recorded, monkeypatch, gpu):
     """The hooks with a clock on a fake GPU, every step timed; gives what they emit."""
-    monkeypatch.setattr(clock.Budget, "is_paid", True)
+    monkeypatch.setattr(clock.TokenBucket, "is_paid", True)
     monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked.emit_current, lambda: gpu.now_ns))
     return recorded
 

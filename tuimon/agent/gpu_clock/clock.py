@@ -39,6 +39,7 @@ from ..ring.layout import (
     TORCH_MEMORY,
 )
 from ..steps import StepCounter
+from ..token_bucket import TokenBucket
 from ..turn import Turn
 from .events import Emit, EventChain
 
@@ -79,45 +80,8 @@ abandoned: List[Any] = []
 TIME_PARTS = 1000
 #: About how many steps their mean length is taken over.
 _MEAN_STEPS = 8
-
-
-class Budget:
-    """A debt that each step pays off a little; new costs are allowed while it is no more than a mean step pays.
-
-    In steps of 4 ms each step pays 4 us: after a cost of 40 us the next is allowed nine steps later. Nothing is saved
-    up. If long and short steps alternate, a short one's debt does not keep the long one after it from being timed.
-    """
-
-    def __init__(self, now_ns: int) -> None:
-        self._debt_ns = 0
-        self._step_began_ns = now_ns
-        self.step_ns = 0  # how long the latest step took
-        self.mean_step_ns = 0
-
-    @property
-    def is_paid(self) -> bool:
-        """True if next to nothing is owed."""
-        return self._debt_ns <= self.mean_step_ns // TIME_PARTS
-
-    def begin_step(self, now_ns: int, count: int = 1) -> bool:
-        """Begin a step, ``count`` steps after the last that was begun here; returns ``is_paid``."""
-        self.step_ns = (now_ns - self._step_began_ns) // count
-        self.mean_step_ns += (self.step_ns - self.mean_step_ns) // _MEAN_STEPS if self.mean_step_ns else self.step_ns
-        self._step_began_ns = now_ns
-        self._debt_ns = max(0, self._debt_ns - count * self._payment_ns())
-        return self.is_paid
-
-    def steps_owed(self) -> int:
-        """How many steps it takes until all is paid."""
-        return self._debt_ns // max(1, self._payment_ns())
-
-    def spend(self, cost_ns: int) -> None:
-        """Owe what something has cost."""
-        self._debt_ns += cost_ns
-
-    def _payment_ns(self) -> int:
-        return self.step_ns // TIME_PARTS
-
+#: Most that is owed: some bursts.
+_OWED_NS = 1_000_000_000
 
 #: Places of a boundary: nested in another of its kind or of another thread, inside a step, or where a step begins.
 NESTED, IN_STEP, STEP_BEGINS = 0, 1, 2
@@ -238,7 +202,8 @@ class GpuClock:
         self._emit = emit
         self._now_ns = now_ns
         self._steps = StepFollower(now_ns)
-        self._budget = Budget(now_ns())
+        self._bucket = TokenBucket(TIME_PARTS, _MEAN_STEPS, 0, _OWED_NS)
+        self._step_began_ns = now_ns()
         self.events = EventChain(device, emit, now_ns)
         self._stream: Any = None  # of this burst
         self._left = 0  # steps of this burst that are still to be timed, the current one included
@@ -292,10 +257,10 @@ class GpuClock:
         begun_ns = self._now_ns()
         self._record(number, begun_ns)
         recorded_ns = self._now_ns()
-        self._budget.spend(min(recorded_ns - begun_ns, MAX_RECORD_COST_NS))
+        self._bucket.spend(min(recorded_ns - begun_ns, MAX_RECORD_COST_NS))
         if self._poll_due:
             self._poll(recorded_ns)
-            self._budget.spend(min(self._now_ns() - recorded_ns, MAX_POLL_COST_NS))
+            self._bucket.spend(min(self._now_ns() - recorded_ns, MAX_POLL_COST_NS))
         return True
 
     def _record(self, number: int, begun_ns: int) -> None:
@@ -323,15 +288,15 @@ class GpuClock:
     def _begin_step(self) -> bool:
         """True if the step's first boundary is timed: as the first of this step, or as the end of the one before."""
         begun_ns = self._now_ns()
-        is_paid = self._budget.begin_step(begun_ns, 1 + self._paused_steps)
-        self._paused_steps = 0
+        self._bucket.pass_steps(1 + self._paused_steps, begun_ns - self._step_began_ns)
+        self._step_began_ns, self._paused_steps = begun_ns, 0
         timed = self._left > 0
-        if not (timed or is_paid or self.events.pending or begun_ns >= self._memory_due_ns):
+        if not (timed or self._bucket.is_paid or self.events.pending or begun_ns >= self._memory_due_ns):
             self._consider_pause(begun_ns)
             return False
         self._poll_due = True
         self._left = max(0, self._left - 1)
-        if not self._left and self._budget.is_paid:
+        if not self._left and self._bucket.is_paid:
             self._left = BURST_STEPS
             if not timed:
                 self._stream = None
@@ -353,13 +318,12 @@ class GpuClock:
     def _poll_timed(self) -> bool:
         begun_ns = self._now_ns()
         self._poll(begun_ns)
-        self._budget.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
+        self._bucket.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
         return True
 
     def _consider_pause(self, now_ns: int) -> None:
         """Pause until all is paid, or memory is due; the step after the pause is not followed whole."""
-        budget = self._budget
-        steps = min(budget.steps_owed(), (self._memory_due_ns - now_ns) // max(1, budget.step_ns)) - 1
+        steps = min(self._bucket.steps_owed(), (self._memory_due_ns - now_ns) // max(1, self._bucket.mean_ns)) - 1
         if self._pause is not None and steps >= SHORTEST_PAUSE_STEPS and self._steps.backwards:
             self._paused_steps = steps
             self._steps.forget_open()

@@ -18,7 +18,7 @@ from ..gpu_clock.cuda import WaitingClock
 from ..loading import batches, loader_facts, worker
 from ..loading.batches import due
 from ..outside import attempt, hide_frame
-from ..pace import Pace, pace
+from ..pace import LOOK_UPDATES, Pace, pace
 from ..process import loop_stacks, precision
 from ..ring.layout import (
     BACKWARD_BEGIN,
@@ -197,7 +197,7 @@ def hook_optimizer(optimizer: Any) -> None:
             if state.run <= 0:
                 state.run, state.updated = 1, True
                 state.left -= 1
-                if state.left <= state.look_left:
+                if state.left % LOOK_UPDATES == 0:
                     state.look()
             return
         _end_optimizer_step(id(optimizer))
