@@ -118,12 +118,6 @@ def test_while_others_hold_the_cores_for_longer_an_update_may_only_wait_for_one(
     assert order(update, briefly) == ["optimizer_bound", "neighbour"]
 
 
-def test_data_that_waits_for_the_gil_is_not_late_by_itself():
-    held = finding("gil_contention", "critical", 0.96)
-    assert order(held, finding("input_bound", "warning", 0.21)) == ["gil_contention"]
-    assert order(held, finding("input_bound", "warning", 0.05)) == ["gil_contention", "input_bound"]
-
-
 _CLAIM = re.compile(r"  (?:critical|warning) (\w+)(?:/\w+)?, (\d+) % of the step")
 
 

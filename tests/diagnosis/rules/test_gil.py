@@ -45,6 +45,31 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
     assert "about 80 % of the time for the GIL" in finding.headline
 
 
+FETCHES = frames(
+    ("train.py", 9, "main", "for x, y in loader:", True),
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
+    ("data.py", 7, "__getitem__", "row = [float(x) for x in text]", True),
+    first=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("main_cpu", "rules"), [(0.1, ["gil_contention"]), (0.8, ["input_bound", "gil_contention"]), (1.0, ["input_bound"])]
+)
+def test_data_that_waits_for_the_gil_is_not_late_by_itself(main_cpu, rules):
+    """Of a fetch in Python that takes 40 % of the step, most is such a wait if nearly all of the step is."""
+    session = session_of(header(), process(), LINES, FETCHES)
+    for t in range(1, 9):
+        session.add(steps(t, {"data": 40, "forward": 20, "backward": 40}, first_index=10 * t))
+        stacks = [StackCount(100, "MainThread", [0, 1], 60), StackCount(100, "MainThread", [20, 21, 22], 40)]
+        stacks.append(StackCount(101, "statistics", [2], 100))
+        session.add(Stacks(t=t, pid=100, window_s=1.0, rate_hz=100.0, samples=100, stacks=stacks))
+    rows = ((100, "python", main_cpu, "running", 0.0), (101, "statistics", 0.95, "running", 0.0))
+    session.add(threads(8, *rows, cpu_ratio=main_cpu + 0.95))
+    claims = {finding.rule for finding in diagnose(session)} & {"gil_contention", "input_bound"}
+    assert claims == set(rules)
+
+
 def test_no_more_is_reported_than_the_training_thread_lost():
     assert found(0.85, 0.8)["gil_contention"].share_of_step == pytest.approx(0.15)
 

@@ -119,11 +119,6 @@ def _is_one_idle_time(one: Finding, other: Finding) -> bool:
     return isinstance(most, float) and _is_loud(sync) and _share(one) + _share(other) > most + _SAME_TIME
 
 
-def _exceed_the_step(whole: Finding, part: Finding) -> bool:
-    """Both are time of the training thread, and there is no more than the step: one holds a part of the other."""
-    return _share(whole) + _share(part) > 1.0 + _SAME_TIME
-
-
 #: In this order; what a row has attributed, later ones no longer find.
 TABLE: tuple[Attribution, ...] = (
     # too few cores are why the workers are slow; many small parallel loops suffer most, and others are not the reason
@@ -136,7 +131,6 @@ TABLE: tuple[Attribution, ...] = (
     # of a thread that is waited for at a queue and for the GIL, the longer wait
     Attribution("input_bound", "gil_contention", (_at_the_queue,)),
     Attribution("gil_contention", "input_bound", (_awaits_one_thread,)),
-    Attribution("gil_contention", "input_bound", (_is_here, _covers(1.0), _exceed_the_step)),
     # a compiler makes garbage, and the GPU waits for it
     Attribution("recompiles", "gc_pauses", (_covers(1.0),)),
     Attribution("recompiles", "launch_bound", (_covers(MOST),)),

@@ -44,15 +44,15 @@ def claim_on(evidence: Evidence, phase: PhaseRow) -> Claim:
 
 
 def without(evidence: Evidence, phase: PhaseRow, *doing: Doing) -> PhaseRow:
-    """A phase without what cells of these kinds take of it: that is another rule's to claim.
+    """A phase without what cells of these kinds, and waits for the GIL, take of it: other rules claim that.
 
     What is measured, and no sample shows where, goes with whatever causes it, as garbage does with those who make it,
     unless it is most of the phase.
     """
     found = cells(evidence).where(phase=(phase.name,))  # type: ignore[arg-type]  # of a table, so one of a step
-    taken = found.where(doing=doing)
-    shown = sum(cell.cpu for cell in taken if cell.basis == "sampled")
-    left = 1.0 - (taken.cpu if taken.cpu >= MOST * found.cpu else shown) / (found.cpu or 1.0)
+    taken = [cell for cell in found if cell.doing in doing or "gil" in cell.via]
+    measured, shown = sum(cell.cpu for cell in taken), sum(cell.cpu for cell in taken if cell.basis == "sampled")
+    left = 1.0 - (measured if measured >= MOST * found.cpu else shown) / (found.cpu or 1.0)
     return phase._replace(share=left * phase.share, ms_per_step=phase.ms_per_step and left * phase.ms_per_step)
 
 
