@@ -15,7 +15,7 @@ from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.needless import wait_in_pass
 from tuimon.diagnosis.rules.start import WARMUP
-from tuimon.diagnosis.severity import graded
+from tuimon.diagnosis.severity import graded, within_share
 from tuimon.session.session import Session
 
 
@@ -66,7 +66,7 @@ def _ranked(findings: Iterable[Finding]) -> list[Finding]:
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
     judged = ((rule, rule.judge(evidence)) for rule in rules)
     found = (replace(finding, rule=rule.name) for rule, finding in judged if finding is not None)
-    return [_graded(finding) for finding in found]
+    return [_graded(within_share(finding)) for finding in found]
 
 
 def _graded(finding: Finding) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -40,6 +41,20 @@ def graded(finding: Finding) -> Finding:
     if finding.severity == "info" or finding.share_of_step is None:
         return finding
     return replace(finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=_ORDER.index))
+
+
+def within_share(finding: Finding) -> Finding:
+    """The finding with no fix that gains more than its share of the step is worth: 1 / (1 - share), Amdahl's law."""
+    if finding.share_of_step is None:
+        return finding
+    return replace(finding, fixes=tuple(_within(fix, _bound(finding.share_of_step)) for fix in finding.fixes))
+
+
+def _within(fix: Fix, most: float) -> Fix:
+    """The fix with no greater gain than this; one that has no upper end keeps none."""
+    ends = (fix.estimated_speedup, fix.low, fix.high)
+    gained, low, high = (end if end is None or math.isinf(end) else min(end, most) for end in ends)
+    return fix._replace(estimated_speedup=gained, low=low, high=high)
 
 
 def _in_order(fixes: Sequence[Fix]) -> list[Fix]:

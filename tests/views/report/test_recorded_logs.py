@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.diagnosis.gains import at_most
 from tests.recorded_logs import LOGS
 from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
@@ -68,14 +67,11 @@ def test_severity_follows_the_gain_and_the_first_finding_gains_most(report: dict
         assert report["findings"][0]["severity"] in gains
 
 
-def test_the_best_fix_is_estimated_to_gain_no_more_than_the_share_of_the_step_is_worth(report: dict[str, Any]) -> None:
+def test_the_best_fix_gains_no_more_than_the_share_of_the_step_is_worth(report: dict[str, Any]) -> None:
     for finding in report["findings"]:
         share = finding["share_of_step"]
-        if share is not None:
-            low, estimated, high = (finding["fixes"][0][end] for end in ("low", "estimated_speedup", "high"))
-            assert max(low or 1.0, estimated or 1.0) * (1.0 - share) <= 1.0 + 1e-9
-            most = at_most(1.0 / (1.0 - min(0.95, share + 0.05)))  # samples know shares to some points
-            assert high is None or high <= most
+        for gain in (finding["fixes"][0][end] for end in ("low", "estimated_speedup", "high") if share is not None):
+            assert gain is None or gain * (1.0 - share) <= 1.0 + 1e-9
 
 
 def test_fixes_are_ranges_whose_best_is_that_of_the_finding(report: dict[str, Any]) -> None:

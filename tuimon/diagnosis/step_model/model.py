@@ -27,9 +27,8 @@ SHARED_CORES = Threshold(
 )
 REST = Threshold(
     0.4,
-    "part of the removed share of the step, by which what is left gets shorter at most, or longer if rearranged",
-    "measured in tests/scenarios and tests/explain_pairs: 0 to 0.4 where a line goes, as it no longer drives others out"
-    " of the caches",
+    "part of the share of the step that a rearrangement saves, by which the rest of it takes longer at most",
+    "measured in tests/scenarios and tests/explain_pairs: 0 to 0.4",
 )
 OPEN_SHARE = Threshold(
     0.85,
@@ -59,11 +58,11 @@ class StepModel(NamedTuple):
 
         None where nothing is known of it, and from 1 to 1 if nothing is gained.
 
-        - Work that is to go is all of it at best; then what is left gets faster as well (``REST``). It is half of it at
-          least, as it seldom costs nothing, or as little as is certain. It is hardly ever both: 40 % +- 8 % gain 1.25
-          times at least, as half of 40 % does, and 40 % +- 24 % gain 1.19 times, as 16 % do.
+        - Work that is to go is all of it at best. It is half of it at least, as it seldom costs nothing, or as little
+          as is certain; hardly ever both: 40 % +- 8 % gain 1.25 times at least, as half of 40 % does, and 40 % +- 24 %
+          gain 1.19 times, as 16 % do.
         - The ends are no further apart than ``WIDEST_RANGE``: then it is the part of the range around the middle, no
-          further above what is certain than that. Removing 75 % gains 2.8 to 4.7 times.
+          further above what is certain than that. Removing 75 % gains 2 to 4 times.
         - A gain by more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains 5 times at least.
         """
         if part.high <= 0.0:
@@ -79,10 +78,10 @@ class StepModel(NamedTuple):
             low = max(1.0, min(low, middle / (1.0 + REST * (1.0 - 1.0 / middle))))
         most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound.high))
         if low < _NOTHING:
-            return Interval(1.0, _with_rest(min(most, WIDEST_RANGE * middle)))
+            return Interval(1.0, min(most, WIDEST_RANGE * middle))
         if self._is_open(change, most):
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
-        high = min(_with_rest(most), _TO_MIDDLE * middle)
+        high = min(most, _TO_MIDDLE * middle)
         low = max(low, min(certain, high / WIDEST_RANGE))
         return Interval(low, min(high, WIDEST_RANGE * low))
 
@@ -146,8 +145,3 @@ def gain(step: Step, change: Change, part: float = 1.0) -> float:
 
 def _worth(share: float) -> float:
     return 1.0 / (1.0 - share) if share < 1.0 else math.inf
-
-
-def _with_rest(gained: float) -> float:
-    """The same where all that is left gets shorter as well."""
-    return gained / (1.0 - REST * (1.0 - 1.0 / gained))
