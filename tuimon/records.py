@@ -1054,6 +1054,6 @@ class Place(NamedTuple):
     """A line of the user's code, as findings and panes name it."""
 
     file: str
-    line: int
+    line: Count
     function: str
     source: str = ""
