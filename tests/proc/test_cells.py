@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -45,22 +43,7 @@ def test_cells_that_are_left_anew_are_read_anew(left):
     assert cell_of(os.getpid(), FILE).name == "In[6]"
 
 
-def test_a_child_has_the_cells_of_its_parent(left):
-    left([[FILE, 4, "x"]])
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        assert cell_of(child.pid, FILE).name == "In[4]"
-    finally:
-        child.communicate(b"\n")
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"cells": [[1, 2, 3]]}', '{"cells": [["f", 1]]}', "\0"])
 def test_what_is_no_list_of_cells_is_none(left, content):
     left(content)
     assert cell_of(os.getpid(), FILE) is None
-
-
-def test_files_on_the_disk_are_no_cells(left):
-    left([["/home/me/train.py", 1, "x"]])
-    assert cell_of(os.getpid(), "/home/me/train.py") is None
-    assert TargetFiles(None).cell(FILE) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -84,13 +83,6 @@ def socketpair():
     import socket
 
     return socket.socketpair()
-
-
-def test_of_a_process_that_is_gone_nothing_is_known():
-    assert connections.blocked_on(1 << 30, 1 << 30) is None
-    assert connections.wake_ups(1 << 30, 1 << 30) is None
-    assert connections.other_ends(os.getpid(), "socket:[1]", []) is None
-    assert connections.blocked_on(os.getpid(), threading.get_native_id()) is None
 
 
 def test_who_accepts_connections_listens():

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
 import sys
 import time
-from pathlib import Path
 
-import msgspec
 import pytest
 
-from tests.waiting import until
 from tuimon.proc import processes, procfs
 
 
@@ -36,15 +31,6 @@ def test_a_long_command_is_cut() -> None:
     command = processes.shortened(["python", "x" * 5000, "y"])
     assert sum(map(len, command)) == 2000
     assert command[0] == "python"
-
-
-def test_a_command_line_that_is_no_text_can_be_written() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()", b"caf\xe9"], stdin=subprocess.PIPE)
-    try:
-        until(lambda: len(processes.command_line(child.pid)) == 4)
-        assert msgspec.json.encode(processes.command_line(child.pid)[3]) == '"caf\ufffd"'.encode()
-    finally:
-        child.communicate(b"\n")
 
 
 @pytest.mark.parametrize(
@@ -77,17 +63,6 @@ def test_a_want_of_file_handles_is_no_end_of_a_process(monkeypatch: pytest.Monke
             read(os.getpid())
 
 
-def test_the_program_of_a_process_outlives_its_file(tmp_path: Path) -> None:
-    program = shutil.copy(shutil.which("sleep") or "/bin/sleep", tmp_path / "my-program")
-    child = subprocess.Popen([program, "60"])
-    try:
-        program.unlink()
-        until(lambda: processes.program_name(child.pid) == "my-program")
-    finally:
-        child.kill()
-        child.wait()
-
-
 def test_this_process() -> None:
     pid = os.getpid()
     assert processes.program_name(pid).startswith("python")
@@ -107,10 +82,3 @@ def test_no_such_process(pid: int) -> None:
     assert processes.command_line(pid) == []
     assert processes.environment(pid) == {}
     assert processes.program_name(pid) == ""
-
-
-def test_a_zombie_has_ended() -> None:
-    child = subprocess.Popen(["true"])
-    until(lambda: not processes.is_alive(child.pid, None))
-    assert processes.command_line(child.pid) == []
-    child.wait()

@@ -9,31 +9,6 @@ from tuimon.proc.ring_facts import RingFacts, ring_facts
 from tuimon.records import OptimizerFacts
 
 
-def test_facts_of_a_rank() -> None:
-    meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
-    meta |= {"intra_op_threads": 4, "debug_settings": ["anomaly_detection"], "vectors": "avx2"}
-    meta |= {"matmul_dtypes": ["bfloat16"], "grad_scaler": True, "cudnn_tf32": True}
-    assert ring_facts(meta) == RingFacts(
-        run="r1",
-        rank=3,
-        world_size=8,
-        torch="2.13.0",
-        gpu_uuids=("GPU-1",),
-        tf32=False,
-        cudnn_tf32=True,
-        matmul_dtypes=("bfloat16",),
-        grad_scaler=True,
-        intra_op_threads=4,
-        debug_settings=("anomaly_detection",),
-        vectors="avx2",
-    )
-
-
-def test_no_visible_device_is_not_the_same_as_no_variable() -> None:
-    assert ring_facts({"cuda_visible_devices": ""}).cuda_visible_devices == ""
-    assert ring_facts({}).cuda_visible_devices is None
-
-
 def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
     loop = {"files": ["train.py"], "backward": [[0, 9, "<module>"], [0, 4, "main"]], "optimizer": [[1, 5, "main"]]}
     found = ring_facts({"loop": loop}).loop

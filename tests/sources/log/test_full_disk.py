@@ -11,20 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.sources.log.literal_log import HEADER, STEPS
-from tuimon.records import Exit, Frame, Frames, Mark, Notice, Record, StackCount, Stacks
+from tuimon.records import Exit, Mark, Notice, Record
 from tuimon.sources.log import writer
 from tuimon.sources.log.reader import read_log
-from tuimon.sources.log.writer import PENDING_LIMIT, LogWriter
+from tuimon.sources.log.writer import LogWriter
 
 END = Exit(t=900.0, pid=7, exit_code=1, last_line="RuntimeError: " + "x" * 400)
 
 
 def no_sleep(_seconds: float) -> None:
     pass
-
-
-def marks(first: int, count: int) -> list[Record]:
-    return [Mark(t=float(i), pid=7, name=f"mark {i} {'.' * 60}") for i in range(first, first + count)]
 
 
 def fill(log: LogWriter, records: list[Record], now_s: float) -> Notice | None:
@@ -105,19 +101,3 @@ def test_nothing_at_all_may_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     fill(log, [HEADER, STEPS], 0.0)
     log.close()
     assert log.lost == 2
-
-
-def test_frames_that_were_dropped_are_written_with_the_next_stack_that_shows_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = FullDisk(monkeypatch, 1)
-    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=no_sleep)
-    frames = Frames(t=1.0, pid=0, first=0, frames=[Frame("train.py", 3, "main", "loss.backward()", True)])
-    assert fill(log, [HEADER, frames, *marks(0, PENDING_LIMIT)], 0.0) is not None
-    disk.room = 10**9
-    stack = StackCount(7, "MainThread", [0], 9)
-    sampled = Stacks(t=9.0, pid=7, window_s=1.0, rate_hz=9, samples=9, stacks=[stack])
-    assert fill(log, [sampled], 10.0) is not None
-    log.close()
-    *_, before, last = read_log(log.path)
-    assert (before, last) == (Frames(t=9.0, pid=0, first=0, frames=frames.frames), sampled)

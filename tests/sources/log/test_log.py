@@ -16,8 +16,7 @@ import pytest
 
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import LogError, NotALog
-from tuimon.records import SCHEMA, Gpu
-from tuimon.session.session import Session
+from tuimon.records import SCHEMA
 from tuimon.sources.base import Done
 from tuimon.sources.log.reader import LogSource, find_log, read_log
 from tuimon.sources.log.writer import LogWriter
@@ -157,38 +156,3 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "x")], check=False)
     with open(tmp_path / "x", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_what_does_not_change_of_a_gpu_is_told_once_a_file(tmp_path: Path) -> None:
-    first = Gpu(
-        t=2.0,
-        pid=0,
-        index=0,
-        uuid="GPU-1",
-        name="Fake",
-        util_ratio=0.5,
-        memory_total_bytes=10**9,
-        power_limit_w=700.0,
-        sm_clock_max_mhz=1980,
-        pcie_generation=1,
-        pcie_width=16,
-        compute_capability=9.0,
-    )
-    later = [msgspec.structs.replace(first, t=float(t), compute_capability=None) for t in range(3, 20)]
-    lowered = [msgspec.structs.replace(gpu, t=gpu.t + 20, power_limit_w=500.0) for gpu in later]
-    busy = [msgspec.structs.replace(gpu, t=gpu.t + 20, pcie_generation=5) for gpu in lowered]
-    made = (HEADER, first, *later, *lowered, *busy)
-    log = LogWriter(str(tmp_path / "run.jsonl"))
-    for record in made:
-        log.add_record(record)
-    log.flush(0.0)
-    log.close()
-    told = [r for r in read_log(log.path) if isinstance(r, Gpu)]
-    assert [r.t for r in told if r.power_limit_w is not None] == [2.0, 23.0, 43.0]
-    assert [r.pcie_generation for r in told if r.pcie_width is not None] == [1, 1, 5]
-    session = Session()
-    for whole, record in zip(made, read_log(log.path), strict=True):
-        session.add(record)
-        if isinstance(whole, Gpu):
-            (row,) = session.over("recent").gpus()
-            assert row.latest == msgspec.structs.replace(whole, compute_capability=9.0)

@@ -11,34 +11,6 @@ from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.thread_loops import RangeTracker
 
 
-def test_windows_count_and_sum_their_steps():
-    sequence = markers(" ".join([PLAIN] * 200), start_ns=10 * SECOND)
-    _, records = follow(sequence, 14 * SECOND)
-    assert [record.t for record in records] == [11.0, 12.0, 13.0, 14.0]
-    assert sum(record.count for record in records) == 199
-    assert [record.first_index for record in records][:2] == [0, records[0].count]
-    full = records[1]
-    assert full.median_ns == full.p95_ns == 16 * MS
-    assert {p.name: p.total_ns / full.count / MS for p in full.phases} == {
-        "data": 5,
-        "forward": 3,
-        "backward": 4,
-        "optimizer": 2,
-        "other": 2,
-    }
-    assert sum(p.total_ns for p in full.phases) == full.total_ns
-
-
-def test_when_the_loop_began_is_in_the_records_of_its_first_backward_and_of_its_first_step():
-    sequence = markers(" ".join(["wait:1500"] + [PLAIN] * 200), start_ns=10 * SECOND)
-    _, records = follow(sequence, 30 * SECOND, interval_s=10.0)
-    (only,) = [record for record in records if record.count]
-    fetched_s = next(time_ns for time_ns, kind, *_ in sequence if kind == layout.FETCH_BEGIN) / SECOND
-    assert only.first_step_s == fetched_s
-    assert only.first_backward_s == pytest.approx(fetched_s + 0.008)
-    assert [r.first_step_s for r in records if r is not only] == [None] * (len(records) - 1)
-
-
 def test_the_first_step_without_a_loader_counts_and_is_in_no_time():
     sequence = markers("wait:6 bwd:3 opt:1 wait:400 bwd:3 opt:1 " * 3, start_ns=10 * SECOND)
     follower, records = follow(sequence, 11 * SECOND)
@@ -75,14 +47,6 @@ def test_samples_and_tokens_of_a_window_are_those_that_the_program_says():
     assert [(record.samples, record.tokens) for record in records] == [(64, 8192), (32, 4096), (None, None)]
 
 
-def test_of_a_long_past_only_the_last_minute_is_shown():
-    sequence = markers(" ".join([PLAIN] * 10_000), start_ns=10 * SECOND)  # 160 s
-    _, records = follow(sequence, 170 * SECOND)
-    assert len(records) == 60
-    assert records[0].first_index > 6000  # but all are counted
-    assert records[0].t == 111.0
-
-
 def test_the_open_phase_is_told():
     _, records = follow(markers("fetch:5 wait:3 bwd(", start_ns=10 * SECOND), 13 * SECOND)
     assert records[-1].open_phase == "backward"
@@ -105,13 +69,6 @@ def test_the_thread_that_trains_is_told_where_it_is_another_than_the_main_one(mo
     sequence = markers(" ".join([PLAIN] * 50), start_ns=10 * SECOND)
     records = RingFollower(FakeReader(sequence), 1.0, 11 * SECOND).windows(11 * SECOND)
     assert [record.tid for record in records if isinstance(record, Steps)] == [told]
-
-
-def test_the_main_thread_is_not_told_as_it_is_the_one_that_trains_in_most(monkeypatch):
-    monkeypatch.setattr(RingFollower, "live_threads", lambda _: {42, 7})
-    monkeypatch.setattr(FakeReader, "pid", 7)
-    (record,) = RingFollower(FakeReader(markers(PLAIN, start_ns=10 * SECOND)), 1.0, 11 * SECOND).windows(11 * SECOND)
-    assert record.tid is None
 
 
 def test_marks_and_ranges():

@@ -174,17 +174,6 @@ def test_a_ring_that_names_65536_threads_makes_a_few_loops(run):
     assert max(sizes[4:]) <= 1.1 * max(sizes[:4])
 
 
-def test_threads_that_cannot_be_read_have_not_ended(run):
-    """The monitor is out of file handles."""
-    run.live = set()
-    steps = []
-    for _ in range(4):
-        run.write(42, " ".join([PLAIN] * 60))
-        run.write(43, " ".join([PLAIN] * 50))
-        steps += run.second()
-    assert sum(record.count for record in steps) == 4 * 60 - 1
-
-
 def test_a_training_that_moves_from_thread_to_thread_is_counted_whole(run):
     """An epoch a thread: each ends, the next begins from nothing; the number of steps goes on."""
     steps = []

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from tests.session.records import process
-from tests.sources.loop.loop_script import feed, markers
+from tests.sources.loop.loop_script import feed
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
@@ -133,29 +133,6 @@ def test_what_a_loader_is_for(words, expected):
     assert {record.number: record.role for record in records} == dict(enumerate(expected))
 
 
-def test_a_loader_whose_batches_are_evaluated_with_gradients():
-    """As the follower feeds them: where forces are derivatives, each batch of the validation has a backward pass."""
-    machine, tracker = LoopMachine(), LoaderTracker(Reader(FACTS, {**FACTS, "n": 1}))
-    machine.steps.expect_optimizer()
-    train, validate = ((number << layout.LOADER_SHIFT) | 1 for number in (1, 2))
-    evaluation = f"fetch@{validate}:1 grad:1 fetch@{validate}:1 grad:1 stop@{validate}:1"
-    for marker in markers(f"{evaluation} fetch@{train}:1 grad:1 bwd:1 opt:1 stop@{train}:1 {evaluation}"):
-        stretch = feed(machine, *marker)
-        tracker.add_stretch(stretch, trains=not machine.steps.may_evaluate)
-    roles = {record.number: record.role for record in tracker.records(SECOND, 1.0, SECOND, ())}
-    assert roles == {0: "train", 1: "eval"}
-
-
-def test_fetches_that_were_only_counted_have_no_times():
-    script = LoaderScript(FACTS).feed("f1 b f1 b")
-    script.tracker.add_counted(layout.Passed(30, 30, 30, 30))
-    (record,) = script.records()
-    assert (record.fetches, record.counted, record.wait_ns, record.role) == (2, 30, 2 * 6 * MS, "train")
-    script.tracker.add_counted(layout.Passed(5, 5, 5, 5))
-    (record,) = script.records()
-    assert (record.fetches, record.counted, record.p95_ns) == (0, 5, None)
-
-
 def test_markers_of_no_loader_and_names_that_are_no_facts():
     assert LoaderScript(FACTS).feed("f0 b f9 b").records() == []
     assert LoaderScript({"dataset": "?"}).feed("f1 b").records() == []
@@ -184,31 +161,6 @@ def test_a_worker_is_told_by_what_it_did_since():
     assert record.workers == [LoaderWorker(os.getpid(), 0, 1, 520.0, 3.0, 10.0, 0.0)]  # with the long item under way
 
 
-def test_waiting_that_turns_out_to_have_been_handing_over_is_not_told_twice():
-    script = LoaderScript(FACTS)
-    script.put(layout.WORKER, os.getpid(), 1)
-    turns = []
-    for wait, hand_over, open_ns in ((10, 5, 100 * MS), (20, 95, 0), (40, 95, 0)):
-        script.feed("f1 b")
-        since_ns = script.now_ns - open_ns
-        script.reader.slots = [
-            slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=wait, hand_over=hand_over, since_ns=since_ns)
-        ]
-        turns += script.records()[0].workers
-    assert [(turn.wait_ms, turn.hand_over_ms) for turn in turns] == [(110.0, 5.0), (0.0, 90.0), (0.0, 0.0)]
-
-
-def test_without_its_queue_handing_over_is_not_measured():
-    script = LoaderScript(FACTS)
-    script.put(layout.WORKER, os.getpid(), 1)
-    script.feed("f1 b")
-    script.reader.slots = [
-        slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, hand_over=None, since_ns=script.now_ns)
-    ]
-    (record,) = script.records()
-    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, None)]
-
-
 def test_an_epochs_beginning_is_its_iter_and_its_first_fetch():
     script = LoaderScript(FACTS, {**FACTS, "n": 1})
     script.put(layout.ITER_BEGIN)
@@ -234,13 +186,6 @@ def test_an_epochs_end_is_the_fetch_without_a_batch_or_the_deletion_of_its_itera
     assert (record.fetches, record.ends, record.end_ns, record.starts) == (1, 2, 52 * MS, 0)  # 1 ms for each put
     (record,) = script.feed("f1 b").records()
     assert (record.ends, record.end_ns) == (0, 0)
-
-
-def test_a_worker_that_cannot_be_measured_is_named_all_the_same():
-    script = LoaderScript(FACTS)
-    script.put(layout.WORKER, os.getpid(), 1)
-    (record,) = script.feed("f1 b").records()
-    assert record.workers == [LoaderWorker(os.getpid(), 0)]
 
 
 def test_a_worker_whose_marker_is_not_there_is_of_the_loader_that_its_slot_fits():
@@ -318,18 +263,6 @@ def test_the_position_in_an_epoch_holds_until_that_ends():
     assert [(each.given, each.ends) for each in script.feed("f1 b x1").records()] == [(None, 1)]
     assert [(each.given, each.ends) for each in script.feed("f1 b").records()] == [(1, 0)]
     assert [(each.given, each.ends) for each in script.feed("f1 b f1 b x1 f1 b").records()] == [(1, 1)]
-
-
-def test_an_epoch_that_is_left_is_over_once_the_next_begins():
-    script, (first, second) = LoaderScript(FACTS), (1 << layout.LOADER_SHIFT | number for number in (1, 2))
-    for value in (first, second):
-        script.put(layout.ITER_BEGIN, 0)
-        script.put(layout.ITER_BEGIN + 1, value)
-        script.put(layout.FETCH_BEGIN, value)
-        script.put(layout.FETCH_END, value)
-    script.put(layout.ITER_BEGIN, second)
-    script.put(layout.ITER_END, second)
-    assert [(each.epochs, each.given) for each in script.records()] == [(1, 1)]
 
 
 @pytest.mark.parametrize(("iterators", "given"), [((1, 1, 2), 1), ((1, 2, 2, 1), None), ((1, 1, 1), 6)])

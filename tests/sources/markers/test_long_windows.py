@@ -1,7 +1,5 @@
 """Windows of ranks out of focus: fewer of them, with the same steps."""
 
-from collections import Counter
-
 import pytest
 
 from tests.sources.loop.loop_script import markers
@@ -81,29 +79,6 @@ def test_a_rank_that_has_made_steps_for_a_while_has_a_quarter_of_the_windows_and
     assert [(record.t, record.window_s) for record in later] == [(t, 4.0) for t in range(44, 69, 4)]
     assert long.reader.reads == reads + len(later)
     assert [record.window_s for record in long.records[:10]] == [1.0] * 10
-
-
-def test_its_steps_and_their_times_are_the_same(short, long):
-    long.follow(68, longest=4)
-    same = [record for record in short.records if record.t <= 68]
-    assert sum(record.count for record in long.records) == sum(record.count for record in same) > 500
-    assert totals(long.records) == totals(same)
-    assert long.records[-1].first_index + long.records[-1].count == same[-1].first_index + same[-1].count
-
-
-def totals(records):
-    sums = Counter()
-    for record in records:
-        sums["steps"] += record.total_ns
-        sums.update({phase.name: phase.total_ns for phase in record.phases})
-    return sums
-
-
-def test_a_rank_that_comes_into_focus_has_short_windows_at_once_also_of_what_is_open(long):
-    assert [record.t for record in long.follow(51, longest=4)] == [44.0, 48.0]
-    assert [(record.t, record.window_s) for record in long.follow(54, longest=1)] == [
-        (t, 1.0) for t in (49, 50, 51, 52, 53, 54)
-    ]
 
 
 def test_a_rank_that_stands_still_is_reported_every_second_before_it_may_hang():

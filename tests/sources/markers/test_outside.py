@@ -45,11 +45,3 @@ def test_outside_no_phase_is_open_and_a_window_says_how_long():
     assert [record.open_for_s for record in records] == [None] * 3
     assert [record.outside_s for record in records] == pytest.approx([(11 * SECOND - left_ns) / 1e9, 1.0, 1.0])
     assert [record.count for record in records] == [20, 0, 0]
-
-
-def test_a_cell_without_a_loop_changes_nothing_of_those_around():
-    sequence, left_ns = left_after(" ".join([PLAIN] * 20))
-    sequence.append((left_ns + SECOND, layout.LOOP_LEFT, 0, 0))
-    sequence += markers(" ".join([PLAIN] * 20), left_ns + 5 * SECOND)
-    record = whole_run(sequence, sequence[-1][0] + MS)
-    assert record.count == 40 and record.outside_s == pytest.approx(5.0)

@@ -81,17 +81,6 @@ def test_a_place_is_told_once(tmp_path):
     assert places.take_places() == []
 
 
-def test_places_that_are_not_known_are_not_told(tmp_path):
-    file = source(tmp_path)
-    names = {1: "bare", 2: name("elsewhere", file, "open_it", 2), 3: name("", file, "close_it", 9), 4: "?"}
-    names |= {5: name("power", file, "open_it", "\u00b2"), 6: name("long", file, "open_it", 4 * "9")}
-    names |= {7: name("endless", file, "close_it", 3000 * "9"), 8: name("endless", file, "close_it", 5000 * "9")}
-    places = RangePlaces(lambda number: names[number])
-    for opened, closed in ((1, 0), (2, 3), (2, 0), (4, 4), (5, 0), (6, 0), (2, 7), (2, 8), (3, 7)):
-        places.add_place("x", opened, closed)
-    assert places.take_places() == []
-
-
 def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
     file = source(tmp_path)
     names = {

@@ -14,11 +14,6 @@ def test_of_a_loop_that_runs():
     assert 60 < steps_in(FakeReader(sequence), 40 * SECOND).per_s < 65
 
 
-def test_of_a_slow_loop_over_the_last_minute():
-    sequence = markers(" ".join(["fetch:5 wait:14980 bwd:10 opt:5"] * 4), start_ns=10 * SECOND)  # 15 s each
-    assert 0 < steps_in(FakeReader(sequence), 68 * SECOND).per_s < 0.1
-
-
 def test_none_without_a_step_or_a_ring():
     assert steps_in(FakeReader([]), 40 * SECOND) == StepRate(None, has_stepped=False)
     assert steps_of(os.getpid()) is None

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.session.records import totals_of
-from tuimon.records import Steps, bucket_length_ns, length_bucket
+from tuimon.records import Steps, length_bucket
 from tuimon.sources.markers.steps_record import BUCKETS, histogram, quantile
 
 MS = 1_000_000
@@ -42,17 +42,6 @@ def test_many_are_bounded_and_quantiles_hold(count: int, spread: float) -> None:
     found, true = quantiles(lengths)
     assert found[0] == pytest.approx(true[0], rel=0.05 + 0.1 * spread)
     assert found[1:] == pytest.approx(true[1:], rel=0.15 + 0.15 * spread)
-
-
-def test_two_kinds_of_steps_stay_apart() -> None:
-    """Every fourth step with a checkpoint: nothing is told between the two."""
-    chance = random.Random(1)
-    lengths = [int(chance.gauss(10, 0.5) * MS) for _ in range(300)] + [
-        int(chance.gauss(100, 5) * MS) for _ in range(100)
-    ]
-    between = [bucket for bucket, _ in histogram(lengths) if 14 * MS < bucket_length_ns(bucket) < 75 * MS]
-    assert len(histogram(lengths)) <= BUCKETS
-    assert between == []
 
 
 def test_quantile():

@@ -29,26 +29,8 @@ def test_the_code_around_a_line(tmp_path):
     assert [n for n, _ in code(file, 30)][-1] == 30
 
 
-def test_no_code(tmp_path):
-    file = tmp_path / "a.py"
-    file.write_text("x = 1\n")
-    os.mkfifo(tmp_path / "pipe.py")
-    closeup = CloseUp()
-    assert code(file, 2) == code(file, 0) == []
-    assert closeup.code(str(tmp_path / "gone.py"), 1, us()) == []
-    assert closeup.code(str(tmp_path / "pipe.py"), 1, us()) == []
-    assert closeup.code("<string>", 1, us()) == closeup.code("a\0b", 1, us()) == closeup.code("", 1, us()) == []
-
-
 def test_code_that_was_changed_after_the_start_is_not_shown(tmp_path):
     file = tmp_path / "a.py"
     file.write_text("x = 1\n")
     assert CloseUp().code(str(file), 1, us(), time.time() - 3600) == []
     assert CloseUp().code(str(file), 1, us(), time.time()) == [(1, "x = 1")]
-
-
-def test_a_replay_looks_at_nothing(tmp_path):
-    file = tmp_path / "a.py"
-    file.write_text("x = 1\n")
-    closeup = CloseUp(live=False)
-    assert closeup.code(str(file), 1, us()) == []

@@ -41,11 +41,6 @@ def test_ways_to_set_threads(line):
     assert [(found.what, found.function) for found in count_settings([line])] == [("threads", "<module>")]
 
 
-@pytest.mark.parametrize("line", [b"os.sched_setaffinity(0, {0})", b"psutil.Process().cpu_affinity([0])"])
-def test_ways_to_set_cores(line):
-    assert [(found.what, found.line) for found in count_settings([line])] == [("cores", 1)]
-
-
 @pytest.mark.parametrize(
     "line",
     [

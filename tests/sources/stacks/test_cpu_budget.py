@@ -18,28 +18,6 @@ def test_the_cost_of_a_window_is_learnt() -> None:
     assert cost.sample_s == pytest.approx(0.001, rel=0.05)
 
 
-def test_what_was_expected_soon_counts_for_little() -> None:
-    """As measured of a training with five threads beside workers: 13 samples 36 ms, 38 samples 40 ms."""
-    cost = CostModel(5)
-    for instants, cpu_s in ((13, 0.0357), (38, 0.0396), (46, 0.0424)):
-        cost.add_window(instants, cpu_s)
-    assert plan_window(cost, 0.0193).rate_hz >= 15
-    assert cost.window_cpu_s(20, 2.0) == pytest.approx(0.041, rel=0.15)
-
-
-def spent(cost: CostModel, share: float) -> float:
-    """CPU ratio that a plan costs if the model is right."""
-    made = plan_window(cost, share)
-    return cost.window_cpu_s(made.rate_hz, made.window_s) / made.window_s
-
-
-@pytest.mark.parametrize("threads", [1, 4, 40])
-@pytest.mark.parametrize("share", [0.2, 0.1, 0.03, 0.015])
-def test_a_continuous_plan_keeps_to_its_share(threads: int, share: float) -> None:
-    cost = CostModel(threads)
-    assert spent(cost, share) <= share or not plan_window(cost, share).continuous
-
-
 def test_a_plan_follows_what_is_asked_and_what_it_costs() -> None:
     cheap, dear, too_dear = CostModel(1), CostModel(1), CostModel(1)
     for _ in range(60):
@@ -127,14 +105,6 @@ def due(schedule: WindowSchedule, now_s: float) -> list[PlannedWindow]:
     return list(schedule.due_windows([NO_PID], [], lambda pid: (pid, 1), (), now_s))
 
 
-def test_what_a_window_of_the_set_up_has_cost_leaves_no_gap_in_the_first_steps() -> None:
-    schedule = WindowSchedule(0.03, 100.0, 0.0)
-    (running,) = due(schedule, 0.0)
-    schedule.begin_training((NO_PID, 1), 2.0)
-    running.bucket.spend(1.0)  # it ends, and was far dearer than expected
-    assert len(due(schedule, 2.1)) == 1
-
-
 def test_samples_of_the_set_up_do_not_make_those_of_the_training_rare() -> None:
     """As measured of a run with its imports: 106 samples 173 ms; in its steps 36 samples 26 ms."""
     schedule = WindowSchedule(0.02, 100.0, 0.0)
@@ -151,18 +121,6 @@ def test_samples_of_the_set_up_do_not_make_those_of_the_training_rare() -> None:
     assert window.plan.rate_hz >= 15
 
 
-def test_trainings_that_begin_all_the_time_keep_to_the_budget() -> None:
-    schedule = WindowSchedule(0.03, 100.0, 0.0)
-    spent_s = 0.0
-    for now_s in range(600):
-        if now_s % 5 == 0:
-            schedule.begin_training((NO_PID, 1), float(now_s))
-        for window in due(schedule, float(now_s)):
-            window.settle(None, 0.5)
-            spent_s += 0.5
-    assert spent_s / 600 < 0.036
-
-
 def test_a_training_that_has_no_core_to_spare_is_spared_once_it_is_known() -> None:
     trainer = NO_PID
     full, spared = Simulated(0.02, {trainer: 0.00025}), Simulated(0.02, {trainer: 0.00025})
@@ -175,16 +133,6 @@ def test_a_training_that_has_no_core_to_spare_is_spared_once_it_is_known() -> No
         simulated.run_on(30, 300, [trainer], [])
     assert spared.cpu_s < 0.3 * full.cpu_s
     assert spared.sampled_s[trainer] > 0.9 * 300  # all the time as well, but more rarely
-
-
-def test_another_training_is_sampled_at_the_full_budget_again() -> None:
-    schedule = WindowSchedule(0.02, 100.0, 0.0)
-    schedule.are_cores_crowded = True
-    assert schedule.ratio(31.0) < schedule.ratio(29.0) == 0.02
-    schedule.begin_training((NO_PID, 1), 100.0)
-    assert schedule.ratio(129.0) == 0.02
-    schedule.are_cores_crowded = False
-    assert schedule.ratio(200.0) == 0.02
 
 
 def test_a_debt_lasts_no_longer_at_a_lower_ratio() -> None:

@@ -50,11 +50,3 @@ def window(pattern: str, other: str) -> output.WindowSamples:
 )
 def test_entries_into_backward_or_else_updates(pattern: str, entries: int | None) -> None:
     assert cycles(pattern) == entries
-
-
-def test_another_thread_counts_where_the_main_one_never_enters() -> None:
-    training = "....BBBB....BBBB...."
-    assert cycles("." * 20, training) == 2
-    assert cycles(".....BBBBB..........", training) == 1
-    assert [(thread.tid, thread.matters) for thread in window("." * 20, training).threads] == [(42, True), (43, True)]
-    assert [thread.matters for thread in window(training, "." * 20).threads] == [True, False]

@@ -33,20 +33,6 @@ def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
     assert ids.pop_new_frames() == (4, [])
 
 
-def test_of_other_libraries_only_what_collects_garbage_has_text(tmp_path: Path) -> None:
-    library = tmp_path / "site-packages" / "fits" / "loop.py"
-    library.parent.mkdir(parents=True)
-    library.write_text("step()\ngc.collect()\ngc.collect()\n")
-    ids = FrameIds()
-    for line, is_leaf in ((1, True), (2, True), (3, False)):
-        ids.id_of(RawFrame(str(library), line, "fit"), FILES, is_leaf=is_leaf)
-    assert [(frame.source, frame.user) for frame in ids.pop_new_frames()[1]] == [
-        ("", False),
-        ("gc.collect()", False),
-        ("", False),
-    ]
-
-
 def test_a_librarys_line_that_steps_the_users_environment_has_text_where_it_does(tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "learns" / "runner.py"
     library.parent.mkdir(parents=True)

@@ -3,9 +3,7 @@
 import pytest
 
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
 
 FILES = TargetFiles(None, ended=OURS)
@@ -61,29 +59,8 @@ def test_the_block_around_a_line(tmp_path, line, block):
     assert GradientBlocks(SourceText()).around(str(file), line, FILES) == block
 
 
-def test_a_long_chain_of_branches_is_read(tmp_path):
-    """Each is nested in the one before: deeper than Python recurses."""
-    branches = [f"elif x == {number}:\n    pass\n" for number in range(1500)]
-    text = "".join(["if x < 0:\n    pass\n", *branches, "else:\n    with torch.no_grad():\n        test()\n"])
-    file = tmp_path / "train.py"
-    file.write_text(text)
-    assert GradientBlocks(SourceText()).around(str(file), text.count("\n"), FILES) == (3004, 3005)
-
-
 def test_what_is_no_python_has_none(tmp_path):
     (tmp_path / "a.py").write_text("with torch.no_grad():\n    print 'of Python 2'\n")
     (tmp_path / "b.py").write_text("x = 1\n")
     for name, line in (("a.py", 2), ("b.py", 1), ("gone.py", 1)):
         assert GradientBlocks(SourceText()).around(str(tmp_path / name), line, FILES) is None
-
-
-def test_a_frame_is_listed_with_its_block(tmp_path):
-    file = str(tmp_path / "train.py")
-    (tmp_path / "train.py").write_text(SCRIPT)
-    ids = FrameIds()
-    for frame in (RawFrame(file, 5, "estimate_loss"), RawFrame(file, 17, "step")):
-        ids.id_of(frame, FILES)
-    _, frames = ids.pop_new_frames()
-    assert [frame.no_grad for frame in frames] == [(2, 5), None]
-    assert [frame.loop for frame in frames] == [True, False]
-    assert isinstance(frames[0], Frame) and frames[0].source == "losses[k] = model(*get_batch())"

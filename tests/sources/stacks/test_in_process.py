@@ -32,7 +32,6 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors, recorder
-from tuimon.sources.stacks.pyspy.errors import no_binary
 from tuimon.sources.stacks.window_records import WindowRecords
 from tuimon.views.state_text import sampling_text
 
@@ -107,14 +106,6 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
     assert "denied" in notice.message and "Python frames only" in notice.message
     until(lambda: not list((tmp_path / "rings").glob("*.stacks")))
     assert training.poll() is None
-
-
-@pytest.mark.torch
-def test_where_py_spy_works_the_agent_is_never_asked(training: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    monitor = attached(training.pid, tmp_path)
-    records = until(lambda: len(windows(found := next(monitor))) > 1 and found, seconds=90)
-    monitor.close()
-    assert not any(window.in_process for window in windows(records))
 
 
 @pytest.mark.torch
@@ -200,16 +191,6 @@ def test_one_notice_says_how_it_is_sampled_and_why() -> None:
     assert over.level == "ok" and not failures.denied(KEY)
 
 
-def test_without_py_spy_the_notice_says_that_the_training_samples_itself() -> None:
-    failures = SamplingFailures("stacks")
-    failures.add_missing_binary(no_binary(), 1.0)
-    (first,) = failures.notices(1.0)
-    assert first.message == no_binary().message
-    (inside,) = failures.notices(2.0, in_process={KEY})
-    assert inside.level == "info" and inside.hint == no_binary().hint
-    assert inside.message.startswith("stacks are sampled in-process") and "py-spy was not found" in inside.message
-
-
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b"\xff" * 50])
 def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Agent(tmp_path, monkeypatch).window(in_process.InProcessSampler(4242, 10.0, 0.0), raw)
@@ -241,9 +222,3 @@ def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(
         for record in records.of_samples(ended, ended.samples, key, TargetFiles(None), 5.0, in_process=True):
             assert decode(msgspec.json.encode(record)) is not None
     assert sampled > 500
-
-
-def test_in_process_windows_are_told_apart_in_the_log() -> None:
-    record = Stacks(t=1.0, pid=1, window_s=1.0, rate_hz=10.0, samples=10, stacks=[], in_process=True)
-    assert b'"in_process":true' in msgspec.json.encode(record)
-    assert b"in_process" not in msgspec.json.encode(msgspec.structs.replace(record, in_process=False))

@@ -66,18 +66,6 @@ def test_the_functions_of_libraries_that_lead_to_backward_are_known_from_hooks()
     assert reports.path_of(key, Counter(), FILES) == ()
 
 
-def test_without_hooks_the_most_frequent_sample_in_backward_shows_the_loop() -> None:
-    ids, key = FrameIds(), (PID, 1)
-    reports = LoopReports(ProcessTable(PID, None), ids)
-    inside = tuple(RawFrame(*frame) for frame in LOOP.frames)
-    assert reports.path_of(key, Counter({inside[:3]: 90}), FILES) == ()
-    assert reports.due(key, FILES) == []
-    assert reports.path_of(key, Counter({inside[:3]: 90, inside: 5, inside[:1] + inside[3:]: 4}), FILES) == PATH
-    (told,) = reports.due(key, FILES)
-    assert (told.boundary, len(told.frames)) == ("backward", 5)
-    assert reports.due(key, FILES) == []
-
-
 def noted(*frames: tuple[str, int, str]) -> RingFacts:
     return RingFacts(loop=(LoopStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward"))),))
 

@@ -1,13 +1,9 @@
 """Packages other than torch that do the work of a line."""
 
-from pathlib import Path
-
 import pytest
 
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
 
 IMPORTS = """
@@ -75,13 +71,3 @@ def test_where_torch_may_be_at_work_nothing_is_said(packages, text):
 
 def test_a_file_that_nobody_can_read_says_nothing(tmp_path):
     assert PackagesAtWork(SourceText()).on_line("np.sort(a)", str(tmp_path / "gone.py"), FILES) == ""
-
-
-def test_frames_of_the_users_have_them(tmp_path: Path):
-    file = tmp_path / "net.py"
-    file.write_text("import zlib\nraw = zlib.decompress(packed)\n")
-    ids = FrameIds()
-    ids.id_of(RawFrame(str(file), 2, "<module>"), FILES)
-    assert ids.pop_new_frames()[1] == [
-        Frame(str(file), 2, "<module>", "raw = zlib.decompress(packed)", True, packages="zlib")
-    ]

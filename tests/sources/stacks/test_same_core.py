@@ -37,14 +37,6 @@ def test_cores_are_crowded_where_at_a_good_part_of_the_looks_none_was_free(monke
     assert not looks(monkeypatch, iter([9] * 100 + [2] * 32)).are_crowded  # the latest ones count
 
 
-def test_a_kernel_that_does_not_tell(monkeypatch):
-    assert not looks(monkeypatch, iter(["", "many"])).are_crowded
-    monkeypatch.setattr(procfs, "read_bytes", lambda *_: None)
-    cores = same_core.Cores()
-    cores.sample()
-    assert not cores.are_crowded
-
-
 def test_a_sampler_is_moved_to_the_core_of_the_thread_and_follows_it(tmp_path):
     here = sorted(os.sched_getaffinity(0))
     with running(folder(tmp_path, "a"), SPINS) as target, running(folder(tmp_path, "b"), SLEEPS) as sampler:
@@ -53,26 +45,6 @@ def test_a_sampler_is_moved_to_the_core_of_the_thread_and_follows_it(tmp_path):
             until(lambda core=core: _core(target.pid) == core, f"on core {core}")
             same_core.move(sampler.pid, target.pid)
             assert os.sched_getaffinity(sampler.pid) == {core}
-
-
-def test_what_has_ended_is_left_alone(tmp_path):
-    with running(tmp_path, SLEEPS) as process:
-        pid = process.pid
-    before = os.sched_getaffinity(0)
-    same_core.move(os.getpid(), pid)
-    same_core.move(pid, os.getpid())
-    assert os.sched_getaffinity(0) == before
-
-
-def test_a_core_that_is_not_allowed_is_left_alone(monkeypatch, tmp_path):
-    thread = procfs.read_thread_stat(os.getpid(), os.getpid())
-    assert thread is not None
-    elsewhere = procfs.ThreadStat(thread.name, thread.state, thread.cpu_ticks, thread.start_ticks, core=4095)
-    with running(tmp_path, SLEEPS) as sampler:
-        before = os.sched_getaffinity(sampler.pid)
-        monkeypatch.setattr(procfs, "read_thread_stat", lambda *_: elsewhere)
-        same_core.move(sampler.pid, os.getpid())
-        assert os.sched_getaffinity(sampler.pid) == before
 
 
 @pytest.mark.skipif(recorder.find() is None, reason="py-spy is not installed")

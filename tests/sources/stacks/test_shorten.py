@@ -15,11 +15,9 @@ from tuimon.sources.stacks.frames.shorten import (
     Stack,
     WindowStacks,
     coarse_stack,
-    loop_depth,
     most_frequent,
     outline_stack,
     shorten,
-    without_callees,
 )
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
@@ -136,30 +134,6 @@ def test_what_a_data_loader_calls_of_a_library_is_kept() -> None:
     assert kept == (WORKER, collate, padded, PIL_INSIDE)
 
 
-def test_what_calls_a_handler_off_the_path_survives_the_merging_of_rare_stacks() -> None:
-    """Without it the handler is a function of the library's loop, which makes the batch."""
-    ids = FrameIds()
-    called = (MAIN, FIT, BATCH, NOTIFY, ITEM)
-    rare: Counter[Stack] = Counter({(*called, PIL._replace(line=line)): 1 for line in range(40)})
-    listed, lost = most_frequent(rare, 10, ids, PATH)
-    assert (lost, dict(listed)[called]) == (0, 35)
-    many: Counter[Stack] = Counter({(*called, ITEM._replace(line=line), PIL): 1 for line in range(100, 140)})
-    listed, lost = most_frequent(many + Counter({(MAIN, FIT, BATCH, CALL): 100}), 10, ids, PATH)
-    assert (lost, dict(listed)[called]) == (0, 35)
-
-
-def test_rare_stacks_below_the_users_code_keep_it_and_what_it_calls() -> None:
-    """As of a sampler in Python, whose samples are in a dozen functions of NumPy."""
-    ids = FrameIds()
-    drawing = (MAIN, FETCH, ITEM, PIL)
-    rare: Counter[Stack] = Counter({(*drawing, PIL_INSIDE._replace(line=line)): 1 for line in range(40)})
-    assert dict(most_frequent(rare, 10, ids)[0])[drawing] == 37
-    torch = RawFrame(f"{PACKAGES}/torch/nn/modules/linear.py", 9, "forward")
-    model = (MAIN, ITEM, torch, PIL_INSIDE)
-    assert without_callees(model, ids) == model  # an operation of torch stays
-    assert without_callees((MAIN, torch, ITEM), ids) == (MAIN, torch, ITEM)
-
-
 @pytest.mark.parametrize(
     ("stack", "left"),
     [
@@ -180,18 +154,6 @@ def test_rare_stacks_below_the_users_code_keep_it_and_what_it_calls() -> None:
 )
 def test_a_stack_without_its_detail(stack: Stack, left: Stack) -> None:
     assert coarse_stack(stack, FrameIds()) == left
-
-
-def test_rare_stacks_of_a_closure_do_not_become_an_update() -> None:
-    """As a physics-informed network's, whose loss is a hundred lines outside every module."""
-    ids = FrameIds()
-    counts: Counter[Stack] = Counter(
-        {(MAIN, SCHEDULED, STEP, EPOCH, PIL._replace(line=line)): 1 + line % 3 for line in range(60)}
-    )
-    counts |= {(MAIN._replace(line=line), LINEAR): 1 for line in range(60)}
-    listed, _ = most_frequent(counts, 8, ids)
-    inside = sum(count for stack, count in listed if SCHEDULED in stack)
-    assert inside == sum(count for stack, count in listed if stack[1:4] == (SCHEDULED, STEP, EPOCH)) > 60
 
 
 def test_rare_stacks_keep_their_phase() -> None:
@@ -225,10 +187,3 @@ def test_a_fold_is_bounded() -> None:
     assert listed.pop(100) <= PER_MAIN_THREAD
     assert max(listed.values()) <= PER_THREAD
     assert sum(stack.count for stack in window.stacks) + window.folded == total
-
-
-def test_the_loop_is_where_most_samples_have_been() -> None:
-    epoch, item = RawFrame("/home/u/train.py", 20, "epoch"), RawFrame("/home/u/data.py", 5, "load")
-    counts: Counter[Stack] = Counter({(MAIN, epoch, CALL): 5, (MAIN, epoch._replace(line=21), item): 4, (MAIN,): 3})
-    assert loop_depth(counts, FrameIds()) == 2
-    assert loop_depth(Counter({(CALL,): 3}), FrameIds()) == 0

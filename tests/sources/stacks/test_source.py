@@ -19,7 +19,7 @@ from tests.waiting import until
 from tuimon.installation import install_command
 from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.pyspy import dump, recorder
+from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.stacks.source import StackSource
 
 if recorder.find() is None:
@@ -171,18 +171,6 @@ def test_a_pyspy_that_cannot_be_started(tmp_path: Path, start: Callable[..., Sou
         assert "does not start" in reader.notices[0].message
 
 
-def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, SLEEP) as process:
-        table = ProcessTable(process.pid, None)
-        reader = start(table, max_cpu_ratio=1.0)
-        reader.until(lambda it: len(it.stacks) == 1, "a window")
-        table.mark_trainer(process.pid)
-        reader.until(lambda it: len(it.stacks) == 3, "two more")
-        _, cut, fresh = reader.stacks
-        assert cut.window_s < 1.9
-        assert fresh.window_s < 1.9
-
-
 def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     import subprocess
 
@@ -197,12 +185,3 @@ def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, start: Calla
     finally:
         process.kill()
         process.wait()
-
-
-def test_a_dump_of_nothing() -> None:
-    binary = recorder.find()
-    assert binary
-    with pytest.raises(dump.DumpError, match="Failed to get process executable name"):
-        dump.dump(binary, 2**22 + 1)
-    with pytest.raises(dump.DumpError):
-        dump.dump("/no/such/py-spy", os.getpid())

@@ -58,13 +58,6 @@ def test_the_rank_that_real_dumps_show_missing_is_named() -> None:
     assert texts(rows) == ["rank 3 has not entered all_reduce #5, in which ranks 0-2 wait"]
 
 
-def test_launches_that_ran_ahead_do_not_hide_the_first_that_does_not_end() -> None:
-    ahead = nccl((1203, "all_reduce", "completed"), (1204, "all_reduce", "started"), (1205, "broadcast", "scheduled"))
-    late = nccl((1202, "all_gather", "completed"), (1203, "all_reduce", "completed"))
-    rows = rows_of(ahead, ahead, ahead, late)
-    assert texts(rows) == ["rank 3 has not entered all_reduce #1204, in which ranks 0-2 wait"]
-
-
 def test_a_rank_in_another_collective_one_without_a_dump_and_none_missing() -> None:
     reduces, gathers = nccl((7, "all_reduce", "started")), nccl((7, "all_gather", "started"))
     assert texts(rows_of(reduces, reduces, gathers, reduces)) == [
@@ -76,18 +69,6 @@ def test_a_rank_in_another_collective_one_without_a_dump_and_none_missing() -> N
     assert texts(rows_of(reduces, reduces, reduces, reduces)) == [
         "all 4 ranks are in all_reduce #7, and it does not end"
     ]
-
-
-def test_groups_are_judged_apart_and_the_one_with_somebody_missing_is_first() -> None:
-    world = nccl((3, "all_reduce", "started"), ranks="[0, 1]")
-    tensor = nccl((8, "all_gather", "started"), group=("1", "tp"), ranks="[0, 1]")
-    behind = nccl((7, "all_gather", "completed"), group=("1", "tp"), ranks="[0, 1]")
-    found = stuck([*rows_of(world, world), *rows_of(tensor, behind)])
-    assert [(one.group, one.missing) for one in found] == [("1:tp", (1,)), ("0:default_pg", ())]
-
-
-def test_sends_and_what_has_ended_say_nothing() -> None:
-    assert texts(rows_of(*[nccl((1, "send", "started"), (2, "all_reduce", "completed"))] * 2)) == []
 
 
 def documented(entries: list[dict[str, Any]], version: str = "2.10", **groups: str) -> bytes:
@@ -108,14 +89,6 @@ def documented(entries: list[dict[str, Any]], version: str = "2.10", **groups: s
         "nccl_comm_state": {"0x1": {"rank": "0", "nRanks": "2", "inited": "true"}},
     }  # fmt: skip
     return pickle.dumps(made, protocol=2)
-
-
-def test_what_has_timed_out_is_not_over() -> None:
-    """The watchdog retires it, and its event was never completed."""
-    timed_out = {"collective_seq_id": 7, "state": "started", "retired": True}
-    waits = documented([{"collective_seq_id": 6}, timed_out])
-    late = documented([{"collective_seq_id": 6}])
-    assert texts(rows_of(waits, late)) == ["rank 1 has not entered all_reduce #7, in which rank 0 waits"]
 
 
 def coalesced(number: int, state: str, begins: int) -> list[dict[str, Any]]:
@@ -166,10 +139,6 @@ def test_dumps_of_older_versions_are_read_and_those_of_later_ones_are_not() -> N
     assert [(row.group, row.entered, row.waits_for) for row in rows_of(made)] == [("0", 6, 6)]
     with pytest.raises(NotPlain, match=r"version '3\.0'"):
         rank_collectives(documented([{}], version="3.0"), 0)
-
-
-def test_of_a_rank_without_collectives_nothing_is_read() -> None:
-    assert rank_collectives(pickle.dumps({"version": "2.10", "pg_config": {}, "pg_status": {}}), 0) == []
 
 
 class _Runs:

@@ -55,8 +55,3 @@ def test_it_has_left_them_below_all_of_them(tmp_path, now, left):
     file = tmp_path / "train.py"
     file.write_text(SCRIPT)
     assert has_left(now(str(file)), TRAINED(str(file)), SourceBlocks()) == left
-
-
-def test_without_the_source_nothing_is_known(tmp_path):
-    now = at((16, "<module>"), (14, "main"))
-    assert not has_left(now("/nowhere/train.py"), TRAINED("/nowhere/train.py"), SourceBlocks())

@@ -118,18 +118,6 @@ def test_what_this_process_writes_is_measured():
     assert bytes_per_s(None, before) is None and read_io(1 << 30, 1.0) is None
 
 
-def test_what_went_to_the_disk_before_hides_no_calls():
-    """A process that has written 4 GB through a mapped file, and now writes to another machine."""
-    assert bytes_per_s(Reading(1.0, 0, 4 << 30), Reading(2.0, 4 << 20, 4 << 30)) == 4 << 20
-    assert bytes_per_s(Reading(1.0, 0, 0), Reading(3.0, 100, 1 << 20)) == 1 << 19
-
-
-def test_main_threads_come_before_larger_groups_of_helpers():
-    helpers = [(n, ThreadStack(n + 1, (MAIN._replace(line=n % GROUPS),))) for n in range(100, 100 + 2 * GROUPS)]
-    found = grouped([*helpers, (9, ThreadStack(9, (MAIN._replace(line=999),)))], lambda pid, frame: "x = 1")
-    assert (found.groups[0].threads, len(found.groups)) == ([(9, 9)], GROUPS)
-
-
 def test_groups_are_bounded():
     deep = tuple(RawFrame("/home/me/net.py", n, "forward") for n in range(DEPTH + 10))
     many = [(pid, ThreadStack(pid, deep)) for pid in range(1, THREADS + 3)]

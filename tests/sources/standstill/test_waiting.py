@@ -11,8 +11,6 @@ from tuimon.proc import connections, procfs
 from tuimon.sources.base import Suspect
 from tuimon.sources.standstill.waiting import Blocked, Reading, Used, Waiting, idle_peers, moving, read_waiting
 
-SUSPECT = Suspect(7, "trainer", None)
-
 
 def waiting(wake_ups=5, link="socket:[1]", t=0.0, cpu_s=0.0, io=0):
     return Waiting({7: Blocked(link, wake_ups)}, {8: Used(t, cpu_s, Reading(t, io, 0))})
@@ -62,8 +60,3 @@ def test_peers_that_wait_themselves_are_named_and_none_that_may_go_on():
     waits = "import os; os.read(0, 1)"
     assert read_twice(READS + CHILD.format(waits), lambda pid: connections.blocked_on(pid, pid)) == [0, 1]
     assert read_twice(READS + CHILD.format("import time; time.sleep(99)"), connections.is_sleeping) is None
-
-
-def test_who_is_woken_between_or_reads_nothing_has_no_peers():
-    assert idle_peers(7, waiting(), waiting(6), [7]) is None
-    assert idle_peers(7, Waiting({}, {}), Waiting({}, {}), [7]) is None

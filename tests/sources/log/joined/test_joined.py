@@ -15,20 +15,11 @@ from tuimon.errors import NotALog, UsageError
 from tuimon.node_ids import node_of, own_id
 from tuimon.records import (
     Exit,
-    Frame,
-    Frames,
-    Gil,
-    GilCount,
-    GilFunction,
-    GpuExchange,
-    GpuTime,
-    LoopStack,
     Node,
     Notice,
     Process,
     Record,
     StackGroup,
-    Stacks,
     StandingProcess,
     Standstill,
     Steps,
@@ -36,7 +27,7 @@ from tuimon.records import (
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.joined.identity import FrameIds, Identity
-from tuimon.sources.log.joined.opening import choose, open_logs, read_logs
+from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.sources.log.joined.runs import choose_run
 from tuimon.sources.log.joined.source import JoinedSource
 
@@ -74,25 +65,6 @@ def test_all_ranks_of_all_nodes_are_there(logs: Path) -> None:
     assert len({own_id(pid) for pid in session.trainers()}) == 2
     assert session.exit is not None
     assert session.exit.exit_code == 0
-
-
-def test_moments_within_a_record_move_with_it() -> None:
-    exchange = GpuExchange(7.5, 10, 30, 5)
-    record = GpuTime(
-        t=8.0, pid=9, window_s=2.0, device=0, steps=8, total_ns=100, phases=[], leads=[], exchanges=[exchange]
-    )
-    found = Identity(2, FrameIds()).adopt(record, 100.0)
-    assert isinstance(found, GpuTime)
-    assert (found.t, found.exchanges) == (108.0, [GpuExchange(107.5, 10, 30, 5)])
-
-
-def test_who_holds_the_gil_is_known_by_its_id_of_the_run_in_each_function() -> None:
-    functions = [GilFunction(107, "net.py", "match", 9)]
-    record = Gil(t=1.0, pid=100, samples=30, threads=[GilCount(107, 12)], functions=functions)
-    found = Identity(2, FrameIds()).adopt(record, 0.0)
-    assert isinstance(found, Gil)
-    assert node_of(found.threads[0].tid) == node_of(found.pid) == 2
-    assert [(each.tid, each.function) for each in found.functions] == [(found.threads[0].tid, "match")]
 
 
 def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
@@ -232,21 +204,3 @@ def test_what_is_no_log_in_a_folder_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "just-made.jsonl").write_bytes(b"")
     run = choose(str(tmp_path)).run
     assert run is not None and len(run.logs) == 2
-
-
-def test_a_run_on_one_node_so_far_waits_for_others(tmp_path: Path) -> None:
-    write(str(tmp_path), JOB._replace(nodes=1, seconds=4.0))
-    source = open_logs(str(tmp_path)).source
-    source.close()
-    assert isinstance(source, JoinedSource)
-
-
-def test_what_hooks_noted_of_a_loop_has_the_frames_of_the_run() -> None:
-    loop = [LoopStack("backward", [1])]
-    record = Stacks(t=1.0, pid=7, window_s=1.0, rate_hz=9, samples=0, stacks=[], loop=loop)
-    ids = FrameIds()
-    ids.intern([Frame("other.py", 1, "f")])
-    identity = Identity(1, ids)
-    identity.adopt(Frames(t=1.0, pid=0, first=0, frames=[Frame("a.py", 1, "f"), Frame("a.py", 2, "f")]), 0.0)
-    identity.adopt(record, 0.0)
-    assert record.loop == [LoopStack("backward", [2])]
