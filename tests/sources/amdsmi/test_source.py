@@ -174,6 +174,18 @@ def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.Mon
     assert (gpu.pids, gpu.processes) == ([7], [GpuProcess(7, 5)])
 
 
+def test_the_node_that_a_gpu_hangs_on(tmp_path: Path) -> None:
+    device = tmp_path / "sys/bus/pci/devices/0000:c0:00.0"
+    device.mkdir(parents=True)
+    (device / "numa_node").write_text("0\n")
+    (tmp_path / "sys/devices/system/node/node0").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/node/node0/distance").write_text("10\n")
+    amdsmi = FakeAmdSmi(tmp_path, root=str(tmp_path))
+    amdsmi.set(usual(0), amd_devices=1)
+    assert gpus(amdsmi.read(1.0))[0].near_nodes == [0]
+    amdsmi.close()
+
+
 def test_the_numbers_in_cuda_visible_devices_are_not_those_of_the_library(tmp_path: Path) -> None:
     amdsmi = FakeAmdSmi(tmp_path, visible_devices="0")
     amdsmi.set(usual(0), amd_devices=1)

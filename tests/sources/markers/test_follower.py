@@ -11,6 +11,24 @@ from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.thread_loops import RangeTracker
 
 
+def test_windows_count_and_sum_their_steps():
+    sequence = markers(" ".join([PLAIN] * 200), start_ns=10 * SECOND)
+    _, records = follow(sequence, 14 * SECOND)
+    assert [record.t for record in records] == [11.0, 12.0, 13.0, 14.0]
+    assert sum(record.count for record in records) == 199
+    assert [record.first_index for record in records][:2] == [0, records[0].count]
+    full = records[1]
+    assert full.median_ns == full.p95_ns == 16 * MS
+    assert {p.name: p.total_ns / full.count / MS for p in full.phases} == {
+        "data": 5,
+        "forward": 3,
+        "backward": 4,
+        "optimizer": 2,
+        "other": 2,
+    }
+    assert sum(p.total_ns for p in full.phases) == full.total_ns
+
+
 def test_the_first_step_without_a_loader_counts_and_is_in_no_time():
     sequence = markers("wait:6 bwd:3 opt:1 wait:400 bwd:3 opt:1 " * 3, start_ns=10 * SECOND)
     follower, records = follow(sequence, 11 * SECOND)

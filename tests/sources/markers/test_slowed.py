@@ -1,5 +1,7 @@
 """Steps that a profiler of ours slows count as steps, and in no time."""
 
+import pytest
+
 from tests.sources.loop.loop_script import MS, markers
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
 from tuimon.agent.ring import layout
@@ -7,6 +9,9 @@ from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
 SLOW = "fetch:25 wait:15 bwd:20 wait:5 opt:10 wait:5"  # 80 ms
+HELD = "fetch:205 wait:3 bwd:4 wait:1 opt:2 wait:1"  # the file is written in its fetch
+BARE = "bwd:4 wait:2 opt:2 wait:8"  # 16 ms
+BARE_SLOW = "bwd:20 wait:10 opt:10 wait:40"
 
 
 def with_profiler(before, slow, after, traces=layout.TRACED_STEPS):
@@ -27,6 +32,28 @@ def with_profiler(before, slow, after, traces=layout.TRACED_STEPS):
 def records_of(sequence):
     follower = RingFollower(FakeReader(sequence), 100.0, 10 * SECOND)
     return [record for record in follower.last(20 * SECOND) if isinstance(record, Steps)][-1]
+
+
+@pytest.mark.parametrize(("plain", "slow", "after"), [(PLAIN, SLOW, HELD), (BARE, BARE_SLOW, BARE)])
+def test_they_are_counted_and_their_times_are_left_out(plain, slow, after):
+    count = 20 + 5 + 1 + 20
+    end = plain.partition(" ")[0]  # of the next step, which ends the last
+    rest = " ".join([after] + [plain] * 20 + [end])
+    record = records_of(with_profiler(" ".join([plain] * 20), " ".join([slow] * 5), rest))
+    unslowed = records_of(markers(" ".join([plain] * count + [end]), 10 * SECOND))
+    assert (record.count, record.backwards, record.updates) == (
+        unslowed.count,
+        unslowed.backwards,
+        unslowed.updates,
+    )
+    assert record.slowed == unslowed.slowed + 6  # the five, and the one that was held up
+    assert record.usual == record.timed == unslowed.usual - 6
+    assert record.slowed_ns >= 5 * 80 * MS
+    assert record.total_ns == record.usual * 16 * MS
+    assert record.min_ns == record.median_ns == record.p95_ns == record.slowest.total_ns == 16 * MS
+    assert sum(steps for _, steps in record.histogram) == record.usual
+    per_step = {phase.name: phase.total_ns / record.usual for phase in record.phases}
+    assert per_step == {phase.name: phase.total_ns / unslowed.usual for phase in unslowed.phases}
 
 
 def test_ranges_of_them_are_left_out():

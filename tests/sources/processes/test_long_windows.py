@@ -72,14 +72,3 @@ def test_the_threads_of_ranks_out_of_focus_are_read_less_often_where_there_are_m
     assert found[3] == in_focus
     assert {found[pid] for pid in found if pid != 3} == {records}
     assert {run.source.known[pid].meter.reads - before[pid] for pid in found if pid != 3} == {records}
-
-
-def test_two_reads_in_one_millisecond_end_no_window():
-    """A monitor that was stopped makes up for the read it missed, and then the next is due: no window is of 0 s."""
-    run = Run(1)
-    run.records(2)
-    lengths = []
-    for later_s in (0.0004, 0.05, 0.2):
-        run.now_s += later_s
-        lengths += [record.window_s for record in run.source.read() if isinstance(record, Threads)]
-    assert lengths == [0.25]

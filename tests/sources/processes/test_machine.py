@@ -126,26 +126,6 @@ def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, cores):
     assert kept_to(machine, monkeypatch, **masks).run_cores == cores
 
 
-def test_busy_cores_are_those_that_the_run_may_use(machine, monkeypatch):
-    """Nothing is known yet of other cores than before."""
-    busy = []
-    for mask, ticks in (("0-3", 100), ("2", 200), ("2", 300)):
-        four_cores(machine, ticks)
-        busy.append(kept_to(machine, monkeypatch, _70=mask).busy_cores)
-        machine.now_s += 5.0
-    assert busy == [None, None, pytest.approx(2 * 100 / os.sysconf("SC_CLK_TCK") / 5.0)]
-
-
-def test_the_limit_of_a_training_in_a_group_of_its_own(machine, monkeypatch):
-    machine.write("proc/{pid}/cgroup", "0::/\n")
-    machine.write("proc/70/cgroup", "0::/box\n")
-    machine.write("sys/fs/cgroup/box/cpu.max", "150000 100000\n")
-    four_cores(machine)
-    assert kept_to(machine, monkeypatch).cpu_limit_cores is None
-    monkeypatch.setattr(machine.table, "trainers", lambda: frozenset({70}))
-    assert kept_to(machine, monkeypatch).cpu_limit_cores == 1.5
-
-
 def test_swapping_is_a_rate_between_two_looks(machine):
     machine.write("proc/meminfo", MEMINFO)
     machine.write("proc/vmstat", "nr_free_pages 5\npswpin 100\npswpout 1000\n")
@@ -173,18 +153,6 @@ def test_the_group_with_the_least_room_counts(machine):
     machine.write("sys/fs/cgroup/jobs/memory.stat", "anon 6000\ninactive_file 500\n")
     (record,) = machine.read()
     assert (record.limit_bytes, record.limit_used_bytes, record.total_bytes) == (8000, 6500, None)
-
-
-def test_version_one_and_its_way_of_no_limit(machine):
-    machine.write("proc/{pid}/cgroup", "4:cpu,memory:/box\n3:cpuset:/\n")
-    machine.write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "9223372036854771712\n")
-    machine.write("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "100\n")
-    assert machine.read() == []
-    machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1000\n")
-    machine.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "900\n")
-    machine.write("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 100\n")
-    (record,) = machine.read()
-    assert (record.limit_bytes, record.limit_used_bytes) == (1000, 800)
 
 
 @pytest.mark.parametrize(

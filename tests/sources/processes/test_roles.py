@@ -122,12 +122,6 @@ def test_interpreters_that_ignore_pythonpath(command: tuple[str, ...], isolated:
     assert reason == ("started with -I or -E: it ignores PYTHONPATH" if isolated else "no torch imported yet")
 
 
-def test_an_interpreter_that_runs_nothing_at_its_start() -> None:
-    for options in (("-S",), ("-uS",), ("-X", "dev", "-S")):
-        me = python(1, 0, "python", *options, "train.py")._replace(variables=STARTED_BY_US)
-        assert why_no_markers(me, "trainer", True) == "started with -S: it runs nothing at its start"
-
-
 def test_other_reasons_for_no_markers() -> None:
     me = python(1, 0)._replace(variables=STARTED_BY_US)
     assert why_no_markers(me, "trainer", False) == "attached: not started by tuimon"

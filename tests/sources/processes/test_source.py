@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tests.sources.programs import running
 from tests.waiting import until
-from tuimon.proc import procfs
 from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.own_cost import CostMeter
@@ -138,26 +137,6 @@ def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
         shell.communicate()
 
 
-def test_a_program_that_replaces_itself_by_another_of_its_name_and_command_line(tmp_path: Path) -> None:
-    again = """
-import os, sys
-print("up", flush=True)
-sys.stdin.readline()
-if "RANK" not in os.environ:
-    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "RANK": "3"})
-sys.stdin.readline()
-"""
-    with running(tmp_path, again) as root:
-        reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.05))
-        for _ in range(25):
-            reader()
-        assert [r.rank for r in reader.records if isinstance(r, Process)] == [None]
-        assert root.stdin
-        root.stdin.write("\n")
-        root.stdin.flush()
-        assert reader.when(root.pid, lambda p: p.rank == 3).command == [sys.executable, str(tmp_path / "program.py")]
-
-
 THREADS = r"""
 import ctypes, sys, threading, time
 libc = ctypes.CDLL(None)
@@ -221,20 +200,6 @@ def test_rows_are_folded_by_name() -> None:
         row(9, "io", 0.0, state="disk"),
         row(10, "new", None),
     ]
-
-
-def test_the_table_tells_a_process_from_a_later_one_of_its_pid() -> None:
-    me = os.getpid()
-    table = ProcessTable(me, None)
-    start = procfs.start_ticks(me)
-    assert start is not None
-    table.mark_trainer(me)
-    assert table.trainers() == {me}
-    table.publish({me: start + 5}, {me: "trainer"})  # as if the pid had come back
-    assert table.trainers() == frozenset()
-    table.mark_trainer(2**22 + 1)
-    table.name_process(2**22 + 1)
-    assert list(table.named) == []
 
 
 def test_own_cost() -> None:
