@@ -44,28 +44,6 @@ def test_whose_code_it_is(file: str, user: bool) -> None:
     assert code_origin.is_user_file(file) is user
 
 
-def test_a_package_other_than_torch_stands_for_a_stack_without_the_users_code() -> None:
-    packages = "/venv/lib/python3.11/site-packages"
-    trainer, engine, loading = (
-        f"{packages}/nice/trainer.py",
-        f"{packages}/torch/_tensor.py",
-        f"{packages}/torch/utils/data/x.py",
-    )
-    hook = f"{packages}/tuimon/agent/hooks.py"
-    assert code_origin.innermost_work([trainer, engine, hook, "threading.py"]) == 0
-    assert code_origin.innermost_work(["bin/train", trainer, loading]) == 1
-    assert code_origin.innermost_work(["bin/train", engine, "threading.py"]) == 1
-    assert code_origin.innermost_work(["threading.py"]) == 0
-
-
-def test_the_innermost_package_of_a_stack() -> None:
-    pil = "/v/lib/python3.11/site-packages/PIL/Image.py"
-    assert code_origin.innermost_package(["train.py", pil, pil, "threading.py"]) == 2
-    assert code_origin.innermost_package(["train.py", "threading.py"]) == 1
-    hook = "/v/lib/python3.11/site-packages/tuimon/agent/watch.py"
-    assert code_origin.innermost_package(["train.py", hook]) == code_origin.innermost_package([hook]) == 0
-
-
 def test_imports_and_packages() -> None:
     assert code_origin.is_import_system("<frozen importlib._bootstrap_external>")
     assert not code_origin.is_import_system("/usr/lib/python3.11/importlib/metadata/__init__.py")
@@ -93,11 +71,3 @@ def test_a_folder_of_another_package_that_is_named_torch_is_none_of_torchs() -> 
     assert code_origin.is_library_file(own) and not code_origin.is_torch(own)
     assert code_origin.innermost_work(["/home/u/train.py", own, f"{TORCHES[0]}/_tensor.py"]) == 1
     assert code_origin.is_torch(f"{TORCHES[0]}/_tensor.py") and code_origin.is_torch(f"{TORCHES[2]}/_tensor.py")
-
-
-@pytest.mark.parametrize("torch", TORCHES)
-def test_data_loading_is_none_of_the_torch_that_computes(torch: str) -> None:
-    files = ("functional.py", "serialization.py", "amp/grad_scaler.py", "distributed/distributed_c10d.py")
-    assert all(code_origin.is_torch(f"{torch}/{file}") for file in files)
-    assert not code_origin.is_torch(f"{torch}/utils/data/dataloader.py")
-    assert not code_origin.is_torch(f"{torch[:-5]}triton/runtime/jit.py")

@@ -14,7 +14,7 @@ from tuimon.agent.ring.side_files import MEMORY, side_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import MemoryHistory, Notice, Record
 from tuimon.sources import memory as memory_source
-from tuimon.sources.control.errors import NoAgent, NoAnswer, Refused
+from tuimon.sources.control.errors import NoAnswer, Refused
 from tuimon.sources.memory import STEPS, MemorySource, read_history
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText
@@ -156,20 +156,6 @@ def test_a_training_that_is_stuck_is_said_to_be(channel: FakeChannel) -> None:
     clock.now_s += 2
     assert "no backward pass" in notice(list(source.read())).message
     assert channel.is_cancelled and channel.is_closed
-
-
-def test_without_a_training_or_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = MemorySource(ProcessTable(os.getpid(), None), clock=Clock())
-    source.record_memory()
-    assert notice(list(source.read())).message == "no process trains yet"
-
-    def refuse(pid: int) -> None:
-        raise NoAgent("there is no agent")
-
-    monkeypatch.setattr(memory_source, "open_channel", refuse)
-    source = MemorySource(training(), clock=Clock())
-    source.record_memory()
-    assert notice(list(source.read())).message == "there is no agent"
 
 
 def test_with_the_option_it_records_once_and_finds_what_an_error_left(

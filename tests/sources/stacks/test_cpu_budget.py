@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tuimon.sources.stacks.cpu_budget import CostModel, TokenBucket, plan_window, split_budget
+from tuimon.sources.stacks.cpu_budget import CostModel, plan_window, split_budget
 from tuimon.sources.stacks.schedule import PlannedWindow, ProcessKey, WindowSchedule
 
 
@@ -101,26 +101,6 @@ def test_the_budget_is_kept_whatever_the_number_of_processes(processes: int, ins
         assert all(seconds > 0.88 * 600 for seconds in simulated.sampled_s.values())
 
 
-def due(schedule: WindowSchedule, now_s: float) -> list[PlannedWindow]:
-    return list(schedule.due_windows([NO_PID], [], lambda pid: (pid, 1), (), now_s))
-
-
-def test_samples_of_the_set_up_do_not_make_those_of_the_training_rare() -> None:
-    """As measured of a run with its imports: 106 samples 173 ms; in its steps 36 samples 26 ms."""
-    schedule = WindowSchedule(0.02, 100.0, 0.0)
-    for now_s in (0.0, 2.0, 4.0):
-        (window,) = due(schedule, now_s)
-        window.settle(50, 0.085)
-    (last,) = due(schedule, 8.0)
-    schedule.begin_training((NO_PID, 1), 8.5)
-    last.settle(50, 0.085)
-    for now_s in (8.5, 9.1):
-        (window,) = due(schedule, now_s)
-        window.settle(20, 0.022)
-    (window,) = due(schedule, 11.1)
-    assert window.plan.rate_hz >= 15
-
-
 def test_a_training_that_has_no_core_to_spare_is_spared_once_it_is_known() -> None:
     trainer = NO_PID
     full, spared = Simulated(0.02, {trainer: 0.00025}), Simulated(0.02, {trainer: 0.00025})
@@ -133,11 +113,3 @@ def test_a_training_that_has_no_core_to_spare_is_spared_once_it_is_known() -> No
         simulated.run_on(30, 300, [trainer], [])
     assert spared.cpu_s < 0.3 * full.cpu_s
     assert spared.sampled_s[trainer] > 0.9 * 300  # all the time as well, but more rarely
-
-
-def test_a_debt_lasts_no_longer_at_a_lower_ratio() -> None:
-    bucket = TokenBucket(0.02, 0.0)
-    bucket.spend(0.36)  # ten seconds' worth more than it held
-    bucket.fill_at(0.005)
-    assert not bucket.allows_window(9.9)
-    assert bucket.allows_window(10.1)

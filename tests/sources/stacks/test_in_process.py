@@ -167,13 +167,6 @@ def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil(
     assert stuck is not None and stuck.message == "no backward pass has ended"
 
 
-def test_the_rate_is_what_the_budget_allows() -> None:
-    assert in_process.affordable_rate(0.0001, 0.005, 100) == (10, 2.0)
-    assert in_process.affordable_rate(0.001, 0.005, 100) == (5, 4.0)
-    assert in_process.affordable_rate(0.1, 0.005, 100) == (1, 20.0)
-    assert in_process.affordable_rate(0.0001, 0.005, 2) == (2, 10.0)
-
-
 def test_one_notice_says_how_it_is_sampled_and_why() -> None:
     failures = SamplingFailures("stacks")
     failures.add_failure(KEY, DENIED, 1.0)

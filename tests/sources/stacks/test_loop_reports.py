@@ -48,24 +48,6 @@ def test_a_loop_is_reported_once_and_again_when_it_changes() -> None:
     assert reports.due(key, FILES)
 
 
-TRAINER = "/v/lib/python3.11/site-packages/nice/trainer.py"
-PATH = ((TRAINER, "fit"), (TRAINER, "_run"))
-
-
-def test_the_functions_of_libraries_that_lead_to_backward_are_known_from_hooks() -> None:
-    table, key = ProcessTable(PID, None), (PID, 1)
-    reports = LoopReports(table, FrameIds())
-    assert reports.path_of(key, Counter(), FILES) == ()
-    table.facts = {PID: RingFacts(loop=(LOOP,))}
-    assert reports.path_of(key, Counter(), FILES) == PATH
-    tuned = (*LOOP.frames[:1], (TRAINER, 20, "tune"), *LOOP.frames[3:])
-    table.facts = {PID: RingFacts(loop=(LOOP._replace(frames=tuned),))}
-    assert reports.path_of(key, Counter(), FILES) == ((TRAINER, "tune"),)
-    reports.forget_others([])
-    table.facts = {}
-    assert reports.path_of(key, Counter(), FILES) == ()
-
-
 def noted(*frames: tuple[str, int, str]) -> RingFacts:
     return RingFacts(loop=(LoopStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward"))),))
 
@@ -172,14 +154,6 @@ class Sampled:
         first, new = self.ids.pop_new_frames()
         assert all(number < first + len(new) for number in numbers)
         return [frame.function for frame in stack if self.ids.traits(frame).user]
-
-
-def test_what_a_command_prepares_before_it_trains_is_at_its_packages_lines(tmp_path: Path) -> None:
-    run = Sampled(tmp_path)
-    assert run.window((run.command, 2, "<module>"), NICE[0]) == ["<module>"]  # it imports
-    assert run.window((run.command, 3, "<module>"), *NICE) == ["<module>", "main", "step"]
-    run.table.facts = {PID: noted(("/me/train.py", 9, "<module>"), *NICE)}
-    assert run.window(("/me/train.py", 9, "<module>"), *NICE) == ["<module>"]  # others train
 
 
 def test_what_an_installed_script_reads_before_it_trains_is_at_its_own_line(tmp_path: Path) -> None:

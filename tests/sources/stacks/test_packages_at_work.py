@@ -31,22 +31,6 @@ def packages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("raw = z.decompress(packed)", "zlib"),
-        ("rows, cols = assign(cost.detach().cpu().numpy())  # <- here", "scipy"),
-        ("return np.sort(np.asarray(minimize(f, 0.5).x))", "numpy, scipy"),
-        ("for box in np.random.permutation(boxes):", "numpy"),
-        ("elif np.any(seen):", "numpy"),
-        ("with Image.open(path) as image:", "PIL"),
-        ("n = int(np.prod(x.size())) + 1", "numpy"),
-    ],
-)
-def test_what_is_imported_is_known_by_its_package(packages, text, expected):
-    assert packages(text) == expected
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "scale = x @ w * np.sqrt(d)",  # torch multiplies

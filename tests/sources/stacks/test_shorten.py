@@ -28,7 +28,6 @@ CALL = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1786, "_call_impl")
 LINEAR = RawFrame(f"{PACKAGES}/torch/nn/modules/linear.py", 134, "forward")
 STEP = RawFrame(f"{PACKAGES}/torch/optim/adam.py", 200, "step")
 SCHEDULED = RawFrame(f"{PACKAGES}/torch/optim/lr_scheduler.py", 166, "wrapper")
-ADAPTED = RawFrame(f"{PACKAGES}/torch/optim/optimizer.py", 405, "__init__")
 HOOK = RawFrame(f"{PACKAGES}/tuimon/agent/hooks.py", 60, "tuimon_backward")
 FETCH = RawFrame(f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "__next__")
 WORKER = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/worker.py", 349, "_worker_loop")
@@ -53,22 +52,6 @@ def test_what_is_kept_of_a_stack() -> None:
     assert len(kept) == 48
     assert (kept[0], kept[-1]) == (deep[0], deep[-1])
     assert shorten([], ids) == ()
-
-
-def test_the_outermost_frame_of_an_import_is_kept_in_every_form() -> None:
-    """``torch.optim.Adam(...)`` imports much when it is first called; without that frame it is the user's own line."""
-    ids = FrameIds()
-    made = [RawFrame(f"{PACKAGES}/torch/optim/adam.py", 102, "__init__"), ADAPTED]
-    loading = RawFrame("<frozen importlib._bootstrap>", 1173, "_find_and_load")
-    body = RawFrame(f"{PACKAGES}/torch/_dynamo/guards.py", 120, "<module>")
-    inside = RawFrame(f"{PACKAGES}/torch/utils/_config_module.py", 276, "get_assignments")
-    leaf = RawFrame("/usr/lib/python3.11/tokenize.py", 575, "_tokenize")
-    kept = shorten([MAIN, *made, loading, body, inside, leaf], ids)
-    assert kept == (MAIN, *made, loading, inside, leaf)
-    assert coarse_stack(kept, ids) == (MAIN, made[0], loading)
-    assert shorten([MAIN, *made, body, inside, leaf], ids) == (MAIN, *made, body, inside, leaf)
-    runner = RawFrame(f"{PACKAGES}/runner/__main__.py", 3, "<module>")
-    assert shorten([runner, loading, MAIN, CALL, LINEAR], ids) == (MAIN, CALL, LINEAR)  # runs the user's code
 
 
 def test_the_package_that_a_line_of_the_users_imports_is_kept_in_every_form_and_our_hook_is_not_taken_for_it() -> None:
@@ -121,17 +104,6 @@ def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leave
     inside: Stack, kept: Stack
 ) -> None:
     assert shorten((MAIN, FIT, *inside), FrameIds(), PATH) == (MAIN, *kept)
-
-
-def test_what_a_data_loader_calls_of_a_library_is_kept() -> None:
-    items = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 52, "<listcomp>")
-    collate = RawFrame(f"{PACKAGES}/tuimon/agent/loading/worker.py", 203, "tuimon_collate")
-    own, inner = RawFrame(f"{PACKAGES}/nice/dataset.py", 640, "__getitem__"), PIL._replace(function="transform")
-    kept = shorten((MAIN, FIT, EPOCH, FETCH, items, own, inner, PIL_INSIDE), FrameIds(), PATH)
-    assert kept == (MAIN, FIT, EPOCH, FETCH, items, own, PIL_INSIDE)
-    padded = own._replace(function="pad_batch")
-    kept = shorten((WORKER, collate, padded, inner, PIL_INSIDE), FrameIds())
-    assert kept == (WORKER, collate, padded, PIL_INSIDE)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies
 from tests.waiting import until
 from tuimon.installation import install_command
-from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.stacks.source import StackSource
@@ -169,19 +168,3 @@ def test_a_pyspy_that_cannot_be_started(tmp_path: Path, start: Callable[..., Sou
         reader = start(ProcessTable(process.pid, None), binary=lambda: str(broken))
         reader.until(lambda it: it.notices, "a notice")
         assert "does not start" in reader.notices[0].message
-
-
-def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    import subprocess
-
-    process = subprocess.Popen(["sleep", "1000"])
-    try:
-        reader = start(ProcessTable(process.pid, "run"))
-        until(lambda: program_name(process.pid) != Path("/proc/self/exe").resolve().name, "exec")
-        for _ in range(5):
-            reader.until(lambda _: True, "a read")
-        assert reader.records == []
-        assert pyspies() == []
-    finally:
-        process.kill()
-        process.wait()
