@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.rulebook import BY_NAME, SEVERITY
-from tuimon.diagnosis.severity import graded
+from tuimon.diagnosis.severity import graded, within_share
 
 #: Seconds that a new primary finding must hold: our choice, three windows; a shorter one would follow single windows.
 HOLD_S = 3.0
@@ -162,7 +162,7 @@ class SettledGains:
 
     def _settled(self, finding: Finding, before: dict[_Key, _Gain], now_s: float) -> Finding:
         fixes = tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes)
-        settled = replace(finding, fixes=fixes)
+        settled = within_share(replace(finding, fixes=fixes))  # the share beside a gain is of now
         return settled if BY_NAME[finding.rule].is_harm else graded(settled)
 
     def _settled_fix(self, finding: Finding, fix: Fix, before: dict[_Key, _Gain], now_s: float) -> Fix:
