@@ -25,7 +25,7 @@ SCRIPT = BENCH.parent / "demo" / "slow_loader.py"
 CPU_PROMISE_PERCENT = {"TUI": 5.0, "headless": 2.0}
 #: What sampling may use by default, and one point beside it: windows end late.
 SAMPLING_PROMISE_PERCENT = {"TUI": 4.0, "headless": 3.0}
-RSS_PROMISE_MB = {"TUI": 55.0, "headless": 32.0}
+RSS_PROMISE_MB = {"TUI": 55.0, "headless": 40.0}
 #: The first windows of the sampler are over by then, and those of many ranks are as long as they become.
 SETTLE_S = 20.0
 #: torch is imported within it even on a machine that is much in use.
