@@ -76,9 +76,9 @@ class StepModel(NamedTuple):
         low = min(certain, self._by_half(change, part.middle))
         if EDITS[change.what].least == "slower":
             low = max(1.0, min(low, middle / (1.0 + REST * (1.0 - 1.0 / middle))))
-        most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound.high))
+        most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
         if low < _NOTHING:
-            return Interval(1.0, min(most, WIDEST_RANGE * middle))
+            return Interval(1.0, min(most, WIDEST_RANGE))
         if self._is_open(change, most):
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
         high = min(most, _TO_MIDDLE * middle)
@@ -86,13 +86,12 @@ class StepModel(NamedTuple):
         return Interval(low, min(high, WIDEST_RANGE * low))
 
     def _likely(self, change: Change, part: Interval) -> float:
-        return min(gain(self.likely, change, part.middle), self._bound.low)
+        return min(gain(self.likely, change, part.middle), self._bound)
 
     @property
-    def _bound(self) -> Interval:
-        """Times as fast without what is claimed, likely and at most: Amdahl's law."""
-        claimed = self.claimed or WHOLE
-        return Interval(_worth(claimed.middle), _worth(claimed.high))
+    def _bound(self) -> float:
+        """Times as fast without what is claimed: Amdahl's law."""
+        return _worth((self.claimed or WHOLE).high)
 
     def surely(self, change: Change | None, part: Interval = WHOLE) -> float:
         """The gain to order fixes by: of one that is made by half, or gains as little as is certain."""

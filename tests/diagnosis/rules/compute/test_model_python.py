@@ -119,7 +119,7 @@ def test_checks_in_a_loop_over_small_operations_go_with_their_setting(checks, fi
     fix = next(fix for fix in findings[first].fixes if "vectorise" in fix.action)
     if first == "slow_setting":
         assert list(findings) == ["slow_setting"] and "validate_args" in findings[first].action
-    assert fix.estimated_speedup == pytest.approx(1 / (1 - 0.4 * (200 - checks) / 225), rel=0.1)
+    assert fix.high == pytest.approx(1 / (1 - 0.4 * (200 - checks) / 225), rel=0.1)
 
 
 @pytest.mark.parametrize("backward", [28, 35], ids=["less", "too little is left to be told"])
