@@ -31,6 +31,7 @@ Fetches(begin_s=6.0, end_s=7.0, batches=10.0, longest_ms=30.0)
 from __future__ import annotations
 
 import math
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -277,6 +278,12 @@ class Series(Generic[R]):
         self._held = {b - (b > at): sums._replace(until=sums.until - (sums.until > at)) for b, sums in whole}
 
 
+@cache
+def _layout_of(columns: int) -> struct.Struct:
+    """Of a single step: all but its number and moment to seven digits, as there are many ranks."""
+    return struct.Struct("=dd" + "f" * (columns - 2))
+
+
 class Singles(Generic[R]):
     """Single steps of one of several ranks: the latest, and some of the whole run, evenly spread.
 
@@ -284,37 +291,35 @@ class Singles(Generic[R]):
     are kept whose number is a multiple of a stride, which doubles as they become too many: in all ranks the same.
     """
 
-    __slots__ = ("_latest", "_limits", "_make", "_run", "_stride", "_width")
+    __slots__ = ("_latest", "_layout", "_limits", "_make", "_run", "_stride")
 
     def __init__(self, row: type[R], latest: int, run: int) -> None:
         """At most so many of the latest are held, and of the whole run."""
         make: Any = row  # no type says that a class is a named tuple
         self._make: Callable[[Iterable[float]], R] = make._make
-        self._width = len(make._fields)
-        self._limits = latest * self._width, run * self._width
-        self._latest, self._run = array("d"), array("d")
+        self._layout = _layout_of(len(make._fields))
+        self._limits = latest * self._layout.size, run * self._layout.size
+        self._latest, self._run = bytearray(), bytearray()
         self._stride = 1
 
     def append(self, row: R) -> None:
         """Add one, later than those before."""
-        self._latest.extend(row)
+        packed = self._layout.pack(*row)
+        self._latest += packed
         if len(self._latest) > self._limits[0]:
-            del self._latest[: self._width]
+            del self._latest[: self._layout.size]
         if row[0] % self._stride == 0:
-            self._run.extend(row)
+            self._run += packed
         if len(self._run) > self._limits[1]:
             self._stride *= 2
-            kept = [each for each in self._rows(self._run) if each[0] % self._stride == 0]
-            self._run = array("d", chain.from_iterable(kept))
+            kept = (each for each in self._layout.iter_unpack(self._run) if each[0] % self._stride == 0)
+            self._run = bytearray().join(self._layout.pack(*each) for each in kept)
             del self._run[self._limits[1] :]
 
     def over(self, span: Span) -> list[R]:
         """Those since the beginning of a span: if only its last seconds count, of the latest, else of the whole run."""
-        rows = self._rows(self._latest if span.last_s < math.inf else self._run)
+        rows = map(self._make, self._layout.iter_unpack(self._latest if span.last_s < math.inf else self._run))
         return [row for row in rows if row[1] >= span.begin_s]
-
-    def _rows(self, numbers: array[float]) -> list[R]:
-        return [self._make(numbers[at : at + self._width]) for at in range(0, len(numbers), self._width)]
 
 
 def _packed(counts: Mapping[int, int] | None) -> array[int] | None:
