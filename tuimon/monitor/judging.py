@@ -19,8 +19,8 @@ from tuimon.sources.base import Suspect, Suspicion
 EVERY_S = 1.0
 #: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
 STEADY_S, STEADY_TIMES = 60.0, 2.0
-#: Share of a core that judging may take: a run of hundreds of ranks is judged less often.
-RATIO = 0.015
+#: Share of a core that judging may take: a run of many ranks is judged less often.
+RATIO = 0.005
 
 
 class Judging:
