@@ -46,7 +46,7 @@ def _verdict(log: str, rule: str) -> str:
     lines = [f"**{rule_title(rule)}** ({finding.severity}): {_escaped(finding.headline)}"]
     best = _best(finding)
     if best is not None:
-        gains = f"**Fix:** {_escaped(fix_text(*best[:4]))}"
+        gains = f"**Fix:** {_escaped(fix_text(**best.as_json()))}"
         case = CASES.get(log)
         if case is not None and case.rule == rule:
             gains += (
@@ -62,7 +62,9 @@ def _table(cases: list[Case]) -> str:
     for case in cases:
         finding = _finding(case.log, case.rule)
         best = _best(finding)
-        promised = times_text(*best[1:4]) if best is not None and best.estimated_speedup is not None else "–"
+        promised = (
+            times_text(best.estimated_speedup, *best.gain) if best and best.estimated_speedup and best.gain else "–"
+        )
         verdict = f"{rule_title(case.rule)} ({finding.severity})"
         rows.append(f"| {case.training} | {verdict} | {case.fix} | {promised} | {case.gain:.3g}x faster |")
     return "\n".join(rows) + "\n"

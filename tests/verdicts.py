@@ -110,9 +110,10 @@ def _judged(finding: Finding) -> str:
 
 def _gain(fix: Fix) -> str:
     """Estimated, and between which bounds; ``-``: not known."""
+    low, high = (None, None) if fix.gain is None else (fix.least, fix.gain.high if fix.gain.high > 1.0 else None)
     estimated, low, high = (
         "-" if value is None else "inf" if math.isinf(value) else f"{float(f'{value:.2g}'):g}"
-        for value in (fix.estimated_speedup, fix.low, fix.high)
+        for value in (fix.estimated_speedup, low, high)
     )
     return "fix: gain not known" if estimated == high == "-" else f"fix: {estimated}x ({low} to {high})"
 

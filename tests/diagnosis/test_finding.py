@@ -3,8 +3,9 @@
 import math
 
 from tuimon.diagnosis.finding import Finding, Fix, finding_json
+from tuimon.diagnosis.interval import Interval
 
-OTHER = Fix("make tone_map() twice as fast", 1.3, 1.3, 1.3)
+OTHER = Fix("make tone_map() twice as fast", 1.3, Interval(1.3, 1.3))
 
 
 def finding(*fixes):
@@ -12,9 +13,9 @@ def finding(*fixes):
 
 
 def test_the_first_fix_is_what_the_finding_advises():
-    found = finding(Fix("num_workers=0 -> 1", 2.5, 1.5, 2.5), OTHER)
+    found = finding(Fix("num_workers=0 -> 1", 2.5, Interval(1.5, 2.5)), OTHER)
     assert (found.action, found.estimated_speedup) == ("num_workers=0 -> 1", 2.5)
-    assert finding(OTHER).best[1:4] == (1.3, 1.3, 1.3)
+    assert (finding(OTHER).best.estimated_speedup, *finding(OTHER).best.gain) == (1.3, 1.3, 1.3)
 
 
 def test_where_there_is_nothing_to_do_nothing_is_advised():
@@ -22,10 +23,10 @@ def test_where_there_is_nothing_to_do_nothing_is_advised():
 
 
 def test_where_nothing_is_estimated_there_is_no_range_in_json():
-    (fix,) = finding_json(finding(Fix("num_workers=0 -> 1", low=1.0, high=1.4)))["fixes"]
+    (fix,) = finding_json(finding(Fix("num_workers=0 -> 1", gain=Interval(1.0, 1.4))))["fixes"]
     assert (fix["estimated_speedup"], fix["low"], fix["high"]) == (None, None, 1.4)
 
 
 def test_a_gain_without_an_upper_end_has_none_in_json():
-    found = finding(Fix("do it", 4.0, 4.0, math.inf))
+    found = finding(Fix("do it", 4.0, Interval(4.0, math.inf)))
     assert finding_json(found)["fixes"][0]["high"] is None

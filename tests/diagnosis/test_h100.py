@@ -70,11 +70,11 @@ def test_the_fix_is_what_an_expert_would_say(case: Case) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.gain], ids=lambda case: case.log)
 def test_the_gain_is_what_was_measured(case: Case) -> None:
     best = judged(case.log)[0].fixes[0]
-    assert case.gain and best.low and best.high and best.estimated_speedup
-    if math.isinf(best.high):
-        assert 1.0 < best.low <= case.gain
+    assert case.gain and best.gain.low and best.gain.high and best.estimated_speedup
+    if math.isinf(best.gain.high):
+        assert 1.0 < best.gain.low <= case.gain
     else:
-        assert best.low / NEAR <= case.gain <= best.high * NEAR
+        assert best.gain.low / NEAR <= case.gain <= best.gain.high * NEAR
         assert 1 / FAR <= best.estimated_speedup / case.gain <= FAR
 
 
@@ -99,7 +99,7 @@ def test_a_run_that_has_ended_is_no_longer_in_its_warm_up() -> None:
 def test_a_wait_for_a_gpu_that_works_meanwhile_gains_what_was_measured() -> None:
     """It waits for 72 % of the time in each of 24 layers; without these waits it was 1.08x faster."""
     sync = next(finding for finding in judged("guard_in_every_layer") if finding.rule == "sync_point")
-    assert 1.0 <= sync.fixes[0].low <= 58.9 / 55.0 <= sync.fixes[0].high <= 1.15
+    assert 1.0 <= sync.fixes[0].gain.low <= 58.9 / 55.0 <= sync.fixes[0].gain.high <= 1.15
 
 
 def idle(found: list[Record]) -> tuple[float, float] | None:

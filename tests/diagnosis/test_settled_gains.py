@@ -7,6 +7,7 @@ from tests.session.records import header
 from tuimon.diagnosis import verdicts
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.hysteresis import SettledGains
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.severity import graded
 from tuimon.records import Place
 from tuimon.session.session import Session
@@ -25,11 +26,10 @@ def waiting(gain, line=12, half=1.7):
             Fix(
                 f"make it cheaper: a batch takes {gain} ms",  # figures in the advice may change all the time
                 gain,
-                low,
-                min(2**0.5 * gain, WIDEST_RANGE * low),
+                Interval(low, min(2**0.5 * gain, WIDEST_RANGE * low)),
                 FREE,
             ),
-            Fix("make it twice as fast", half, half, half, HALF),
+            Fix("make it twice as fast", half, Interval(half, half), HALF),
             Fix("ask its author"),
         ),
         where=(Place("train.py", line, "make"),),
@@ -55,7 +55,7 @@ def test_the_severity_is_that_of_the_gain_that_is_shown():
     settled, found = SettledGains(), [graded(waiting(gain)) for gain in (1.75, 1.65, 1.75, 1.65)]
     assert [each.severity for each in found] == ["critical", "warning"] * 2
     moments = [settled.settle([each], t)[0] for t, each in enumerate(found, 1)]
-    assert [(each.severity, each.best.low) for each in moments] == [("critical", pytest.approx(1.237, abs=0.001))] * 4
+    assert [(each.severity, each.best.least) for each in moments] == [("critical", pytest.approx(1.237, abs=0.001))] * 4
 
 
 def test_the_gains_of_moments_settle(monkeypatch):
@@ -73,9 +73,9 @@ def test_the_gains_of_moments_settle(monkeypatch):
 def test_the_ends_of_its_range_settle_too():
     settled, ends = SettledGains(), set()
     for t, low in enumerate([1.3, 1.5, 1.4, 1.5, 1.3, 1.5, 1.4]):
-        found = replace(waiting(2.0), fixes=(Fix("make it cheaper", 2.0, low, 2.0, FREE),))
+        found = replace(waiting(2.0), fixes=(Fix("make it cheaper", 2.0, Interval(low, 2.0), FREE),))
         fix = settled.settle([found], t)[0].best
-        ends.add((fix.low, fix.high))
+        ends.add(fix.gain)
     assert len(ends) <= 2
 
 
@@ -92,7 +92,7 @@ def test_the_ends_follow_the_gain_between_them(found):
     settled = SettledGains()
     for t, gain in enumerate(found * 5):
         fix = settled.settle([waiting(gain)], t)[0].fixes[0]
-        assert 1.0 <= fix.low <= fix.estimated_speedup <= fix.high <= WIDEST_RANGE * fix.low
+        assert 1.0 <= fix.gain.low <= fix.estimated_speedup <= fix.gain.high <= WIDEST_RANGE * fix.gain.low
 
 
 def test_each_place_and_each_fix_has_its_own():
@@ -100,7 +100,7 @@ def test_each_place_and_each_fix_has_its_own():
     settled.settle([waiting(6.0, line=12)], 1.0)
     assert settled.settle([waiting(4.0, line=13)], 2.0)[0].estimated_speedup == 4.0
     _, other, unknown = settled.settle([waiting(4.0, line=13, half=1.75)], 3.0)[0].fixes
-    assert other[1:4] == pytest.approx((1.7, 1.7, 1.7))
+    assert (other.estimated_speedup, *other.gain) == pytest.approx((1.7, 1.7, 1.7))
     assert unknown == Fix("ask its author")
 
 

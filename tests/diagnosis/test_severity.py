@@ -3,11 +3,12 @@
 import pytest
 
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.severity import graded
 
 
 def severity(proposed="warning", gain=None, low=None, share=None):
-    fixes = (Fix("do less", gain, low),)
+    fixes = (Fix("do less", gain, gain and Interval(low, gain)),)
     return graded(Finding(rule="side_work", severity=proposed, headline="", fixes=fixes, share_of_step=share)).severity
 
 
@@ -41,15 +42,15 @@ def test_what_is_no_fault_stays_none_unless_its_fix_surely_gains(proposed, low, 
     assert severity(proposed, gain=low, low=low, share=0.9) == expected
 
 
-LARGER = Fix("a larger batch", 2.0, 2.0, 2.0, changes_training=True)
+LARGER = Fix("a larger batch", 2.0, Interval(2.0, 2.0), changes_training=True)
 
 
 @pytest.mark.parametrize(
     ("others", "place"),
     [
-        ([Fix("compile", 1.8, 1.5, 2.5)], 1),
-        ([Fix("compile", 1.8, 1.5, 1.9)], 0),
-        ([Fix("little", 1.2, 1.1, 1.3), Fix("compile", 2.1, 1.5, 2.5), Fix("unknown")], 2),
+        ([Fix("compile", 1.8, Interval(1.5, 2.5))], 1),
+        ([Fix("compile", 1.8, Interval(1.5, 1.9))], 0),
+        ([Fix("little", 1.2, Interval(1.1, 1.3)), Fix("compile", 2.1, Interval(1.5, 2.5)), Fix("unknown")], 2),
         ([Fix("unknown"), Fix("unknown too")], 0),
         ([], 0),
     ],
@@ -61,6 +62,6 @@ def test_what_changes_the_training_is_behind_what_does_not_and_may_gain_as_much(
 
 
 def test_further_fixes_are_listed_where_they_may_be_worth_a_change():
-    little, worth, unknown = Fix("a", 1.04, 1.04, 1.04), Fix("b", 1.06, 1.02, 1.06), Fix("c")
+    little, worth, unknown = Fix("a", 1.04, Interval(1.04, 1.04)), Fix("b", 1.06, Interval(1.02, 1.06)), Fix("c")
     found = graded(Finding(rule="side_work", severity="warning", headline="", fixes=(little, little, worth, unknown)))
     assert found.fixes == (little, worth, unknown)

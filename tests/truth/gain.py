@@ -78,7 +78,7 @@ class Tried:
     @property
     def is_in_range(self) -> bool | None:
         """True if the range, widened by ``GAIN_ERROR``, holds what was measured."""
-        low, high = self.fix.low or self.predicted, self.fix.high or self.predicted
+        low, high = self.fix.gain or (self.predicted, self.predicted)
         return None if self.measured is None else low * (1 - GAIN_ERROR) <= self.measured <= high * (1 + GAIN_ERROR)
 
 
@@ -92,7 +92,7 @@ class Gain(Kind[Plan, Tried]):
         Column("severity", 9, lambda row: row.severity),
         Column("change", 16, lambda row: row.change),
         Column("predicted", 9, lambda row: times(row.predicted)),
-        Column("range", 13, lambda row: f"{times(row.fix.low) or '-'}-{times(row.fix.high) or '-'}"),
+        Column("range", 13, lambda row: "{:.2f}x-{:.2f}x".format(*row.fix.gain) if row.fix.gain else "-"),
         Column("measured", 9, lambda row: times(row.measured)),
         Column(
             f"{100 * GAIN_ERROR:.0f} %",

@@ -212,7 +212,7 @@ def judge(label: Label, outcome: Outcome) -> Judgement:
         false_alarms=tuple(str(name_of(found)) for found in findings if label.is_false(found)),
         alarms=tuple(str(name_of(found)) for found in findings if found.severity in LOUD),
         early=folded.early_names,
-        promised=times_text(*fix[1:4]) if is_promised else "",
+        promised=times_text(fix.estimated_speedup, *fix.gain) if is_promised and fix.gain else "",
         predicted=predicted,
         predicted_at_most=_at_most(first),
         measured=measured,

@@ -9,6 +9,7 @@ from tests.session.stacks import profiles
 from tests.views.playback import MAIN, Launched, Output, Playback
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.records import (
     Cost,
     Exit,
@@ -38,7 +39,11 @@ INPUT_BOUND = Finding(
     severity="critical",
     headline="62 % of every step waits for data: augment() transforms.py:31 keeps both workers at 100 %",
     fixes=(
-        Fix("num_workers=2 -> 6 on this 16-core machine; or make augment() transforms.py:31 cheaper", 2.13, 2.13, 2.13),
+        Fix(
+            "num_workers=2 -> 6 on this 16-core machine; or make augment() transforms.py:31 cheaper",
+            2.13,
+            Interval(2.13, 2.13),
+        ),
     ),
     cause="workers_saturated",
     share_of_step=0.62,
@@ -49,7 +54,7 @@ SIDE_WORK = Finding(
     rule="side_work",
     severity="warning",
     headline="5 % of every step goes into logging: train.py:71",
-    fixes=(Fix("log every 50 steps instead of every step", 1.05, 1.05, 1.05),),
+    fixes=(Fix("log every 50 steps instead of every step", 1.05, Interval(1.05, 1.05)),),
     share_of_step=0.05,
 )
 

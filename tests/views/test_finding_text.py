@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.views import streams
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.records import Place
 from tuimon.session.session import Session
 from tuimon.views.finding_text import (
@@ -66,14 +67,15 @@ def test_a_headline_has_the_first_place_once():
 
 def test_a_speedup_is_the_range_that_reports_name():
     def shown(*gain):
-        return speedup(Finding(rule="input_bound", severity="critical", headline="h", fixes=(Fix("do", *gain),)))
+        fix = Fix("do", gain[0], Interval(*gain[1:])) if gain else Fix("do")
+        return speedup(Finding(rule="input_bound", severity="critical", headline="h", fixes=(fix,)))
 
-    assert shown(2.13) == shown(2.13, 2.13, 2.13) == "up to 2.1x"
+    assert shown(2.13, 2.13, 2.13) == "up to 2.1x"
     assert shown(2.13, 1.21, 2.83) == "1.2–2.8x"
-    assert shown(2.13, 1.0) == "up to 2.1x"
+    assert shown(2.13, 1.0, 2.13) == "up to 2.1x"
     assert shown(2.13, 2.13, math.inf) == "≥2.1x"
     assert shown(1.05, 1.05, 1.05) == "up to 1.05x"
-    assert shown() == shown(None, 1.0) == ""
+    assert shown() == shown(None, 1.0, 1.0) == ""
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ FINDING = replace(
     streams.INPUT_BOUND,
     fixes=(
         *streams.INPUT_BOUND.fixes,
-        Fix("halve [b]the image", 1.5, 1.0, 1.5),
+        Fix("halve [b]the image", 1.5, Interval(1.0, 1.5)),
         Fix("buy a disk"),
         Fix("wait longer"),
     ),

@@ -18,6 +18,7 @@ from tests.session.records import session_of
 from tests.small_terminal import SmallTerminal
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session, SessionView
@@ -175,7 +176,9 @@ def test_the_summary() -> None:
 
 def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_path: Path) -> None:
     found = replace(
-        INPUT_BOUND, headline="62 % of each step waits " * 8, fixes=(Fix("more workers " * 12, 2.13, 2.13, 2.13),)
+        INPUT_BOUND,
+        headline="62 % of each step waits " * 8,
+        fixes=(Fix("more workers " * 12, 2.13, Interval(2.13, 2.13)),),
     )
     stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
     HeadlessView(stream).summary(session(), [found], log)

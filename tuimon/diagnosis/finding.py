@@ -36,17 +36,16 @@ class Change(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """An action and its gain: step time now / then, as estimated, at least and at most.
+    """An action and its gain: step time now / then, as estimated, and between which ends.
 
-    Each is None if it is unknown; ``high`` is infinite where a fix may gain more than any evidence shows. If nothing
-    is gained, ``low`` alone is known: 1. A fix changes the training if its results may differ, so that it wants tuning
-    anew: a larger batch, gradients accumulated, a lower precision.
+    The upper end is infinite where a fix may gain more than any evidence shows. Without an estimate a gain from 1 on
+    may be anything up to its upper end, and one from 1 to 1 is nothing. A fix changes the training if its results may
+    differ, so that it wants tuning anew: a larger batch, gradients accumulated, a lower precision.
     """
 
     action: str
     estimated_speedup: float | None = None
-    low: float | None = None
-    high: float | None = None
+    gain: Interval | None = None  # None: unknown
     change: Change | None = None  # None: no parameter of the step
     changes_training: bool = False
 
@@ -64,10 +63,32 @@ class Fix(NamedTuple):
         if gain is None:
             return cls(action, change=change, changes_training=changes_training)
         if gain.high <= 1.0:
-            return cls(action, low=1.0, change=change, changes_training=changes_training)
+            return cls(action, None, gain, change, changes_training)
         high = min(gain.high, WIDEST_RANGE * gain.low)
         likely = math.sqrt(gain.low * high) if likely is None else min(max(gain.low, likely), high)
-        return cls(action, likely, gain.low, gain.high, change, changes_training)
+        return cls(action, likely, gain, change, changes_training)
+
+    @property
+    def least(self) -> float | None:
+        """What it gains at least; None where nothing is estimated."""
+        is_known = self.gain is not None and (self.estimated_speedup is not None or self.gain.high <= 1.0)
+        return self.gain.low if self.gain is not None and is_known else None
+
+    @property
+    def without_upper_end(self) -> Fix:
+        """The fix where it may gain more than any evidence shows."""
+        return self._replace(gain=Interval(self.gain.low, math.inf)) if self.gain is not None else self
+
+    def as_json(self) -> dict[str, Any]:  # Any: str, float, None
+        """As the report has it: an end that is open or unknown is None."""
+        high = self.gain.high if self.gain is not None and 1.0 < self.gain.high < math.inf else None
+        low = self.least if self.estimated_speedup is not None else None
+        gains = {"estimated_speedup": self.estimated_speedup, "low": low, "high": high}
+        return {"action": self.action, **gains}
+
+    def by_up_to(self, most: float | None) -> Fix:
+        """The fix where nothing is known of its gain but that it is no greater."""
+        return self._replace(estimated_speedup=None, gain=Interval(1.0, most) if most is not None else None)
 
 
 class Finding(Struct, frozen=True):
@@ -115,10 +136,10 @@ def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, N
         "cause": finding.cause,
         "where": [_place(place) for place in finding.where],
         "evidence": {name: _rounded(value) for name, value in finding.evidence.items()},
-        "fixes": [_fix(fix) for fix in finding.fixes],
+        "fixes": [fix.as_json() for fix in finding.fixes],
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
-        "speedup_at_least": finding.best.low,
+        "speedup_at_least": finding.best.least,
     }
 
 
@@ -129,10 +150,3 @@ def _place(place: Place) -> dict[str, Any]:
 def _rounded(value: float | str | None) -> float | str | None:
     """Four digits of what is measured to two or three."""
     return float(f"{value:.4g}") if isinstance(value, float) else value
-
-
-def _fix(fix: Fix) -> dict[str, Any]:
-    high = fix.high if fix.high is not None and math.isfinite(fix.high) else None
-    low = fix.low if fix.estimated_speedup is not None else None
-    gains = {"estimated_speedup": fix.estimated_speedup, "low": low, "high": high}
-    return {"action": fix.action, **gains}

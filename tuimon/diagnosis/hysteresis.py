@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rulebook import BY_NAME, SEVERITY
 from tuimon.diagnosis.severity import graded, within_share
 
@@ -166,25 +167,18 @@ class SettledGains:
         return settled if BY_NAME[finding.rule].is_harm else graded(settled)
 
     def _settled_fix(self, finding: Finding, fix: Fix, before: dict[_Key, _Gain], now_s: float) -> Fix:
-        """The gain that is shown; an unknown end stays unknown."""
-        found = fix.estimated_speedup, fix.low, fix.high
-        if found[0] is None or not all(gain is None or 0.0 < gain < math.inf for gain in found):
+        """The gain that is shown."""
+        if fix.estimated_speedup is None or fix.gain is None or math.isinf(fix.gain.high):
             return fix
-        known = tuple(gain is not None for gain in found)
-        key = (name_of(finding), fix.change or fix.action, finding.where, known)
-        logs = [math.log(gain) for gain in found if gain is not None]
+        key = (name_of(finding), fix.change or fix.action, finding.where)
+        logs = [math.log(gain) for gain in (fix.estimated_speedup, *fix.gain)]
         held = self._gains.get(key) or before.get(key) or _Gain(logs, logs, now_s, now_s)
         held.follow(logs, now_s)
         self._gains[key] = held
         if held.shown == logs:
             return fix
-        shown = iter(held.shown)
-        estimated, low, high = (math.exp(next(shown)) if is_known else None for is_known in known)
-        low = _rounded(low, max(estimated or 0.0, high or 0.0))
-        return fix._replace(estimated_speedup=estimated, low=low, high=high)
-
-
-def _rounded(low: float | None, most: float) -> float | None:
-    """The lower end, not by rounding alone further than ``WIDEST_RANGE`` below the upper one: that is no range."""
-    bound = most / WIDEST_RANGE
-    return math.nextafter(bound, math.inf) if low is not None and math.isclose(low, bound) else low
+        estimated, low, high = map(math.exp, held.shown)
+        bound = high / WIDEST_RANGE
+        if math.isclose(low, bound):  # by rounding alone it is no further below the upper end
+            low = math.nextafter(bound, math.inf)
+        return fix._replace(estimated_speedup=estimated, gain=Interval(low, high))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding, Fix, Severity
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import Threshold
 
 WARNING_GAIN = Threshold(
@@ -36,8 +37,8 @@ def graded(finding: Finding) -> Finding:
     finding = replace(finding, fixes=(*fixes[:1], *others))
     if finding.severity == "benign":
         return finding
-    if finding.best.low is not None:
-        return replace(finding, severity=_of_gain(finding.best.low))
+    if finding.best.least is not None:
+        return replace(finding, severity=_of_gain(finding.best.least))
     if finding.severity == "info" or finding.share_of_step is None:
         return finding
     return replace(finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=_ORDER.index))
@@ -52,9 +53,13 @@ def within_share(finding: Finding) -> Finding:
 
 def _within(fix: Fix, most: float) -> Fix:
     """The fix with no greater gain than this; one that has no upper end keeps none."""
-    ends = (fix.estimated_speedup, fix.low, fix.high)
-    gained, low, high = (end if end is None or math.isinf(end) else min(end, most) for end in ends)
-    return fix._replace(estimated_speedup=gained, low=low, high=high)
+    if fix.gain is None:
+        return fix
+    low, high = fix.gain
+    estimated = min(fix.estimated_speedup, most) if fix.estimated_speedup is not None else None
+    return fix._replace(
+        estimated_speedup=estimated, gain=Interval(min(low, most), high if math.isinf(high) else min(high, most))
+    )
 
 
 def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
@@ -74,12 +79,12 @@ def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
 
 def _most(fix: Fix) -> float:
     """What a fix may gain; nothing where that is not known."""
-    return fix.high or fix.estimated_speedup or 1.0
+    return fix.gain.high if fix.gain is not None else 1.0
 
 
 def likely_gain(finding: Finding) -> float:
     """The gain by which findings of one severity are ordered: as estimated, or its bound."""
-    gain = finding.best.estimated_speedup or finding.best.low
+    gain = finding.best.estimated_speedup or finding.best.least
     return gain if gain is not None else _bound(finding.share_of_step or 0.0)
 
 

@@ -52,13 +52,13 @@ def place_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str
 
 def speedup(finding: Finding) -> str:
     """``1.6–1.8x``, ``≥3.8x`` or ``up to 4.5x``: what the best fix gains; empty if it is unknown."""
-    estimated, least, most = finding.best.estimated_speedup, finding.best.low, finding.best.high
-    if estimated is None:
+    fix = finding.best
+    if fix.estimated_speedup is None or fix.gain is None:
         return ""
-    least = least or estimated
-    if most is not None and math.isinf(most):
+    least, most = fix.gain
+    if math.isinf(most):
         return f"≥{_range(least, least)[0]}x"
-    low, high = _range(least, most or estimated)
+    low, high = _range(least, most)
     return f"up to {high}x" if low == high or float(low) <= 1.0 else f"{low}–{high}x"
 
 
@@ -78,16 +78,14 @@ NONE_KNOWN = "No fix is known to gain 5 % or more; the gain of the first is not 
 NONE_SURE = "No fix is certain to gain 5 % or more."
 
 
-def only_minor(fixes: Iterable[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Fix as a dict
-    """The verdict on a training whose findings are all minor; of the fixes of the first."""
+def only_minor(finding: Mapping[str, Any]) -> str:  # Any: the report's JSON
+    """The verdict on a training whose findings are all minor, by the first of them."""
     from tuimon.diagnosis.severity import WARNING_GAIN  # noqa: PLC0415  (who has a finding has loaded it; the first frame has none)
 
-    first = next(iter(fixes), None)
-    if first is None:
-        return ONLY_MINOR
-    if first["estimated_speedup"] is None and first["low"] is None:
+    estimated = finding["estimated_speedup"]
+    if finding["fixes"] and estimated is None and finding["speedup_at_least"] is None:
         return NONE_KNOWN
-    return NONE_SURE if (first["estimated_speedup"] or 1.0) >= WARNING_GAIN else ONLY_MINOR
+    return NONE_SURE if (estimated or 1.0) >= WARNING_GAIN else ONLY_MINOR
 
 
 def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
@@ -100,7 +98,7 @@ def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
     return NO_FINDING if trains else NO_TRAINING
 
 
-def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the report's JSON, or a Fix as a dict
+def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the fixes of the report's JSON
     """``2.2x to 4.5x faster``: what the best of these fixes gains; empty if nothing is known of it."""
     if not fixes:
         return ""
@@ -110,9 +108,9 @@ def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the report'
     return times_text(estimated, low, high)
 
 
-def fix_text(action: str, estimated: float | None, low: float | None, high: float | None) -> str:
+def fix_text(action: str, estimated_speedup: float | None, low: float | None, high: float | None) -> str:
     """``make f() cheaper (2.2x to 4.5x faster)``: one fix with what it gains, if that is known."""
-    return f"{plain(action)} ({times_text(estimated, low, high)})" if estimated else plain(action)
+    return f"{plain(action)} ({times_text(estimated_speedup, low, high)})" if estimated_speedup else plain(action)
 
 
 def times_text(estimated: float, low: float | None, high: float | None) -> str:

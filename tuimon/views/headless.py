@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from tuimon.diagnosis.finding import finding_json
 from tuimon.diagnosis.rulebook import is_minor
 from tuimon.records import Exit
 from tuimon.session.goodput import goodput
@@ -240,7 +241,7 @@ def first_finding(findings: Sequence[Finding]) -> list[str]:
         return []
     first = findings[0]
     if is_minor(first.rule, first.severity):
-        return [only_minor([fix._asdict() for fix in first.fixes])]
+        return [only_minor(finding_json(first))]
     place = place_text(first.headline, first.where)
     head = f"{rule_title(first.rule)}: {plain(first.headline)}"
     return [head, *([f"  {place}"] if place else []), *_fix_lines(first)]
@@ -251,9 +252,9 @@ def _fix_lines(finding: Finding) -> list[str]:
     fixes = [fix for fix in finding.fixes if fix.action]
     if not fixes:
         return []
-    gained = finding_gain([fixes[0]._asdict()])
+    gained = finding_gain([fixes[0].as_json()])
     best = [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
-    return best + [f"  or: {fix_text(*fix[:4])}" for fix in fixes[1:MOST_FIXES]]
+    return best + [f"  or: {fix_text(**fix.as_json())}" for fix in fixes[1:MOST_FIXES]]
 
 
 def how_it_ended(end: Exit) -> str:

@@ -13,6 +13,7 @@ from tuimon.diagnosis.comparison.figures import RunFacts, RunFigures, Starved
 from tuimon.diagnosis.comparison.result import Comparison, Range, Row
 from tuimon.diagnosis.comparison.words import verdict_text
 from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.errors import NotComparable
 from tuimon.records import Place
 from tuimon.session.beside_steps import Checkpoints
@@ -23,7 +24,7 @@ STARVED = Finding(
     rule="input_bound",
     severity="critical",
     headline="60 % of every step waits for data",
-    fixes=(Fix("num_workers=0 -> 4", 2.2, 1.8, 2.4, Change("workers", 4)),),
+    fixes=(Fix("num_workers=0 -> 4", 2.2, Interval(1.8, 2.4), Change("workers", 4)),),
     cause="no_workers",
     share_of_step=0.6,
 )
@@ -331,7 +332,7 @@ def test_less_evaluation_is_named_beside_the_steps_that_take_as_long() -> None:
 
 
 def test_the_promise_is_of_the_fix_that_was_made() -> None:
-    other = Fix("make augment() cheaper", 1.5, 1.4, 1.6, Change("items", 0.5))
+    other = Fix("make augment() cheaper", 1.5, Interval(1.4, 1.6), Change("items", 0.5))
     both = replace(STARVED, fixes=(*STARVED.fixes, other))
     found = compare([run(1, findings=(both,))], [run(2, middle=33.0)])
     assert found.promise is not None

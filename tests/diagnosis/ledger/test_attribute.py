@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.verdicts import ACCEPTED
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.ledger.attribute import attributed
 from tuimon.diagnosis.rulebook import BY_NAME, ranked
 from tuimon.records import Place
@@ -29,14 +30,17 @@ def test_severity_first_then_gain_and_what_comes_from_outside_last():
     throttled, neighbour = finding("throttled", share=0.9), finding("neighbour", share=0.8)
     small, grave = finding("side_work", share=0.2), finding("input_bound", "critical", 0.1)
     assert order(throttled, neighbour, small, grave) == ["input_bound", "side_work", "throttled", "neighbour"]
-    much, little = (replace(finding("side_work", share=0.1), fixes=(Fix("less", low=gain),)) for gain in (1.4, 1.1))
+    much, little = (
+        replace(finding("side_work", share=0.1), fixes=(Fix("less", gain, Interval(gain, gain)),))
+        for gain in (1.4, 1.1)
+    )
     assert order(much, finding("input_bound", share=0.2)) == ["side_work", "input_bound"]
     assert order(little, finding("input_bound", share=0.2)) == ["input_bound", "side_work"]
     assert order(finding("input_bound", share=0.9), finding("memory_pressure")) == ["memory_pressure", "input_bound"]
 
 
 def test_what_is_not_worth_a_fix_neither_contradicts_that_a_loop_is_in_order_nor_comes_before_that():
-    minor = replace(finding("input_bound", "info", 0.3), fixes=(Fix("more", 1.02, 1.02, 1.02),))
+    minor = replace(finding("input_bound", "info", 0.3), fixes=(Fix("more", 1.02, Interval(1.02, 1.02)),))
     assert order(minor, finding("compute_bound_cpu", "info", 0.7)) == ["compute_bound_cpu", "input_bound"]
     assert order(minor, finding("compute_bound", "benign", 0.95)) == ["compute_bound", "input_bound"]
 

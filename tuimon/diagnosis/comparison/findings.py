@@ -33,10 +33,9 @@ def promise_of(before: Runs, after: Runs, speedup: Range) -> Promise | None:
     gone = [finding for key, finding in _findings(before).items() if key not in other]
     for finding in gone:
         fix = _done(finding, before[0].figures.facts, after[0].figures.facts)
-        if fix is None or fix.estimated_speedup is None:
+        if fix is None or fix.estimated_speedup is None or fix.gain is None:
             continue
-        low = fix.low or fix.estimated_speedup
-        estimated = Range(fix.estimated_speedup, low, max(fix.high or fix.estimated_speedup, low))
+        estimated = Range(fix.estimated_speedup, *fix.gain)
         measured = _with_evaluation(speedup, before, after, shorter=finding.cause == "evaluation")
         return Promise(finding.rule, fix.action, estimated, measured, _kept(estimated, measured))
     return None

@@ -93,7 +93,7 @@ def _no_cause(_whole: Finding, part: Finding) -> bool:
 
 
 def _gains_nothing_sure(_whole: Finding, part: Finding) -> bool:
-    return part.best.low is None
+    return part.best.least is None
 
 
 def _has_its_fix(whole: Finding, part: Finding) -> bool:

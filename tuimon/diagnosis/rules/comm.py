@@ -90,7 +90,8 @@ def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fi
         share = Interval.around(least.share, UNSURE) if whole else NONE
         model = host_model(evidence)._replace(claimed=Interval.around(share.middle))
         return (model.fix(cheaper, Change("communication", 0.0), model.own_part(share), changes_training=True),)
-    possible = Fix("", high=without_cost(evidence, "", Interval.around(least.share)).high)
+    gone = without_cost(evidence, "", Interval.around(least.share)).gain
+    possible = Fix("").by_up_to(gone.high if gone is not None else None)
     if debugging is not None:  # what another change gains is not known before
         return (possible._replace(action=debugging),)
     if exchange.is_uneven:
@@ -114,7 +115,7 @@ def _gpu_evidence(least: Communication, fix: Fix) -> dict[str, float | str | Non
     if exchange is None:
         return {}
     figures: dict[str, float | str | None] = {
-        "speedup_at_most": fix.high,
+        "speedup_at_most": fix.gain.high if fix.gain is not None else None,
         "exchange_at_least_share": exchange.share.low,
         "exchange_at_most_share": exchange.share.high,
         "waits_for_later_ranks_at_least_share": exchange.waiting,

@@ -231,12 +231,14 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
     (share, _, on_gpu), hot = work.claim, work.hot
     fix = _less(evidence, work, is_output=not table.updates)
     saved = evidence.checkpoints if work.kind == "checkpoint" else None
-    low = 1.0 if hot is None and work.is_sampled else fix.low or 1.0  # samples may show nothing to act on
+    low, high = fix.gain or (1.0, 1.0)
+    if hot is None and work.is_sampled:
+        low = 1.0  # samples may show nothing to act on
     if on_gpu is not None:  # it may idle for all of the time
-        most = without_cost(evidence, "", Interval.around(share * work.hot_part)).high or 1.0
-        high = max(most, fix.estimated_speedup or 0.0)
-        fix = fix._replace(high=min(high, WIDEST_RANGE * low) if low > 1.0 else high)
-    fix = fix._replace(low=low)
+        gone = without_cost(evidence, "", Interval.around(share * work.hot_part)).gain or Interval(1.0, 1.0)
+        high = max(gone.high, fix.estimated_speedup or 0.0)
+        high = min(high, WIDEST_RANGE * low) if low > 1.0 else high
+    fix = fix._replace(gain=Interval(low, high))
     return Finding(
         cause=work.kind,
         headline=(
@@ -257,7 +259,7 @@ def _finding(evidence: Evidence, table: PhaseTable, other: PhaseRow, work: _Side
             "step_ms": evidence.step_ms,
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence("gpu_waits") if on_gpu else {}),
-            **({"speedup_at_most": fix.high} if on_gpu else {}),
+            **({"speedup_at_most": high} if on_gpu else {}),
             **(_saved_facts(saved) if saved is not None else {}),
         },
     )

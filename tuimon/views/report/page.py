@@ -132,7 +132,7 @@ def _verdict(report: dict[str, Json]) -> str:
     if has_verdict(report["findings"]):
         return headline_text(report["findings"][0]["headline"], report["findings"][0]["where"])
     if report["findings"]:
-        return only_minor(report["findings"][0]["fixes"])
+        return only_minor(report["findings"][0])
     started = report["steps"]["count"] or report["phases"]
     return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
 
@@ -147,7 +147,7 @@ def _finding(finding: dict[str, Json], trie: Trie) -> dict[str, Any]:
     return {
         **finding,
         "gain": finding_gain(finding["fixes"]),
-        "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
+        "other_fixes": [fix_text(**fix) for fix in finding["fixes"][1:]],
         "evidence": evidence_rows(finding["evidence"]),
         "page": page_html(str(finding["rule"]), finding["cause"]),
         "where": [{**place, "code": _around(trie, place["file"], place["line"])} for place in finding["where"][:5]],

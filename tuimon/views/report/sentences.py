@@ -79,9 +79,7 @@ def _verdict(report: dict[str, Json]) -> str:
         started = report["steps"]["count"] or report["phases"]
         return none_found(report) if started else last_state_text(report["state"])
     first, title = report["findings"][0], rule_title(report["findings"][0]["rule"])
-    says = (
-        f"{_IS} {title}:" if has_verdict(report["findings"]) else f"{only_minor(first['fixes']).rstrip('.')}: {title},"
-    )
+    says = f"{_IS} {title}:" if has_verdict(report["findings"]) else f"{only_minor(first).rstrip('.')}: {title},"
     return f"{says} {headline_text(first['headline'], first['where'])}"
 
 

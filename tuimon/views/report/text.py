@@ -72,7 +72,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         return []  # no step, no verdict
     if not findings:
         return [none_found(report)]
-    return _first_lines(findings[0]) if has_verdict(findings) else [only_minor(findings[0]["fixes"])]
+    return _first_lines(findings[0]) if has_verdict(findings) else [only_minor(findings[0])]
 
 
 def _steps(report: dict[str, Any]) -> list[str]:
@@ -228,7 +228,7 @@ def _more_lines(finding: dict[str, Any]) -> list[str]:
     """Its further places, other fixes and evidence."""
     lines = _places(finding["where"][1:5])
     for fix in finding["fixes"][1:MOST_FIXES]:
-        lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
+        lines += _wrap(f"Or: {fix_text(**fix)}", "  ")
     if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
         lines += _wrap(f"Evidence: {evidence}", "  ")
     return lines

@@ -105,7 +105,7 @@ def test_a_loop_over_small_operations_costs_its_backward_too(no_grad, backward):
     assert "20 % of each step" in finding.headline and "tiny operations" in finding.headline
     assert (finding.where[0].function, finding.where[0].line) == ("normaliser", 29)
     assert ("into their backward" in finding.headline) == (backward > 0)
-    assert finding.best.low == pytest.approx(1 / 0.8 if backward else 1 / 0.9)
+    assert finding.best.gain.low == pytest.approx(1 / 0.8 if backward else 1 / 0.9)
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.2 - backward), rel=0.05)
 
 
@@ -119,7 +119,7 @@ def test_checks_in_a_loop_over_small_operations_go_with_their_setting(checks, fi
     fix = next(fix for fix in findings[first].fixes if "vectorise" in fix.action)
     if first == "slow_setting":
         assert list(findings) == ["slow_setting"] and "validate_args" in findings[first].action
-    assert fix.high == pytest.approx(1 / (1 - 0.4 * (200 - checks) / 225), rel=0.1)
+    assert fix.gain.high == pytest.approx(1 / (1 - 0.4 * (200 - checks) / 225), rel=0.1)
 
 
 @pytest.mark.parametrize("backward", [28, 35], ids=["less", "too little is left to be told"])

@@ -100,8 +100,8 @@ def held(count: int) -> Gil:
 def test_a_tracer_slows_what_runs_while_the_gil_is_held() -> None:
     finding = found(held(80), debug_settings=["tracer"])["slow_setting"]
     assert (finding.cause, finding.share_of_step) == ("tracer", 0.8)
-    assert finding.best.low is not None and finding.estimated_speedup is not None
-    assert 1.2 < finding.best.low < finding.estimated_speedup
+    assert finding.best.gain.low is not None and finding.estimated_speedup is not None
+    assert 1.2 < finding.best.gain.low < finding.estimated_speedup
     assert "slow_setting" not in found(held(4), debug_settings=["tracer"])
     assert "slow_setting" not in found(held(80))
     assert "slow_setting" not in found(debug_settings=["tracer"])
@@ -150,7 +150,7 @@ def test_the_stacks_that_anomaly_detection_notes_are_counted_in_samples() -> Non
     assert (finding.cause, finding.share_of_step) == ("anomaly", 0.3)
     assert "set_detect_anomaly" in finding.action and "compute_bound_cpu" not in on
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.95 * 0.3), rel=0.01)
-    assert finding.best.high == math.inf  # no sample shows the search for NaN
+    assert finding.best.gain.high == math.inf  # no sample shows the search for NaN
     assert "slow_setting" not in found(stacks(12, ([4, 12], 30), ([4, 12, 11], 10), ([4, 9], 30), ([7, 8], 40)))
 
 

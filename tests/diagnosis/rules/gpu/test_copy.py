@@ -33,16 +33,16 @@ def test_bytes_and_link_tell_what_pinned_memory_gains():
     assert "pin_memory=True in the DataLoader and non_blocking=True" in ahead.action
     share = found.evidence["copy_ms_per_step"] / 16.96
     assert share < found.share_of_step < 0.6  # forward is a third of backward at least
-    assert ahead.low == pytest.approx(1 / (1 - share), rel=0.001)
+    assert ahead.gain.low == pytest.approx(1 / (1 - share), rel=0.001)
     left = 63e6 / 50.4e9 * 1e3 / 16.96
-    assert alone.low == pytest.approx(1 / (1 - share + left), rel=0.02)
+    assert alone.gain.low == pytest.approx(1 / (1 - share + left), rel=0.02)
     assert alone.estimated_speedup < ahead.estimated_speedup
 
 
 @pytest.mark.parametrize("unknown", [{"pcie_generation": None}, {"name": "NVIDIA GH200 480GB"}])
 def test_without_a_link_half_of_the_copy_is_assumed_to_be_left(unknown):
     alone = copied(batches(63_000_000), **LINK | unknown).fixes[1]
-    assert alone.low < alone.high
+    assert alone.gain.low < alone.gain.high
 
 
 def test_of_pinned_memory_only_copying_ahead_gains():

@@ -34,7 +34,7 @@ def test_a_setting_for_debugging_that_slows_launches_is_to_be_unset_first(settin
 def test_only_what_is_certain_is_promised():
     known, unknown = findings("launch_bound", *USUAL, util=0.4, **NO_COPIES), findings("launch_bound", *USUAL)
     assert unknown["launch_bound"].estimated_speedup is None
-    assert unknown["launch_bound"].fixes[0].high > known["launch_bound"].estimated_speedup > 1.5
+    assert unknown["launch_bound"].fixes[0].gain.high > known["launch_bound"].estimated_speedup > 1.5
     assert unknown["launch_bound"].severity == "warning"
     assert "idle an unknown part of each step" in unknown["launch_bound"].headline
     assert unknown["launch_bound"].evidence["gpu_idle_at_most"] is None

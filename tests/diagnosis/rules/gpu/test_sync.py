@@ -87,7 +87,7 @@ def test_a_wait_for_a_gpu_that_is_nearly_always_busy_is_no_warning():
     assert sync.severity in ("info", "benign")
     assert "waits for a busy GPU" in sync.headline
     assert "100 % CPU there is that wait" in sync.headline
-    assert 1.0 <= sync.best.low <= sync.estimated_speedup <= sync.fixes[0].high < 1.15
+    assert 1.0 <= sync.best.gain.low <= sync.estimated_speedup <= sync.fixes[0].gain.high < 1.15
 
 
 def traced(*rows, pid=PID, steps=5, step_ms=20.0):

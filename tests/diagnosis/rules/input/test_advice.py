@@ -17,10 +17,12 @@ def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
     first, *_ = run({"data": 80, "forward": 20}, stacks(12, ([3, 4, 1], 60)))
     loader, free = first.fixes
     assert loader.action.startswith("set num_workers=2 (now 0)")
-    assert loader[1:4] == pytest.approx((2, 1.3, 2), rel=0.05)  # on two cores, which are worth 1.3 at least
+    assert (loader.estimated_speedup, *loader.gain) == pytest.approx(
+        (2, 1.3, 2), rel=0.05
+    )  # on two cores, which are worth 1.3 at least
     assert free.action.startswith("make augment() data.py:31 cheaper")
     gained = 5  # all of it; the ends are no further apart than a factor of two
-    assert free[1:4] == pytest.approx((gained, gained / 2, gained))
+    assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, gained))
     assert (first.action, first.estimated_speedup) == loader[:2]
 
 
@@ -42,7 +44,7 @@ def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
     assert loader.action.startswith("set num_workers=2 (now 0)")
     assert at_once.action == "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
     gained = 1 / 0.4  # three quarters of 80 %
-    assert at_once[1:4] == pytest.approx((gained, 1 / 0.7, gained))
+    assert (at_once.estimated_speedup, *at_once.gain) == pytest.approx((gained, 1 / 0.7, gained))
 
 
 def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
@@ -96,10 +98,10 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     first, *_ = run({"data": 96, "forward": 4}, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
     more, free = first.fixes
     assert more.action == "set num_workers=8 (now 2) on this 2-core machine: each computes only 3 % of its time"
-    assert more[1:4] == pytest.approx((4, at_least(4), 4), rel=0.02)
+    assert (more.estimated_speedup, *more.gain) == pytest.approx((4, at_least(4), 4), rel=0.02)
     assert free.action == "make download() data.py:95 cheaper (cache, or read ahead)"
     gained = 100 / 6  # a batch has to be taken over
-    assert free[1:4] == pytest.approx((gained, gained / 2, math.inf), rel=0.02)
+    assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, math.inf), rel=0.02)
 
 
 def test_how_many_more_workers_may_depend_on_what_is_not_certain():
@@ -116,8 +118,8 @@ def test_how_many_more_workers_may_depend_on_what_is_not_certain():
         for error in (0.0, 0.2)
     )
     assert sure.action.startswith("set num_workers=6 (now 2) on this 2-core machine")
-    assert sure[1:4] == pytest.approx((1 / 0.4, at_least(1 / 0.4), 1 / 0.4), rel=0.02)
-    assert unsure[1:4] == pytest.approx((1 / 0.4, 1 / 0.6, 1 / 0.4), rel=0.02)
+    assert (sure.estimated_speedup, *sure.gain) == pytest.approx((1 / 0.4, at_least(1 / 0.4), 1 / 0.4), rel=0.02)
+    assert (unsure.estimated_speedup, *unsure.gain) == pytest.approx((1 / 0.4, 1 / 0.6, 1 / 0.4), rel=0.02)
 
 
 def test_cores_that_others_have_do_not_hide_what_a_cheaper_item_gains():

@@ -159,7 +159,7 @@ def test_what_environments_in_processes_of_their_own_cost_has_a_gain():
     data = bound.share_of_step
     free = next(fix for fix in bound.fixes if "step() world.py:7 cheaper" in fix.action)
     here = next(fix for fix in bound.fixes if "in the training process" in fix.action)
-    assert free.high == pytest.approx(1 / (1 - data), rel=0.05)
+    assert free.gain.high == pytest.approx(1 / (1 - data), rel=0.05)
     assert here.estimated_speedup == pytest.approx(1 / (1 - data + 4 * 0.03), rel=0.05)
 
 

@@ -111,7 +111,7 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     assert first.estimated_speedup == pytest.approx(1 / 0.48, rel=0.02)  # ten batches of 1 ms a step
     (larger,) = first.fixes[1:]
     assert larger.action == f"use larger batches: {ALIKE}"
-    assert larger[1:4] == pytest.approx((1 / 0.42, 1 / 0.69, 1 / 0.42), rel=0.05)
+    assert (larger.estimated_speedup, *larger.gain) == pytest.approx((1 / 0.42, 1 / 0.69, 1 / 0.42), rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -565,7 +565,7 @@ def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, 
     first = found_without_markers(in_fetch, 8, 60, 20)
     assert (few.rule, few.cause) == (first.rule, first.cause) == ("input_bound", cause)
     with_workers = next(fix for fix in first.fixes if fix.change and fix.change.what == "workers")
-    assert with_workers.low == 1.0 < with_workers.high  # of a step of 1 ms, handing a batch over is all of it
+    assert with_workers.gain.low == 1.0 < with_workers.gain.high  # of a step of 1 ms, handing a batch over is all of it
     assert first.fixes[0].change.what == "items"
 
 

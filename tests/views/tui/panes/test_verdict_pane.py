@@ -11,6 +11,7 @@ from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, text
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.records import Exit, Place
 from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR, speedup
@@ -21,7 +22,7 @@ FOUND = Finding(
     rule="input_bound",
     severity="critical",
     headline="62 % of every step waits for data: both workers are always busy",
-    fixes=(Fix("num_workers=2 -> 6 at augment() transforms.py:31", 2.1, 2.1, 2.1),),
+    fixes=(Fix("num_workers=2 -> 6 at augment() transforms.py:31", 2.1, Interval(2.1, 2.1)),),
     share_of_step=0.62,
     where=(PLACE,),
 )
@@ -68,8 +69,8 @@ def test_severities_are_told_apart_by_colour_and_by_word(severity, word):
 @pytest.mark.parametrize(
     ("fix", "verdict", "word"),
     [
-        (Fix("a", 1.03, 1.0), ONLY_MINOR, "healthy"),
-        (Fix("a", 1.4, 1.04), NONE_SURE, "info"),
+        (Fix("a", 1.03, Interval(1.0, 1.03)), ONLY_MINOR, "healthy"),
+        (Fix("a", 1.4, Interval(1.04, 1.4)), NONE_SURE, "info"),
         (Fix("a"), NONE_KNOWN, "info"),
     ],
 )

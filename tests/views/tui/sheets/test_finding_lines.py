@@ -11,6 +11,7 @@ from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Fix
 from tuimon.diagnosis.hysteresis import Change
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Unjudged
 from tuimon.views.evidence_text import evidence_rows, evidence_text
 from tuimon.views.finding_text import times_text
@@ -116,15 +117,19 @@ async def test_the_sheet_has_it_all_in_order(keys):
 
 
 def test_fixes_are_a_table_best_first():
-    other = Fix("make augment() cheaper", 3.0, 2.0, 4.0, DiagnosisChange("items", 0.0))
+    other = Fix("make augment() cheaper", 3.0, Interval(2.0, 4.0), DiagnosisChange("items", 0.0))
     found = structs.replace(
         INPUT_BOUND,
-        fixes=(Fix("num_workers=6", 2.13, 2.13, 2.13, DiagnosisChange("workers", 6)), other, Fix("ask around")),
+        fixes=(
+            Fix("num_workers=6", 2.13, Interval(2.13, 2.13), DiagnosisChange("workers", 6)),
+            other,
+            Fix("ask around"),
+        ),
     )
     rows = [" ".join(row.split()) for row in texts(findings_lines([found], 110))]
     at = rows.index("Fix gain")
     first = found.fixes[0]
-    gain = times_text(first.estimated_speedup, first.low, first.high)
+    gain = times_text(first.estimated_speedup, *first.gain)
     assert rows[at + 1] == f"{found.action} {gain}"
     assert rows[at + 2] == f"make augment() cheaper {times_text(3.0, 2.0, 4.0)}"
     assert rows[at + 3] == "ask around –"
@@ -136,7 +141,7 @@ def test_a_finding_fits_and_keeps_place_and_gain(width):
     assert all(cells(row) <= width for row in rows)
     shown = "\n".join(map(text_of, rows))
     best = INPUT_BOUND.fixes[0]
-    assert "transforms.py:31" in shown and times_text(best.estimated_speedup, best.low, best.high) in shown
+    assert "transforms.py:31" in shown and times_text(best.estimated_speedup, *best.gain) in shown
 
 
 def test_why_and_how_sure_are_said_of_the_chosen_finding():

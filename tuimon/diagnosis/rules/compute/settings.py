@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Literal
@@ -170,7 +169,7 @@ def _anomalies(evidence: Evidence) -> _Slow | None:
     """Anomaly detection keeps the stack of each operation; that it searches gradients for NaN, no sample shows."""
     headline = "autograd's anomaly detection notes the stack of each operation for {}"
     slow = _sampled(evidence, "anomaly", _notes_stack, headline, ANOMALY[1])
-    return replace(slow, fix=slow.fix._replace(high=math.inf)) if slow is not None else None
+    return replace(slow, fix=slow.fix.without_upper_end) if slow is not None else None
 
 
 def without_settings(samples: Samples, evidence: Evidence) -> Samples:

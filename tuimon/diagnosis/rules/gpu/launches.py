@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -77,7 +76,7 @@ def launch_fixes(evidence: Evidence, idle: Interval) -> LaunchFixes:
     found = evidence.launching
     own = {fix: why for why, fix in _of_this_loop(evidence, found, idle)}
     by_gain = sorted((*own, *_of_any_loop(evidence, found, idle)), key=lambda fix: -(fix.estimated_speedup or 0.0))
-    first = [fix for fix in by_gain if fix in own and (fix.low or 0.0) >= CRITICAL_GAIN]
+    first = [fix for fix in by_gain if fix in own and (fix.least or 0.0) >= CRITICAL_GAIN]
     fixes = [*first, *(fix for fix in by_gain if fix not in first)] or [Fix("put more work into each launch")]
     return LaunchFixes(own[first[0]] if first else "", fixes)
 
@@ -90,7 +89,7 @@ def _of_this_loop(evidence: Evidence, found: Launching, idle: Interval) -> Itera
         )
         yield (
             "one recurrent cell is called per time step",
-            without_idling(evidence, whole, idle)._replace(high=math.inf),
+            without_idling(evidence, whole, idle).without_upper_end,
         )  # less work as well
     update = fused_fix(evidence, idle.high)
     if update is not None:
@@ -200,7 +199,7 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
     if idle.high >= 1.0 - TRACE:
         return Fix(action)
     fix = without_cost(evidence, action, idle)
-    return fix if idle.low >= TRACE else Fix(action, high=fix.high)
+    return fix if idle.low >= TRACE or fix.gain is None else fix.by_up_to(fix.gain.high)
 
 
 def launch_bound(evidence: Evidence) -> Finding | None:

@@ -43,7 +43,7 @@ def throttled(evidence: Evidence) -> Finding | None:
     return Finding(
         severity="warning" if busy and cause in _FAULTS else "info",
         headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time: {cause}{clocks}",
-        fixes=(Fix(_cooler(cause), high=most),),
+        fixes=(Fix(_cooler(cause)).by_up_to(most),),
         share_of_step=1.0 - slowed if slowed is not None and busy else None,
         evidence={
             "cause": cause,
@@ -123,7 +123,9 @@ def small_batch(evidence: Evidence) -> Finding | None:
             f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"
             " memory: room for a larger batch"
         ),
-        fixes=(larger._replace(low=1.0),),  # why the GPU idles is not known
+        fixes=(
+            larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),
+        ),  # why the GPU idles is not known
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,

@@ -70,7 +70,7 @@ def _costly(evidence: Evidence, gpu: GpuSteps, wait: LongestWait, idle: Interval
             "waiting_share": wait.share,
             **_traced(evidence, wait),
             **gpu.idle.as_evidence("gpu_idle"),
-            "speedup_at_most": best.high,
+            "speedup_at_most": best.gain.high if best.gain is not None else None,
             **gpu.width_evidence,
         },
     )
@@ -103,7 +103,7 @@ def _without(evidence: Evidence, action: str, share: Interval) -> Fix:
     fix = without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
     simulated = model._replace(claimed=share).fix(action, change) if model is not None else None
     if simulated is not None:
-        bounds, gained = (Interval(each.low or 1.0, each.high or 1.0) for each in (fix, simulated))
+        bounds, gained = (each.gain or Interval(1.0, 1.0) for each in (fix, simulated))
         if bounds.meets(gained):
             gained = Interval(max(bounds.low, gained.low), bounds.high)
             return Fix.gaining(action, gained, change, likely=simulated.estimated_speedup)

@@ -191,7 +191,7 @@ def _fixes(finding: Finding, width: int) -> list[Line]:
     if not finding.fixes:
         return []
     gains = [
-        times_text(fix.estimated_speedup, fix.low, fix.high) if fix.estimated_speedup else ABSENT
+        times_text(fix.estimated_speedup, *fix.gain) if fix.estimated_speedup and fix.gain else ABSENT
         for fix in finding.fixes
     ]
     gain = max(map(cell_len, [*gains, "gain"])) + 2
