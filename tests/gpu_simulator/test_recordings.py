@@ -12,8 +12,8 @@ from tests.gpu_simulator.recorded_training import RecordedTraining, recorded
 from tests.gpu_simulator.recorded_truth import truth as truth_of
 from tests.gpu_simulator.recorded_verdict import verdict
 from tests.gpu_simulator.training import PID
+from tuimon.diagnosis.claims import SETTLED_S
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.ledger.claims import SETTLED_S
 from tuimon.records import Steps
 from tuimon.session.session import Session
 

@@ -186,6 +186,7 @@ class Rule(Struct, frozen=True):
     thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
+    only_in_order: bool = False  # a finding without a cause means: nothing that contradicts order explains this better
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
     is_harm: bool = False  # it may end the run: grave whatever a fix gains, and ranked first of its severity
     of_moment: bool = False  # about a state of a moment, such as full memory, not about steps

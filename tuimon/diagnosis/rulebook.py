@@ -49,7 +49,6 @@ RULES: tuple[Rule, ...] = (
     collections.GC_PAUSES,
     state.ALLOCATOR_RETRIES,
     state.THROTTLED,
-    state.SMALL_BATCH,
     devices.IDLE_GPU,
     devices.PLACEMENT,
     pace.LOW_PRECISION_UNUSED,
@@ -58,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     sync.SPIN_WAIT,
     pace.COMPUTE_BOUND,
     cpu.COMPUTE_BOUND_CPU,
+    state.SMALL_BATCH,
     after.NOT_ENDED,
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tuimon.diagnosis.cells import cells
+from tuimon.diagnosis.claims import CONFIDENCE, UNSURE, is_sure
 from tuimon.diagnosis.evidence.cores import TrainingThread
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import NONE, Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, UNSURE, is_sure
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
 from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging, even_work
 from tuimon.diagnosis.step_model.measured import host_model, without_cost

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.claims import UNSURE
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import Contention
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import UNSURE
 from tuimon.diagnosis.rule import SAMPLES, Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import Doing, Phase, cells
+from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.ledger.claims import is_sure
 from tuimon.diagnosis.threshold import LARGE
 from tuimon.diagnosis.words import at, percent
 

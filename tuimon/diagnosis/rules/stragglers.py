@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.batches import READS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
@@ -12,7 +13,6 @@ from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import RANKS, Rule
 from tuimon.diagnosis.rules.comm import Communication, communication
 from tuimon.diagnosis.rules.owner_options import even_work

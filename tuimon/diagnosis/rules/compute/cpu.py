@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
@@ -16,7 +17,6 @@ from tuimon.diagnosis.evidence.lines import (
 )
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.needless import needless_work, wait_in_pass
@@ -238,5 +238,6 @@ COMPUTE_BOUND_CPU = Rule(
     ),
     needs=(STEPS,),
     thresholds=(MOST, REPORTED, LARGE, SMALL_PART, LOOKS, *CONFIDENCE),
+    only_in_order=True,
     causes=("python",),
 )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.code_origin import is_library_file
+from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR

@@ -254,6 +254,7 @@ COMPUTE_BOUND = Rule(
     ),
     needs=(GPU_TIMES,),
     thresholds=IDLE_BOUNDS,
+    only_in_order=True,
     ranked_as="info",
 )
 
@@ -279,4 +280,5 @@ UNEXPLAINED_IDLE = Rule(
     ),
     needs=(GPU_TIMES,),
     thresholds=(LARGE, *IDLE_BOUNDS),
+    only_in_order=True,
 )

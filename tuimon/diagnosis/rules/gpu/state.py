@@ -105,7 +105,7 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
 def small_batch(evidence: Evidence) -> Finding | None:
     """The GPU has room in time and in memory: a larger batch would use both.
 
-    Kept only where nothing else explains an idle GPU (see ``rank``).
+    Kept only where nothing else explains an idle GPU.
     """
     figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in evidence.gpus]
     if evidence.phases is None or not figures or evidence.awaits_idle_causes:
@@ -174,4 +174,5 @@ SMALL_BATCH = Rule(
     ),
     needs=(GPU_COUNTERS, GPU_LOAD),
     thresholds=(MOST, LARGE, REPORTED),
+    only_in_order=True,
 )

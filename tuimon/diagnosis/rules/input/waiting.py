@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.evidence.batches import ALIKE, HAND_OVER_MS, LEAST_BYTES
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.input.advice import fixes_for
 from tuimon.diagnosis.rules.input.cause import Cause, cause_of, long_starts

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.verdicts import ACCEPTED
+from tuimon.diagnosis.attribution import attributed
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.ledger.attribute import attributed
 from tuimon.diagnosis.rulebook import BY_NAME, ranked
 from tuimon.records import Place
 
@@ -57,6 +57,7 @@ def test_what_holds_the_loop_up_contradicts_that_it_is_in_order(rule):
     unexplained = finding("unexplained_idle", "info", 0.5)
     assert order(*order_bound, unexplained, finding("small_batch", "info"), finding(rule, share=0.3)) == [rule]
     assert order(unexplained, finding("small_batch", "info")) == ["unexplained_idle"]  # a larger batch is a guess
+    assert order(finding("small_batch", "info"), finding("compute_bound_cpu", "info", 0.9)) == ["compute_bound_cpu"]
 
 
 def test_a_benign_synchronisation_contradicts_nothing():

@@ -18,8 +18,8 @@ from tuimon.diagnosis.threshold import LARGE, MOST
 
 #: Share of the step by which two findings may overlap, as samples tell: our choice.
 _SAME_TIME = 0.05
-#: Any finding whose fix is worth a change; any of these after which the loop is not in order.
-_LOUD, _HOLDS_UP = "loud", "holds up"
+#: Any finding whose fix is worth a change.
+_LOUD = "loud"
 Meets = Callable[[Finding, Finding], bool]
 
 
@@ -88,10 +88,6 @@ def _is_left_on_cpu(cpu: Finding, idle: Finding) -> bool:
     return idle.cause == "model_on_cpu" and not cpu.cause
 
 
-def _no_cause(_whole: Finding, part: Finding) -> bool:
-    return not part.cause
-
-
 def _gains_nothing_sure(_whole: Finding, part: Finding) -> bool:
     return part.best.least is None
 
@@ -155,28 +151,27 @@ TABLE: tuple[Attribution, ...] = (
     # a busy core is that wait
     Attribution(_LOUD, "spin_wait", (_has_line, _at_its_lines)),
     Attribution("sync_point", "spin_wait", (_costs, _has_line, _at_its_lines)),
-    # a GPU that something holds up has room only because of that, and a loop with something to fix is not in order
-    Attribution(_HOLDS_UP, "unexplained_idle"),
-    Attribution(_HOLDS_UP, "small_batch"),
-    Attribution("compute_bound", "small_batch"),
-    # as long as it is not known why a GPU idles, a larger batch is a guess
-    Attribution("unexplained_idle", "small_batch"),
-    Attribution(_HOLDS_UP, "compute_bound_cpu", (_no_cause,)),
-    Attribution(_HOLDS_UP, "compute_bound", (_no_cause,)),
     # a model on the CPU beside an idle GPU is one finding, which names both
     Attribution("compute_bound_cpu", "idle_gpu", (_is_left_on_cpu,)),
 )
 
 
 def attributed(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> list[Finding]:
-    """Without findings whose time is another's. During a hang nothing else counts: shares are past."""
+    """Without findings whose time is another's. During a hang nothing else counts: shares are past.
+
+    Of what is only said of a loop that nothing holds up, the first counts: a larger batch is a guess as long as it is
+    not known why a GPU idles.
+    """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [found["hang"]]
+    holds_up = any(_is_loud(each) and rules[each.rule].contradicts_order for each in found.values())
+    in_order = [name for name, rule in rules.items() if rule.only_in_order and name in found and not found[name].cause]
+    for rule in in_order[0 if holds_up else 1 :]:
+        del found[rule]
     for row in TABLE:
         loud = [rule for rule, each in found.items() if _is_loud(each)]
-        wholes = {_LOUD: loud, _HOLDS_UP: [rule for rule in loud if rules[rule].contradicts_order]}
-        for rule in wholes.get(row.whole, [row.whole]):
+        for rule in loud if row.whole == _LOUD else [row.whole]:
             whole, part = found.get(rule), found.get(row.part)
             if whole is not None and part is not None and all(meets(whole, part) for meets in row.when):
                 found[rule] = _with(whole, part, row)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuimon.diagnosis.ledger.claims import is_sure
+from tuimon.diagnosis.claims import is_sure
 
 
 @pytest.mark.parametrize(
