@@ -8,7 +8,7 @@ from tuimon.agent.ring import layout
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import RangePlace
 from tuimon.sources.markers.thread_loops import RangePlaces, RangeTracker
-from tuimon.sources.source_blocks import Block, SourceBlocks
+from tuimon.sources.source_facts import Block, SourceBlocks
 
 SOURCE = textwrap.dedent(
     """\

@@ -3,8 +3,7 @@
 import pytest
 
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
+from tuimon.sources.source_facts import FileFacts, SourceFacts
 
 FILES = TargetFiles(None, ended=OURS)
 SCRIPT = """\
@@ -53,14 +52,12 @@ class Trainer:
         (26, (24, 26)),
     ],
 )
-def test_the_block_around_a_line(tmp_path, line, block):
-    file = tmp_path / "train.py"
-    file.write_text(SCRIPT)
-    assert GradientBlocks(SourceText()).around(str(file), line, FILES) == block
+def test_the_block_around_a_line(line, block):
+    assert FileFacts(SCRIPT.encode().splitlines()).without_gradients(line) == block
 
 
 def test_what_is_no_python_has_none(tmp_path):
     (tmp_path / "a.py").write_text("with torch.no_grad():\n    print 'of Python 2'\n")
     (tmp_path / "b.py").write_text("x = 1\n")
     for name, line in (("a.py", 2), ("b.py", 1), ("gone.py", 1)):
-        assert GradientBlocks(SourceText()).around(str(tmp_path / name), line, FILES) is None
+        assert SourceFacts().of(str(tmp_path / name), FILES).without_gradients(line) is None

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tuimon.sources.stacks.frames.keeping_lines import keeping_lines
+from tuimon.sources.source_facts import FileFacts
 
 
 def kept(text):
     """Numbers of the lines that are marked, and of those that are found."""
     lines = text.strip("\n").encode().split(b"\n")
     return [number for number, line in enumerate(lines, 1) if b"# kept" in line], [
-        line.line for line in keeping_lines(lines)
+        line.line for line in FileFacts(lines).keeping
     ]
 
 
@@ -183,7 +183,7 @@ def test_what_is_kept(text):
 
 def test_what_has_a_graph_comes_before_other_objects():
     text = "a, b = [], []\nfor x in y:\n    a.append(x)\n    loss = f(x)\n    loss.backward()\n    b.append(loss)\n"
-    assert [(line.line, line.kept) for line in keeping_lines(text.encode().splitlines())] == [
+    assert [(line.line, line.kept) for line in list(FileFacts(text.encode().splitlines()).keeping)] == [
         (6, "graph"),
         (3, "object"),
     ]
@@ -191,9 +191,9 @@ def test_what_has_a_graph_comes_before_other_objects():
 
 def test_a_sum_of_a_thousand_terms_is_passed_over():
     text = f"for x in y:\n    total += {' + '.join(['loss'] * 3000)}\n    loss.backward()\n"
-    assert keeping_lines(text.encode().splitlines()) == []
+    assert list(FileFacts(text.encode().splitlines()).keeping) == []
 
 
 def test_at_most_four_of_a_file():
     text = "for x in y:\n    loss = f(x)\n    loss.backward()\n" + "    a.append(loss)\n" * 9
-    assert [line.line for line in keeping_lines(text.encode().splitlines())] == [4, 5, 6, 7]
+    assert [line.line for line in list(FileFacts(text.encode().splitlines()).keeping)] == [4, 5, 6, 7]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.sources.stacks.frames.frame_ids import is_in_loop
+from tuimon.sources.source_facts import FileFacts
 
 LOOPS = b"""\
 for epoch in range(3):
@@ -39,4 +39,4 @@ for epoch in range(3):
     ],
 )
 def test_whether_a_line_is_in_a_loop_of_its_function(line, found):
-    assert is_in_loop(LOOPS, line) == found
+    assert FileFacts(LOOPS).in_loop(line) == found

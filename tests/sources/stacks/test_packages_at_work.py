@@ -2,9 +2,8 @@
 
 import pytest
 
-from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
+from tuimon.sources.source_facts import FileFacts
+from tuimon.sources.stacks.frames.packages_at_work import packages_at_work
 
 IMPORTS = """
 import json, zlib as z
@@ -20,14 +19,11 @@ from .ops import fast
 def late():
     from PIL import Image
 """
-FILES = TargetFiles(None, ended=OURS)
 
 
 @pytest.fixture
-def packages(tmp_path):
-    file = tmp_path / "net.py"
-    file.write_text(IMPORTS)
-    return lambda text: PackagesAtWork(SourceText()).on_line(text, str(file), FILES)
+def packages():
+    return lambda text: packages_at_work(text, FileFacts(IMPORTS.encode().splitlines()).imports)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +47,3 @@ def packages(tmp_path):
 )
 def test_where_torch_may_be_at_work_nothing_is_said(packages, text):
     assert packages(text) == ""
-
-
-def test_a_file_that_nobody_can_read_says_nothing(tmp_path):
-    assert PackagesAtWork(SourceText()).on_line("np.sort(a)", str(tmp_path / "gone.py"), FILES) == ""

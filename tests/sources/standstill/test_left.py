@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuimon.sources.source_blocks import SourceBlocks
+from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.standstill.source import has_left
 

@@ -12,7 +12,7 @@ from tuimon.agent.ring.layout import GAP_BEGIN, GAP_PAUSE, PLACE_SEPARATOR, PROF
 from tuimon.records import MORE_RANGES, RangePlace, RangeTime
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.loop.step import Stretch
-from tuimon.sources.source_blocks import SourceBlocks
+from tuimon.sources.source_facts import SourceBlocks
 from tuimon.text import whole_number
 
 _DEPTH_LIMIT = 16

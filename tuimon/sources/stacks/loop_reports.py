@@ -10,7 +10,7 @@ from tuimon.proc.loop_stacks import LoopStack as ReportedStack
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.source_text import SourceText
+from tuimon.sources.source_facts import SourceFacts
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame, bare_name
 from tuimon.sources.stacks.frames.program import command_of, program_of
 from tuimon.sources.stacks.frames.shorten import NO_PATH, Function, Stack, whole_path
@@ -27,7 +27,7 @@ class LoopReports:
     def __init__(self, table: ProcessTable, ids: FrameIds) -> None:
         self._table = table
         self._ids = ids
-        self._source = SourceText(files_held=1)
+        self._facts = SourceFacts()
         self._loops: dict[ProcessKey, tuple[ReportedStack, ...]] = {}  # as the paths show them
         self._paths: dict[ProcessKey, tuple[Function, ...]] = {}
         self._reported: dict[ProcessKey, tuple[ReportedStack, ...]] = {}
@@ -48,7 +48,7 @@ class LoopReports:
         if loop and loop != self._loops.get(key):
             self._loops[key] = loop
             backward = _to_backward(loop)
-            program = program_of(backward, self._source, files)
+            program = program_of(backward, self._facts, files)
             self._trains = True
             self._programs |= {program} if program is not None else set()
             self._ids.set_programs(self._programs)
@@ -59,7 +59,7 @@ class LoopReports:
 
     def _suppose_program(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> None:
         """Count a program as the user's before it trains, so that its own lines show its preparations."""
-        self._commands[key] = command_of(samples.most_common(1)[0][0], self._source, files)
+        self._commands[key] = command_of(samples.most_common(1)[0][0], self._facts, files)
         commands = set(self._commands.values())
         alike = commands if len(commands) == 1 else set()
         self._ids.set_programs(frozenset(package for package in alike if package is not None))

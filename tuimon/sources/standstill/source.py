@@ -19,7 +19,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
 from tuimon.sources.base import Source, Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.source_blocks import SourceBlocks
+from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.pyspy import recorder

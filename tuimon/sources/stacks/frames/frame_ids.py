@@ -7,7 +7,6 @@ user's, as ``step`` may be the name of anything.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,10 +14,9 @@ from tuimon.code_origin import is_import_system, is_library_file, is_user_file, 
 from tuimon.library_code import is_evaluator, is_metric, is_rollout_entry, may_be_loss, steps_environment
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import CountSettings, Frame, KeepingLine
+from tuimon.sources.source_facts import SourceFacts
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.count_settings import count_settings
-from tuimon.sources.stacks.frames.gradient_blocks import GradientBlocks
-from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
+from tuimon.sources.stacks.frames.packages_at_work import packages_at_work
 from tuimon.torch_code import (
     calls_collate,
     collects_garbage,
@@ -79,9 +77,7 @@ class FrameIds:
         self._given = 0  # ids so far
         self._programs: frozenset[str] = frozenset()
         self._traits: dict[str, FrameTraits] = {}  # by file
-        self._source = SourceText()
-        self._packages = PackagesAtWork(self._source)
-        self._gradients = GradientBlocks(self._source)
+        self._facts = SourceFacts()
         self._reported: set[str] = set()  # files whose settings and keeping lines are reported
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
@@ -163,25 +159,24 @@ class FrameIds:
         self._given += 1
         cell = files.cell(frame.file)
         file, function = named(frame if cell is None else frame._replace(file=cell.name))
-        packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
-        no_grad = None
+        packages, no_grad = "", None
         loop = False
         counts: tuple[CountSettings, ...] = ()
         keeping: tuple[KeepingLine, ...] = ()
         if traits.user and source:
+            facts = self._facts.of(frame.file, files)
+            packages = packages_at_work(source, facts.imports)
             if frame.file not in self._reported:
                 self._reported.add(frame.file)
-                whole = self._source.lines(frame.file, files)
-                counts, keeping = tuple(count_settings(whole)), _keeping_in(whole)
-            no_grad = self._gradients.around(frame.file, frame.line, files)
-            loop = is_in_loop(self._source.lines(frame.file, files), frame.line)
+                counts, keeping = facts.counts, facts.keeping
+            no_grad, loop = facts.without_gradients(frame.line), facts.in_loop(frame.line)
         code = (file, frame.line, function, source, traits.user)
         self._new.append(Frame(*code, "", packages, no_grad, None, counts, loop, keeping))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
         if traits.user:
-            return self._source.line(frame.file, frame.line, files)
+            return self._facts.source.line(frame.file, frame.line, files)
         if is_fetcher(frame.file):
             source = self._library_source.line(frame.file, frame.line, files)
             return source if calls_collate(source) else ""
@@ -193,49 +188,3 @@ class FrameIds:
         new, self._new = self._new, []
         total = self._given + (self._rest_id is not None)
         return total - len(new), new
-
-
-_LOOP = re.compile(rb"(?:async\s+for|for|while)\b")
-_COMPREHENSION = re.compile(rb"\S\s+for\s.+\sin\s")
-_MAY_KEEP = re.compile(
-    rb"\.backward\(|\bplt\.(?:figure|subplots)\(|\bself\.\w+(?:\.(?:append|appendleft|add|extend)\(|\[[^\]]+\] = )"
-)
-_FUNCTION = re.compile(rb"(?:async\s+)?(?:def|class)\b")
-
-
-def _keeping_in(lines: Sequence[bytes]) -> tuple[KeepingLine, ...]:
-    if not any(_MAY_KEEP.search(line) for line in lines):
-        return ()
-    from tuimon.sources.stacks.frames.keeping_lines import keeping_lines  # noqa: PLC0415  (few files need a parser)
-
-    return tuple(keeping_lines(lines))
-
-
-def is_in_loop(lines: Sequence[bytes], number: int) -> bool:
-    """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension."""
-    if not 0 < number <= len(lines):
-        return False
-    return _COMPREHENSION.search(lines[number - 1]) is not None or _is_below(lines, number, _LOOP)
-
-
-def _is_below(lines: Sequence[bytes], number: int, head: re.Pattern[bytes]) -> bool:
-    """True if a line is indented below one of this kind, in its function."""
-    inner = _indentation(lines[number - 1])
-    for text in reversed(lines[: number - 1]):
-        indentation = _indentation(text)
-        if indentation is None or inner is None or indentation >= inner:
-            continue
-        inner = indentation
-        if _FUNCTION.match(text.lstrip()):
-            return False
-        if head.match(text.lstrip()):
-            return True
-    return False
-
-
-def _indentation(text: bytes) -> int | None:
-    """How far a line is indented; None of one without code, or that only ends or goes on with what is in brackets."""
-    code = text.lstrip()
-    if not code or code[:1] in b"#)]}":
-        return None
-    return len(text[: len(text) - len(code)].expandtabs(8))

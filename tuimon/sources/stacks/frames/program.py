@@ -8,9 +8,8 @@ from itertools import pairwise
 
 from tuimon.code_origin import is_installed_script, is_library_file, is_user_file, package_of
 from tuimon.proc.target_files import TargetFiles
-from tuimon.sources.source_text import SourceText
+from tuimon.sources.source_facts import SourceFacts
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
-from tuimon.sources.stacks.frames.packages_at_work import imported_packages
 
 #: All that a command does that pip, or another installer, has made: ``sys.exit(main())``.
 _CALLS_MAIN = re.compile(r"(?:sys\.exit|raise SystemExit)\((\w+)[\w.]*\(\)\)")
@@ -22,7 +21,7 @@ _CALLS = re.compile(r"(?:[\w., ]+=\s*)?(\w+)[\w.]*\(")
 _RUNS_SCRIPTS = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
 
 
-def program_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles) -> str | None:
+def program_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles) -> str | None:
     """The installed package that is the program, given the stack (root first) in which it calls backward.
 
     None where code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
@@ -31,16 +30,16 @@ def program_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles
     stack = _from_script(stack)
     first = _first(stack)
     if first is None or not is_installed_script(first.file, (frame.file for frame in stack)):
-        return command_of(stack, source, files)
+        return command_of(stack, facts, files)
     own = [frame for frame in stack if is_user_file(frame.file)]
     if first.function != "<module>" or any(frame.file != first.file for frame in own):
         return None
-    return _called_package(_CALLS_MAIN, first, stack, source, files) or _called_package(
-        _CALLS, own[-1], stack, source, files
+    return _called_package(_CALLS_MAIN, first, stack, facts, files) or _called_package(
+        _CALLS, own[-1], stack, facts, files
     )
 
 
-def command_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles) -> str | None:
+def command_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles) -> str | None:
     """The installed package whose command, or module, a process runs and nothing else, given a stack of it."""
     stack = _from_script(stack)
     first = _first(stack)
@@ -50,9 +49,9 @@ def command_of(stack: Sequence[RawFrame], source: SourceText, files: TargetFiles
         return None
     if is_library_file(first.file):
         return package_of(first.file)
-    called = _called_package(_CALLS_MAIN, first, stack, source, files)
+    called = _called_package(_CALLS_MAIN, first, stack, facts, files)
     if called is None and is_installed_script(first.file, (frame.file for frame in stack)):
-        return _called_package(_IS_BARE_CALL, first, stack, source, files)
+        return _called_package(_IS_BARE_CALL, first, stack, facts, files)
     return called
 
 
@@ -74,9 +73,9 @@ def _first(stack: Sequence[RawFrame]) -> RawFrame | None:
 
 
 def _called_package(
-    calls: re.Pattern[str], frame: RawFrame, stack: Sequence[RawFrame], source: SourceText, files: TargetFiles
+    calls: re.Pattern[str], frame: RawFrame, stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
 ) -> str | None:
     """The package of which a frame calls something that it has imported by name, if the stack comes to it."""
-    call = calls.match(source.line(frame.file, frame.line, files))
-    called = imported_packages(source.whole(frame.file, files)).get(call[1]) if call is not None else None
+    call = calls.match(facts.source.line(frame.file, frame.line, files))
+    called = facts.of(frame.file, files).imports.get(call[1]) if call is not None else None
     return called if any(is_library_file(inner.file) and package_of(inner.file) == called for inner in stack) else None

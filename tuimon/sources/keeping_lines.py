@@ -1,0 +1,399 @@
+"""Lines of a training that keep, step after step, what has a graph, figures, hooks, or other objects."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tuimon.records import KeepingLine, Kept
+from tuimon.sources.source_text import SOURCE_CHARS
+from tuimon.text import plain
+
+#: A statement of a loop, its function, and the loops around it, the outermost first.
+_InLoop = tuple[ast.stmt, str, tuple[ast.AST, ...]]
+_KEEPERS = frozenset({"append", "appendleft", "add", "extend", "insert"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MAPPINGS = frozenset({"dict", "defaultdict", "OrderedDict"})
+_CONTAINERS = frozenset({"list", "set", "deque"}) | _MAPPINGS
+#: Calls that give a number, or a text.
+_PLAIN = frozenset(
+    {"item", "float", "int", "len", "str", "round", "bool", "time", "perf_counter", "monotonic", "format"}
+)
+#: Methods that are called each step, by torch or by Python.
+_EACH_STEP = frozenset({"__getitem__", "__getitems__", "__call__", "__next__", "__iter__", "forward"})
+_EMPTYING = frozenset({"clear", "pop", "popleft", "popitem", "remove"})
+#: Most lines that are reported of a file.
+_LIMIT = 4
+_FIGURES = frozenset({"figure", "subplots"})
+_HOOKS = frozenset(
+    f"register_{name}hook" for name in ("forward_", "forward_pre_", "full_backward_", "full_backward_pre_")
+)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+#: Methods of a tensor that give something without a graph.
+_CUTTING = frozenset(
+    {
+        "item",
+        "detach",
+        "tolist",
+        "numpy",
+        "argmax",
+        "argmin",
+        "size",
+        "dim",
+        "numel",
+        "eq",
+        "ne",
+        "gt",
+        "ge",
+        "lt",
+        "le",
+    }
+    | {"backward", "type", "tensor", "as_tensor"}
+)
+_NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+
+
+class _Found(NamedTuple):
+    kept: Kept
+    line: int
+    function: str
+
+
+def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]:
+    """Those of a file, by its lines; what has a graph, figures and hooks come first.
+
+    In this code they are 5 and 6, but not 7::
+
+        1  losses, total, seen = [], 0.0, []
+        2  for x, y in loader:
+        3      loss = criterion(model(x), y)
+        4      loss.backward()
+        5      losses.append(loss)
+        6      total += loss
+        7      seen.append(loss.item())
+    """
+    text = b"\n".join(lines)
+    try:
+        program = _Program(tree)
+        found = {*program.keeping(closes=b"close(" in text, removes=b".remove(" in text)}
+        known = {each.line for each in found}
+        objects = _KeptObjects(tree).keeping(program.in_loops(), program.step_loops())
+        found |= {_Found("object", line, function) for line, function in objects if line not in known}
+    except RecursionError:  # a sum of a thousand terms
+        return []
+    rows = sorted(found, key=lambda each: (each.kept == "object", each.line))
+    return [KeepingLine(line, function, _text(lines[line - 1]), kept) for kept, line, function in rows[:_LIMIT]]
+
+
+class _Program:
+    """The names of a file that stand for what has a graph, and the statements of its loops."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._tree = tree
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        attributes = [(call, call.func) for call in calls if isinstance(call.func, ast.Attribute)]
+        assigns = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        #: what has parameters, and losses of torch's: a call of it gives what has a graph
+        self._modules = {_dotted(func.value) for _, func in attributes if func.attr == "parameters"} - {""}
+        self._losses = {
+            _dotted(target)
+            for each in assigns
+            if isinstance(each.value, ast.Call) and _dotted(each.value.func).startswith(("nn.", "torch.nn."))
+            for target in each.targets
+        }
+        self._graphs: set[str] = set()
+        for call, func in attributes:
+            if func.attr == "backward":
+                self._graphs |= self._values([func.value, *call.args])
+        functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+        #: functions that return what has a graph, and those that make steps
+        self._returning = {each.name for each in functions if self._returns_graph(each)}
+        self._stepping = {"backward"}
+        self._stepping |= {each.name for each in functions if self.makes_steps(each)}
+        for _ in range(2):  # y = model(x), then z = y.mean()
+            for assign in assigns:
+                if isinstance(assign.value, ast.Call) and self._has_graph(assign.value):
+                    self._graphs |= {target.id for target in assign.targets if isinstance(target, ast.Name)}
+        self._bounded = {
+            _dotted(target)
+            for assign in assigns
+            if isinstance(assign.value, ast.Call)
+            for target in assign.targets
+            if any(keyword.arg == "maxlen" for keyword in assign.value.keywords)
+        }
+
+    def keeping(self, *, closes: bool, removes: bool) -> Iterator[_Found]:
+        """The statements that keep, with the function that each is in.
+
+        ``closes``: the file closes figures; ``removes``: it may remove hooks.
+        """
+        for statement, function, loops in self.in_loops():
+            if not closes and any(_opens_figure(node) for node in ast.walk(statement)):
+                yield _Found("figure", statement.lineno, function)
+            loop = next((loop for loop in reversed(loops) if self.makes_steps(loop)), loops[-1])
+            if not removes and self.is_each_step(loop) and any(_adds_hook(node) for node in ast.walk(statement)):
+                yield _Found("hook", statement.lineno, function)
+            kept = self._kept_by(statement, loop)
+            if kept and kept not in self._bounded and not _is_renewed(kept, loop):
+                yield _Found("graph", statement.lineno, function)
+
+    def in_loops(self) -> Iterator[_InLoop]:
+        """Simple statements in loops, with their function and the loops around them, the outermost first.
+
+        Without those that run without gradients.
+        """
+        return self._in_loops(self._tree, "<module>", ())
+
+    def _in_loops(self, node: ast.AST, function: str, loops: tuple[ast.AST, ...]) -> Iterator[_InLoop]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, _FUNCTIONS):
+                if not any(map(_is_no_grad, child.decorator_list)):
+                    yield from self._in_loops(child, child.name, ())
+            elif isinstance(child, (ast.With, ast.AsyncWith)):
+                if not any(_is_no_grad(item.context_expr) for item in child.items):
+                    yield from self._in_loops(child, function, loops)
+            elif isinstance(child, _LOOPS):
+                yield from self._in_loops(child, function, (*loops, child))
+            elif loops and isinstance(child, (ast.Expr, ast.Assign, ast.AugAssign)):
+                yield child, function, loops
+            elif isinstance(child, (ast.stmt, ast.ExceptHandler)):
+                yield from self._in_loops(child, function, loops)
+
+    def makes_steps(self, node: ast.AST) -> bool:
+        """True if it calls backward, or a function of the file that does."""
+        return bool(_called(node) & self._stepping)
+
+    def step_loops(self) -> list[ast.AST]:
+        """The loops whose turns are steps."""
+        return [node for node in ast.walk(self._tree) if isinstance(node, _LOOPS) and self.is_each_step(node)]
+
+    def is_each_step(self, loop: ast.AST) -> bool:
+        """True if a turn of a loop is a step, and not an epoch."""
+        inner = (node for node in ast.walk(loop) if isinstance(node, _LOOPS) and node is not loop)
+        return self.makes_steps(loop) and not any(map(self.makes_steps, inner))
+
+    def _kept_by(self, statement: ast.stmt, loop: ast.AST) -> str:
+        """The keeper of something with a graph from now on, one more in each turn of a loop; empty if there is none."""
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=args)) if attr in _KEEPERS:
+                return _dotted(keeper) if any(map(self._has_graph, args)) else ""
+            case ast.AugAssign(target=target, op=ast.Add(), value=value):
+                return _dotted(target) if self._has_graph(value) else ""
+            case ast.Assign(targets=[ast.Subscript(value=keeper, slice=key)], value=value):
+                is_new = bool(self._values([key]) & _assigned(loop))
+                return _dotted(keeper) if is_new and self._has_graph(value) else ""
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add()) as value):
+                return name if name in self._values([value]) and self._has_graph(value) else ""
+        return ""
+
+    def _has_graph(self, value: ast.expr) -> bool:
+        """True if a value is, or holds, what has a graph; not a number of it, nor what is detached."""
+        match value:
+            case ast.Name(id=name):
+                return name in self._graphs
+            case ast.BinOp(left=left, right=right):
+                return self._has_graph(left) or self._has_graph(right)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+                return any(map(self._has_graph, parts))
+            case ast.Call(func=func, args=args):
+                called = _dotted(func)
+                if called in self._modules or called.rpartition(".")[2] in self._returning:
+                    return True
+                if called in self._losses or called.startswith(("F.", "torch.")):
+                    return called.rpartition(".")[2] not in _CUTTING and any(map(self._has_graph, args))
+                return isinstance(func, ast.Attribute) and func.attr not in _CUTTING and self._has_graph(func.value)
+        return False
+
+    def _values(self, nodes: Sequence[ast.expr]) -> set[str]:
+        """The names of variables in expressions, but for those that are called."""
+        found: set[str] = set()
+        for node in nodes:
+            match node:
+                case ast.Name(id=name):
+                    found.add(name)
+                case ast.Call(args=args):
+                    found |= self._values(args)
+                case ast.BinOp(left=left, right=right):
+                    found |= self._values([left, right])
+        return found
+
+    def _returns_graph(self, function: ast.AST) -> bool:
+        returned = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
+        return any(isinstance(value, ast.Name) and value.id in self._graphs for value in returned)
+
+
+def _is_no_grad(node: ast.expr) -> bool:
+    return _dotted(getattr(node, "func", node)).rpartition(".")[2] in _NO_GRADIENTS
+
+
+def _opens_figure(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _FIGURES
+        and _dotted(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
+    )
+
+
+def _adds_hook(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _HOOKS
+
+
+def _text(line: bytes) -> str:
+    return plain(line[:SOURCE_CHARS].decode("utf-8", "replace")).strip()
+
+
+class _KeptObjects:
+    """Finds them in the loops that make steps, in functions that these call, and in methods that another file may call.
+
+    Of the last ones the container must be one of the object's own.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._made: dict[str, list[ast.expr]] = {}  # by name, what is assigned to it anywhere
+        for target, value in _assignments(tree):
+            self._made.setdefault(_dotted(target), []).append(value)
+        self._emptied = {name for node in ast.walk(tree) for name in _emptied_by(node)}
+        self._functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+
+    def keeping(self, statements: Iterable[_InLoop], loops: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
+        """Line and function of each; ``statements`` of all loops, and the ``loops`` whose turns are steps."""
+        for statement, function, around in statements:
+            keeper = self._keeper(statement) if around[-1] in loops else ""
+            if keeper and not any(_is_renewed(keeper, loop) for loop in around):
+                yield statement.lineno, function
+        for each in self._each_step(loops):
+            for node in (node for node in ast.walk(each) if isinstance(node, ast.stmt)):
+                keeper = self._keeper(node)
+                if keeper and not _is_renewed(keeper, each) and (loops or keeper.startswith("self.")):
+                    yield node.lineno, each.name
+
+    def _each_step(self, loops: Sequence[ast.AST]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions that run each step: those that the loops call, and those that torch or Python does.
+
+        A file without such a loop is used by another one: then any function may be one that no constructor calls.
+        """
+        if loops:
+            names = self._reached(loops) | _EACH_STEP
+            return [each for each in self._functions if each.name in names]
+        once = self._reached([each for each in self._functions if each.name == "__init__"]) | {"__init__"}
+        return [each for each in self._functions if each.name not in once]
+
+    def _reached(self, nodes: Sequence[ast.AST]) -> set[str]:
+        """The names of what is called there, and in the functions of the file that have such a name."""
+        names: set[str] = set()
+        waiting = list(nodes)
+        while waiting:
+            new = _called(waiting.pop()) - names
+            names |= new
+            waiting += (each for each in self._functions if each.name in new)
+        return names
+
+    def _keeper(self, statement: ast.stmt) -> str:
+        """The container that a statement adds an object to; empty if there is none, or something empties it."""
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=[*_, value])):
+                is_kept = attr in _KEEPERS
+            case ast.Assign(targets=[ast.Subscript(value=keeper, slice=key), *_], value=value):
+                is_kept = self._is_made(_dotted(keeper), _MAPPINGS) and not isinstance(key, ast.Constant)
+            case _:
+                return ""
+        name = _dotted(keeper)
+        is_filled = is_kept and name not in self._emptied and self._is_made(name, _CONTAINERS)
+        return name if is_filled and not self._is_plain(value) else ""
+
+    def _is_made(self, name: str, kinds: frozenset[str]) -> bool:
+        """True if the one thing that is ever assigned to a name is a new container of these kinds, without a bound."""
+        match self._made.get(name, []):
+            case [ast.List(elts=[])]:
+                return "list" in kinds
+            case [ast.Dict(keys=[])]:
+                return True
+            case [ast.Call(func=func, keywords=keywords)]:
+                is_bounded = any(keyword.arg == "maxlen" for keyword in keywords)
+                return _dotted(func).rpartition(".")[2] in kinds and not is_bounded
+        return False
+
+    def _is_plain(self, value: ast.expr, depth: int = 3) -> bool:
+        """True of a number or a text, or some of them."""
+        match value:
+            case ast.Constant() | ast.JoinedStr():
+                return True
+            case ast.Name(id=name) if depth and name in self._made:
+                return all(self._is_plain(each, depth - 1) for each in self._made[name])
+            case ast.BinOp(left=left, right=right):
+                return self._is_plain(left, depth) and self._is_plain(right, depth)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+                return all(self._is_plain(part, depth) for part in parts)
+            case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)):
+                return name in _PLAIN
+        return False
+
+
+def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets and values; counters of loops are numbers."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign():
+                yield from _assigned_in(node)
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.AugAssign(target=target, value=value):
+                yield target, value
+            case (
+                ast.For(target=ast.Name() as target, iter=ast.Call(func=ast.Name(id="range")))
+                | ast.For(target=ast.Tuple(elts=[target, *_]), iter=ast.Call(func=ast.Name(id="enumerate")))
+            ):
+                yield target, ast.Constant(0)
+
+
+def _dotted(node: ast.AST) -> str:
+    """``self.losses`` of such an expression; empty of any other."""
+    name, value = getattr(node, "attr", None), getattr(node, "value", None)
+    if isinstance(name, str) and value is not None:
+        base = _dotted(value)
+        return f"{base}.{name}" if base else ""
+    return str(getattr(node, "id", ""))
+
+
+def _called(node: ast.AST) -> set[str]:
+    """The last names of what is called in it."""
+    called = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
+    return {str(getattr(func, "attr", None) or getattr(func, "id", "")) for func in called}
+
+
+def _assigned(loop: ast.AST) -> set[str]:
+    """The variables that a loop assigns."""
+    return {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _assigned_in(assign: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets and their values, also those of ``a, b = [], 0``."""
+    for target in assign.targets:
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        values = assign.value.elts if isinstance(assign.value, ast.Tuple) else []
+        yield from zip(parts, values if len(values) == len(parts) else [assign.value] * len(parts), strict=True)
+
+
+def _emptied_by(node: ast.AST) -> Iterator[str]:
+    """The containers that a node takes something out of."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=emptied, attr=attr)) if attr in _EMPTYING:
+            yield _dotted(emptied)
+        case ast.Delete(targets=targets):
+            yield from (_dotted(getattr(target, "value", target)) for target in targets)
+        case ast.Assign(targets=targets):  # x[:] = ...
+            yield from (
+                _dotted(t.value) for t in targets if isinstance(t, ast.Subscript) and isinstance(t.slice, ast.Slice)
+            )
+
+
+def _is_renewed(keeper: str, loop: ast.AST) -> bool:
+    """True if what keeps begins anew, or is emptied, in each turn of a loop."""
+    for node in ast.walk(loop):
+        if keeper in _emptied_by(node):
+            return True
+        if isinstance(node, ast.Assign) and any(
+            _dotted(target) == keeper and not isinstance(value, ast.BinOp) for target, value in _assigned_in(node)
+        ):
+            return True
+    return False

@@ -1,0 +1,258 @@
+"""What the syntax of the user's files shows: blocks, loops, code without gradients, imports, counts that are set."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tuimon.proc.target_files import Rights, TargetFiles
+from tuimon.records import CountSetting, CountSettings, KeepingLine
+from tuimon.sources.keeping_lines import keeping_lines
+from tuimon.sources.source_text import SOURCE_CHARS, SourceText
+from tuimon.text import plain
+
+#: How many files' facts are held at once.
+_FILES_HELD = 32
+#: A larger file is not parsed: parsing takes about a second per MB.
+_LARGEST_BYTES = 512 << 10
+#: Most lines that set counts, as reported of a file.
+_LIMIT = 4
+#: The value with which each turns gradients off; what decides it only when it runs is not known.
+_OFF = {"no_grad": True, "inference_mode": True, "set_grad_enabled": False}
+_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+#: A file without these has no line that keeps anything.
+_MAY_KEEP = re.compile(
+    rb"\.backward\(|\bplt\.(?:figure|subplots)\(|\bself\.\w+(?:\.(?:append|appendleft|add|extend)\(|\[[^\]]+\] = )"
+)
+
+
+class Block(NamedTuple):
+    """First and last line, counted from 1."""
+
+    first: int
+    last: int
+
+    def holds(self, *lines: int) -> bool:
+        """True if all these lines are in it."""
+        return self.first <= min(lines) and max(lines) <= self.last
+
+
+class _Function(NamedTuple):
+    name: str
+    block: Block  # from its first decorator on
+    body: Block  # from ``def`` on
+    no_grad: Block | None
+
+
+class _With(NamedTuple):
+    head: Block
+    block: Block
+    body: Block
+    no_grad: bool
+
+
+class FileFacts:
+    """Those of one file; none of one that is gone, large, changed or of another Python."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        """``lines`` of the file, without their ends."""
+        tree = parsed(b"\n".join(lines))
+        self._is_known = bool(tree.body)
+        self._functions: list[_Function] = []
+        self._withs: list[_With] = []
+        self._loops: list[ast.For | ast.AsyncFor | ast.While] = []
+        self._comprehensions: list[Block] = []
+        #: the packages that it imports, by the name that stands for each, or for something taken out of it
+        self.imports: dict[str, str] = {}
+        settings: list[tuple[int, CountSetting]] = []
+        waiting: deque[ast.AST] = deque([tree])  # no recursion: each ``elif`` is nested in the one before
+        while waiting:
+            node = waiting.popleft()
+            waiting.extend(ast.iter_child_nodes(node))
+            self._note(node)
+            settings += _settings(node)
+        #: lines of it that set how many threads share an operation, how many workers load, its cores, its tracer
+        self.counts = tuple(
+            CountSettings(what, line, self._function_at(line), plain(_text(lines[line - 1])).strip())
+            for line, what in sorted(set(settings))[:_LIMIT]
+        )
+        may_keep = any(_MAY_KEEP.search(line) for line in lines)
+        self.keeping: tuple[KeepingLine, ...] = tuple(keeping_lines(tree, lines)) if may_keep else ()
+
+    def block(self, line: int, function: str) -> Block | None:
+        """The innermost ``with`` block whose head is on this line, or the function that begins there."""
+        whole = next(
+            (each.block for each in self._functions if (each.name, each.block.first) == (function, line)), None
+        )
+        if whole is not None:
+            return whole
+        found = [each for each in self._withs if each.head.holds(line)]
+        return min(found, key=lambda each: each.head.last - each.head.first).block if found else None
+
+    def in_one_loop(self, line: int, other: int) -> bool | None:
+        """True if a ``for`` or ``while`` statement, its head included, holds both lines; None without the source."""
+        return any(_block(loop).holds(line, other) for loop in self._loops) if self._is_known else None
+
+    def in_loop(self, line: int) -> bool:
+        """True if a line is in a ``for`` or ``while`` of its function, or has one of its own: a comprehension."""
+        function = self._around(line)
+        begin = function.body.first if function is not None else 0
+        bodies = (Block(loop.body[0].lineno, _block(loop).last) for loop in self._loops if loop.lineno >= begin)
+        return any(body.holds(line) for body in bodies) or any(each.holds(line) for each in self._comprehensions)
+
+    def without_gradients(self, line: int) -> Block | None:
+        """The outermost ``with torch.no_grad():`` or such a function that a line is in, within the line's function.
+
+        In this code it is 3 to 5 for lines 4 and 5, and none for line 2::
+
+            2  loss = cost(model(x), y)
+            3  with torch.no_grad():
+            4      for x, y in held_out:
+            5          right += hits(model(x), y)
+        """
+        function = self._around(line)
+        if function is not None and function.no_grad is not None:
+            return function.no_grad
+        begin = function.body.first if function is not None else 0
+        around = [each for each in self._withs if each.no_grad and each.body.holds(line) and each.block.first >= begin]
+        return min(around, key=lambda each: each.block.first).block if around else None
+
+    def _around(self, line: int) -> _Function | None:
+        inside = (each for each in self._functions if each.body.holds(line))
+        return max(inside, key=lambda each: each.body.first, default=None)
+
+    def _function_at(self, line: int) -> str:
+        function = self._around(line)
+        return function.name if function is not None else "<module>"
+
+    def _note(self, node: ast.AST) -> None:
+        match node:
+            case ast.For() | ast.AsyncFor() | ast.While():
+                self._loops.append(node)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                self._comprehensions.append(_block(node))
+            case ast.With() | ast.AsyncWith():
+                block, last = _block(node), max(item.context_expr.end_lineno or 0 for item in node.items)
+                no_grad = any(_turns_off(item.context_expr) for item in node.items)
+                body = Block(node.body[0].lineno, block.last)
+                self._withs.append(_With(Block(node.lineno, last), block, body, no_grad))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                body = _block(node)
+                block = Block(first, body.last)
+                no_grad_block = block if any(map(_turns_off, node.decorator_list)) else None
+                self._functions.append(_Function(node.name, block, body, no_grad_block))
+            case ast.Import(names=names):
+                for name in names:
+                    package = name.name.partition(".")[0]
+                    self.imports[name.asname or package] = package
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                package = module.partition(".")[0]
+                self.imports |= {name.asname or name.name: package for name in names}
+
+
+class SourceFacts:
+    """Facts of files, each parsed once."""
+
+    def __init__(self) -> None:
+        self.source = SourceText()
+        self._facts: dict[tuple[str, Rights | None], FileFacts] = {}
+
+    def of(self, file: str, files: TargetFiles) -> FileFacts:
+        """Those of a file of a process."""
+        key = (file, files.rights)
+        known = self._facts.get(key)
+        if known is None:
+            if len(self._facts) >= _FILES_HELD:
+                del self._facts[next(iter(self._facts))]
+            known = self._facts[key] = FileFacts(self.source.lines(file, files))
+        return known
+
+
+class SourceBlocks:
+    """Blocks of the files of one process."""
+
+    def __init__(self, files: TargetFiles | None = None) -> None:
+        """``files``: of the process that names them; ours without."""
+        self._files = files or TargetFiles(None)
+        self._facts = SourceFacts()
+
+    def name_of(self, file: str) -> str:
+        """A file's name in records: the number of a notebook's cell."""
+        cell = self._files.cell(file)
+        return file if cell is None else cell.name
+
+    def block(self, file: str, line: int, function: str) -> Block | None:
+        """See ``FileFacts.block``."""
+        return self._facts.of(file, self._files).block(line, function)
+
+    def in_one_loop(self, file: str, line: int, other: int) -> bool | None:
+        """See ``FileFacts.in_one_loop``."""
+        return self._facts.of(file, self._files).in_one_loop(line, other)
+
+
+def parsed(text: bytes) -> ast.Module:
+    """A file's statements; none of one that is large, or of another Python."""
+    if len(text) <= _LARGEST_BYTES:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the user's code, which is not ours to judge
+                return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            pass
+    return ast.Module([], [])
+
+
+def _block(node: ast.stmt | ast.expr) -> Block:
+    return Block(node.lineno, node.end_lineno or node.lineno)
+
+
+def _text(line: bytes) -> str:
+    return line[:SOURCE_CHARS].decode("utf-8", "replace")
+
+
+def _turns_off(expression: ast.expr) -> bool:
+    """True if it is ``torch.no_grad()`` or the like; as a decorator without its parentheses, too."""
+    arguments: list[ast.expr] = []
+    if isinstance(expression, ast.Call):
+        arguments = [*expression.args, *(keyword.value for keyword in expression.keywords)]
+        expression = expression.func
+    name = _name(expression)
+    if name not in _OFF:
+        return False
+    values = [argument.value if isinstance(argument, ast.Constant) else None for argument in arguments]
+    return values == [_OFF[name]] or (not values and name != "set_grad_enabled")
+
+
+def _name(node: ast.expr) -> str:
+    """``d`` of ``a.b.d`` and of ``d``."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _settings(node: ast.AST) -> Iterator[tuple[int, CountSetting]]:
+    """The settings of a node, by line: ``torch.set_num_threads(8)``, ``num_workers=4``."""
+    match node:
+        case ast.Call(func=func, args=args):
+            match _name(func), args:
+                case "set_num_threads", _:
+                    yield node.lineno, "threads"
+                case (("setdefault" | "putenv"), [ast.Constant(value=str(name)), *_]) if name in _VARIABLES:
+                    yield node.lineno, "threads"
+                case (("settrace" | "setprofile"), [first, *_]) if getattr(first, "value", first) is not None:
+                    yield node.lineno, "tracer"
+                case ("sched_setaffinity", _) | ("cpu_affinity", [_, *_]):
+                    yield node.lineno, "cores"
+        case ast.keyword(arg="num_workers"):
+            yield node.lineno, "workers"
+        case ast.Assign(targets=targets):
+            for target in targets:
+                if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) in _VARIABLES:
+                    yield node.lineno, "threads"
+                elif _name(target) == "num_workers":
+                    yield node.lineno, "workers"
+        case ast.arguments(args=args, defaults=defaults) if defaults:
+            yield from ((each.lineno, "workers") for each in args[-len(defaults) :] if each.arg == "num_workers")
