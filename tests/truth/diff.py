@@ -25,9 +25,8 @@ from tests.truth.kind import Column, Kind
 from tests.truth.running import finished, kept, started, under_tuimon
 from tuimon.agent.ring import layout
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
 from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.diagnosis.comparison.side import RUN_DEVIATION
+from tuimon.diagnosis.comparison.runs import RUN_DEVIATION, Run, run_of
 from tuimon.errors import NotComparable
 from tuimon.records import Frames, Header, PhaseTime, Process, Record, Stacks, Steps, Threads
 from tuimon.sources.log.reader import read_log
@@ -207,12 +206,12 @@ def record(name: str, kind: str, seconds: float, folder: Path, busy: int = 0) ->
     return log
 
 
-def figures(records: Iterable[Record], name: str) -> RunFigures:
+def figures(records: Iterable[Record], name: str) -> Run:
     """A run as it is compared, without its findings, which take most of the time and no part in the outcome."""
-    return figures_of(session_of(*records), (), name)
+    return run_of(session_of(*records), (), name)
 
 
-def judge(before: RunFigures, after: RunFigures) -> Judged:
+def judge(before: Run, after: Run) -> Judged:
     """Compare two runs."""
     name = f"{before.name} | {after.name}"
     try:

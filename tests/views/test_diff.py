@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tuimon.diagnosis.comparison.figures import RunFacts
-from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side, Unlike
+from tuimon.diagnosis.comparison.result import (
+    Comparison,
+    FindingChange,
+    LineChange,
+    Promise,
+    Range,
+    Row,
+    RunFacts,
+    Side,
+    Unlike,
+)
 from tuimon.views.diff import text_diff
 
 SIDE = Side(["runs/before.jsonl"], RunFacts(), 1240, 62.0, 2.0)
@@ -25,7 +34,24 @@ FOUND = Comparison(
         Row("throughput", "1/s", 24.1, 44.3, 20.2, 19.0, 21.0, True),
         Row("host memory", "bytes", 2**30, 3 * 2**29, 2**29),
     ],
-    lines=[LineChange("/a/t.py", 31, "augment", "out = \x1b[1mcv(img)", 24.0, 0.4, -23.6, -24.0, -23.0, True)],
+    lines=[
+        LineChange(
+            "/a/t.py",
+            31,
+            "augment",
+            "out = \x1b[1mcv(img)",
+            24.0,
+            0.4,
+            -23.6,
+            -24.0,
+            -23.0,
+            True,
+            "data",
+            "item",
+            ["batch"],
+        ),
+        LineChange("", 0, "", "", 3.1, 3.0, -0.1, -0.3, 0.1, False, "forward", "others", ["core"]),
+    ],
     findings=[
         FindingChange("gone", "input_bound", "no_workers", "critical", "62 % of every step waits", 0.62),
         FindingChange("stays", "gc_pauses", None, "warning", "pauses", 0.04, 0.08),
@@ -59,8 +85,9 @@ throughput            24.1/s     44.3/s       +84 %   +79 % to +87 %
 host memory            1 GiB    1.5 GiB       +50 %
 ~ may be chance, with all rows taken together
 
-Lines of the training thread, ms of a step (by stack samples)
-  t.py:31 out = cv(img)                          24.0 ->   0.40      -23.60 ms
+Where the time of a step goes, in ms; waits by what was waited for
+  data, worker: t.py:31 out = cv(img)            24.0 ->   0.40      -23.60 ms
+  forward, waits for a core, other programs       3.1 ->    3.0      ~-0.10 ms
 
 Findings
   gone:  INPUT-BOUND (critical, no_workers), 62 % of the step
@@ -102,7 +129,9 @@ def test_an_interval_that_allows_for_anything_is_none() -> None:
 @pytest.mark.parametrize("columns", [40, 78, 100, 120, 200])
 def test_a_wider_terminal_shows_more_of_each_line(columns: int) -> None:
     code = "images, labels = augment(images.to(device), generator), labels.to(device)  # both at once"
-    change = LineChange("/a/a_long_name_of_a_module.py", 31, "main", code, 24.0, 0.4, -23.6, -24.0, -23.0, True)
+    change = LineChange(
+        "/a/a_long_name_of_a_module.py", 31, "main", code, 24.0, 0.4, -23.6, -24.0, -23.0, True, "data", "own"
+    )
     rows = text_diff(replace(FOUND, lines=[change], notes=["word " * 60]), columns).splitlines()
     used = min(max(columns, 78), 120)
     (line,) = (row for row in rows if "a_long_name" in row)

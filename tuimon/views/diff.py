@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.cells import Doing, Via
+from tuimon.diagnosis.comparison.compare import compare, factor
 from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
-from tuimon.diagnosis.comparison.words import factor
+from tuimon.diagnosis.comparison.runs import Run, run_of
 from tuimon.diagnosis.reading import fold
 from tuimon.errors import UnreadableLog
 from tuimon.sources.log.joined.opening import Chosen, read_logs
@@ -26,6 +26,28 @@ _BESIDE_CODE = 36  # columns of a line's figures
 _MANY_TIMES = 9.0
 #: Instead of an interval from less than a tenth to more than ten times as much.
 _ANYTHING = "cannot tell"
+#: What a line does, unless that is simply its work; and what was waited for.
+_DOING: dict[Doing, str] = {
+    "collate": "collate",
+    "draw": "indices",
+    "hand_over": "hand-over",
+    "order": "next in order",
+    "start": "starting workers",
+    "batch": "batches",
+    "copy": "copies",
+    "sync": "waits for the GPU",
+    "gc": "garbage collection",
+    "compile": "compiling",
+    "import": "imports",
+    "rank": "waits for ranks",
+    "exchange": "exchange of ranks",
+    "others": "other programs",
+    "io": "files",
+    "network": "network",
+    "lock": "waits",
+    "sleep": "sleeps",
+}
+_VIA: dict[Via, str] = {"batch": "worker", "rank": "late rank", "core": "waits for a core", "gil": "waits for the GIL"}
 _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
 
 
@@ -37,13 +59,13 @@ def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: b
     return replace(found, notes=[*found.notes, *(f"left out: {message}" for message in left_out)])
 
 
-def _figures_of_side(runs: Sequence[Chosen], left_out: dict[str, None]) -> list[RunFigures]:
+def _figures_of_side(runs: Sequence[Chosen], left_out: dict[str, None]) -> list[Run]:
     """The runs that can be read to their ends. Raises UnreadableLog where there is none."""
     found, failure = [], None
     for run in runs:
         try:
             session, findings = fold(read_logs(run))
-            found.append(figures_of(session, findings, run.name))
+            found.append(run_of(session, findings, run.name))
         except UnreadableLog as error:
             failure = error
             left_out[error.message] = None
@@ -161,14 +183,19 @@ def _signed(ratio: float) -> str:
 
 def _lines(changes: Iterable[LineChange], width: int) -> list[str]:
     lines = [_line(change, width - _BESIDE_CODE) for change in changes]
-    return ["Lines of the training thread, ms of a step (by stack samples)", *lines] if lines else []
+    return ["Where the time of a step goes, in ms; waits by what was waited for", *lines] if lines else []
 
 
 def _line(change: LineChange, width: int) -> str:
-    code = plain(change.source).strip() or f"{plain(change.function)}()"
-    where = shorten(f"{place(change.file, change.line)} {code}", width)
+    """``data, worker: photos.py:31 out = cv(img)  24.0 -> 0.40  -23.60 ms``; waits by who did it."""
+    kind = [change.phase, *(_VIA[each] for each in change.via), _DOING.get(change.doing, "")]
+    where = ", ".join(filter(None, kind))
+    if change.file:
+        code = plain(change.source).strip() or f"{plain(change.function)}()"
+        where += f": {place(change.file, change.line)} {code}"
     sign = "" if change.significant else "~"
     difference = f"{sign}{change.difference_ms:+.2f} ms"
+    where = shorten(where, width)
     return f"  {where:<{width}} {number(change.before_ms):>8} ->{number(change.after_ms):>7} {difference:>14}"
 
 

@@ -1,11 +1,12 @@
-"""Batches of a run, its warm-up, and steps whose time shifts or drifts."""
+"""Batches of a run, its warm-up, and steps whose time drifts."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.diagnosis.comparison.series import correlated
-from tuimon.diagnosis.comparison.batches import batches, has_trend, line_through, shift_in, warmup_length
+from tuimon.diagnosis.comparison.runs import has_trend, line_through, warmup_length
+from tuimon.diagnosis.evidence.course import course
 from tuimon.session.step_sums import StepStretch
 
 
@@ -16,21 +17,21 @@ def stretch(begin_s: float, seconds: float, steps: int, ms: float) -> StepStretc
 def test_windows_of_ten_seconds_make_batches_of_ten_seconds() -> None:
     fine = [stretch(at, 1.0, 20, 50.0) for at in range(30)]
     coarse = [stretch(30 + 10 * at, 10.0, 200, 50.0) for at in range(5)]
-    found = batches([*fine, *coarse])
-    assert [row.span_s for row in found.rows] == [10.0] * 8
-    assert found.steps == 30 * 20 + 5 * 200
+    found = course([*fine, *coarse], 240)
+    assert [row.span_s for row in found] == [10.0] * 8
+    assert sum(row.steps for row in found) == 30 * 20 + 5 * 200
 
 
 def test_each_batch_has_a_step() -> None:
     rows = [stretch(at, 1.0, int(at % 3 == 2), 3000.0) for at in range(30)]
-    found = batches(rows)
-    assert all(row.steps for row in found.rows)
-    assert found.steps == 10
-    assert found.seconds == 30.0
+    found = course(rows, 240)
+    assert all(row.steps for row in found)
+    assert sum(row.steps for row in found) == 10
+    assert sum(row.span_s for row in found) == 30.0
 
 
 def test_a_long_run_has_240_batches_at_most() -> None:
-    assert 200 <= len(batches([stretch(at, 1.0, 20, 50.0) for at in range(470)]).rows) <= 240
+    assert 200 <= len(course([stretch(at, 1.0, 20, 50.0) for at in range(470)], 240)) <= 240
 
 
 def test_slow_first_batches_are_warm_up() -> None:
@@ -47,24 +48,9 @@ def test_what_is_slow_half_of_the_time_is_no_warm_up() -> None:
     assert warmup_length([90.0] * 30 + [50.0] * 30) == 0
 
 
-def test_a_quarter_of_a_run_that_is_faster_is_no_warm_up_but_a_shift() -> None:
+def test_a_quarter_of_a_run_that_is_faster_is_no_warm_up() -> None:
     """Of a machine that slows down: without it the run would seem to be slower than another one all of the time."""
-    slows_down = [*correlated(15, 0.3, 1), *correlated(45, 0.3, 2, middle=60.0)]
-    assert warmup_length(slows_down) == 0
-    assert shift_in(slows_down) is not None
-
-
-@pytest.mark.parametrize("phi", [0.0, 0.5])
-def test_a_level_that_shifts_is_found(phi: float) -> None:
-    found = shift_in([*correlated(30, phi, 1), *correlated(30, phi, 2, middle=56.0)])
-    assert found is not None
-    assert abs(found.at - 30) <= 2
-    assert found.ratio == pytest.approx(1.12, rel=0.03)
-
-
-@pytest.mark.parametrize("phi", [0.0, 0.5])
-def test_a_level_that_stays_seldom_shifts(phi: float) -> None:
-    assert sum(shift_in(correlated(60, phi, seed)) is not None for seed in range(100)) <= 6
+    assert warmup_length([*correlated(15, 0.3, 1), *correlated(45, 0.3, 2, middle=60.0)]) == 0
 
 
 def test_steps_that_grow_have_a_trend_and_no_others() -> None:

@@ -7,16 +7,7 @@ import math
 import pytest
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
-from tuimon.diagnosis.comparison.batches import step_ms
-from tuimon.diagnosis.comparison.estimates import (
-    Estimate,
-    difference,
-    independent_values,
-    mean_of,
-    t_quantile,
-)
-from tuimon.diagnosis.comparison.figures import RunFigures
-from tuimon.diagnosis.comparison.side import judged
+from tuimon.diagnosis.comparison.runs import Estimate, Run, difference, mean_of, step_ms, t_quantile
 from tuimon.diagnosis.interval import Interval
 
 
@@ -40,7 +31,7 @@ def test_quantiles_of_students_t(freedom: float, probability: float, value: floa
 
 def log_mean(series: list[float]) -> Estimate:
     """Of a run with such steps, without the noise between runs."""
-    run = judged(RunFigures("run", FACTS, stretches=stretches(series)))
+    run = Run(name="run", facts=FACTS, stretches=stretches(series))
     return mean_of([math.log(step_ms(block)) for block in run.blocks])
 
 
@@ -61,12 +52,6 @@ def test_runs_that_do_not_differ_are_seldom_called_different(phi: float) -> None
 
 def test_a_constant_series_has_no_variance() -> None:
     assert log_mean([50.0] * 20).variance == pytest.approx(0.0, abs=1e-12)
-
-
-def test_values_that_follow_from_those_before_are_worth_fewer() -> None:
-    free, bound = correlated(240, 0.0, 3), correlated(240, 0.8, 3)
-    assert independent_values(free) > 150
-    assert independent_values(bound) < 50
 
 
 def test_an_independent_error_widens_an_interval() -> None:

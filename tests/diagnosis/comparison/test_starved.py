@@ -9,7 +9,7 @@ from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
 from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, Starved, figures_of
+from tuimon.diagnosis.comparison.runs import Run, run_of
 from tuimon.records import GpuProcess, MachineMemory
 from tuimon.session.session import Session
 
@@ -30,28 +30,28 @@ def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_
     return found
 
 
-def starved(*of: object) -> Starved:
-    return figures_of(session(*of), (), "run").starved  # type: ignore[arg-type]
+def starved(*of: object) -> float:
+    return run_of(session(*of), (), "run").starved  # type: ignore[arg-type]
 
 
 def test_workers_that_wait_for_one_another_wait_for_no_other_program() -> None:
     """Two workers and the training on two cores, which nobody else uses."""
-    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], 1.83).ratio < 0.02
+    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], 1.83) < 0.02
 
 
 def test_the_same_waits_beside_a_program_that_takes_a_core_are_its_doing() -> None:
     found = starved((0.6, 0.05), [(0.3, 0.23), (0.3, 0.23)], 1.95)
-    assert found.ratio == pytest.approx(0.23)
+    assert found == pytest.approx(0.23)
 
 
 def test_what_others_use_is_what_they_can_have_cost() -> None:
     found = starved((0.6, 0.2), [(0.6, 0.1), (0.6, 0.1)], 1.9)
-    assert found.ratio == pytest.approx(0.2 * 0.25)
+    assert found == pytest.approx(0.2 * 0.25)
 
 
 def test_of_a_log_without_the_cores_of_others_the_runs_own_threads_decide() -> None:
-    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], None).ratio == 0.0
-    assert starved((0.7, 0.3), [], None) == Starved(pytest.approx(0.3))
+    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], None) == 0.0
+    assert starved((0.7, 0.3), [], None) == pytest.approx(0.3)
 
 
 def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
@@ -61,7 +61,7 @@ def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
     for t in range(1, 21):
         quiet.add(threads(t, (100, "python", 1.0, "running", 0.0), cpu_ratio=1.0))
         quiet.add(steps(float(t), {name: 0.7 * ms for name, ms in _PHASES.items()}, first_index=10 * (t - 1)))
-    rows = {row.name: row for row in compare([figures_of(quiet, (), "a")], [figures_of(busy, (), "b")]).rows}
+    rows = {row.name: row for row in compare([run_of(quiet, (), "a")], [run_of(busy, (), "b")]).rows}
     cpu = rows["CPU time"]
     assert (cpu.before, cpu.after, cpu.significant) == (pytest.approx(70), pytest.approx(70), False)
     assert rows["step time"].after - rows["step time"].before == pytest.approx(30)
@@ -74,23 +74,23 @@ def test_a_gpu_is_taken_by_who_is_not_of_the_run(own: list[int], taken: float) -
         found.add(process(pid, role="other", ppid=100, torch=None))
     processes = [GpuProcess(100, 1 << 30, 0.5), GpuProcess(9, 1 << 30, 0.4)]
     found.add(gpu(21.0, pids=own, processes=processes))
-    assert figures_of(found, (), "run").gpu_taken == taken
+    assert run_of(found, (), "run").gpu_taken == taken
 
 
 def test_who_takes_turns_on_the_gpu_widens() -> None:
     """Its steps are 30 % longer, and it had six tenths of its GPU."""
     rows = [stretches(correlated(60, 0.3, seed, middle)) for seed, middle in ((1, 50.0), (2, 65.0))]
-    before, after = (RunFigures("run", FACTS, stretches=each) for each in rows)
+    before, after = (Run(name="run", facts=FACTS, stretches=each) for each in rows)
     assert compare([before], [after]).outcome == "slower"
     beside = compare([before], [replace(after, gpu_taken=0.4)])
     assert beside.outcome == "unclear"
     assert beside.speedup.low < 1 / 1.3 < 1.2 < beside.speedup.high
 
 
-def beside(seed: int, waited: float, slower: float = 1.0) -> RunFigures:
+def beside(seed: int, waited: float, slower: float = 1.0) -> Run:
     """A run that waited for so long of its time, and took as much longer."""
     rows = stretches(correlated(60, 0.3, seed, 50.0 * slower / (1 - waited)))
-    return RunFigures(f"run {seed}", FACTS, stretches=rows, starved=Starved(waited))
+    return Run(name=f"run {seed}", facts=FACTS, stretches=rows, starved=waited)
 
 
 def test_what_a_neighbour_cost_is_unknown_and_widens() -> None:
@@ -108,6 +108,6 @@ def test_a_change_that_a_neighbour_cannot_have_caused_shows_beside_it() -> None:
 
 
 def test_several_busy_threads_wait_for_one_another_too() -> None:
-    one = replace(beside(2, 0.1, slower=1.4), starved=Starved(0.1, in_parallel=True))
+    one = replace(beside(2, 0.1, slower=1.4), in_parallel=True)
     alone, parallel = (compare([beside(1, 0.0)], [each]).speedup for each in (beside(2, 0.1, slower=1.4), one))
     assert parallel.high == pytest.approx(alone.high / 0.9)

@@ -1,110 +1,166 @@
-"""Two sides compared: refused where that means nothing, else the speedup, every row, and what disturbs them."""
+"""Two sides compared: refused where that means nothing, else the speedup, what explains it and what disturbs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import fmean
+from typing import NamedTuple, get_args
 
-from tuimon.diagnosis.comparison.figures import RunFacts, RunFigures
-from tuimon.diagnosis.comparison.findings import finding_changes, promise_of
-from tuimon.diagnosis.comparison.lines import line_changes
-from tuimon.diagnosis.comparison.result import Comparison, Effect, Side, Unlike
-from tuimon.diagnosis.comparison.rows import rows_of
-from tuimon.diagnosis.comparison.side import LEAST_BATCHES, JudgedRun, Runs, judged
-from tuimon.diagnosis.comparison.speed import outcome_of, speedup_of
-from tuimon.diagnosis.comparison.words import headline_of, notes_of
+from msgspec.structs import replace
+
+from tuimon.diagnosis.cells import Cell
+from tuimon.diagnosis.comparison.result import (
+    Became,
+    Comparison,
+    Effect,
+    FindingChange,
+    Kept,
+    LineChange,
+    Outcome,
+    Promise,
+    Range,
+    Row,
+    RunFacts,
+    Side,
+    Unit,
+    Unlike,
+)
+from tuimon.diagnosis.comparison.runs import (
+    LEAST_BATCHES,
+    Estimate,
+    Figure,
+    Run,
+    Runs,
+    difference,
+    estimate,
+    phase_ms,
+    step_ms,
+)
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.threshold import SAME_WITHIN
+from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
+from tuimon.records import Place
+from tuimon.session.step_sums import STACKED
+
+#: A phase is named whose share of the step changed by this and more: our choice.
+_WORTH_NAMING = 0.05
+#: Factors that are all this close to 1 have a digit more.
+_CLOSE = 0.0995
+#: If one run may be so many times faster than another by chance, the ends of the interval mean nothing.
+_UNEVEN = 2
+#: Parts of the step: samples decide on more of it where a phase is called an estimate, as in the session's tables; a
+#: phase, or a cell, that is smaller on both sides is left out.
+_ESTIMATED, _NO_PHASE, _NO_CELL = 0.01, 0.0005, 0.01
+#: Lines that are listed, those that changed most.
+_LISTED = 8
+#: All rows, and all lines, share one error of 5 %: each is significant by itself at 5 % over their number.
+_ERROR = 0.05
+_UNITS: dict[str, Unit] = {
+    "GPU utilisation": "%",
+    "host memory": "bytes",
+    "GPU memory": "bytes",
+    "checkpoints": "1",
+    "checkpoint": "ms",
+    "checkpoint size": "bytes",
+    "checkpoint rate": "bytes/s",
+}
 
 
-def compare(before: Sequence[RunFigures], after: Sequence[RunFigures], *, anyway: bool = False) -> Comparison:
+def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
     """Compare two sides of one run or more each. Raises NotComparable; ``anyway``: not where only machines differ."""
     differing = unlike([run.facts for run in before], [run.facts for run in after])
-    _refuse(differing, anyway=anyway)
+    void = [each for each in differing if each.effect == "void"]
+    if void and not anyway:
+        what = "; ".join(f"{each.name} {each.before} before, {each.after} after" for each in void)
+        raise NotComparable(
+            f"the runs differ by more than a change of the code: {what}",
+            "Record both on the same machine with the same settings, or compare them nevertheless with --anyway",
+        )
+    for name, runs in (("BEFORE", before), ("AFTER", after)):
+        for run in runs:
+            _check(run, name)
+    before, after = _with_same_steps(before, after)
+    taken = fmean(run.taken for run in after) - fmean(run.taken for run in before)
+    longer = Interval(-max(taken, 0.0), -min(taken, 0.0))  # what others may have cost, as a logarithm
+    rows = _rows(before, after, longer)
     per_sample = any(each.effect == "per sample" for each in differing)
-    one, other = sides = _aligned(_judged(before, "BEFORE"), _judged(after, "AFTER"))
-    speedup, rows = speedup_of(one, other, _samples(one) / _samples(other) if per_sample else 1.0), rows_of(one, other)
+    smaller = (_samples(before[0].facts) or 1) / (_samples(after[0].facts) or 1) if per_sample else 1.0
+    step = rows[0]
+    assert step.before and step.after and step.low is not None and step.high is not None
+    times = (step.after, step.before + step.high, step.before + step.low)
+    speedup = Range(*(step.before / time / smaller for time in times))
     outcome = outcome_of(speedup)
-    certain = {row.name for row in rows if row.significant}
     return Comparison(
-        headline=headline_of(outcome, speedup, certain, *sides, per_sample),
+        headline=_headline(outcome, speedup, rows, before, after, per_sample),
         outcome=outcome,
         speedup=speedup,
         per_sample=per_sample,
-        notes=notes_of(*sides),
-        before=_side(one),
-        after=_side(other),
+        notes=list(_notes(before, after)),
+        before=_side(before),
+        after=_side(after),
         unlike=differing,
         rows=rows,
-        lines=line_changes(*sides),
-        findings=finding_changes(*sides),
-        promise=None if _void(differing) else promise_of(*sides, speedup),
+        lines=_lines(before, after),
+        findings=_finding_changes(before, after),
+        promise=None if void else _promise(before, after, speedup),
     )
 
 
-def _samples(runs: Runs) -> float:
-    return float(samples_a_step(runs[0].figures.facts) or 1)
-
-
-def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:
-    void = _void(differing)
-    if not void or anyway:
-        return
-    what = "; ".join(f"{each.name} {each.before} before, {each.after} after" for each in void)
-    raise NotComparable(
-        f"the runs differ by more than a change of the code: {what}",
-        "Record both on the same machine with the same settings, or compare them nevertheless with --anyway",
-    )
-
-
-def _void(differing: Sequence[Unlike]) -> list[Unlike]:
-    return [each for each in differing if each.effect == "void"]
-
-
-def _judged(runs: Sequence[RunFigures], side: str) -> list[JudgedRun]:
-    found = [judged(run) for run in runs]
-    for run in found:
-        _check(run, side)
-    return found
-
-
-def _check(run: JudgedRun, side: str) -> None:
-    name, steady = run.figures.name, run.steady
-    windows = f"{len(steady.rows)} window{'' if len(steady.rows) == 1 else 's'}"
-    if not run.figures.stretches:
+def _check(run: Run, side: str) -> None:
+    if not run.stretches:
         raise NotComparable(
-            f"{side} ({name}) has no step that was measured",
+            f"{side} ({run.name}) has no step that was measured",
             "Steps are measured by markers: record it by tuimon run, or attach --inject",
         )
-    if not run.is_long_enough:
+    number, seconds = len(run.steady), sum(row.span_s for row in run.steady)
+    if number < LEAST_BATCHES:
         raise NotComparable(
-            f"{side} ({name}) is too short: only {windows} with steps after its warm-up, in {steady.seconds:.0f} s",
+            f"{side} ({run.name}) is too short: only {number} window{'' if number == 1 else 's'} with steps after its"
+            f" warm-up, in {seconds:.0f} s",
             f"At least {LEAST_BATCHES} windows are needed: record with --interval 1, or for longer",
         )
 
 
-def _aligned(before: list[JudgedRun], after: list[JudgedRun]) -> tuple[Runs, Runs]:
+def _with_same_steps(before: Runs, after: Runs) -> tuple[Runs, Runs]:
     """Both sides, cut to steps of the same numbers if the steps of a run grow or shrink all the time."""
     runs = [*before, *after]
     if not any(run.trend for run in runs):
         return before, after
-    first = max(run.steady.rows[0].first_step for run in runs)
-    last = min(run.steady.rows[-1].first_step + run.steady.rows[-1].steps for run in runs)
-    cut = [[run.within_steps(first, last) for run in side] for side in (before, after)]
-    if not all(run.is_long_enough for side in cut for run in side):
+    first = max(run.steady[0].first_step for run in runs)
+    last = min(run.steady[-1].first_step + run.steady[-1].steps for run in runs)
+    one, other = ([replace(run, numbers=(first, last)) for run in side] for side in (before, after))
+    if any(len(run.steady) < LEAST_BATCHES for run in (*one, *other)):
         raise NotComparable(
             "the steps of one side grow or shrink all the time, and too few steps of both have the same numbers",
             "Record both from the beginning, for as many steps",
         )
-    return cut[0], cut[1]
+    return one, other
 
 
 def _side(runs: Runs) -> Side:
+    rows = [row for run in runs for row in run.steady]
     return Side(
-        [run.figures.name for run in runs],
-        runs[0].figures.facts,
-        sum(run.steady.steps for run in runs),
-        round(sum(run.steady.seconds for run in runs), 3),
-        round(sum(run.warmup_s for run in runs), 3),
+        [run.name for run in runs],
+        runs[0].facts,
+        round(sum(row.steps for row in rows)),
+        round(sum(row.span_s for row in rows), 3),
+        round(sum(row.span_s for run in runs for row in run.warmup), 3),
     )
+
+
+def outcome_of(speedup: Range) -> Outcome:
+    """The outcome that an interval shows."""
+    if speedup.low > 1.0:
+        return "faster"
+    if speedup.high < 1.0:
+        return "slower"
+    is_narrow = speedup.low >= 1 / (1 + SAME_WITHIN) and speedup.high <= 1 + SAME_WITHIN
+    return "same" if is_narrow else "unclear"
 
 
 # -- how alike both sides are
@@ -129,36 +185,307 @@ _FACTS: tuple[tuple[str, Callable[[RunFacts], object], Effect], ...] = (
 
 
 def unlike(before: Sequence[RunFacts], after: Sequence[RunFacts]) -> list[Unlike]:
-    """The facts that are not the same in all runs of both sides; what is unknown of a run differs from nothing."""
+    """The facts that are not the same in all runs of both sides; what is unknown of a run differs from nothing.
+
+    Runs of one side that differ in size have no step in common; a size that is unknown cannot be taken out.
+    """
     found = []
     for name, of, effect in _FACTS:
-        values = [[value for facts in side if (value := of(facts)) is not None] for side in (before, after)]
-        texts = [sorted({str(value) for value in side}) for side in values]
-        if not all(texts) or (texts[0] == texts[1] and len(texts[0]) == 1):
+        one, other = (sorted({str(of(facts)) for facts in side if of(facts) is not None}) for side in (before, after))
+        if not one or not other or (one == other and len(one) == 1):
             continue
-        mixed = max(map(len, texts)) > 1
-        sized = effect == "per sample" and not mixed and _sizes_known(before, after)
-        found.append(Unlike(name, " / ".join(texts[0]), " / ".join(texts[1]), _effect(effect, mixed, sized)))
+        is_sized = len(one) == len(other) == 1 and all(_samples(facts) for facts in (*before, *after))
+        void = effect == "per sample" and not is_sized
+        found.append(Unlike(name, " / ".join(one), " / ".join(other), "void" if void else effect))
     return found
 
 
-def _effect(effect: Effect, mixed: bool, sized: bool) -> Effect:
-    """Runs of one side that differ in size have no step in common; a size that is unknown cannot be taken out."""
-    if effect == "per sample" and not sized:
-        return "void"
-    return effect
-
-
-def samples_a_step(facts: RunFacts) -> int | None:
+def _samples(facts: RunFacts) -> int | None:
     """Samples of a step over all ranks, each with its own batches; None where the batch size is unknown."""
     return facts.batch_size * facts.ranks if facts.batch_size is not None else None
-
-
-def _sizes_known(*sides: Sequence[RunFacts]) -> bool:
-    return all(samples_a_step(facts) is not None for side in sides for facts in side)
 
 
 def _counted(names: Sequence[str]) -> str | None:
     """``2 × H100``: names with how many of each; None without any."""
     counts = {name: names.count(name) for name in names}
     return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or None
+
+
+# -- each quantity beside itself
+
+
+class _Quantity(NamedTuple):
+    """How a row is estimated on one side."""
+
+    name: str
+    unit: Unit
+    figure: Figure
+    widened: Interval | None = None  # by what others may have cost; then its estimates are logarithms
+
+    def on(self, runs: Runs) -> Estimate:
+        """What it is, as its mean over the runs of a side."""
+        level, part = runs[0].level, runs[0].parts.get(self.name, Estimate(0.0))
+        unsure = part.variance * (level.between_ns / level.steps / 1e6) ** 2
+        return estimate(runs, self.figure, unsure, is_log=self.widened is not None)
+
+
+def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
+    """Step time, throughput, the exclusive phases, CPU, waits; then what a run has once. ``longer``: steps may be."""
+    quantities = [
+        _Quantity("step time", "ms", lambda _, row: step_ms(row), longer),
+        _Quantity(
+            "throughput", "1/s", lambda _, row: row.steps / max(row.span_s, 1e-9), Interval(-longer.high, -longer.low)
+        ),
+        *(_Quantity(name, "ms", partial(phase_ms, name)) for name in (*STACKED, "eval")),
+        _Quantity("CPU time", "ms", lambda _, row: row.cpu_ns / row.steps / 1e6),
+        _Quantity("waits for a core", "ms", lambda _, row: row.waited_ns / row.steps / 1e6),
+    ]
+    least_ms = _NO_PHASE * fmean(step_ms(run.level) for run in (*before, *after))
+    sides = [(quantity, quantity.on(before), quantity.on(after)) for quantity in quantities]
+    shown = [
+        (q, one, other) for q, one, other in sides if q.widened is not None or max(one.value, other.value) > least_ms
+    ]
+    rows = [_row(*each, len(shown), is_estimated(each[0].name, (*before, *after))) for each in shown]
+    for name, unit in _UNITS.items():
+        ends = [[run.once[name] for run in runs if name in run.once] for runs in (before, after)]
+        if all(ends):
+            one, other = map(fmean, ends)
+            rows.append(Row(name, unit, one, other, other - one))
+    return rows
+
+
+def _row(quantity: _Quantity, one: Estimate, other: Estimate, number: int, estimated: bool) -> Row:
+    interval, strict = (
+        Interval.sum_of((difference(one, other, 1 - error), quantity.widened or NONE))
+        for error in (_ERROR, _ERROR / number)
+    )
+    before, after = one.value, other.value
+    if quantity.widened is not None:
+        before, after = math.exp(one.value), math.exp(other.value)
+        interval = Interval(before * math.expm1(interval.low), before * math.expm1(interval.high))
+    elif before >= 0:
+        interval = Interval(max(interval.low, -before), interval.high)  # nothing takes less than no time
+    significant = not strict.holds(0.0)
+    return Row(quantity.name, quantity.unit, before, after, after - before, *interval, significant, estimated)
+
+
+def is_estimated(name: str, runs: Runs) -> bool:
+    """True if stack samples decide on more than a hundredth of the step in any of the runs."""
+    return any(
+        run.parts[name].value * run.level.between_ns > _ESTIMATED * run.level.total_ns
+        for run in runs
+        if name in run.parts
+    )
+
+
+# -- what explains it
+
+#: What a cell is of in any run, wherever its lines stand now: its kind, and a function in a file.
+_Key = tuple[object, ...]
+
+
+class _Cells:
+    """The cells of one side, in ms of a step."""
+
+    def __init__(self, runs: Runs) -> None:
+        """Of several runs their mean."""
+        self.at: dict[_Key, tuple[Cell, Place]] = {}
+        self._found: dict[_Key, Estimate] = {}
+        self._step_ms = fmean(step_ms(run.level) for run in runs)
+        self._unseen = Estimate(0.0, (self._step_ms / max(1, sum(run.samples for run in runs))) ** 2)
+        for run in runs:
+            each_ms = step_ms(run.level) / len(runs)
+            for cell, place in run.cells:
+                key = (cell.phase, cell.doing, cell.via, os.path.basename(place.file), place.function)
+                self.at[key] = cell, place
+                value, variance, _ = self._found.get(key, Estimate(0.0))
+                variance += (max(cell.between.error / 1.96, 1 / max(1, run.samples)) * each_ms) ** 2
+                self._found[key] = Estimate(value + cell.cpu * each_ms, variance)
+
+    def ms(self, key: _Key) -> Estimate:
+        """One of them; if no sample shows it, it is as sure as if one did."""
+        return self._found.get(key, self._unseen)
+
+    def is_weighty(self, key: _Key) -> bool:
+        """True if it is large enough to be compared."""
+        return self.ms(key).value >= _NO_CELL * self._step_ms
+
+
+def _lines(before: Runs, after: Runs) -> list[LineChange]:
+    """The cells of the step that changed most."""
+    one, other = _Cells(before), _Cells(after)
+    cells = {key: at for key, at in {**one.at, **other.at}.items() if one.is_weighty(key) or other.is_weighty(key)}
+    found = []
+    for key, (cell, place) in cells.items() if one.at and other.at else ():
+        was, now = one.ms(key), other.ms(key)
+        interval, strict = (difference(was, now, 1 - error) for error in (_ERROR, _ERROR / len(cells)))
+        found.append(
+            LineChange(
+                file=place.file,
+                line=place.line,
+                function=place.function,
+                source=place.source,
+                before_ms=was.value,
+                after_ms=now.value,
+                difference_ms=now.value - was.value,
+                low_ms=interval.low,
+                high_ms=interval.high,
+                significant=not strict.holds(0.0),
+                phase=cell.phase,
+                doing=cell.doing,
+                via=list(cell.via),
+            )
+        )
+    return sorted(found, key=lambda change: -abs(change.difference_ms))[:_LISTED]
+
+
+# -- findings, and whether the gain that one promised came
+
+
+def _findings(runs: Runs) -> dict[tuple[str, str | None], Finding]:
+    """The findings that at least half of the runs have, the first run's first; with another cause it is another."""
+    every: dict[tuple[str, str | None], list[Finding]] = {}
+    for run in runs:
+        for finding in run.findings:
+            every.setdefault((finding.rule, finding.cause), []).append(finding)
+    return {key: found[0] for key, found in every.items() if 2 * len(found) >= len(runs)}
+
+
+def _finding_changes(before: Runs, after: Runs) -> list[FindingChange]:
+    """Gone, new, then those that stay."""
+    one, other = _findings(before), _findings(after)
+    found = []
+    for key in (*one, *(key for key in other if key not in one)):
+        was, now = one.get(key), other.get(key)
+        shown = now or was
+        assert shown is not None
+        became: Became = "gone" if now is None else "new" if was is None else "stays"
+        shares = (each.share_of_step if each is not None else None for each in (was, now))
+        found.append(FindingChange(became, shown.rule, shown.cause, shown.severity, shown.headline, *shares))
+    return sorted(found, key=lambda change: get_args(Became).index(change.change))
+
+
+def _promise(before: Runs, after: Runs, speedup: Range) -> Promise | None:
+    """The gain that the gravest finding that is gone estimated for its fix; None where it had no estimate."""
+    other = _findings(after)
+    for finding in (each for key, each in _findings(before).items() if key not in other):
+        fix = _done(finding, before[0].facts, after[0].facts)
+        if fix is None or fix.estimated_speedup is None or fix.gain is None:
+            continue
+        estimated = Range(fix.estimated_speedup, *fix.gain)
+        # Steps with their part of the evaluation: of as much of it again, unless it was to be shorter. How much of it a
+        # run holds depends on where it ends.
+        beside = _evaluation(before)
+        beside_after = _evaluation(after) if finding.cause == "evaluation" else beside
+        gains = (speedup.value, speedup.low, speedup.high)
+        measured = Range(*((1 + beside) / (1 / gain + beside_after) for gain in gains))
+        if measured.low > estimated.high or measured.high < estimated.low:
+            kept: Kept = "more" if measured.low > estimated.high else "less"
+        else:
+            kept = "unclear" if measured.low <= 1.0 <= measured.high else "kept"
+        return Promise(finding.rule, fix.action, estimated, measured, kept)
+    return None
+
+
+def _done(finding: Finding, before: RunFacts, after: RunFacts) -> Fix | None:
+    """The fix that was made: the number of workers may show that; else the best one.
+
+    None if other arguments of one program may be all that has changed, and its code not.
+    """
+    has_changed = before.workers != after.workers
+    made = [fix for fix in finding.fixes if (fix.change is not None and fix.change.what == "workers") == has_changed]
+    one, other = ([word for word in facts.command if word.endswith(".py")] for facts in (before, after))
+    if before.command == after.command or one != other:
+        return next(iter(made or finding.fixes), None)
+    return made[0] if made and has_changed else None
+
+
+# -- in one sentence, and what disturbs it
+
+
+def _headline(
+    outcome: Outcome, speedup: Range, rows: Sequence[Row], before: Runs, after: Runs, per_sample: bool
+) -> str:
+    """``1.84x faster (1.79-1.88): data 62 % -> 3 %; now compute-bound in backward``."""
+    what = f"{verdict_text(outcome, speedup)}{' per sample' if per_sample else ''}"
+    one, other = (part / (1 + part) for part in map(_evaluation, (before, after)))
+    beside = f"evaluation {percent(one)} -> {percent(other)} of the time" if abs(other - one) >= _WORTH_NAMING else ""
+    if outcome in ("same", "unclear"):
+        return f"{what}; {beside}" if beside else what
+    changed = [row.name for row in rows if row.significant and row.name in STACKED]
+    shares = {name: (_share(name, before), _share(name, after)) for name in changed}
+    most = max(shares, key=lambda name: abs(shares[name][1] - shares[name][0]), default="")
+    was, now = shares.get(most, (0.0, 0.0))
+    phase = f"{most} {percent(was)} -> {percent(now)}" if abs(now - was) >= _WORTH_NAMING else ""
+    parts = [text for text in (phase, beside, _state(before, after)) if text]
+    return f"{what}: {'; '.join(parts)}" if parts else what
+
+
+def verdict_text(outcome: Outcome, speedup: Range) -> str:
+    """The speedup with its interval; of a slower run how many times as long a step takes."""
+    value, low, high = speedup.value, speedup.low, speedup.high
+    if outcome == "slower":
+        value, low, high = 1 / value, 1 / high, 1 / low
+    digits = 3 if max(abs(each - 1) for each in (value, low, high)) < _CLOSE else 2
+    middle, least, most = (factor(each, digits) for each in (value, low, high))
+    match outcome:
+        case "faster" | "slower":
+            return f"{middle}x {outcome} ({least}-{most})"
+        case "same":
+            return f"no difference: {middle}x ({least}-{most})"
+        case "unclear" if high > _UNEVEN**2 * low:
+            return f"cannot tell: runs this uneven differ by a factor of {_UNEVEN} or more by chance; repeat the runs"
+        case "unclear":
+            return f"cannot tell: between {factor(1 / low, digits)}x slower and {most}x faster; repeat the runs"
+
+
+def factor(value: float, digits: int = 2) -> str:
+    """``1.84``; far from 1 with a digit less."""
+    return f"{value:.{digits}f}" if value < 9.995 else f"{value:.3g}"
+
+
+def _share(name: str, runs: Runs) -> float:
+    return fmean(phase_ms(name, run, run.level) / step_ms(run.level) for run in runs)
+
+
+def _evaluation(runs: Runs) -> float:
+    """Evaluation, which is beside the steps, as a part of their time."""
+    return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
+
+
+def _state(before: Runs, after: Runs) -> str:
+    """The finding that holds the later side back: its first one."""
+    finding, earlier = (next(iter(runs[0].findings), None) for runs in (after, before))
+    if finding is None:
+        return ""
+    word = "still" if earlier is not None and (earlier.rule, earlier.cause) == (finding.rule, finding.cause) else "now"
+    if finding.rule in ("compute_bound", "compute_bound_cpu"):
+        return f"{word} compute-bound in {max(STACKED, key=lambda name: _share(name, after))}"
+    return f"{word} {finding.rule.replace('_', '-')}"
+
+
+def _notes(before: Runs, after: Runs) -> Iterator[str]:
+    """The gravest first."""
+    sides = [("BEFORE", run) for run in before] + [("AFTER", run) for run in after]
+    for name, run in sides:
+        shared = next((each for each in run.findings if each.rule == "neighbour" and each.severity != "benign"), None)
+        if run.starved >= SAME_WITHIN:
+            yield (
+                f"Other programs ran beside {name}: a thread waited for a core {percent(run.starved)} of the time; the"
+                " interval allows for what that may have cost. Repeat the run on an idle machine"
+            )
+        elif shared is not None:
+            allowed = "; the interval allows for what that may have cost" if run.gpu_taken else ""
+            yield f"{name} was not alone: {shared.headline}{allowed}"
+    for name, run in sides:
+        if run.trend is not None:
+            change = run.trend[-1] / run.trend[0] - 1
+            yield (
+                f"Steps of {name} {'grow' if change > 0 else 'shrink'} by {percent(abs(change))} over the run;"
+                " only steps with the same numbers are compared"
+            )
+    single = [runs[0] for runs in (before, after) if len(runs) == 1]
+    if single:
+        assumed = 100 * math.sqrt(max(run.assumed_variance + run.lasting_variance for run in single))
+        which = "per side" if len(single) == 2 else "on one side"
+        yield f"With one run {which}, {assumed:.1f} % run-to-run noise is assumed; record several runs to measure it"

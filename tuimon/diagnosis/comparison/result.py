@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tuimon.diagnosis.comparison.figures import RunFacts
+from tuimon.diagnosis.cells import Doing, Phase, Via
 
 DIFF_SCHEMA = 1
 
@@ -21,6 +21,25 @@ Outcome = Literal["faster", "slower", "same", "unclear"]
 
 #: ``void``: a step is not the same work, or not on the same machine; ``per sample``: steps differ in a known size.
 Effect = Literal["said", "per sample", "void"]
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of one run; None where unknown."""
+
+    command: list[str] = msgspec.field(default_factory=list)
+    host: str | None = None
+    nodes: int = 1
+    cpu_count: int | None = None
+    gpus: list[str] = msgspec.field(default_factory=list)  # names of those that the run uses, on the node in focus
+    ranks: int = 1
+    batch_size: int | None = None  # of one rank's DataLoader
+    workers: int | None = None
+    torch: str | None = None
+    python: str | None = None
+    tuimon: str | None = None
+    dtypes: list[str] = msgspec.field(default_factory=list)  # of the parameters
+    tf32: bool | None = None
+    checkpoints_to: str | None = None  # type of file system: "nfs4"
 
 
 class Unlike(msgspec.Struct, frozen=True):
@@ -59,7 +78,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class LineChange(msgspec.Struct, frozen=True):
-    """A line of the user's code: what it took of a step, by stack samples; ``line`` is that of the later run."""
+    """A part of a step that is of one kind and in one function, at its most frequent line in the later run.
+
+    A wait is laid on what was waited for: ``via`` says so, and the line is that of whoever did it, such as a worker.
+    Without a line (``file`` is empty) only the kind is known.
+    """
 
     file: str
     line: int
@@ -71,6 +94,9 @@ class LineChange(msgspec.Struct, frozen=True):
     low_ms: float
     high_ms: float
     significant: bool
+    phase: Phase
+    doing: Doing
+    via: list[Via] = msgspec.field(default_factory=list)
 
 
 class FindingChange(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from tuimon.records import BETWEEN, Place
 from tuimon.session.series import Span
 from tuimon.session.session import Session
 from tuimon.session.stacks.process import ProcessStacks
-from tuimon.session.step_sums import STACKED, StepStretch
+from tuimon.session.step_sums import STACKED, StepStretch, joined
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2
@@ -69,6 +69,27 @@ def first_and_last(values: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     """The first and the last quarter."""
     quarter = len(values) // 4
     return values[:quarter], values[len(values) - quarter :]
+
+
+def course(rows: Sequence[StepStretch], number: int) -> list[StepStretch]:
+    """At most so many stretches of about equal time, each with a step that was timed; none without any.
+
+    None is shorter than the longest row. The rest at the end is part of the last.
+    """
+    least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # some ms vary
+    found: list[StepStretch] = []
+    for row in rows:
+        if found and not (_is_timed(found[-1]) and found[-1].span_s >= least_s):
+            found[-1] = joined((found[-1], row))
+        else:
+            found.append(row)
+    if len(found) > 1 and (found[-1].span_s < 0.5 * least_s or not _is_timed(found[-1])):
+        found[-2:] = [joined(found[-2:])]
+    return [row for row in found if _is_timed(row)]
+
+
+def _is_timed(row: StepStretch) -> bool:
+    return row.steps > 0 and row.total_ns > 0
 
 
 def most_grown(phase_history: Sequence[tuple[float, ...] | None]) -> GrownPhase | None:

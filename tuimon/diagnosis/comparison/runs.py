@@ -1,0 +1,385 @@
+"""A run as it is compared: its facts, its steps without warm-up, and what a step takes, with how sure that is.
+
+The steps are added up to batches of about equal time. These depend on their neighbours, so the estimates of one run
+rest on five long blocks of them, and on the noise from run to run that a single run cannot show; the estimates of
+several runs rest on how these differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from operator import mul
+from statistics import NormalDist, fmean, linear_regression, quantiles, variance
+from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tuimon.diagnosis.cells import Cell, cells
+from tuimon.diagnosis.comparison.result import RunFacts
+from tuimon.diagnosis.evidence.course import course, grows
+from tuimon.diagnosis.evidence.devices import utilisation
+from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.records import BETWEEN, Place
+from tuimon.session.phase_table import SplitShares
+from tuimon.session.series import mean_of_known
+from tuimon.session.session import Session
+from tuimon.session.step_sums import PHASE_COLUMNS, STACKED, StepStretch, joined
+
+RUN_DEVIATION = Threshold(
+    0.005,
+    "standard deviation of the step time from run to run of the same program, which a single run cannot show",
+    "our choice: without it two runs of one program would often count as different; make truth KIND=diff tries it",
+)
+CORES_DEVIATION = Threshold(
+    0.04,
+    "the same of the part of a step that is computed on CPU cores while no GPU computes",
+    "measured: six small trainings of one thread on a virtual machine, eight processes each: 1 to 4 % in four, 8 and"
+    " 17 % in two whose matrices fill the caches. Where its memory lies, and who shares the caches, lasts as long as a"
+    " process",
+)
+STARVED_POWER = Threshold(
+    2.0,
+    "power of the share of time without such waits, by which steps are at most longer than without other programs",
+    "measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers; who has waited"
+    " comes back to caches that others have filled",
+)
+STARVED_IN_PARALLEL = Threshold(
+    3.0,
+    "the same where several threads share out each operation",
+    "measured as above: up to 3 for two threads, as each waits for the other at the end of each operation",
+)
+#: Batches of a run: more show how steps depend on each other over no more than a minute, fewer not how they vary.
+_MOST_BATCHES, LEAST_BATCHES = 240, 8
+#: Blocks so long that one depends little on the one before. Source: Schmeiser (1982), Batch size effects in the
+#: analysis of simulation output. Of 300 pairs of 60 batches correlated by 0 (0.5, 0.7) that do not differ, 4.7 %
+#: (5.3 %, 7 %) are called different before the noise between runs is added.
+_BLOCKS = 5
+#: Values further from the quartiles than this many times their distance are outliers (Tukey 1977).
+_FENCE = 1.5
+#: A beginning of this part of a run and more is no warm-up: with longer steps (compiling, cold caches), and with
+#: shorter ones, as while a queue fills: that lasts for a few steps, a shift of the machine's speed for long.
+_MOST_SLOWER, _MOST_FASTER = 1 / 3, 1 / 10
+#: A deviation that lasts over a twentieth to a tenth of a series is taken to last over all of it.
+_LASTING = (0.05, 0.1)
+#: Flicker noise has as much variance in each octave of time. A series of 20 to 120 values shows only this part of its
+#: lasting variance, with so few degrees of freedom: 0.73 to 0.80, and 1.4 to 1.7, in 1,600 to 9,800 made-up series.
+_SEEN_OF_FLICKER, _LASTING_FREEDOM = 0.75, 1.5
+#: A figure of one of a run's stretches.
+Figure = Callable[["Run", StepStretch], float]
+
+
+class Run(Struct, frozen=True, kw_only=True, dict=True):
+    """What is compared of one run; small enough to hold dozens of them."""
+
+    name: str
+    facts: RunFacts = field(default_factory=RunFacts)
+    stretches: Sequence[StepStretch] = ()  # of the process in focus
+    split: SplitShares | None = None  # how samples divide what markers cannot
+    cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of its steps
+    samples: int = 0  # that show them
+    findings: Sequence[Finding] = ()  # of the whole run, the first is its verdict
+    once: Mapping[str, float] = field(default_factory=dict)  # figures that it has one of, by name
+    gpu_ratio: float = 0.0  # share (0..1) of the steps in which a kernel ran
+    starved: float = 0.0  # share (0..1) of the time that the thread which waited most for a core of others waited
+    in_parallel: bool = False  # several threads of a process want to run: where one waits, the others wait for it
+    gpu_taken: float = 0.0  # share (0..1) of the time that other programs took of a GPU of the run, the most taken one
+    numbers: tuple[float, float] | None = None  # of the steps that are compared, where those of some run have a trend
+
+    @cached_property
+    def batches(self) -> list[StepStretch]:
+        """All of its steps, with warm-up."""
+        return course(self.stretches, _MOST_BATCHES)
+
+    @cached_property
+    def warmup(self) -> list[StepStretch]:
+        """The first batches, which are left out."""
+        return self.batches[: warmup_length([step_ms(row) for row in self.batches])]
+
+    @cached_property
+    def steady(self) -> list[StepStretch]:
+        """The batches that are compared."""
+        first, last = self.numbers or (0.0, math.inf)
+        rows = self.batches[len(self.warmup) :]
+        return [row for row in rows if first <= row.first_step and row.first_step + row.steps <= last]
+
+    @cached_property
+    def trend(self) -> list[float] | None:
+        """The line through the mean steps of these, in ms, if steps grow or shrink all the time."""
+        steps_ms = [step_ms(row) for row in self.steady]
+        if len(steps_ms) < LEAST_BATCHES or (self.numbers is None and not has_trend(steps_ms)):
+            return None
+        line = line_through(steps_ms)
+        return line if min(line) > 0 else None
+
+    @cached_property
+    def level(self) -> StepStretch:
+        """All of these as one stretch."""
+        return joined(self.steady)
+
+    @cached_property
+    def without_trend(self) -> list[StepStretch]:
+        """These, each with the steps of the middle of the line."""
+        if self.trend is None:
+            return self.steady
+        middle, found = fmean(self.trend), []
+        for row, ms in zip(self.steady, self.trend, strict=True):
+            times = {name: ns * middle / ms for name, ns in row._asdict().items() if name.endswith("_ns")}
+            found.append(row._replace(**times))
+        return found
+
+    @cached_property
+    def blocks(self) -> list[StepStretch]:
+        """These as five stretches of about equal length."""
+        ends = [len(self.without_trend) * at // _BLOCKS for at in range(_BLOCKS + 1)]
+        return [joined(self.without_trend[begin:end]) for begin, end in pairwise(ends)]
+
+    @property
+    def assumed_variance(self) -> float:
+        """Variance of the step time from run to run of its program that no run shows, as a squared ratio.
+
+        What CPU cores compute varies more, as far as no GPU computes meanwhile; a wait for workers is their computing.
+        """
+        busy_ns = self.level.cpu_ns + (self.level.data_ns if self.facts.workers else 0.0)
+        on_cores = min(1.0, busy_ns / self.level.total_ns) * (1.0 - self.gpu_ratio)
+        return RUN_DEVIATION**2 + (CORES_DEVIATION * on_cores) ** 2
+
+    @cached_property
+    def lasting_variance(self) -> float:
+        """The same, as far as its own steps change slowly."""
+        return lasting_variance([step_ms(row) for row in self.without_trend])
+
+    @cached_property
+    def parts(self) -> Mapping[str, Estimate]:
+        """How the time that markers cannot divide divides into phases."""
+        if self.split is None or not self.split.samples:
+            return {"forward": Estimate(1.0)}
+        phases = {name: round(getattr(self.level, PHASE_COLUMNS[name])) for name in (*STACKED, BETWEEN)}
+        split = self.split.with_optimizer(phases)
+        return {name: Estimate(split.shares.get(name, 0.0), (split.error(name) / 1.96) ** 2) for name in STACKED}
+
+    @property
+    def taken(self) -> float:
+        """The logarithm of how many times as long its steps are as without other programs, at most.
+
+        A run that waited for a core for a share w of its time took (1 - w) ** -p as long. Programs on one GPU take
+        turns: beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
+        """
+        power = STARVED_IN_PARALLEL if self.in_parallel else STARVED_POWER
+        return -power * math.log1p(-min(self.starved, 0.99)) - math.log1p(-min(self.gpu_taken, 0.99))
+
+
+Runs = Sequence[Run]
+NOWHERE = Place("", 0, "", "")
+
+
+def step_ms(row: StepStretch) -> float:
+    """The mean step of a stretch with steps."""
+    return row.total_ns / row.steps / 1e6
+
+
+def phase_ms(name: str, run: Run, row: StepStretch) -> float:
+    """The time of a phase in the mean step of a stretch of a run."""
+    own_ns: float = getattr(row, PHASE_COLUMNS[name])
+    between_ns = run.parts[name].value * row.between_ns if name in run.parts else 0.0
+    return (own_ns + between_ns) / row.steps / 1e6
+
+
+def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
+    """What is compared of a run that has been folded to its end."""
+    pid = session.trainer()
+    stats = session.step_stats.get(pid) if pid is not None else None
+    if pid is None or stats is None:
+        return Run(name=name)
+    evidence = evidence_of(session.over("whole"), pid)
+    threads, demand = evidence.run.live_threads, evidence.run.here.demand
+    waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
+    gpus, divided = [row for row in evidence.run.gpus if row.used_by_run], cells(evidence)
+    taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
+    found = [finding.evidence.get("others_sm_ratio") for finding in findings]  # for so long that it was found
+    in_steps = sum(cell.cpu for cell in divided if cell.phase in STACKED) or 1.0
+    return Run(
+        name=name,
+        facts=_facts(session, evidence),
+        stretches=stats.stretches(),
+        split=evidence.samples.split,
+        cells=[
+            (replace(cell, cpu=cell.cpu / in_steps, bounds=cell.between.times(1 / in_steps), node=None), place)
+            for cell in divided
+            for place in ((cell.node and cell.node.place) or NOWHERE,)
+            if cell.phase in PHASE_COLUMNS
+        ],
+        samples=evidence.samples.total,
+        findings=findings,
+        once=dict(_once(session, evidence)),
+        gpu_ratio=mean_of_known(map(utilisation, gpus)) or 0.0,
+        starved=evidence.run.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
+        in_parallel=demand is not None and max(demand.busy_threads.values(), default=0) > 1,
+        gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),
+    )
+
+
+def _facts(session: Session, evidence: Evidence) -> RunFacts:
+    """Of several ranks those of the one in focus."""
+    header, process, saved = session.header, evidence.process, evidence.checkpoints
+    loader = evidence.loader.facts if evidence.loader is not None else None
+    return RunFacts(
+        command=list(header.command) if header is not None else [],
+        host=header.host or None if header is not None else None,
+        nodes=max(1, len(session.nodes.known)),
+        cpu_count=session.nodes.all_cores.get(session.focus_node),
+        gpus=sorted(row.latest.name for row in evidence.run.gpus if row.used_by_run),
+        ranks=evidence.world_size,
+        batch_size=loader.batch_size if loader is not None else None,
+        workers=loader.workers if loader is not None else None,
+        torch=process.torch if process is not None else None,
+        python=process.python if process is not None else None,
+        tuimon=header.versions.get("tuimon") if header is not None else None,
+        dtypes=list(process.parameter_dtypes) if process is not None else [],
+        tf32=process.tf32 if process is not None else None,
+        checkpoints_to=(saved.file_system or None) if saved is not None else None,
+    )
+
+
+def _once(session: Session, evidence: Evidence) -> dict[str, float]:
+    view, saved = session.over("whole"), evidence.checkpoints
+    gpus = [row for row in evidence.run.gpus if row.used_by_run]
+    pids = [evidence.pid, *(worker.pid for worker in evidence.child_workers)]
+    threads = [known for pid in pids if (known := view.process_threads(pid)) is not None]
+    held = [max((size for size in row.history("memory_used_bytes") if size is not None), default=0.0) for row in gpus]
+    gpu_ratio = mean_of_known(map(utilisation, gpus))
+    found = {
+        "GPU utilisation": 100 * gpu_ratio if gpu_ratio is not None else None,
+        "host memory": sum(each.rss_bytes or 0 for each in threads) or None,
+        "GPU memory": sum(held) or None,
+        "checkpoints": saved.number if saved is not None else None,
+        "checkpoint": saved.each_ms if saved is not None else None,
+        "checkpoint size": saved.each_bytes if saved is not None else None,
+        "checkpoint rate": saved.bytes_per_s if saved is not None else None,
+    }
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+# -- warm-up and trend
+
+
+def warmup_length(series: Sequence[float]) -> int:
+    """How many of the first values to leave out: those that are outliers beside the second half, all to one side.
+
+    If that half grows or falls all the time, its line is extended back to the first values.
+    For 9 7 5 5 4 5 5 4 the answer is 2. About one run in a hundred loses a value that is no warm-up.
+    """
+    half = series[len(series) // 2 :]
+    if len(half) < 4:
+        return 0
+    if has_trend(half):
+        line = line_through(half, len(half) - len(series))
+        series = [value - own for value, own in zip(series, line, strict=True)]
+        half = series[len(series) // 2 :]
+    lower, _, upper = quantiles(half, n=4)
+    fence, most = _FENCE * (upper - lower), [int(part * len(series)) + 1 for part in (_MOST_SLOWER, _MOST_FASTER)]
+    slower = next((at for at, value in enumerate(series[: most[0]]) if value <= upper + fence), 0)
+    faster = next((at for at, value in enumerate(series[: most[1]]) if value >= lower - fence), 0)
+    return max(slower, faster)
+
+
+def has_trend(series: Sequence[float]) -> bool:
+    """True if a series grows, or falls, all the time."""
+    return grows(series) or grows([-value for value in series])
+
+
+def line_through(series: Sequence[float], first: int = 0) -> list[float]:
+    """The straight line closest to a series; ``first``: -5 has it begin five values before."""
+    numbers = range(len(series))
+    slope, begin = linear_regression(numbers, series) if len(series) > 1 else (0.0, series[0])
+    return [begin + slope * number for number in range(first, len(series))]
+
+
+# -- estimates
+
+
+class Estimate(NamedTuple):
+    """A value, the variance of its error, and how many degrees of freedom that variance has."""
+
+    value: float
+    variance: float = 0.0
+    freedom: float = math.inf
+
+    def plus(self, variance: float, freedom: float = math.inf) -> Estimate:
+        """The estimate with an independent error added, by Satterthwaite (1946)."""
+        both = self.variance + variance
+        shares = self.variance**2 / self.freedom + variance**2 / freedom
+        return Estimate(self.value, both, both * both / shares if shares > 0 else math.inf)
+
+
+def estimate(runs: Runs, figure: Figure, variance: float = 0.0, *, is_log: bool = False) -> Estimate:
+    """A figure of the mean step of one side, or its logarithm.
+
+    ``variance``: of an error that does not show in how the blocks of a single run vary.
+    """
+
+    def of(run: Run, row: StepStretch) -> float:
+        return math.log(max(figure(run, row), 1e-300)) if is_log else figure(run, row)
+
+    if len(runs) > 1:
+        return mean_of([of(run, run.level) for run in runs])
+    (run,) = runs
+    value = of(run, run.level)
+    scale = 1.0 if is_log else value * value
+    found = mean_of([of(run, block) for block in run.blocks])._replace(value=value)
+    return found.plus(variance + run.assumed_variance * scale).plus(run.lasting_variance * scale, _LASTING_FREEDOM)
+
+
+def mean_of(values: Sequence[float]) -> Estimate:
+    """The mean of at least two values that are independent of one another, such as runs."""
+    return Estimate(fmean(values), variance(values) / len(values), len(values) - 1)
+
+
+def lasting_variance(series: Sequence[float]) -> float:
+    """Variance of another such series' mean about this one's, as a ratio squared: 0 if values are independent.
+
+    It is the part of the variance that values share with those a twentieth to a tenth of the series later: what changes
+    the speed of a machine for seconds also changes it for minutes, so neither a longer series nor the next one averages
+    it out. Source: ours; of 60 pairs whose speed wanders by 6 % none is called different, and 10 without it.
+    """
+    number, mean = len(series), fmean(series)
+    first, last = (max(1, round(part * number)) for part in _LASTING)
+    away = [value - mean for value in series]
+    shared = fmean(sum(map(mul, away, away[lag:])) / number for lag in range(first, last + 1))
+    return max(0.0, shared) / (_SEEN_OF_FLICKER * mean * mean) if mean > 0 else 0.0
+
+
+def difference(before: Estimate, after: Estimate, confidence: float = 0.95) -> Interval:
+    """The interval of ``after`` less ``before``, by the t test of Welch (1947)."""
+    error = before.plus(after.variance, after.freedom)
+    return Interval.around(
+        after.value - before.value, t_quantile((1 + confidence) / 2, error.freedom) * math.sqrt(error.variance)
+    )
+
+
+def t_quantile(probability: float, freedom: float) -> float:
+    """The value that Student's t with ``freedom`` degrees stays below with this probability (0.5..1).
+
+    From 3 degrees on by the series of Cornish and Fisher (Abramowitz and Stegun, 26.7.5), right within 0.5 % up to the
+    99.9 % quantile; below, fractions are rounded down, so that intervals come out wider.
+    """
+    if freedom < 2:
+        return math.tan(math.pi * (probability - 0.5))
+    if freedom < 3:
+        centred = 2 * probability - 1
+        return centred * math.sqrt(2 / (1 - centred * centred))
+    z, n = NormalDist().inv_cdf(probability), min(freedom, 1e9)
+    z2 = z * z
+    terms = (
+        (z2 + 1) / 4,
+        ((5 * z2 + 16) * z2 + 3) / 96,
+        (((3 * z2 + 19) * z2 + 17) * z2 - 15) / 384,
+        ((((79 * z2 + 776) * z2 + 1482) * z2 - 1920) * z2 - 945) / 92160,
+    )
+    return z * (1 + sum(term / n**power for power, term in enumerate(terms, 1)))
