@@ -48,7 +48,7 @@ class Play:
         return self.finder.take_steps()
 
     def _feed(self, time, kind, flag, value):
-        self.finder.add_stretch(self.machine.feed_marker(layout.Marker(time, kind, flag, 7, value)))
+        self.finder.add_stretch(self.machine.feed(time, kind, flag, value))
 
     def _mark(self, name, value, time, ahead, sign):
         time, value = int(time), int(value or 1)

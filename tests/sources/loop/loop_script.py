@@ -62,21 +62,15 @@ class Played:
             if marker[1] == layout.OPTIMIZER_MADE:
                 self.machine.steps.expect_optimizer()
             else:
-                feed(self.machine, *marker)
+                self.machine.feed(*marker)
         if finish:
             self.machine.steps.finish()
-        ended = self.machine.steps.take_ended()
-        self.steps: list[Step] = ended.steps
-        self.eval_ns, self.eval_count = ended.eval_ns, ended.eval_count
+        self.steps: list[Step] = self.machine.steps.take_ended()
+        self.eval_ns, self.eval_count = self.machine.steps.take_evaluation()
 
     @property
     def drive(self) -> Drive:
         return self.machine.steps.pieces.drive
-
-
-def feed(machine: LoopMachine, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> Stretch:
-    """Feed one marker of thread 7."""
-    return machine.feed_marker(layout.Marker(time_ns, kind, flag, 7, value))
 
 
 def play(script: str, repeat: int = 1, finish: bool = True) -> Played:
@@ -86,7 +80,7 @@ def play(script: str, repeat: int = 1, finish: bool = True) -> Played:
 
 def other(begin_ns: int, end_ns: int) -> Stretch:
     """A stretch without a phase of its own."""
-    return Stretch("other", begin_ns, layout.Marker(end_ns, layout.STEP, 0, 7, 0), None, False, False, 0)
+    return Stretch("other", begin_ns, end_ns, layout.STEP, 0, 0, None, False, False, 0)
 
 
 def ms(phases: dict[str, int]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sources.loop.loop_script import MS, Played, feed, markers, ms, play
+from tests.sources.loop.loop_script import MS, Played, markers, ms, play
 
 BATCH = "fetch:5 wait:20 "
 TRAIN = "fetch:5 wait:3 bwd:4 opt:2 wait:1 "
@@ -45,11 +45,10 @@ def test_steps_that_were_told_before_the_training_are_taken_back():
     played = Played(markers("fetch@2:5 wait:20 " * 100 + "stop@2:1 "), finish=False)
     assert len(played.steps) == 100
     for marker in markers(TRAIN * 10, start_ns=100_000 * MS):
-        feed(played.machine, *marker)
+        played.machine.feed(*marker)
     played.machine.steps.finish()
-    ended = played.machine.steps.take_ended()
-    assert ended.begins_anew
-    assert len(ended.steps) == 10
+    assert played.machine.steps.begins_anew
+    assert len(played.machine.steps.take_ended()) == 10
 
 
 def test_the_program_may_say_how_many_batches_make_a_step():

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.loop.loop_script import markers
 from tests.sources.markers.literal_ring import SECOND, FakeReader, follow
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import Marker, pack_gap
+from tuimon.agent.ring.layout import Passed, pack_gap, unpack_gap
 from tuimon.records import Steps
 from tuimon.sources.loop.machine import LoopMachine, OpenPhase
 from tuimon.sources.markers.follower import RingFollower
@@ -85,13 +85,12 @@ class Script:
 def machine_of(script):
     machine = LoopMachine()
     for time_ns, kind, flag, value in script.markers:
-        marker = Marker(time_ns, kind, flag, 7, value)
         if kind == layout.GAP_BEGIN:
-            machine.begin_gap(marker)
+            machine.begin_gap(time_ns, value)
         elif kind == layout.GAP_END:
-            machine.end_gap(marker)
+            machine.end_gap(time_ns, unpack_gap(value), flag)
         else:
-            machine.feed_marker(marker)
+            machine.feed(time_ns, kind, flag, value)
     return machine
 
 
@@ -105,10 +104,10 @@ def ended(script):
 def test_steps_and_time_are_exact(step):
     script = Script(step, 100, 20_000).run(3000)
     found = ended(script)
-    assert found.total == script.made
-    timed = [part for part in found.parts if part.timed]
+    assert sum(part.count for part in found) == script.made
+    timed = [part for part in found if part.timed]
     assert len(script.timed) / 3 < len(timed) <= len(script.timed)
-    assert sum(part.total_ns for part in found.parts) == pytest.approx(script.now_ns - 10 * SECOND, abs=400 * US)
+    assert sum(part.total_ns for part in found) == pytest.approx(script.now_ns - 10 * SECOND, abs=400 * US)
     usual_us = sum(us for _, us in step)
     assert statistics.median(part.total_ns for part in timed) == pytest.approx(1.05 * usual_us * US, rel=0.02)
 
@@ -121,7 +120,7 @@ def test_only_whole_steps_of_a_spell_are_timed(step, least):
     script.spell(16)
     script.gap(100)
     script.spell(3)
-    parts = ended(script).parts
+    parts = ended(script)
     flags = "".join("C" if part.only_counted else "t" if part.timed else "u" for part in parts)
     first, spell, _ = flags.split("C")
     assert len(first) >= 39 and spell.count("t") >= least and "u" not in spell.lstrip("u")
@@ -177,7 +176,7 @@ def test_in_a_gap_no_phase_is_known_and_it_has_begun_with_the_gap():
     script.markers.append((script.now_ns, layout.GAP_BEGIN, 0, layout.FETCH_BEGIN))
     machine = machine_of(script)
     assert machine.open_phase == OpenPhase(None, script.now_ns)
-    machine.end_gap(Marker(script.now_ns + 5 * US, layout.GAP_END, layout.FETCH_BEGIN, 7, pack_gap(3, 3, 3, 3)))
+    machine.end_gap(script.now_ns + 5 * US, Passed(3, 3, 3, 3), layout.FETCH_BEGIN)
     assert machine.open_phase == OpenPhase("between", script.now_ns + 5 * US)
 
 
@@ -191,7 +190,7 @@ def test_a_ring_that_is_found_in_a_gap(step):
     script.gap(50)
     script.spell(16)
     found = ended(script)
-    assert found.total in range(script.made - 1, script.made + 1)
+    assert sum(part.count for part in found) in range(script.made - 1, script.made + 1)
 
 
 @pytest.mark.parametrize("place", layout.GAP_IN_STEP)
@@ -208,7 +207,7 @@ def test_a_step_in_which_a_gap_was_cut_short_has_no_times_nor_the_next(place):
         script.markers += [(script.now_ns + at, kind, 0, 5) for at, kind in enumerate(update, 3)]
     script.now_ns += 10 * US
     script.spell(5)
-    parts = ended(script).parts
+    parts = ended(script)
     flags = "".join("C" if part.only_counted else "t" if part.timed else "u" for part in parts)
     assert flags == "t" * 40 + ("Cuu" + "t" * 4 if place == layout.GAP_AFTER_UPDATE else "Cu" + "t" * 5)
 
@@ -256,7 +255,7 @@ def test_a_gap_without_an_update_ends_after_none(step):
     script = Script(step)
     script.spell(40)
     script.gap(0, layout.GAP_AFTER_UPDATE)
-    assert not [part for part in ended(script).parts if part.only_counted]
+    assert not [part for part in ended(script) if part.only_counted]
 
 
 def test_an_evaluation_after_a_gap_is_one_though_a_batch_of_it_trains():
@@ -270,14 +269,14 @@ def test_an_evaluation_after_a_gap_is_one_though_a_batch_of_it_trains():
     def feed_script(script):
         nonlocal now_ns
         for time_ns, kind, flag, value in markers(script, now_ns):
-            machine.feed_marker(Marker(time_ns, kind, flag, 7, value))
+            machine.feed(time_ns, kind, flag, value)
             now_ns = time_ns
 
     feed_script(train * 20 + held_out + train)
-    machine.begin_gap(Marker(now_ns + US, layout.GAP_BEGIN, 0, 7, layout.FETCH_BEGIN))
+    machine.begin_gap(now_ns + US, layout.FETCH_BEGIN)
     now_ns += SECOND
-    machine.end_gap(Marker(now_ns, layout.GAP_END, layout.GAP_AFTER_UPDATE, 7, pack_gap(19, 19, 19, 18)))
+    machine.end_gap(now_ns, Passed(19, 19, 19, 18), layout.GAP_AFTER_UPDATE)
     feed_script(held_out + train)
     machine.steps.finish()
-    found = machine.steps.take_ended()
-    assert (found.total, found.eval_count) == (20 + 1 + 19 + 1, 48 + 48)
+    assert sum(part.count for part in machine.steps.take_ended()) == 20 + 1 + 19 + 1
+    assert machine.steps.take_evaluation()[1] == 48 + 48

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from tests.sources.loop.loop_script import MS, Played, feed, markers, ms, play
+from tests.sources.loop.loop_script import MS, Played, markers, ms, play
 from tuimon.agent.ring import layout
 from tuimon.sources.loop import machine
 from tuimon.sources.loop.machine import LoopMachine
@@ -14,7 +14,7 @@ PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
 
 
 def test_the_worked_example():
-    assert doctest.testmod(machine) == (0, 16)
+    assert doctest.testmod(machine) == (0, 15)
 
 
 def lengths(played):
@@ -203,9 +203,8 @@ def test_a_batch_fetched_ahead_of_the_one_that_trains_is_no_evaluation():
 def test_the_first_batch_of_a_training_that_looks_one_ahead_is_of_its_first_step_when_a_window_ends_before():
     machine = LoopMachine()
     for marker in markers("iter:50 fetch:9 wait:1 fetch:5 wait:3"):
-        feed(machine, *marker)
-    ended = machine.steps.take_ended()
-    assert (ended.eval_count, ended.eval_ns) == (0, 0)
+        machine.feed(*marker)
+    assert machine.steps.take_evaluation() == (0, 0)
 
 
 @pytest.mark.parametrize(("after", "count"), [("fetch@2:1 wait:2 stop@2:1", 3), ("stop@2:1", 2), ("", 2), ("step", 1)])
@@ -358,7 +357,7 @@ def test_starting_workers_is_waiting_for_data():
 
 def test_what_is_open_while_workers_start_is_data():
     machine = LoopMachine()
-    feed(machine, 0, layout.ITER_BEGIN)
+    machine.feed(0, layout.ITER_BEGIN)
     assert machine.open_phase == ("data", 0)
 
 

@@ -109,10 +109,10 @@ def test_marks_and_ranges():
 def test_ranges_beyond_the_bounds_still_match_their_pops():
     tracker = RangeTracker(lambda number: f"r{number}")
     for depth in range(40):
-        tracker.feed_marker(depth, layout.RANGE_PUSH, depth)
+        tracker.begin(depth, depth)
     for depth in range(40):
-        tracker.feed_marker(100 + depth, layout.RANGE_POP, 0)
-    tracker.feed_marker(200, layout.RANGE_POP, 0)  # one too many
+        tracker.end(100 + depth, 0)
+    tracker.end(200, 0)  # one too many
     tracker.add_stretch(other(0, 300))
     sums = tracker.take_sums()
     assert len(sums) == 16
@@ -122,8 +122,8 @@ def test_ranges_beyond_the_bounds_still_match_their_pops():
 def test_many_names_are_summed_up():
     tracker = RangeTracker(lambda number: f"r{number}")
     for i in range(200):
-        tracker.feed_marker(i * 10, layout.RANGE_PUSH, i)
-        tracker.feed_marker(i * 10 + 5, layout.RANGE_POP, 0)
+        tracker.begin(i * 10, i)
+        tracker.end(i * 10 + 5, 0)
     tracker.add_stretch(other(0, 3000))
     assert len(tracker.take_sums()) <= 65
 

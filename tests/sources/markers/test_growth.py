@@ -72,7 +72,7 @@ def run(monkeypatch):
 
 
 def stretch(begin_ns, end_ns, kind, flag):
-    return Stretch("forward", begin_ns, layout.Marker(end_ns, kind, flag, 42, 0), None, False, False, 0)
+    return Stretch("forward", begin_ns, end_ns, kind, flag, 0, None, False, False, 0)
 
 
 def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
@@ -127,7 +127,7 @@ def test_leads_without_steps_are_bounded():
     tracker.feed_marker(0, layout.GPU_ANCHOR, 3, layout.pack_gpu_anchor(0, None))
     for number in range(16_000):
         begin, end = number * 10 * MS, number * 10 * MS + 5 * MS
-        tracker.add_stretch(stretch(begin, end, layout.BACKWARD_BEGIN, 3 + number % 1000))
+        tracker.add_stretch(stretch(begin, end, layout.BACKWARD_BEGIN, 3 + number % 1000), 42)
         tracker.feed_marker(end + MS, layout.GPU_TIME, 3 + number % 1000, event + (end & (1 << 39) - 1))
         if number % 100 == 0:
             list(tracker.records(end, 1.0))

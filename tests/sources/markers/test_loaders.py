@@ -7,7 +7,6 @@ import zlib
 import pytest
 
 from tests.session.records import process
-from tests.sources.loop.loop_script import feed
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
@@ -64,7 +63,8 @@ class LoaderScript:
         elif kind in layout.OF_LOADERS:
             self.tracker.add_marker(kind, int(flag), value)
         else:
-            self.tracker.add_stretch(feed(self.machine, self.now_ns, kind, int(flag), value))
+            stretch = self.machine.feed(self.now_ns, kind, int(flag), value)
+            self.tracker.add_stretch(stretch, self.machine.steps)
         self.now_ns += MS
 
     def records(self):

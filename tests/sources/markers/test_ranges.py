@@ -7,7 +7,7 @@ from tests.sources.loop.loop_script import other
 from tuimon.agent.ring import layout
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import RangePlace
-from tuimon.sources.markers.thread_loops import RangePlaces, RangeTracker
+from tuimon.sources.markers.thread_loops import RangeTracker
 from tuimon.sources.source_facts import Block, SourceBlocks
 
 SOURCE = textwrap.dedent(
@@ -69,7 +69,7 @@ def name(text, *place):
 def test_a_place_is_told_once(tmp_path):
     file = source(tmp_path)
     names = {1: name("outer", file, "main", 4), 2: name("pushed", file, "main", 20), 3: name("", file, "main", 25)}
-    places = RangePlaces(lambda number: names[number])
+    places = RangeTracker(lambda number: names[number])
     for _ in range(3):
         places.add_place("outer", 1, 0)
         places.add_place("pushed", 2, 3)
@@ -88,15 +88,10 @@ def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
         2: name("in/ner", file, "main", 7),
     }
     tracker = RangeTracker(lambda number: names[number])
-    for time_ns, (kind, value) in enumerate(
-        [
-            (layout.RANGE_PUSH, 1),
-            (layout.RANGE_PUSH, 2),
-            (layout.RANGE_POP, 0),
-            (layout.RANGE_POP, 0),
-        ]
-    ):
-        tracker.feed_marker(time_ns, kind, value)
+    tracker.begin(0, 1)
+    tracker.begin(1, 2)
+    tracker.end(2, 0)
+    tracker.end(3, 0)
     tracker.add_stretch(other(0, 9))
     assert sorted(place.path for place in tracker.take_places()) == ["outer", "outer/in\u2215ner"]
     assert sorted(total.path for total in tracker.take_sums()) == ["outer", "outer/in\u2215ner"]

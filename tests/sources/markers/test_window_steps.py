@@ -1,7 +1,7 @@
 """Which steps are kept one by one to be compared between ranks."""
 
 from tuimon.records import RankStep
-from tuimon.sources.loop.step import EndedSteps, Step
+from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.steps_record import rank_steps
 
 
@@ -13,7 +13,9 @@ def made(count: int, begin_ns: int = 0, **facts: bool) -> list[Step]:
 
 
 def kept(steps: list[Step], first: int = 0, end_ns: int = 10**9) -> list[RankStep]:
-    return rank_steps(EndedSteps(steps, 0, 0), first, end_ns)
+    for index, step in enumerate(steps, first):
+        step.index = index
+    return rank_steps(steps, end_ns)
 
 
 def test_ranks_choose_the_same_steps_however_their_windows_lie() -> None:

@@ -40,7 +40,7 @@ class TimedBoundary(Struct, eq=False):
     @property
     def kind(self) -> int:
         """One of ``_TIMED``."""
-        return self.stretch.end.kind
+        return self.stretch.kind
 
     @property
     def time_ns(self) -> int:
@@ -115,7 +115,7 @@ class TimedStepFinder:
     def add_stretch(self, stretch: Stretch) -> None:
         """The next stretch of the thread; the boundary that ends it may have an event."""
         self._evaluated |= stretch.evaluated
-        kind, flag = stretch.end.kind, stretch.end.flag
+        kind, flag = stretch.kind, stretch.flag
         if kind not in _TIMED or (kind == layout.FETCH_END and layout.has_no_batch(flag)):
             return
         if layout.has_event(flag):
@@ -213,7 +213,7 @@ def _fetched(after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[Gp
     """
     if after.stream_idle:
         opened = after.stretch.opened
-        wait_ns = 0 if opened is None else min(span_ns, after.time_ns - opened.time_ns)
+        wait_ns = 0 if opened is None else min(span_ns, after.time_ns - opened.end_ns)
         yield GpuStretch("data", wait_ns, idle_ns=wait_ns)
         yield GpuStretch("other", span_ns - wait_ns, maybe_idle_ns=span_ns - wait_ns)
     else:

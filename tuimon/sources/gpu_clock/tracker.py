@@ -90,13 +90,12 @@ class GpuTracker:
         self._memory_recorded: dict[int, dict[int, int]] = {}  # in the latest record of it
         self._memory_ns: dict[int, int] = {}
 
-    def add_stretch(self, stretch: Stretch) -> None:
+    def add_stretch(self, stretch: Stretch, tid: int) -> None:
         """A stretch of any thread; nothing is kept before the first that ends with an event."""
-        marker = stretch.end
-        if self._thread != marker.tid:
-            if not layout.has_event(marker.flag) or marker.kind not in BOUNDARIES:
+        if self._thread != tid:
+            if not layout.has_event(stretch.flag) or stretch.kind not in BOUNDARIES:
                 return
-            self._thread = marker.tid
+            self._thread = tid
             self.active = True
             self._steps.interrupt()
         self._steps.add_stretch(stretch)

@@ -10,47 +10,20 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import Marker, Passed
+from tuimon.agent.ring.layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_BEGIN,
+    FETCH_END,
+    ITER_BEGIN,
+    ITER_END,
+    OPTIMIZER_BEGIN,
+    STEP,
+    Passed,
+)
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import COUNTED, Stretch, stretch_of
 from tuimon.sources.loop.steps import StepFinder
-
-
-class Outside:
-    """Adds up the time from each end of a loop, that of a notebook's cell, to the next boundary, and that of stops."""
-
-    def __init__(self) -> None:
-        self._since_ns: int | None = None
-        self._passed_ns = 0
-
-    @property
-    def is_open(self) -> bool:
-        """True if the program is outside its loop."""
-        return self._since_ns is not None
-
-    def begin(self, time_ns: int) -> None:
-        """The program has left its loop."""
-        self.end(time_ns)
-        self._since_ns = time_ns
-
-    def end(self, time_ns: int) -> None:
-        """It has come to a boundary."""
-        if self._since_ns is not None:
-            self._passed_ns += max(0, time_ns - self._since_ns)
-            self._since_ns = None
-
-    def add(self, duration_ns: int) -> None:
-        """The process was stopped for so long."""
-        self._passed_ns += duration_ns
-
-    def take_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How long it was in a window, the next after that of the last call."""
-        if self._since_ns is not None and end_ns > self._since_ns:
-            self.begin(end_ns)
-        taken_ns = min(self._passed_ns, end_ns - begin_ns)
-        self._passed_ns -= taken_ns
-        return taken_ns
-
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
@@ -81,23 +54,21 @@ _OPEN: dict[Event, str] = {
 }
 
 #: Begin marker -> the phase inside the pair.
-_PHASE = {
-    layout.FETCH_BEGIN: "data",
-    layout.ITER_BEGIN: "data",
-    layout.BACKWARD_BEGIN: "backward",
-    layout.OPTIMIZER_BEGIN: "optimizer",
-}
+_PHASE = {FETCH_BEGIN: "data", ITER_BEGIN: "data", BACKWARD_BEGIN: "backward", OPTIMIZER_BEGIN: "optimizer"}
 #: Begin marker -> the event it is for the stretch before it.
 _EVENT: dict[int, Event] = {
-    layout.FETCH_BEGIN: "fetch",
-    layout.ITER_BEGIN: "fetch",
-    layout.BACKWARD_BEGIN: "backward",
-    layout.OPTIMIZER_BEGIN: "update",
+    FETCH_BEGIN: "fetch",
+    ITER_BEGIN: "fetch",
+    BACKWARD_BEGIN: "backward",
+    OPTIMIZER_BEGIN: "update",
+    STEP: "step",
 }
 #: Begin marker -> open pairs that make a pair nested; fetches and iter() are nested in any.
 _NESTED_IN = {
-    layout.BACKWARD_BEGIN: (layout.BACKWARD_BEGIN,),
-    layout.OPTIMIZER_BEGIN: (layout.OPTIMIZER_BEGIN, layout.BACKWARD_BEGIN),
+    FETCH_BEGIN: tuple(_PHASE),
+    ITER_BEGIN: tuple(_PHASE),
+    BACKWARD_BEGIN: (BACKWARD_BEGIN,),
+    OPTIMIZER_BEGIN: (OPTIMIZER_BEGIN, BACKWARD_BEGIN),
 }
 
 
@@ -119,7 +90,7 @@ class LoopMachine:
 
     >>> machine = LoopMachine()
     >>> def feed(ms, kind, flag=0):
-    ...     stretch = machine.feed_marker(Marker(ms * 10**6, getattr(layout, kind), flag, 1, 1))
+    ...     stretch = machine.feed(ms * 10**6, getattr(layout, kind), flag, value=1)
     ...     print(f"{(stretch.end_ns - stretch.begin_ns) // 10**6} {stretch.label}, cut {stretch.cut}")
     >>> feed(0, "FETCH_BEGIN")
     0 other, cut 0
@@ -142,37 +113,41 @@ class LoopMachine:
     >>> feed(25, "FETCH_END", layout.EXHAUSTED)
     1 data, cut 1
     >>> machine.steps.finish()  # the thread has ended; until then a single step could be half of one
-    >>> ended = machine.steps.take_ended()
-    >>> [(step.total_ns // 10**6, step.phases["data"] // 10**6) for step in ended.steps]
+    >>> [(step.total_ns // 10**6, step.phases["data"] // 10**6) for step in machine.steps.take_ended()]
     [(16, 5)]
-    >>> ended.eval_count, ended.eval_ns // 10**6  # and the fetch that found the end
-    (1, 9)
+    >>> machine.steps.take_evaluation()  # ns, with the fetch that found the end, and batches
+    (9000000, 1)
     """
 
     def __init__(self) -> None:
         self.steps = StepFinder()
-        self.outside = Outside()
-        self._stack: list[Marker] = []  # the begin markers of open pairs, outermost first
+        self._stack: list[Stretch] = []  # those that the begin markers of open pairs end, outermost first
         self._before: Event = "start"
         self._last_ns: int | None = None
         self._closure_backwards = 0  # backwards inside the open optimizer step
         self._gap_ns: int | None = None  # since when boundaries are only counted
         self.first_backward_ns: int | None = None
+        self.left_ns: int | None = None  # since when the program is outside its loop
+        self.outside_ns = 0  # how long it was there, and stopped; since that was taken
 
     @property
     def open_phase(self) -> OpenPhase | None:
-        """The phase now; None before the first marker."""
+        """The phase now; None before the first marker, and outside the loop."""
         if self._last_ns is None:
             return None
         if self._gap_ns is not None and self._gap_ns >= self._last_ns:
             return OpenPhase(None, self._gap_ns)
-        evaluates = self.is_evaluating and not self.steps.are_forward
-        name = _PHASE[self._stack[-1].kind] if self._stack else "eval" if evaluates else _OPEN[self._before]
-        return OpenPhase(name, self._last_ns)
+        if self._stack:
+            return OpenPhase(_PHASE[self._stack[-1].kind], self._last_ns)
+        # each further fetch of the iterator shows no more than that another batch was evaluated
+        batches = self.steps.batches
+        are_steps = batches.forward is not None and batches.are_told
+        evaluates = self._before == "fetch" and batches.are_evaluated and not are_steps
+        return OpenPhase("eval" if evaluates else _OPEN[self._before], self._last_ns)
 
-    def open_fetches(self) -> Iterator[Marker]:
-        """The begin markers of fetches under way."""
-        return (begin for begin in self._stack if begin.kind == layout.FETCH_BEGIN)
+    def open_fetches(self) -> Iterator[Stretch]:
+        """The stretches that ended as the fetches under way began."""
+        return (begin for begin in self._stack if begin.kind == FETCH_BEGIN)
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read; the ends of all open pairs count as lost with them."""
@@ -187,146 +162,145 @@ class LoopMachine:
         self._stack.clear()
         self._before = "start"
         self._last_ns = None
-        self.outside.begin(time_ns)
+        self._return(time_ns)
+        self.left_ns = time_ns
         self.steps.leave_loop()
+
+    def _return(self, time_ns: int) -> None:
+        """The program is in its loop again, if it was outside."""
+        if self.left_ns is not None:
+            self.outside_ns += max(0, time_ns - self.left_ns)
+            self.left_ns = None
+
+    def take_outside_ns(self, begin_ns: int, end_ns: int) -> int:
+        """How long the program was outside its loop, or stopped, in the window after that of the last call."""
+        if self.left_ns is not None and end_ns > self.left_ns:
+            self._return(end_ns)
+            self.left_ns = end_ns
+        taken_ns = min(self.outside_ns, end_ns - begin_ns)
+        self.outside_ns -= taken_ns
+        return taken_ns
 
     def pass_stop(self, duration_ns: int) -> None:
         """The process was stopped for so long since its last marker: that time is of no phase."""
         if self._last_ns is not None:
             self._last_ns += duration_ns
-        self.steps.hold_up()
+        self.steps.open.slowed = True
 
-    @property
-    def is_evaluating(self) -> bool:
-        """True if each further fetch of the iterator shows no more than that another batch was evaluated."""
-        return not self._stack and self._before == "fetch" and self.steps.is_evaluating
-
-    def begin_gap(self, marker: Marker) -> Stretch:
-        """The stretch that ends with this GAP_BEGIN; from here on boundaries are only counted."""
-        time_ns, kind = marker.time_ns, marker.value
+    def begin_gap(self, time_ns: int, kind: int) -> Stretch:
+        """The stretch that ends here; from this boundary on they are only counted."""
         label = self._label_before(_EVENT.get(kind, "update"))
         begin_ns = self._add_time(label, time_ns)
         self._gap_ns = time_ns
-        self.steps.begin_gap(time_ns, at_fetch=kind == layout.FETCH_BEGIN)
+        self.steps.begin_gap(time_ns, at_fetch=kind == FETCH_BEGIN)
         self._stack.clear()
-        return stretch_of((label, begin_ns, marker, None, False, False, self.steps.cuts))
+        return Stretch(label, begin_ns, time_ns, layout.GAP_BEGIN, 0, kind, None, False, False, self.steps.cuts)
 
-    def end_gap(self, marker: Marker) -> Passed:
-        """So many boundaries have been counted until this GAP_END."""
-        passed = layout.unpack_gap(marker.value)
-        self._add_time(COUNTED, marker.time_ns)
-        self.steps.end_gap(marker.time_ns, passed, marker.flag)
-        is_within = marker.flag in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD)
-        self._before = "start" if is_within else "update"
+    def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
+        """So many boundaries have been counted until this GAP_END; ``place``: its flag."""
+        self._add_time(COUNTED, time_ns)
+        self.steps.end_gap(time_ns, passed, place)
+        self._before = "start" if place in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD) else "update"
         self._gap_ns = None
-        return passed
 
-    @property
-    def last_ns(self) -> int:
-        """When the latest marker was; 0 before the first."""
-        return self._last_ns or 0
-
-    def feed_marker(self, marker: Marker) -> Stretch:
+    def feed(  # noqa: PLR0912  (calls would take longer)
+        self, time_ns: int, kind: int, flag: int = 0, value: int = 0
+    ) -> Stretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""
-        if marker.kind in _PHASE:
-            return self._begin_pair(marker)
-        if marker.kind - 1 in _PHASE:
-            return self._end_pair(marker)
-        label = self._label_before("step")
-        begin_ns = self._add_time(label, marker.time_ns)
-        self.steps.end_step(marker.time_ns)
-        if self._before == "start":
-            self._before = "step"
-        return stretch_of((label, begin_ns, marker, None, False, False, self.steps.cuts))
-
-    def _begin_pair(self, marker: Marker) -> Stretch:
-        time_ns, kind, _, _, value = marker
         stack, steps = self._stack, self.steps
-        if stack and self._is_abandoned(kind, value):
-            label = "optimizer"
+        opened, nested, evaluated = None, False, False
+        if kind in _PHASE:
+            if stack and self._is_abandoned(kind, value):
+                label = "optimizer"
+                begin_ns = self._add_time(label, time_ns)
+                steps.end_optimizer_step(time_ns, stack[0].value)
+                stack.clear()
+                self._before = "update"
+            else:
+                label = self._label_before(_EVENT[kind])
+                begin_ns = self._add_time(label, time_ns)
+            nested = bool(stack) and self._is_within(_NESTED_IN[kind])
+            evaluated = self._begin_pair(time_ns, kind, value, nested)
+        elif kind == STEP:
+            label = self._label_before("step")
             begin_ns = self._add_time(label, time_ns)
-            steps.end_optimizer_step(time_ns, stack[0].value)
-            stack.clear()
-            self._before = "update"
+            steps.end_step(time_ns)
+            if self._before == "start":
+                self._before = "step"
         else:
-            label = self._label_before(_EVENT[kind])
+            begin_kind = kind - 1
+            if stack and (stack[-1].kind == begin_kind or self._is_within((begin_kind,))):
+                label = _PHASE[stack[-1].kind]
+                opened = stack.pop()
+                while opened.kind != begin_kind:  # anything still open inside has lost its end to an exception
+                    opened = stack.pop()
+            else:  # it began before the first marker, or its begin was overwritten
+                label = self._label_before("update" if begin_kind == OPTIMIZER_BEGIN else "backward")
             begin_ns = self._add_time(label, time_ns)
-        nested = bool(stack) and self._is_nested(kind)
-        evaluated = False
-        if kind == layout.BACKWARD_BEGIN:
+            if stack:
+                nested = self._is_within(_NESTED_IN[begin_kind])
+            else:
+                self._end_outermost(time_ns, kind, flag, value)
+        stretch = stretch_of((label, begin_ns, time_ns, kind, flag, value, opened, nested, evaluated, steps.cuts))
+        if kind in _PHASE:
+            stack.append(stretch)
+            if len(stack) > _DEPTH_LIMIT:
+                del stack[0]
+        return stretch
+
+    def _begin_pair(self, time_ns: int, kind: int, value: int, nested: bool) -> bool:
+        """Tell the steps, but of what is nested; whether that shows the batch before to have been evaluated."""
+        steps = self.steps
+        if kind == BACKWARD_BEGIN:
             self._closure_backwards += 1
             if self.first_backward_ns is None:
                 self.first_backward_ns = time_ns
             if not nested:  # reentrant checkpointing runs a backward inside the backward
                 steps.begin_backward(returned=value == layout.RETURNED)
-        elif kind == layout.OPTIMIZER_BEGIN:
-            if not self._is_open(kind):
+        elif kind == OPTIMIZER_BEGIN:
+            if not self._stack or not self._is_within((kind,)):
                 self._closure_backwards = 0
         elif nested:
             pass
-        elif kind == layout.FETCH_BEGIN:
-            evaluated = steps.begin_fetch(time_ns, value)
+        elif kind == FETCH_BEGIN:
+            return steps.begin_fetch(time_ns, value)
         elif not value:  # workers that are ended instead, whenever their iterator is deleted, bound no step
             steps.begin_iter(time_ns)
-        stack.append(marker)
-        if len(stack) > _DEPTH_LIMIT:
-            del stack[0]
-        return stretch_of((label, begin_ns, marker, None, nested, evaluated, steps.cuts))
+        return False
 
-    def _end_pair(self, marker: Marker) -> Stretch:
-        stack, begin_kind = self._stack, marker.kind - 1
-        opened = None
-        if self._is_open(begin_kind):
-            label = _PHASE[stack[-1].kind]
-            while opened is None:  # anything still open inside has lost its end to an exception
-                top = stack.pop()
-                opened = top if top.kind == begin_kind else None
-        else:  # it began before the first marker, or its begin was overwritten
-            label = self._label_before("update" if begin_kind == layout.OPTIMIZER_BEGIN else "backward")
-        begin_ns = self._add_time(label, marker.time_ns)
-        if not stack:
-            self._end_outermost(marker)
-        nested = bool(stack) and self._is_nested(begin_kind)
-        return stretch_of((label, begin_ns, marker, opened, nested, False, self.steps.cuts))
-
-    def _end_outermost(self, marker: Marker) -> None:
-        if (kind := marker.kind) == layout.FETCH_END:
-            exhausted = layout.has_no_batch(marker.flag)
+    def _end_outermost(self, time_ns: int, kind: int, flag: int, value: int) -> None:
+        if kind == FETCH_END:
+            exhausted = layout.has_no_batch(flag)
             self._before = "end" if exhausted else "fetch"
-            self.steps.end_fetch(exhausted)
-        elif kind == layout.ITER_END:
-            self.steps.end_iter(marker.value)
-        elif kind == layout.BACKWARD_END:
+            self.steps.batches.end_fetch(exhausted, self.steps.open)
+        elif kind == ITER_END:
+            self.steps.batches.end_iter(value)
+        elif kind == BACKWARD_END:
             self._before = "backward"
-            self.steps.end_backward(marker.time_ns)
+            self.steps.end_backward(time_ns)
         else:
             self._before = "update"
-            self.steps.end_optimizer_step(marker.time_ns, marker.value)
+            self.steps.end_optimizer_step(time_ns, value)
 
     def _is_abandoned(self, kind: int, value: int) -> bool:
         """True if an optimizer step that is still open has raised: its post-hook does not run then.
 
         That is so when the same optimizer begins another step, or a batch is fetched straight from inside one.
         """
-        if kind == layout.OPTIMIZER_BEGIN:
+        if kind == OPTIMIZER_BEGIN:
             return any(begin.kind == kind and begin.value == value for begin in self._stack)
-        return _EVENT[kind] == "fetch" and self._stack[-1].kind == layout.OPTIMIZER_BEGIN
+        return _EVENT[kind] == "fetch" and self._stack[-1].kind == OPTIMIZER_BEGIN
 
-    def _is_open(self, kind: int) -> bool:
-        stack = self._stack
-        return bool(stack) and (stack[-1].kind == kind or any(begin.kind == kind for begin in stack))
-
-    def _is_nested(self, kind: int) -> bool:
-        """True if a pair is within an open one."""
-        around = _NESTED_IN.get(kind)
-        return around is None or any(begin.kind in around for begin in self._stack)
+    def _is_within(self, kinds: tuple[int, ...]) -> bool:
+        """True if a pair of one of these kinds is open."""
+        return any(begin.kind in kinds for begin in self._stack)
 
     def _label_before(self, after: Event) -> str:
         """The label of the time since the last marker, now that the next one is known."""
         if not self._stack:
             return _STRETCH.get((self._before, after), "other")
         kind = self._stack[-1].kind
-        if kind == layout.OPTIMIZER_BEGIN and after == "backward":
+        if kind == OPTIMIZER_BEGIN and after == "backward":
             # a closure: before its first backward lies a forward pass; later ones share with the optimizer's own work
             return "forward" if self._closure_backwards == 0 else BETWEEN
         return _PHASE[kind]
@@ -335,7 +309,7 @@ class LoopMachine:
         """Count the time since the last marker; returns when that was."""
         last_ns, self._last_ns = self._last_ns, time_ns
         if last_ns is None or time_ns <= last_ns:
-            self.outside.end(time_ns)
+            self._return(time_ns)
             return time_ns
         self.steps.add_time(label, time_ns - last_ns)
         return last_ns

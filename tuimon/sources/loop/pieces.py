@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
-
-from msgspec import Struct
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Passed
@@ -94,6 +91,21 @@ class Drive(Enum):
     API = "api"
 
 
+#: Pieces of steps are held back up to so many, or so long (ns) from the end of the first on, which may have begun with
+#: minutes of set-up. In a loop with an optimizer the first few show whether fetches bound the steps.
+_UPDATES = 8, 3_000_000_000
+#: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
+_BATCH_UPDATES = 8, 20_000_000_000
+#: ... and unless a fetch has just begun: only its batch's backward is still to come, however slow the steps are.
+_FETCHED_UPDATES = 8, 1_000_000_000_000
+#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
+#: are rare, and a loop whose optimizer is not torch's is known so much later.
+_BACKWARDS = 32, 20_000_000_000
+#: ... less rare where the program has an optimizer of torch's. Only where that never steps, or steps unseen in compiled
+#: code, is the loop known so much later.
+_EXPECTED_UPDATE = 1024, 120_000_000_000
+
+
 class Pieces:
     """Receives the finished pieces of a loop, in order; holds them back until it is known which of them make a step."""
 
@@ -104,46 +116,38 @@ class Pieces:
         self.train_fetches = 0  # fetches that trained, in a row, with fewer than BARE_LIMIT pieces between them
         self.bare = 0  # pieces since the last one that trained on a fetched batch
         self.ended: list[Step] = []  # since they were taken
-        self._held: list[Step] = []
+        self.held: list[Step] = []  # of steps that are not finished
         self._rounds = Rounds()  # of the updates of a loop without a DataLoader
-
-    @property
-    def are_held(self) -> bool:
-        """True if there are pieces of steps that are not finished."""
-        return bool(self._held)
-
-    def take_ended(self) -> list[Step]:
-        """Hand over the steps that have ended since the last call."""
-        ended, self.ended = self.ended, []
-        return ended
 
     def add(self, piece: Step, optimizers: Optimizers = frozenset()) -> None:
         """The next piece, which ends with an update; steps are made as far as the kind of loop is known."""
-        self._held.append(piece)
+        self.held.append(piece)
         if not piece.fetched:
             self.bare += 1
-        if self.drive in (Drive.UNKNOWN, Drive.UPDATE):
-            self._rounds.add_update(optimizers)
-        if self.drive is Drive.UNKNOWN:
-            self._settle_unknown()
-        elif self.drive is Drive.FETCH:
-            if max(self.bare, len(self._held)) > BARE_LIMIT:  # or no piece ends at a fetch
+        drive = self.drive
+        if drive is Drive.FETCH:
+            if max(self.bare, len(self.held)) > BARE_LIMIT:  # or no piece ends at a fetch
                 self.train_fetches = 0
                 self._settle_on(Drive.UPDATE)
             elif piece.after_fetch:
                 self.end_step()
-        elif self.drive is Drive.UPDATE:
-            if self.bare > BARE_LIMIT:
-                self.train_fetches = 0
-            self._end_rounds()
-        elif len(self._held) > BARE_LIMIT:  # Drive.API, but the calls have stopped
-            self.drive = Drive.UNKNOWN
+        elif drive is Drive.API:
+            if len(self.held) > BARE_LIMIT:  # the calls have stopped
+                self.drive = Drive.UNKNOWN
+        else:
+            self._rounds.add_update(optimizers)
+            if drive is Drive.UNKNOWN:
+                self._settle_unknown()
+            else:
+                if self.bare > BARE_LIMIT:
+                    self.train_fetches = 0
+                self._end_rounds()
 
     def end_at_fetch(self, rest: Step, time_ns: int) -> bool:
         """A fetch follows on ``rest``, backwards without an update: the step before may end there; whether it does."""
-        if self.drive not in (Drive.FETCH, Drive.UNKNOWN) or not self._held or not self.train_fetches:
+        if self.drive not in (Drive.FETCH, Drive.UNKNOWN) or not self.held or not self.train_fetches:
             return False
-        piece = self._held[-1]
+        piece = self.held[-1]
         piece.absorb(rest)
         piece.after_fetch, piece.end_ns = True, time_ns
         if self.drive is Drive.FETCH:
@@ -152,7 +156,7 @@ class Pieces:
 
     def train_on_batch(self) -> None:
         """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
-        if self.drive is Drive.UPDATE and self.bare > _UPDATES.most:
+        if self.drive is Drive.UPDATE and self.bare > _UPDATES[0]:
             self.train_fetches = 0  # a validation batch now and then does not drive the loop
         self.train_fetches += 1
         self.bare = 0
@@ -166,24 +170,23 @@ class Pieces:
         Backwards without an optimizer step may be updates; the first such step shows that they accumulated gradients.
         """
         self.optimizer_seen = True
-        if self.drive is not Drive.UNKNOWN or not self._held:
+        if self.drive is not Drive.UNKNOWN or not self.held:
             return None
         self.bare = 0
         return self._join_held()
 
-    def end_step(self, unfinished: Step | None = None) -> None:
-        """All that is held was one step; ``unfinished``: its last piece, which has no update."""
-        if unfinished is not None:
-            self._held.append(unfinished)
-        if self._held:
-            self._held = [self._join_held()]
-        self._end_each()
+    def end_step(self) -> None:
+        """All that is held was one step."""
+        if self.held:
+            step = self._join_held()
+            if step.counts:
+                self.ended.append(step)
 
     def finish(self) -> None:
         """No piece follows: what was held back is as whole as it will get."""
         if self.drive is Drive.UNKNOWN:
             self._settle_on(Drive.FETCH if self.train_fetches else Drive.UPDATE)
-        if self.drive is Drive.FETCH or (self.drive is Drive.UPDATE and self._held):
+        if self.drive is not Drive.API:
             self.end_step()
 
     @property
@@ -205,34 +208,30 @@ class Pieces:
         if self.drive is Drive.UPDATE:
             count = self._rounds.pass_updates(passed.updates - is_open)
         if count:
-            self._held.append(gap)
-            joined, gap = self._join_held(), Step(timed=place == self._boundary())
+            self.held.append(gap)
+            # a step is timed from here on only if the gap has ended where one begins
+            begins_with = {Drive.FETCH: layout.FETCH_BEGIN, Drive.API: layout.STEP}.get(self.drive)
+            joined, gap = self._join_held(), Step(timed=place == begins_with)
             joined.phases = {COUNTED: joined.total_ns}
-            self.ended.append(joined)
             joined.count, joined.timed, joined.whole, joined.slowed = count, False, True, False
-        more = self._rounds.open if self.are_rounds else len(self._held)
-        self._held += [Step(timed=False) for _ in range(more - len(self._held))]
+            self.ended.append(joined)
+        more = self._rounds.open if self.are_rounds else len(self.held)
+        self.held += [Step(timed=False) for _ in range(more - len(self.held))]
         return gap
 
-    def _boundary(self) -> int:
-        """Kind of the marker with which a step begins, where one does."""
-        return {Drive.FETCH: layout.FETCH_BEGIN, Drive.API: layout.STEP}.get(self.drive, -1)
-
     def _settle_unknown(self) -> None:
-        long_enough = self._holding().has_enough(self._held)
+        if not self.optimizer_seen:
+            most, longest_ns = _EXPECTED_UPDATE if self.optimizer_expected else _BACKWARDS
+        elif not self.train_fetches:
+            most, longest_ns = _UPDATES
+        else:  # the next backward shows whether this fetch is of a training batch
+            most, longest_ns = _FETCHED_UPDATES if self.held[-1].after_fetch else _BATCH_UPDATES
+        is_enough = len(self.held) >= most or self.held[-1].end_ns - self.held[0].end_ns >= longest_ns
         if self.train_fetches >= 2:
-            if self.optimizer_seen or long_enough:
+            if self.optimizer_seen or is_enough:
                 self._settle_on(Drive.FETCH)
-        elif long_enough or (self._rounds.are_decided and self.optimizer_seen and self.train_fetches == 0):
+        elif is_enough or (self._rounds.are_decided and self.optimizer_seen and not self.train_fetches):
             self._settle_on(Drive.UPDATE)
-
-    def _holding(self) -> _Holding:
-        if self.optimizer_seen:
-            if not self.train_fetches:
-                return _UPDATES
-            # the next backward shows whether this fetch is of a training batch
-            return _FETCHED_UPDATES if self._held[-1].after_fetch else _BATCH_UPDATES
-        return _EXPECTED_UPDATE if self.optimizer_expected else _BACKWARDS
 
     def _settle_on(self, drive: Drive) -> None:
         """The kind of loop is known now, or has changed."""
@@ -240,64 +239,26 @@ class Pieces:
         if drive is Drive.UPDATE:
             self._end_rounds()
             return
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for piece in held:
-            self._held.append(piece)
+            self.held.append(piece)
             if piece.after_fetch:
                 self.end_step()
 
-    def _end_each(self) -> None:
-        """Each piece that is held was a step."""
-        self.ended.extend(piece for piece in self._held if piece.counts)
-        self._held = []
-
     def _end_rounds(self) -> None:
         """Each round of updates that has come to its end was a step, as was each update that belongs to no round."""
-        size, more = self._rounds.size, self._rounds.open
-        if size == 1:
-            self._end_each()
-            return
-        whole = self._held[: len(self._held) - more]
-        rest = self._held[len(whole) :]
-        alone = len(whole) % size
-        self._held = whole[:alone]
-        self._end_each()
-        for at in range(alone, len(whole), size):
-            self._held = whole[at : at + size]
+        size = self._rounds.size
+        held, whole = self.held, len(self.held) - self._rounds.open
+        alone = whole % size
+        self.ended.extend(piece for piece in held[:alone] if piece.counts)
+        for at in range(alone, whole, size):
+            self.held = held[at : at + size]
             self.end_step()
-        self._held = rest
+        self.held = held[whole:]
 
     def _join_held(self) -> Step:
-        first, *later = self._held
+        first, *later = self.held
         for piece in later:
             first.absorb(piece)
-        self._held = []
+        self.held = []
         return first
-
-
-class _Holding(Struct, frozen=True, gc=False):
-    """Pieces of steps are held back up to this many, or this long."""
-
-    most: int
-    longest_ns: int
-
-    def has_enough(self, pieces: Sequence[Step]) -> bool:
-        """True if these pieces are no longer held back.
-
-        The first is held from its end on: it may have begun with minutes of set-up.
-        """
-        return len(pieces) >= self.most or pieces[-1].end_ns - pieces[0].end_ns >= self.longest_ns
-
-
-#: For a loop with an optimizer: the first few steps show whether fetches bound them.
-_UPDATES = _Holding(8, 3_000_000_000)
-#: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
-_BATCH_UPDATES = _Holding(8, 20_000_000_000)
-#: ... and unless a fetch has just begun: only its batch's backward is still to come, however slow the steps are.
-_FETCHED_UPDATES = _Holding(8, 1_000_000_000_000)
-#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
-#: are rare, and a loop whose optimizer is not torch's is known so much later.
-_BACKWARDS = _Holding(32, 20_000_000_000)
-#: ... less rare where the program has an optimizer of torch's. Only where that never steps, or steps unseen in compiled
-#: code, is the loop known so much later.
-_EXPECTED_UPDATE = _Holding(1024, 120_000_000_000)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec import Struct, field
-
-from tuimon.agent.ring.layout import Marker
 
 #: Label of time in which boundaries were only counted.
 COUNTED = "counted"
@@ -19,6 +16,7 @@ class Step(Struct):
     """Time per phase, which adds up to ``total_ns``; evaluation is left out."""
 
     end_ns: int = 0
+    index: int = 0  # its number, or that of the first of many, once it has ended
     count: int = 1  # more: whole steps one after the other whose boundaries were only counted
     total_ns: int = 0
     phases: dict[str, int] = field(default_factory=dict)
@@ -63,8 +61,10 @@ class Step(Struct):
 
     def absorb(self, later: Step) -> None:
         """Append the piece that follows."""
+        phases = self.phases
         for label, duration_ns in later.phases.items():
-            self.add_time(label, duration_ns)
+            phases[label] = phases.get(label, 0) + duration_ns
+        self.total_ns += later.total_ns
         self.end_ns = max(self.end_ns, later.end_ns)
         self.backwards += later.backwards
         self.updates += later.updates
@@ -78,44 +78,19 @@ class Step(Struct):
         self.pauses_ns += later.pauses_ns
 
 
-class EndedSteps(Struct, frozen=True, gc=False):
-    """The steps that have ended since the last call, and the evaluation between them."""
-
-    parts: list[Step]
-    eval_ns: int
-    eval_count: int  # batches
-    begins_anew: bool = False  # the thread has begun to train: steps handed over before were an evaluation
-
-    @property
-    def total(self) -> int:
-        """How many steps."""
-        return sum(part.count for part in self.parts)
-
-    @property
-    def steps(self) -> list[Step]:
-        """Each of those that were not only counted."""
-        return [part for part in self.parts if not part.only_counted]
-
-    def numbered(self, first_index: int) -> Iterator[tuple[int, Step]]:
-        """The parts, with the number of each one's first step; ``first_index``: the number of the first of all."""
-        return zip(accumulate((part.count for part in self.parts), initial=first_index), self.parts, strict=False)
-
-
 class Stretch(NamedTuple):
-    """The time from one marker of a thread to the next; empty at the first marker."""
+    """The time from one marker of a thread to the next, which is a boundary; empty at the first marker."""
 
     label: str  # a phase, or "between"
     begin_ns: int
-    end: Marker
-    opened: Marker | None  # the begin marker of the pair that ``end`` closes
-    nested: bool  # ``end`` lies within a pair of its own kind, whose boundaries count instead of its own
-    evaluated: bool  # ``end`` proves that the batch before it was evaluated: no backward has used it
-    cut: int  # updates (and tuimon.step() calls) whose step had ended by ``end``
-
-    @property
-    def end_ns(self) -> int:
-        """When it ended."""
-        return self.end.time_ns
+    end_ns: int
+    kind: int  # of the marker that ends it; its flag and value
+    flag: int
+    value: int
+    opened: Stretch | None  # that the begin marker of the pair ends which this one's marker closes
+    nested: bool  # the end lies within a pair of its own kind, whose boundaries count instead of its own
+    evaluated: bool  # the end proves that the batch before it was evaluated: no backward has used it
+    cut: int  # updates (and tuimon.step() calls) whose step had ended by then
 
 
 #: A third of the time of ``Stretch(...)``: one is made of every marker.

@@ -7,16 +7,15 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, get_args
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import BACKWARD, COMPILED, RECOMPILED, unpacked
+from tuimon.agent.ring.layout import BACKWARD, COMPILED, FIRST_EVENT, RECOMPILED, unpacked
 from tuimon.agent.ring.paths import ring_path
-from tuimon.agent.ring.reader import TID_SHIFT, RingError, RingReader, kind_of
+from tuimon.agent.ring.reader import FLAG_SHIFT, TID_SHIFT, RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, RankStep, Record, Steps
+from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.loop.step import EndedSteps
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import GcPauses, StepsRecorder, Window, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
@@ -78,8 +77,8 @@ _CALM_HZ = layout.SLOT_COUNT / 8 / LONGEST_S
 #: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
 _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
-#: A collection stops all threads, torch.compile's work is not dated by when it was done, what is lost may be of any.
-_OF_NO_LOOP = frozenset((layout.GC_PAUSE, layout.COMPILER, _LOST))
+#: Boundaries that are of interest to a loader: its fetches, and what uses their batches.
+_OF_BATCHES = frozenset((layout.FETCH_END, layout.ITER_END, layout.BACKWARD_BEGIN))
 #: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
 _AHEAD_NS = 1_000_000_000
 #: Markers may be dated so long after the beginning of a stop that was not seen itself, or before its end.
@@ -88,11 +87,6 @@ _EDGE_NS = 1_000_000_000
 _NEVER = 1 << 63
 #: A fast loop writes its markers every 50 ms. When none has come for this long, its phase is unknown.
 _STALE_NS = 500_000_000
-
-
-def _files_of(reader: RingReader) -> TargetFiles:
-    """Its process's files; of one that has ended those of our own user, as the ring is."""
-    return TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
 
 
 class RingFollower:
@@ -113,14 +107,16 @@ class RingFollower:
         # windows end on multiples of the interval, so that the processes of a run line up
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // interval_ns * interval_ns
-        self._loops = ThreadLoops(reader.name, SourceBlocks(_files_of(reader)))
+        # files of a process that has ended only if they are of our own user, as the ring is
+        files = TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
+        self._loops = ThreadLoops(reader.name, SourceBlocks(files))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
         self._compiler = CompilerTracker(reader)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._recorder = StepsRecorder(self.pid, self._gc)
         self._traces = TraceRecords(reader)
-        self._marks: list[tuple[int, str]] = []
+        self._marks: list[Mark] = []
         self.steps = steps  # of the process until now
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
@@ -160,34 +156,27 @@ class RingFollower:
         self._unrecorded_ns += stopped_ns
         self._resumed_ns = max(self._resumed_ns, until_ns)
 
-    def _pass_stop(self) -> None:
-        """The process has gone on after a stop."""
-        self._loops.pass_stop(self._stopped_ns)
-        self._gpu.interrupt()
-        self._stop_ns, self._stopped_ns = _NEVER, 0
-
     def windows(self, now_ns: int) -> Iterator[Record]:
         """The records of all windows that have ended by now."""
         self._read(now_ns)
         while (end_ns := self._ends.of(self._begin_ns)) <= now_ns:
             self._feed_until(end_ns)
             yield from self._window(end_ns, now_ns)
-            self._ends.note_window(is_calm=self._is_calm(end_ns))
+            # the next may be longer if steps are made, and have been for a while
+            first_ns = self._recorder.first_step_ns
+            settled = first_ns is not None and end_ns - first_ns >= SETTLED_S * 1e9
+            is_calm = settled and self._latest_ns >= self._begin_ns and self.markers_per_s <= _CALM_HZ
+            self._ends.note_window(is_calm=is_calm)
             self._begin_ns = end_ns
 
     def last(self, now_ns: int) -> Iterator[Record]:
         """The process has ended: everything that is left."""
         self._read(now_ns)
         self._feed_until(now_ns)
-        self._loops.finish()
+        for loop in self._loops:
+            loop.steps.finish()
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, now_ns, ended=True)
-
-    def _is_calm(self, end_ns: int) -> bool:
-        """True if the window that follows may be longer: steps are made, and have been for a while."""
-        first_ns = self._recorder.first_step_ns
-        settled = first_ns is not None and end_ns - first_ns >= SETTLED_S * 1e9
-        return settled and self._latest_ns >= self._begin_ns and self.markers_per_s <= _CALM_HZ
 
     def _read(self, now_ns: int) -> None:
         dropped = self.reader.dropped
@@ -196,67 +185,99 @@ class RingFollower:
         if now_ns > self._read_ns:
             self.markers_per_s = count * 1e9 / (now_ns - self._read_ns)
         self._read_ns = now_ns
-        if self.reader.dropped > dropped:
+        has_lost = self.reader.dropped > dropped
+        if has_lost:
             self._waiting.append(layout.Marker(found.times_ns[0] if count else self._latest_ns, _LOST, 0, 0, 0))
         self._waiting.extend(found)
         if self._unread is not None:
             (since_ns, until_ns), self._unread = self._unread, None
-            lost = self.reader.dropped > dropped
-            if not lost and not any(since_ns < time_ns < until_ns for time_ns in found.times_ns):
+            if not has_lost and not any(since_ns < time_ns < until_ns for time_ns in found.times_ns):
                 self._note_stop(since_ns, until_ns)
         if self._waiting.heads:
             self._latest_ns = min(self._waiting.times_ns[-1], now_ns)
 
     def _feed_until(self, end_ns: int) -> None:
-        waiting, loops = self._waiting, self._loops
-        times_ns, heads, _ = waiting
-        at, count = 0, len(heads)
-        while at < count:
-            if times_ns[at] >= end_ns:
-                if times_ns[at] <= self._read_ns + _AHEAD_NS:
+        """Have the loops, and what attaches to them, take the markers before a moment."""
+        waiting, loops, loaders, gpu = self._waiting, self._loops, self._loaders, self._gpu
+        loop, passed, ahead_ns, stop_ns = None, 0, self._read_ns + _AHEAD_NS, self._stop_ns
+        for time_ns, head, value in zip(*waiting, strict=True):
+            if time_ns >= end_ns:
+                if time_ns <= ahead_ns:
                     break
-                at += 1
+                passed += 1
                 self._damaged += 1
                 continue
-            if times_ns[at] > self._stop_ns:
-                self._pass_stop()
-            head = heads[at]
-            if kind_of(head) in _BOUNDARIES:
-                self._feed_boundary(loops.of(head >> TID_SHIFT), waiting.marker(at))
-            else:
-                self._feed_other(waiting.marker(at))
-            at += 1
-        waiting.drop(at)
+            passed += 1
+            if time_ns > stop_ns:  # the process has gone on after a stop
+                for each in loops:
+                    each.machine.pass_stop(self._stopped_ns)
+                gpu.interrupt()
+                self._stop_ns, self._stopped_ns, stop_ns = _NEVER, 0, _NEVER
+            kind, flag, tid = head & 0xFFFF, head >> FLAG_SHIFT & 0xFFFF, head >> TID_SHIFT
+            if kind not in _BOUNDARIES:
+                loop = None
+                self._feed_other(time_ns, kind, flag, tid, value)
+                continue
+            if loop is None or loop.tid != tid:
+                loop = loops.of(tid)
+            stretch = loop.machine.feed(time_ns, kind, flag, value)
+            if loop.ranges.open or loop.ranges.awaiting:
+                loop.ranges.add_stretch(stretch)
+            if kind in _OF_BATCHES:
+                loaders.add_stretch(stretch, loop.steps)
+            if (gpu.active or flag >= FIRST_EVENT) and not loop.steps.is_slowed:
+                gpu.add_stretch(stretch, tid)
+        waiting.drop(passed)
 
-    def _feed_boundary(self, loop: ThreadLoop, marker: layout.Marker) -> None:
-        stretch = loop.feed_boundary(marker)
-        slowed = loop.is_slowed
-        self._loaders.add_stretch(stretch, slowed=slowed, trains=not loop.machine.steps.may_evaluate)
-        if not slowed and (self._gpu.active or layout.has_event(marker.flag)):
-            self._gpu.add_stretch(stretch)
-
-    def _feed_other(self, marker: layout.Marker) -> None:
+    def _feed_other(  # noqa: PLR0912  (one for each kind)
+        self, time_ns: int, kind: int, flag: int, tid: int, value: int
+    ) -> None:
         """A marker that is no boundary of its thread's loop."""
-        time_ns, kind, flag, tid, value = marker
-        if kind in _OF_NO_LOOP:
-            self._feed_of_no_loop(kind, flag, value)
+        # a collection stops all threads, torch.compile's work is not dated by when it was done, what is lost may be of
+        # any: these are of no loop
+        if kind == layout.GC_PAUSE:
+            self._gc.add_pause(value)
+            return
+        if kind == layout.COMPILER:
+            self._compiler.add_marker(flag, value)
+            return
+        if kind == _LOST:
+            self._gpu.lose_markers()
+            for each in self._loops:
+                each.machine.lose_markers()
             return
         loop = self._loops.of(tid)
-        if kind in layout.RANGES:
-            loop.ranges.feed_marker(time_ns, kind, value, counts=not loop.is_slowed)
-        elif kind in (layout.PROFILER_ON, layout.PROFILER_OFF):
-            loop.feed_profiler(marker)
+        steps = loop.steps
+        if kind == layout.RANGE_PUSH:
+            loop.ranges.begin(time_ns, value)
+        elif kind == layout.RANGE_POP:
+            loop.ranges.end(time_ns, value, counts=not steps.is_slowed)
+        elif kind == layout.PROFILER_ON:
+            steps.begin_profiler(time_ns, traces=flag == layout.TRACED_STEPS)
+            self._gpu.interrupt()
+        elif kind == layout.PROFILER_OFF:
+            steps.end_profiler()
             self._gpu.interrupt()
         elif kind == layout.LOOP_LEFT:
-            loop.leave(time_ns)
+            loop.machine.leave_loop(time_ns)
             self._gpu.interrupt()
-        elif kind in layout.GAPS:
-            self._feed_gap(loop, marker)
+        elif kind == layout.GAP_BEGIN:
+            loop.ranges.add_stretch(loop.machine.begin_gap(time_ns, value))
+            self._gpu.interrupt()
+        elif kind == layout.GAP_PAUSE:
+            steps.add_pause(value)
+            self._gpu.interrupt()
+        elif kind == layout.GAP_END:
+            counted = layout.unpack_gap(value)
+            loop.machine.end_gap(time_ns, counted, flag)
+            self._loaders.add_counted(counted)
+            self._gpu.interrupt()
         elif kind == layout.MARK:
             if len(self._marks) < _MARKS_PER_INTERVAL * self._ends.longest:
-                self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
+                name = self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]
+                self._marks.append(Mark(t=time_ns / 1e9, pid=self.pid, name=name))
         elif kind == layout.OPTIMIZER_MADE:
-            loop.machine.steps.expect_optimizer()
+            steps.expect_optimizer()
         elif kind in layout.OF_LOADERS:
             self._loaders.add_marker(kind, flag, value)
         elif kind == layout.STEP_SIZE:
@@ -264,26 +285,13 @@ class RingFollower:
         else:
             self._gpu.feed_marker(time_ns, kind, flag, value)
 
-    def _feed_of_no_loop(self, kind: int, flag: int, value: int) -> None:
-        if kind == layout.GC_PAUSE:
-            self._gc.add_pause(value)
-        elif kind == layout.COMPILER:
-            self._compiler.add_marker(flag, value)
-        else:
-            self._gpu.lose_markers()
-            self._loops.lose_markers()
-
-    def _feed_gap(self, loop: ThreadLoop, marker: layout.Marker) -> None:
-        passed = loop.feed_gap(marker)
-        if passed is not None:
-            self._loaders.add_counted(passed)
-        self._gpu.interrupt()
-
     def _skip_past(self) -> None:
         """Count what ended before the first window, and drop the rest of it."""
         loop = self._loops.training()
         if loop is not None:
-            self.steps += loop.machine.steps.take_ended().total
+            self.steps += sum(step.count for step in loop.steps.take_ended())
+            loop.steps.take_evaluation()
+            loop.steps.begins_anew = False
             loop.ranges.take_sums()
         self._marks.clear()
         self._gc.take_pauses()
@@ -294,52 +302,45 @@ class RingFollower:
     def _window(self, end_ns: int, now_ns: int, ended: bool = False) -> Iterator[Record]:
         """All records of the window from ``_begin_ns`` on; ``ended``: there will be no other."""
         window_s = (end_ns - self._begin_ns) / 1e9
-        for time_ns, name in self._marks:
-            yield Mark(t=time_ns / 1e9, pid=self.pid, name=name)
+        yield from self._marks
         self._marks.clear()
         loop = self._loops.end_window(self.live_threads)
         if loop is not None:
             yield self._steps(loop, Window(self._begin_ns, end_ns), is_last=ended)
         yield from self._traces.records(end_ns / 1e9)
         yield from self._compiler.records(end_ns / 1e9, self.pid, window_s)
-        yield from self._loaders.records(end_ns, window_s, now_ns, self._loops.open_fetches())
+        open_fetches = [begin for each in self._loops for begin in each.machine.open_fetches()]
+        yield from self._loaders.records(end_ns, window_s, now_ns, open_fetches)
         yield from self._gpu.records(end_ns, window_s, ended=ended)
 
     def _steps(self, loop: ThreadLoop, window: Window, *, is_last: bool) -> Steps:
         self.trains = self.trains or loop.trains
         self.steps += self._loops.steps
         self._loops.steps = 0
-        loop.machine.outside.add(self._unrecorded_ns)
+        loop.machine.outside_ns += self._unrecorded_ns
         self._unrecorded_ns = 0
-        ended = loop.machine.steps.take_ended()
-        if ended.begins_anew:
-            self.steps = 0
+        ended = loop.steps.take_ended()
+        if loop.steps.begins_anew:
+            loop.steps.begins_anew, self.steps = False, 0
         first_index = self.steps
-        self.steps += ended.total
-        for number, step in ended.numbered(first_index):
+        for step in ended:
+            step.index = self.steps
+            self.steps += step.count
             if step.traced_ns:
-                self._traces.add_begin(step.traced_ns, number)
+                self._traces.add_begin(step.traced_ns, step.index)
+        several = self._is_of_several_ranks()
+        dropped = self.reader.dropped - self._dropped + self._damaged  # overwritten or damaged
+        self._dropped, self._damaged = self.reader.dropped, 0
         return self._recorder.record(
             window,
             loop,
             ended,
             first_index,
-            rank_steps=self._rank_steps(ended, first_index, window),
+            rank_steps=rank_steps(ended, window.end_ns, self._ends.intervals(*window)) if several else [],
             open_phase=None if is_last else self._open_phase(loop, window.end_ns),
-            dropped=self._take_dropped(),
+            dropped=dropped,
             tid=self._tid_of(loop),
         )
-
-    def _rank_steps(self, ended: EndedSteps, first_index: int, window: Window) -> list[RankStep]:
-        if not self._is_of_several_ranks():
-            return []
-        return rank_steps(ended, first_index, window.end_ns, self._ends.intervals(*window))
-
-    def _take_dropped(self) -> int:
-        """Markers that were overwritten or damaged since the last call."""
-        dropped = self.reader.dropped - self._dropped + self._damaged
-        self._dropped, self._damaged = self.reader.dropped, 0
-        return dropped
 
     def _tid_of(self, loop: ThreadLoop) -> int | None:
         """Id of its thread; None: the main one, or unknown, as a thread has another id inside a container."""
@@ -359,7 +360,7 @@ class RingFollower:
 
     def _open_phase(self, loop: ThreadLoop, now_ns: int) -> OpenPhase | None:
         """The phase under way; while markers of a halted fast loop wait in the writer, only since when it halts."""
-        if loop.machine.outside.is_open:
+        if loop.machine.left_ns is not None:
             return None
         held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0
         phase = OpenPhase(None, min(held_ns, now_ns)) if held_ns else loop.machine.open_phase

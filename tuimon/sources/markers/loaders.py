@@ -12,13 +12,14 @@ from typing import Literal
 from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import Marker, Passed
+from tuimon.agent.ring.layout import Passed
 from tuimon.agent.ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, Loading
 from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
 from tuimon.sources.loop.step import Stretch
+from tuimon.sources.loop.steps import StepFinder
 
 #: More batches in a row without a backward than this are evaluated, unless a backward follows all the same.
 _MOST_AHEAD = 16
@@ -273,31 +274,26 @@ class LoaderTracker:
         self._late = True
         self._gone: set[tuple[int, int]] = set()  # pid and start of slots whose worker is gone
 
-    def add_stretch(self, stretch: Stretch, *, slowed: bool = False, trains: bool = True) -> None:
+    def add_stretch(self, stretch: Stretch, steps: StepFinder) -> None:
         """Attach fetches to their loaders, and backwards of any thread to the batches they use.
 
-        ``slowed``: by a profiler of ours; how long it waited is then in no figure. ``trains``: whether the backward at
-        its end does, for all that is known.
+        ``steps``: those of its thread. Where a profiler of ours slows them, how long it waited is in no figure.
         """
-        marker, opened = stretch.end, stretch.opened
-        kind = marker.kind
-        if kind == layout.BACKWARD_BEGIN:
-            if trains:
+        opened = stretch.opened
+        if stretch.kind == layout.BACKWARD_BEGIN:
+            if not steps.batches.returned:  # else it may be part of an evaluation
                 self._roles.add_backward()
-        elif kind == layout.FETCH_BEGIN:
-            self._loader(marker.value >> layout.LOADER_SHIFT)
-        elif kind == layout.FETCH_END:
-            if opened is not None and opened.value == marker.value:
-                has_batch = not layout.has_no_batch(marker.flag)
-                unknown = slowed or opened.flag == layout.FETCHED_IN_GAP
-                wait_ns = None if unknown else marker.time_ns - opened.time_ns
-                self._add_fetch(marker.value, opened.flag, wait_ns, has_batch=has_batch)
-        elif kind == layout.ITER_END and opened is not None:
-            duration_ns = max(marker.time_ns - opened.time_ns, 0)
+        elif stretch.kind == layout.FETCH_END:
+            if opened is not None and opened.value == stretch.value:
+                is_unknown = steps.is_slowed or opened.flag == layout.FETCHED_IN_GAP
+                wait_ns = None if is_unknown else stretch.end_ns - opened.end_ns
+                self._add_fetch(stretch.value, opened.flag, wait_ns, has_batch=not layout.has_no_batch(stretch.flag))
+        elif opened is not None:
+            duration_ns = max(stretch.end_ns - opened.end_ns, 0)
             if opened.value:
-                self._add_end(opened.value, None if slowed else duration_ns)
+                self._add_end(opened.value, None if steps.is_slowed else duration_ns)
             else:
-                self._add_iter(marker.value, duration_ns)
+                self._add_iter(stretch.value, duration_ns)
 
     def add_counted(self, passed: Passed) -> None:
         """Add fetches of the loader that was fetched from last, and backwards, that were only counted."""
@@ -346,14 +342,17 @@ class LoaderTracker:
             loader.clear_window()
 
     def records(
-        self, end_ns: int, window_s: float, now_ns: int, open_fetches: Iterable[Marker] = ()
+        self, end_ns: int, window_s: float, now_ns: int, open_fetches: Iterable[Stretch] = ()
     ) -> Iterator[Loader]:
-        """The loaders that did something in the window that ends now; ``open_fetches``: begins of those under way."""
+        """The loaders that did something in the window that ends now; ``open_fetches``: stretches before these."""
         self._window += 1
+        waiting: dict[int, int] = {}  # by loader: since when
+        for begin in sorted(open_fetches, key=lambda begin: begin.end_ns):
+            waiting[begin.value >> layout.LOADER_SHIFT] = begin.end_ns
+            self._loader(begin.value >> layout.LOADER_SHIFT)
         if not self._loaders:
             return
         self._read_slots(now_ns)
-        waiting = {begin.value >> layout.LOADER_SHIFT: begin.time_ns for begin in sorted(open_fetches)}
         for key, loader in self._loaders.items():
             if loader is None:
                 continue
@@ -436,7 +435,7 @@ class LoaderTracker:
     def _add_fetch(self, iterator: int, ready: int, wait_ns: int | None, *, has_batch: bool = True) -> None:
         """``ready``: flag of its begin; ``wait_ns``: None where it is not known."""
         key = iterator >> layout.LOADER_SHIFT
-        loader = self._loaders.get(key)
+        loader = self._loader(key)
         if loader is None:
             return
         if not has_batch:

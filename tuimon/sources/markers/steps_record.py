@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN, PhaseTime, RankStep, SlowStep, Steps, length_bucket
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.loop.step import COUNTED, EndedSteps, Step
+from tuimon.sources.loop.step import COUNTED, Step
 from tuimon.sources.markers.thread_loops import ThreadLoop
 from tuimon.sources.window_lengths import stride_of
 
@@ -113,35 +113,27 @@ _KEPT_STEPS = 4
 _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 
 
-def slowest(ended: EndedSteps, first_index: int) -> SlowStep | None:
-    """The first of the longest steps that are of typical length and timed; None without any."""
-    measured = (each for each in ended.numbered(first_index) if each[1].is_measured)
-    number, step = max(measured, key=lambda each: each[1].total_ns, default=(0, None))
-    return SlowStep(number, step.total_ns, phase_times(step.phases)) if step is not None else None
-
-
 def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]:
     """Sums as a record has them."""
     everything = {"eval": eval_ns, **sums_ns} if eval_ns else sums_ns
     return [PhaseTime(name, total_ns) for name, total_ns in everything.items() if total_ns > 0]
 
 
-def rank_steps(ended: EndedSteps, first_index: int, end_ns: int, intervals: int = 1) -> list[RankStep]:
+def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[RankStep]:
     """Steps whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
 
     ``intervals``: the steps are of so many; the windows of other ranks may be shorter.
     """
-    stride = stride_of(ended.total, _KEPT_STEPS * intervals)
-    numbered = ended.numbered(first_index)
-    return [_rank_step(*each, end_ns) for each in numbered if each[0] % stride == 0 and each[1].is_measured]
-
-
-def _rank_step(index: int, step: Step, end_ns: int) -> RankStep:
-    return RankStep(index, max(0, end_ns - step.end_ns) // 1000, *_parts_us(step))
-
-
-def _parts_us(step: Step) -> Iterator[int]:
-    return (max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES)
+    stride = stride_of(sum(step.count for step in ended), _KEPT_STEPS * intervals)
+    return [
+        RankStep(
+            step.index,
+            max(0, end_ns - step.end_ns) // 1000,
+            *(max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES),
+        )
+        for step in ended
+        if step.index % stride == 0 and step.is_measured
+    ]
 
 
 #: Samples or tokens of a window at most, as a record holds them: a damaged ring may have any number.
@@ -188,7 +180,7 @@ class StepsRecorder:
         self,
         window: Window,
         loop: ThreadLoop,
-        ended: EndedSteps,
+        ended: Sequence[Step],
         first_index: int,
         *,
         rank_steps: list[RankStep],
@@ -197,13 +189,20 @@ class StepsRecorder:
         tid: int | None,
     ) -> Steps:
         """The record; ``first_index``: number of the first step; ``dropped``: markers since the record before."""
-        parts = ended.parts
-        usual = [part for part in parts if part.usual]
-        lengths = sorted(step.total_ns for step in usual if step.timed)
-        count, usual_ns = ended.total, sum(step.total_ns for step in usual)
+        usual = [step for step in ended if step.usual]
+        timed = [step for step in usual if step.timed]
+        lengths = sorted(step.total_ns for step in timed)
+        slowest = max(timed, key=lambda step: step.total_ns, default=None)
+        count, usual_ns = sum(step.count for step in ended), sum(step.total_ns for step in usual)
+        eval_ns, eval_count = loop.steps.take_evaluation()
         backwards, updates = loop.take_counts()
-        outside_ns = loop.machine.outside.take_ns(window.begin_ns, window.end_ns)
-        last_ns = parts[-1].end_ns if parts else None
+        outside_ns = loop.machine.take_outside_ns(window.begin_ns, window.end_ns)
+        last_ns = ended[-1].end_ns if ended else None
+        first_backward_s = first_step_s = None  # in the records that hold them
+        if not self._has_backward and (began_ns := loop.machine.first_backward_ns) is not None:
+            self._has_backward, first_backward_s = True, began_ns / 1e9
+        if self.first_step_ns is None and ended:
+            self.first_step_ns, first_step_s = window.end_ns, max(0, ended[0].end_ns - ended[0].total_ns) / 1e9
         pauses = self._gc.take_pauses()
         sizes, self._sizes = self._sizes, {}
         return Steps(
@@ -219,20 +218,20 @@ class StepsRecorder:
             p95_ns=quantile(lengths, 0.95),
             histogram=histogram(lengths),
             slowed=count - sum(step.count for step in usual),
-            slowed_ns=sum(part.total_ns for part in parts) - usual_ns,
-            phases=phase_times(self._counted.add_up(usual), ended.eval_ns),
+            slowed_ns=sum(step.total_ns for step in ended) - usual_ns,
+            phases=phase_times(self._counted.add_up(usual), eval_ns),
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
-            slowest=slowest(ended, first_index),
+            slowest=SlowStep(slowest.index, slowest.total_ns, phase_times(slowest.phases)) if slowest else None,
             rank_steps=rank_steps,
-            eval_count=ended.eval_count,
+            eval_count=eval_count,
             backwards=backwards,
             updates=updates,
             open_phase=open_phase.name if open_phase else None,
             open_for_s=max(0.0, (window.end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
             outside_s=outside_ns / 1e9 if outside_ns else None,
-            first_backward_s=self._first_backward_s(loop),
-            first_step_s=self._first_step_s(ended, window),
+            first_backward_s=first_backward_s,
+            first_step_s=first_step_s,
             last_step_s=last_ns / 1e9 if last_ns and last_ns < window.begin_ns else None,
             dropped=dropped,
             gc_ns=pauses.total_ns,
@@ -242,21 +241,6 @@ class StepsRecorder:
             tokens=sizes.get(layout.STEP_TOKENS),
             tid=tid,
         )
-
-    def _first_backward_s(self, loop: ThreadLoop) -> float | None:
-        """When the first backward began, if no record has held it."""
-        began_ns = loop.machine.first_backward_ns if not self._has_backward else None
-        if began_ns is None:
-            return None
-        self._has_backward = True
-        return began_ns / 1e9
-
-    def _first_step_s(self, ended: EndedSteps, window: Window) -> float | None:
-        """When the first step began, if no record has held it."""
-        if not ended.total or self.first_step_ns is not None:
-            return None
-        first, self.first_step_ns = ended.parts[0], window.end_ns
-        return max(0, first.end_ns - first.total_ns) / 1e9
 
 
 class Pauses(NamedTuple):

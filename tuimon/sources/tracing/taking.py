@@ -180,8 +180,8 @@ def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[l
             machine = LoopMachine()
             ends.clear()
         elif marker.tid == thread and marker.kind in BOUNDARIES:
-            stretch = machine.feed_marker(marker)
-            ends += [step.end_ns for step in machine.steps.take_ended().steps]
+            stretch = machine.feed(marker.time_ns, marker.kind, marker.flag, marker.value)
+            ends += [step.end_ns for step in machine.steps.take_ended()]
             if begin_ns - _NEAR_NS <= stretch.begin_ns and stretch.end_ns <= end_ns + _NEAR_NS:
                 phases.append(Stretch(stretch.label, stretch.begin_ns, stretch.end_ns))
     steps = [
