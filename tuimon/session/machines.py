@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
@@ -166,10 +165,9 @@ class MachineTable:
         return None
 
 
-#: Seconds for which the run's own use is held: more than two windows of the machine. Of a long log, whose windows are
-#: merged, twice the longest, and no more than so many.
-_SECONDS = 32
-_MOST_SECONDS = 1024
+#: Windows of processes that are held: those of so many seconds, more than two windows of the machine, or of two of
+#: theirs in a long log, whose windows are merged.
+_OWN_S, _OWN_WINDOWS = 32.0, 8192
 #: Windows of each length that a series holds.
 _ROWS = 32
 #: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
@@ -201,35 +199,25 @@ class _Used(NamedTuple):
 class CoreUse:
     """Folds what all programs of a machine use, and what the run uses of it.
 
-    Windows of the machine are longer than those of processes and begin at other moments. Own use is held by the second,
-    and taken off over the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of
-    the 1.6 cores that were busy from 0 s to 5 s.
+    Windows of the machine are longer than those of processes and begin at other moments, so own use is taken off over
+    the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of the 1.6 cores that
+    were busy from 0 s to 5 s.
     """
 
     def __init__(self) -> None:
-        self._own: defaultdict[int, float] = defaultdict(float)  # core-seconds by second
-        self._own_until_s = -math.inf
-        self._seconds = _SECONDS
+        self._own: deque[tuple[float, float, float]] = deque(maxlen=_OWN_WINDOWS)  # begin, end, cores
         self._latest: MachineMemory | None = None
         self._series = Series(_Used, _ROWS)  # but for the latest window, while windows of processes may come to it
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of a process of the run."""
-        cores = _own_cores(record) + record.childrens_cores
-        window_s = min(record.window_s, _MOST_SECONDS / 2)
-        begin_s, end_s = record.t - window_s, record.t
-        own, first, last = self._own, math.floor(begin_s), math.ceil(end_s) - 1
-        if last == first + 1:  # as nearly always
-            own[first] += cores * (last - begin_s)
-            own[last] += cores * (end_s - last)
-        else:
-            for second in range(first, last + 1):
-                own[second] += cores * (min(end_s, second + 1) - max(begin_s, second))
-        self._own_until_s = max(self._own_until_s, end_s)
-        self._seconds = max(self._seconds, math.ceil(2 * window_s))
-        if len(self._own) > self._seconds:
-            for second in sorted(self._own)[: len(self._own) - self._seconds]:
-                del self._own[second]
+        cores = record.cpu_ratio
+        if cores is None:  # as its known threads, or those of a start
+            known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]
+            cores = sum(known) if known else _STARTING_CORES
+        self._own.append((record.t - record.window_s, record.t, cores + record.childrens_cores))
+        while self._own[0][1] < record.t - max(_OWN_S, 2 * record.window_s):
+            self._own.popleft()
 
     def add_machine(self, record: MachineMemory) -> None:
         """Fold a window of the machine."""
@@ -237,10 +225,9 @@ class CoreUse:
             return
         if (before := self._latest_used()) is not None:
             self._series.append(before)
-        if self._latest is not None:
-            for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
-                del self._own[second]
         self._latest = record
+        while self._own and self._own[0][1] <= record.t - record.window_s:
+            self._own.popleft()
 
     def begin_steps(self, t: float) -> None:
         """A training begins to make steps: a span may begin here."""
@@ -267,31 +254,20 @@ class CoreUse:
         )
 
     def _latest_used(self) -> _Used | None:
-        """The latest window, if what the run used in it is known."""
+        """The latest window, if what the run used in it is known: as far as windows of its processes reach."""
         record = self._latest
-        own = self._own_in(record) if record is not None else None
-        if record is None or own is None:
+        if record is None:
             return None
-        cores = (record.busy_cores, own, record.stolen_cores, record.held_cores)
+        begin_s, until_s = (
+            record.t - record.window_s,
+            min(record.t, max((end_s for _, end_s, _ in self._own), default=0.0)),
+        )
+        if until_s <= begin_s:
+            return None
+        own = sum(max(0.0, min(end, until_s) - max(begin, begin_s)) * cores for begin, end, cores in self._own)
+        cores = (record.busy_cores, own / (until_s - begin_s), record.stolen_cores, record.held_cores)
         used = ((each or 0.0) * record.window_s for each in cores)
-        return _Used(record.t - record.window_s, record.t, record.window_s, *used)
-
-    def _own_in(self, record: MachineMemory) -> float | None:
-        """Cores that the run used in a window of the machine, as far as its own windows reach; None where none does."""
-        begin_s, end_s = record.t - record.window_s, min(record.t, self._own_until_s)
-        if end_s <= begin_s:
-            return None
-        seconds = range(math.floor(begin_s), math.ceil(end_s))
-        parts = (self._own.get(each, 0.0) * (min(end_s, each + 1) - max(begin_s, each)) for each in seconds)
-        return sum(parts) / (end_s - begin_s)
-
-
-def _own_cores(record: Threads) -> float:
-    """Cores that a process used; where a thread's CPU is unknown, as its known ones, or those of a start."""
-    if record.cpu_ratio is not None:
-        return record.cpu_ratio
-    known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]
-    return sum(known) if known else _STARTING_CORES
+        return _Used(begin_s, record.t, record.window_s, *used)
 
 
 #: The time that a growth rate covers, in seconds, from one reading in so many seconds, or a little less: they jitter.

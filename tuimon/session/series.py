@@ -159,7 +159,7 @@ class Series(Generic[R]):
             level += levels.count(level) <= self.limit
 
     def keep_apart(self, t: float) -> None:
-        """Never join a row before a moment with one after it: a span may begin there. Of many, the latest hold."""
+        """Never join rows with a moment between their middles: a span may begin there. Of many, the latest hold."""
         if t not in self._apart:
             self._apart = [*self._apart[1 - _APART :], t]
 
@@ -262,7 +262,7 @@ class Series(Generic[R]):
         at, numbers, counts = self._levels.find(level), self._numbers, self._counts
         one, other = at * self._width, (at + 1) * self._width
         self._levels[at] += 1
-        if self._apart and any(numbers[one] < t <= numbers[other] for t in self._apart):
+        if self._apart and any(self._middle_s(at) < t <= self._middle_s(at + 1) for t in self._apart):
             return
         for column in self._summed:
             numbers[one + column] += numbers[other + column]

@@ -71,7 +71,7 @@ def run_state(session: Session) -> RunState:
     doing = sampled.set_up.doing if sampled is not None else None
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
-    if pid is not None and session.exit is None and _is_stopped(session, pid):
+    if pid is not None and session.exit is None and session.threads.is_stopped(pid):
         return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
     imports = doing is not None and doing.words.startswith("importing")
     if session.exit is not None and not imports and _never_had_torch(session):
@@ -88,12 +88,6 @@ def _computing(session: Session, pid: int) -> str | None:
     latest = (session.threads.of(each.pid) for each in session.processes() if each.pid != pid and not each.ended)
     cores = sum(threads.cpu_ratio or 0.0 for threads in latest if threads is not None)
     return f"they compute on {cores:.1f} cores" if cores >= _BUSY_CORES else None
-
-
-def _is_stopped(session: Session, pid: int) -> bool:
-    """True if a signal has stopped the process: then its main thread is."""
-    threads = session.threads.of(pid)
-    return threads is not None and any(each.tid == own_id(pid) and each.state == "stopped" for each in threads.threads)
 
 
 def _stopped(pid: int) -> str:
@@ -180,7 +174,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     past = session.standstills.since(latest.t - (latest.open_for_s or 0.0))
     if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
-    if _is_stopped(session, pid):
+    if session.threads.is_stopped(pid):
         doing = ", ".join(filter(None, (_stopped(pid), doing)))
     if stats.open_backwards:
         return RunState("step_open", for_s, doing, doing_for_s, place, stats.open_backwards)

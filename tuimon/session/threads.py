@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -14,7 +14,7 @@ from tuimon.records import ThreadCpu, Threads
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
-from tuimon.session.series import EVER, LATEST, Series, Span
+from tuimon.session.series import LATEST, Series, Span
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.step_sums import OnCores
 
@@ -43,24 +43,26 @@ _POOL_SPREAD = 1.5
 #: CPU and waiting for it from which a thread counts as one that wants to run: our choice, between a helper thread's
 #: few percent and a computing one's 100 %.
 WANTS_TO_RUN = 0.30
-#: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of each thread.
+#: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of its threads.
 _ROWS, _THREAD_ROWS = 32, 4
+#: Most threads of a process that are summed up.
+_SLOTS = 1024
 #: Windows that steps may lie in. Steps come up to a second after their window, when that of the threads is over.
 _AROUND_STEPS = 6
 #: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
 #: first as it winds down has worked beside all of its steps.
 _MOST = 0.5
+#: What a thread adds to the counts of a window, in us: the key is the number of its slot * _FIELDS + place in here.
+_CPU, _CPU_OF, _DELAY, _DELAY_OF, _FIELDS = range(5)
+
+Slot = tuple[str, int]
 
 
-class _ThreadUse(NamedTuple):
-    """A thread in windows that follow one another, in seconds; a row of a ``Series``."""
+class _Window(NamedTuple):
+    """Windows that follow one another; a row of a ``Series``, with counts by thread."""
 
     begin_s: float
     end_s: float
-    cpu_s: float
-    cpu_of_s: float  # in which that was measured
-    delay_s: float  # that it waited for a core
-    delay_of_s: float
 
 
 class _Use(NamedTuple):
@@ -70,7 +72,7 @@ class _Use(NamedTuple):
     end_s: float
     seconds: float
     cpu_s: float
-    cpu_of_s: float
+    cpu_of_s: float  # in which that was measured
     waited_s: float  # for a core, of the thread that waited longest: the training one or one that computes
     waited_of_s: float
     childrens_s: float  # CPU of its children that is in no record of theirs
@@ -99,60 +101,59 @@ class MainThread(Struct, frozen=True, gc=False):
 
 
 class _Process:
-    """The threads of one process."""
+    """The threads of one process.
+
+    Each has a slot: its name, and its number among those of this name that live. Once it has ended the next one of its
+    name has that slot: a thread that each epoch starts anew is one.
+    """
 
     def __init__(self, first: Threads) -> None:
         self.latest = first
         self.tid = first.pid  # of the thread that trains
         self.use = Series(_Use, _ROWS)
-        self._threads: dict[int, Series[_ThreadUse]] = {}
-        self._ended: dict[int, ThreadCpu] = {}  # the latest of those that have ended
+        self._windows = Series(_Window, _THREAD_ROWS)
+        self._numbers: dict[Slot, int] = {}
+        self._live: dict[int, Slot] = {}
+        self._rows: dict[Slot, ThreadCpu] = {}  # the latest of each
 
-    def add_window(self, record: Threads, tid: int, steps: Span) -> None:
-        """Add a window; of threads that lived for less than half of the steps nothing is kept."""
-        latest = {row.tid: row for row in self.latest.threads}
+    def add_window(self, record: Threads, tid: int) -> None:
+        """Add a window; ``tid``: the thread that trains."""
         held = record.rss_bytes or self.latest.rss_bytes  # 0: it exits
         self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
         self.tid = tid
         self.use.append(_use_of(record, tid))
-        begin_s, end_s, window_s = record.t - record.window_s, record.t, record.window_s
+        live = {row.tid: self._live[row.tid] for row in record.threads if row.tid in self._live}
+        counts: dict[int, int] = {}
+        whole_us = round(1e6 * record.window_s)
         for row in record.threads:
-            own = self._threads.get(row.tid)
-            if own is None:
-                own = self._threads[row.tid] = Series(_ThreadUse, _THREAD_ROWS)
-            own.append(_ThreadUse(begin_s, end_s, *_of(row.cpu_ratio, window_s), *_of(row.delay_ratio, window_s)))
-        if len(self._threads) != len(record.threads):
-            self._note_ended({row.tid for row in record.threads}, latest, steps)
-
-    def _note_ended(self, live: set[int], latest: Mapping[int, ThreadCpu], steps: Span) -> None:
-        for tid in self._threads.keys() - live:
-            row = latest.get(tid) or self._ended.get(tid)
-            if row is not None and self._lived(tid, steps) >= _MOST:
-                self._ended[tid] = row
-            else:
-                del self._threads[tid]
-                self._ended.pop(tid, None)
-        for tid in live & self._ended.keys():
-            del self._ended[tid]
-
-    def _lived(self, tid: int, span: Span) -> float:
-        """Share (0..1) of the CPU windows of the process in a span that a thread has lived for."""
-        own, all_of_it = self._threads[tid].over(span), self.use.over(span)
-        return own.cpu_of_s / all_of_it.cpu_of_s if own is not None and all_of_it and all_of_it.cpu_of_s else 0.0
+            slot = live.get(row.tid)
+            if slot is None:
+                taken = set(live.values())
+                slot = live[row.tid] = next(each for n in count() if (each := (row.name, n)) not in taken)
+            if slot not in self._numbers and len(self._numbers) >= _SLOTS:
+                continue
+            self._rows[slot] = row
+            key = _FIELDS * self._numbers.setdefault(slot, len(self._numbers))
+            for field, ratio in ((_CPU, row.cpu_ratio), (_DELAY, row.delay_ratio)):
+                if ratio is not None:
+                    counts[key + field], counts[key + field + 1] = round(ratio * whole_us), whole_us
+        self._live = live
+        self._windows.append(_Window(record.t - record.window_s, record.t), counts)
 
     def keep_apart(self, t: float) -> None:
         """Steps begin at a moment: a span may begin there."""
         self.use.keep_apart(t)
-        for own in self._threads.values():
-            own.keep_apart(t)
+        self._windows.keep_apart(t)
 
-    def threads(self, span: Span) -> list[tuple[ThreadCpu, _ThreadUse | None, float]]:
-        """Its threads with their sums in a span, and for which share of it they lived; those that live first."""
-        live = [(row, self._threads[row.tid].over(span), 1.0) for row in self.latest.threads]
-        ended = [
-            (row, self._threads[tid].over(span), min(1.0, self._lived(tid, span))) for tid, row in self._ended.items()
-        ]
-        return [*live, *ended]
+    def threads(self, span: Span) -> dict[Slot, tuple[int, ...]]:
+        """What each thread adds to the counts of a span; those that live first."""
+        counts, live = self._windows.counts(span), dict.fromkeys(self._live.values())
+        keys = {slot: _FIELDS * self._numbers[slot] for slot in (*live, *self._rows) if slot in self._numbers}
+        return {slot: tuple([counts.get(key + field, 0) for field in range(_FIELDS)]) for slot, key in keys.items()}
+
+    def row(self, slot: Slot) -> tuple[ThreadCpu, bool]:
+        """The latest figures of a thread, and whether it lives."""
+        return self._rows[slot], self._live.get(self._rows[slot].tid) == slot
 
 
 def _of(ratio: float | None, window_s: float) -> tuple[float, float]:
@@ -186,8 +187,8 @@ def _use_of(record: Threads, tid: int) -> _Use:
     )
 
 
-def _ratio(seconds: float, of_s: float, presence: float = 1.0) -> float | None:
-    return presence * seconds / of_s if of_s else None
+def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
+    return presence * part / whole if whole else None
 
 
 class ThreadTable:
@@ -201,18 +202,16 @@ class ThreadTable:
         self._cpu_counts = cpu_counts
         self._processes = processes
         self._known: dict[int, _Process] = {}
-        self._begin_s: float | None = None  # of the first training's steps
 
     def add_threads(self, record: Threads, tid: int) -> None:
         """Fold the threads of a process over a window; ``tid``: the one that trains."""
         own = self._known.get(record.pid)
         if own is None:
             own = self._known[record.pid] = _Process(record)
-        own.add_window(record, tid, EVER if self._begin_s is None else Span(self._begin_s))
+        own.add_window(record, tid)
 
     def begin_steps(self, t: float) -> None:
         """A training of the run has begun to make steps."""
-        self._begin_s = t if self._begin_s is None else min(self._begin_s, t)
         for process in self._known.values():
             process.keep_apart(t)
 
@@ -225,7 +224,7 @@ class ThreadTable:
         own = self._known.get(pid)
         if own is None:
             return None
-        return own.latest if span == LATEST else self._mean([own], span)
+        return own.latest if span == LATEST else _mean([own], span)
 
     def of_all(self, pids: Iterable[int], span: Span, now_s: float) -> list[Threads]:
         """Every process that lived in a span, or lives; of one that came late or went early, less.
@@ -243,42 +242,12 @@ class ThreadTable:
             if len(succession) > 1:
                 until_s = min(now_s, span.end_s)
                 lived_s = sum(self._processes.lived_s(pid, span.begin_s, until_s) for pid in succession)
-            presence = min(1.0, lived_s / longest_s)
-            found.append(self._mean([self._known[pid] for pid in succession], span, presence))
+            found.append(_mean([self._known[pid] for pid in succession], span, min(1.0, lived_s / longest_s)))
         return [threads for threads in found if threads is not None]
 
     def _sums(self, pid: int, span: Span) -> _Use | None:
         own = self._known.get(pid)
         return own.use.over(span) if own is not None else None
-
-    def _mean(self, each: Sequence[_Process], span: Span, presence: float = 1.0) -> Threads | None:
-        """Processes that succeeded each other at the same work, as the last of them.
-
-        ``presence``: the share of the span that they lived for. Their threads are the same by name, and by number among
-        those of this name.
-        """
-        uses = [sums for process in each if (sums := process.use.over(span)) is not None]
-        if not uses:
-            return None
-        last, sums = each[-1], each[-1].use.joined(uses)
-        before: dict[tuple[str, int], list[_ThreadUse]] = {}
-        for process in each[:-1]:
-            for key, (_, own, _) in _numbered(process.threads(span)):
-                before.setdefault(key, []).extend([own] if own is not None else [])
-        rows = []
-        for key, (row, own, lived) in _numbered(last.threads(span)):
-            parts = [*before.get(key, ()), *([own] if own is not None else [])]
-            share = presence * lived
-            cpu = _ratio(sum(part.cpu_s for part in parts), sum(part.cpu_of_s for part in parts), share)
-            delay = _ratio(sum(part.delay_s for part in parts), sum(part.delay_of_s for part in parts), share)
-            rows.append(ThreadCpu(row.tid, row.name, cpu, row.state, delay, row.count))
-        return structs.replace(
-            last.latest,
-            window_s=sums.seconds,
-            cpu_ratio=_ratio(sums.cpu_s, sums.cpu_of_s, presence),
-            threads=rows,
-            ended_cpu_s=presence * sums.childrens_s,
-        )
 
     def training_thread(self, pid: int, span: Span) -> MainThread:
         """The thread of a process that trains, over a span."""
@@ -293,8 +262,7 @@ class ThreadTable:
 
     def is_stopped(self, pid: int) -> bool:
         """True if the thread of a process that trains was stopped at the end of its latest window."""
-        own = self._known.get(pid)
-        return own is not None and any(row.tid == own.tid and row.state == "stopped" for row in own.latest.threads)
+        return self.training_thread(pid, LATEST).stopped_ratio > 0
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""
@@ -318,37 +286,30 @@ class ThreadTable:
                 return sum(part * value for part, (value, _) in zip(parts, measured, strict=True)) / of_s
             return next((value / of for value, of in reversed(measured) if of), 0.0)
 
-        return OnCores(
-            waited=mean([(row.waited_s, row.waited_of_s) for row in rows]),
-            cpu=mean([(row.cpu_s, row.cpu_of_s) for row in rows]),
-            workers_waited=self._workers_waited_ratio(pid),
-            busy=min(1.0, mean([_busy(row) for row in rows])),
-        )
-
-    def _workers_waited_ratio(self, trainer: int) -> float:
-        """Share (0..1) of the time its DataLoader workers wanted to run in which they waited for a core."""
-        cpu = delay = 0.0
-        for worker in self._processes.workers(trainer):
+        cpu = delay = 0.0  # of its workers
+        for worker in self._processes.workers(pid):
             latest = self.of(worker.pid)
             for thread in latest.threads if latest else ():
                 if thread.cpu_ratio is not None and thread.delay_ratio is not None:
                     cpu += thread.cpu_ratio * thread.count
                     delay += thread.delay_ratio * thread.count
-        return delay / (cpu + delay) if delay else 0.0
+        both = [(row, row.training_cpu_of_s if row.training_delay_of_s else 0.0) for row in rows]
+        return OnCores(
+            waited=mean([(row.waited_s, row.waited_of_s) for row in rows]),
+            cpu=mean([(row.cpu_s, row.cpu_of_s) for row in rows]),
+            workers_waited=delay / (cpu + delay) if delay else 0.0,
+            busy=min(
+                1.0, mean([(row.training_cpu_s + row.training_delay_s if of_s else 0.0, of_s) for row, of_s in both])
+            ),
+        )
 
     def shown(self, order: list[int], node: int = 0) -> list[int]:
-        """The processes of a node, those in ``order`` first; of an ended run, those of its last moment."""
-        shown = self._shown()
-        return [pid for pid in dict.fromkeys((*order, *self._known)) if pid in shown and node_of(pid) == node]
-
-    def _shown(self) -> set[int]:
-        """The live processes, or, when none is left, those that ended last."""
+        """The live processes of a node, those in ``order`` first; when none is left, those that ended last."""
         known = self._processes.known
-        live = {pid for pid in self._known if not self._processes.has_ended(pid)}
-        if live or not known:
-            return live
-        last_s = max(process.t for process in known.values())
-        return {pid for pid in self._known if known[pid].t >= last_s - LAST_MOMENT_S}
+        listed = [pid for pid in dict.fromkeys((*order, *self._known)) if pid in self._known and node_of(pid) == node]
+        live = [pid for pid in listed if not self._processes.has_ended(pid)]
+        last_s = max((process.t for process in known.values()), default=0.0)
+        return live or [pid for pid in listed if known[pid].t >= last_s - LAST_MOMENT_S]
 
     def rows_of(
         self, pid: int, sampled: ProcessStacks | None, gil: GilTable, span: Span = LATEST
@@ -406,6 +367,41 @@ class ThreadTable:
         return "native" if python_name is None else "thread"
 
 
+def _mean(each: Sequence[_Process], span: Span, presence: float = 1.0) -> Threads | None:
+    """Processes that succeeded each other at the same work, as the last of them.
+
+    ``presence``: the share of the span that they lived for. Threads in the same slot are one.
+    """
+    uses = [sums for process in each if (sums := process.use.over(span)) is not None]
+    if not uses:
+        return None
+    last, sums = each[-1], each[-1].use.joined(uses)
+    own, before, rows = last.threads(span), [process.threads(span) for process in each[:-1]], []
+    of_s = (last.use.over(span) or sums).cpu_of_s
+    for slot, figures in own.items():
+        row, lives = last.row(slot)
+        share = 1.0 if lives else min(1.0, figures[_CPU_OF] / 1e6 / of_s) if of_s else 0.0
+        if share < _MOST:
+            continue
+        cpu, cpu_of, delay, delay_of = (
+            sum(column)
+            for column in zip(figures, *(threads[slot] for threads in before if slot in threads), strict=True)
+        )
+        share *= presence
+        rows.append(
+            ThreadCpu(
+                row.tid, row.name, _ratio(cpu, cpu_of, share), row.state, _ratio(delay, delay_of, share), row.count
+            )
+        )
+    return structs.replace(
+        last.latest,
+        window_s=sums.seconds,
+        cpu_ratio=_ratio(sums.cpu_s, sums.cpu_of_s, presence),
+        threads=rows,
+        ended_cpu_s=presence * sums.childrens_s,
+    )
+
+
 def intra_op_pool(latest: Threads, sampled: ProcessStacks | None, cores: int | None) -> frozenset[int]:
     """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
 
@@ -447,19 +443,3 @@ def _fold_threads(threads: list[ThreadCpu]) -> ThreadCpu:
         max(delays, default=None),
         sum(thread.count for thread in threads),
     )
-
-
-def _numbered(
-    threads: Iterable[tuple[ThreadCpu, _ThreadUse | None, float]],
-) -> Iterator[tuple[tuple[str, int], tuple[ThreadCpu, _ThreadUse | None, float]]]:
-    """Threads by name, and number among those of this name."""
-    numbers = Counter[str]()
-    for each in threads:
-        yield (each[0].name, numbers[each[0].name]), each
-        numbers[each[0].name] += 1
-
-
-def _busy(row: _Use) -> tuple[float, float]:
-    """How long the thread that trains ran or wanted to, and of how many seconds; of none where one is not known."""
-    is_known = row.training_cpu_of_s and row.training_delay_of_s
-    return (row.training_cpu_s + row.training_delay_s, row.training_cpu_of_s) if is_known else (0.0, 0.0)
