@@ -132,23 +132,22 @@ def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before
 
 def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
     session = session_of(process(100), steps(1, {"data": 1}))
-    names, sizes = session.worker_names, []
-    for epoch in range(40_000):
-        names.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
-        if epoch % 20_000 == 19_999:
-            sizes.append(size_of(names))
+    table, sizes = session.loaders, []
+    for epoch in range(4_000):
+        table.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
+        if epoch % 2_000 == 1_999:
+            sizes.append(size_of(table))
     assert sizes[1] <= 1.1 * sizes[0]
 
 
 def test_of_a_process_that_is_forgotten_nothing_is_kept():
     session = run_with_workers(201)
-    names, sizes = session.worker_names, []
+    table, sizes = session.loaders, []
     for pid in range(1000, 3000):
-        names.add_loader(loader(2.0, pid, "train", (pid, 0)))
-        names.forget(pid)
-        names.forget(100)
-        sizes.append(size_of(names))
-    assert names.name(2999) == "worker 0"
+        table.add_loader(loader(2.0, pid, "train", (pid, 0)))
+        table.forget(100)
+        sizes.append(size_of(table))
+    assert table.worker_name(2999) == "worker 0"
     assert max(sizes[100:]) <= 1.1 * max(sizes[:100])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
+from tuimon.session.processes import RunProcesses
 from tuimon.session.rows import EpochRow, LoaderRow, LoaderWorkerRow
 from tuimon.session.series import EVER, Series, Span, weighted_median
 
@@ -129,10 +130,7 @@ def _worker_row(pid: int, name: str, number: int, counts: Mapping[int, int], end
 class LoaderStats:
     """One loader of one process."""
 
-    def __init__(self, pid: int, number: int, worker_name: Callable[[int], str]) -> None:
-        self.pid = pid
-        self._worker_name = worker_name
-        self.number = number
+    def __init__(self) -> None:
         self.facts: LoaderFacts | None = None
         self.latest: Loader | None = None  # the newest window
         self.batches: MeasuredBatches | None = None  # of the whole run
@@ -140,7 +138,7 @@ class LoaderStats:
         self._series = Series(_Stretch, _ROWS)
         self._reported = Series(_Reported, _REPORT_ROWS)
         self._first_end_s: float | None = None  # of an epoch
-        self._workers: dict[int, tuple[float, int]] = {}  # when each has reported last, and its number, by pid
+        self.workers: dict[int, tuple[float, int]] = {}  # when each has reported last, and its number, by pid
 
     def add_window(self, record: Loader) -> None:
         """Fold one window."""
@@ -155,19 +153,24 @@ class LoaderStats:
         if record.workers:
             self._reported.append(_Reported(record.t - record.window_s, record.t), _counts_of(record))
         for report in record.workers:
-            self._workers.pop(report.pid, None)
-            self._workers[report.pid] = record.t, report.number  # the latest last
-        while self._workers:
-            pid, (silent_s, _) = next(iter(self._workers.items()))
-            if silent_s >= record.t - _WORKER_SILENT_S and len(self._workers) <= _WORKERS:
+            self.workers.pop(report.pid, None)
+            self.workers[report.pid] = record.t, report.number  # the latest last
+        while self.workers:
+            pid, (silent_s, _) = next(iter(self.workers.items()))
+            if silent_s >= record.t - _WORKER_SILENT_S and len(self.workers) <= _WORKERS:
                 break
-            del self._workers[pid]
+            del self.workers[pid]
 
     def _note_epoch(self, record: Loader) -> None:
         done, given, length = self._epoch
         if record.epochs or record.fetches or record.counted:
             given = record.given
         self._epoch = EpochRow((done or 0) + record.epochs, given, record.length or length)
+
+    @property
+    def role(self) -> str | None:
+        """ "train", "eval"; None before that is known."""
+        return self.latest.role if self.latest is not None else None
 
     @property
     def epoch(self) -> EpochRow | None:
@@ -180,13 +183,19 @@ class LoaderStats:
         run = self._series.over()
         return int(run.fetches + run.counted) if run is not None else 0
 
-    def row(self, now_s: float, ended: Callable[[int], bool], span: Span) -> LoaderRow | None:
+    def row(
+        self, now_s: float, span: Span, ended: Callable[[int], bool], name: Callable[[int], str]
+    ) -> LoaderRow | None:
         """Its row over a span, or the last seconds in which it was used; None before its facts are known."""
         latest, facts, run = self.latest, self.facts, self._series.over()
         if latest is None or facts is None or run is None:
             return None
         sums = self._series.over(span) or _NONE
         fetches, known, held_ms = sums.fetches, sums.ready_fetches, sums.held_ns / 1e6
+        # the latest worker of each number, a live one before others, with what all of its number have reported
+        reported = {number: pid for pid, (_, number) in self.workers.items()}
+        live = {number: pid for pid, (_, number) in self.workers.items() if not ended(pid)}
+        counts = self._reported.counts(Span(max(span.begin_s, latest.t - span.last_s), span.end_s))
         measured = (row for row in self._series.rows(span) if row.p95_fetches)
         p95_ns = weighted_median((row.p95_sum_ns / row.p95_fetches, row.p95_fetches) for row in measured)
         return LoaderRow(
@@ -204,7 +213,10 @@ class LoaderStats:
             ready_mean=sums.ready_total / known if known else None,
             ready_none_ratio=sums.ready_none / known if known else None,
             ready_history=_ready_history(self._series.course(EVER._replace(last_s=span.last_s), _ROWS)),
-            worker_rows=self._worker_rows(ended, Span(max(span.begin_s, latest.t - span.last_s), span.end_s)),
+            worker_rows=tuple(
+                _worker_row(pid, "main" if pid == latest.pid else name(pid), number, counts, ended(pid))
+                for number, pid in sorted((reported | live).items())
+            ),
             batches=self.batches,
             fetches=self.fetches,
             epoch=self.epoch,
@@ -212,19 +224,6 @@ class LoaderStats:
             held_ms=held_ms / fetches if fetches else None,
             late_ms=sums.held_ms2 / held_ms if held_ms else None,
         )
-
-    def _worker_rows(self, ended: Callable[[int], bool], span: Span) -> tuple[LoaderWorkerRow, ...]:
-        """The latest worker of each number, a live one before others, with what all of its number have reported."""
-        latest = {number: pid for pid, (_, number) in self._workers.items()}
-        live = {number: pid for pid, (_, number) in self._workers.items() if not ended(pid)}
-        counts = self._reported.counts(span)
-        return tuple(
-            _worker_row(pid, self._name(pid), number, counts, ended(pid))
-            for number, pid in sorted((latest | live).items())
-        )
-
-    def _name(self, pid: int) -> str:
-        return "main" if pid == self.pid else self._worker_name(pid)
 
 
 def _ready_history(windows: Sequence[_Stretch]) -> tuple[float | None, ...]:
@@ -240,14 +239,14 @@ def _ready_history(windows: Sequence[_Stretch]) -> tuple[float | None, ...]:
 class LoaderTable:
     """The loaders of all processes."""
 
-    def __init__(self, worker_name: Callable[[int], str]) -> None:
-        self._worker_name = worker_name
+    def __init__(self, processes: RunProcesses) -> None:
+        self._processes = processes
         self._loaders: dict[int, dict[int, LoaderStats]] = {}  # by process, then by number
 
     def add_loader(self, record: Loader) -> None:
         """Fold one record."""
         own = self._loaders.setdefault(record.pid, {})
-        stats = own.pop(record.number, None) or LoaderStats(record.pid, record.number, self._worker_name)
+        stats = own.pop(record.number, None) or LoaderStats()
         if len(own) >= _LOADERS:
             del own[next(iter(own))]
         own[record.number] = stats  # the one used last is the last
@@ -261,13 +260,27 @@ class LoaderTable:
         """The loaders of a process, the one used last at the end."""
         return list(self._loaders.get(pid, {}).values())
 
-    def rows(
-        self,
-        pid: int,
-        now_s: float,
-        ended: Callable[[int], bool],
-        span: Span,
-    ) -> tuple[LoaderRow, ...]:
+    def rows(self, pid: int, now_s: float, span: Span) -> tuple[LoaderRow, ...]:
         """The loaders of a process over a span: those for training first."""
-        rows = [row for loader in self.of(pid) if (row := loader.row(now_s, ended, span)) is not None]
+        ended, name = self._processes.has_ended, self.worker_name
+        rows = [row for loader in self.of(pid) if (row := loader.row(now_s, span, ended, name)) is not None]
         return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))
+
+    def worker_name(self, pid: int) -> str:
+        """``worker 2``, ``eval worker 2``; ``loader 1 worker 2`` beside the workers of another loader of its purpose.
+
+        The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
+        its trainer's workers. The purpose of a loader's batches is not known at first: until then it is beside any
+        other, and none is beside it.
+        """
+        trainer, number = self._processes.trainer_and_number(pid)
+        loaders = {of: loader for of, loader in self._loaders.get(trainer, {}).items() if trainer not in loader.workers}
+        own = next((of for of in reversed(loaders) if pid in loaders[of].workers), None)
+        if own is None:
+            return f"worker {number}"
+        role, number = loaders[own].role, loaders[own].workers[pid][1]
+        others = (loader for of, loader in loaders.items() if of != own and role in (None, loader.role))
+        firsts = (first for loader in others for first, (_, number) in loader.workers.items() if number == 0)
+        if any(self._processes.lived_together(pid, first) for first in firsts):
+            return f"loader {own} worker {number}"
+        return f"{'eval ' * (role == 'eval')}worker {number}"

@@ -1,15 +1,14 @@
-"""The processes of a run: which train, which are the ranks of one training, whose workers are called what."""
+"""The processes of a run: which train, which are the ranks of one training, whose workers they are."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from tuimon.records import Loader, Process
+from tuimon.records import Process
 
 #: How many processes that have ended are remembered; of those that trained, beside those of the last moment.
 _ENDED_LIMIT = 64
@@ -23,8 +22,6 @@ _ONE_START_S = 1.0
 #: Seconds within which a launcher starts the ranks of one machine: our choice, processes of a few ms each where others
 #: keep the machine busy.
 _RANKS_START_S = 5.0
-#: Most workers that are remembered, and most loaders, those that reported last: of 64 nodes with as many as are known.
-_LIMIT = 8192
 #: In the command line of Python's fork server, and of the processes that it forks: their parent is no trainer.
 _FORK_SERVER = "multiprocessing.forkserver"
 
@@ -183,22 +180,12 @@ class RunProcesses:
 
     def successions(self, pids: Iterable[int]) -> list[list[int]]:
         """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
-        found: list[list[int]] = []
-        of_workers: dict[int, list[list[int]]] = {}  # by trainer
+        found: dict[tuple[int, int], list[int]] = {}
         lives = {pid: self._lives[pid] for pid in pids}
         for pid, life in sorted(lives.items(), key=lambda each: -1 if each[1].number is None else each[1].number):
             is_worker = self.known[pid].role == "worker"
-            earlier = of_workers.setdefault(life.trainer, []) if is_worker else []
-            succession = next((each for each in earlier if self._had_ended(each[-1], life.appeared_s)), None)
-            if succession is None:
-                succession = []
-                found.append(succession)
-                earlier.append(succession)
-            succession.append(pid)
-        return found
-
-    def _had_ended(self, pid: int, t: float) -> bool:
-        return self.known[pid].ended and self.known[pid].t <= t
+            found.setdefault((life.trainer, life.place) if is_worker else (pid, -1), []).append(pid)
+        return list(found.values())
 
     def lived_s(self, pid: int, since_s: float, now_s: float) -> float:
         """How long a process has lived after ``since_s``; ends are seen as late as beginnings."""
@@ -210,90 +197,22 @@ class RunProcesses:
         own = self._workers.get(trainer)
         return own is not None and own.number > own.no_workers
 
-    def worker_number(self, pid: int) -> int:
-        """A worker's number from 0: the lowest that none of its trainer's others had when it appeared."""
-        return self._lives[pid].place if pid in self._lives else 0
+    def trainer_and_number(self, pid: int) -> tuple[int, int]:
+        """Whose worker it is, and its number: the lowest that none of the others had when it appeared."""
+        life = self._lives.get(pid)
+        return (life.trainer, life.place) if life is not None else (0, 0)
 
     def lived_together(self, pid: int, other: int) -> bool:
         """True if two processes lived at the same time."""
         if pid not in self.known or other not in self.known:
             return False
         begun_s = max(self._lives[pid].appeared_s, self._lives[other].appeared_s)
-        return not self._had_ended(other, begun_s) and not self._had_ended(pid, begun_s)
+        return not any(each.ended and each.t <= begun_s for each in (self.known[pid], self.known[other]))
 
 
 def _early(ended: Sequence[Process]) -> list[int]:
     """The processes that ended some time before the last of them, in the order of their ends."""
     return [process.pid for process in ended if process.t < ended[-1].t - LAST_MOMENT_S]
-
-
-class _Known(NamedTuple):
-    """The facts that a loader's report gives of a worker."""
-
-    trainer: int
-    loader: int  # its number
-    number: int
-
-
-class WorkerNames:
-    """Folds Loader records: whose worker a process is, and which of them."""
-
-    def __init__(self, processes: RunProcesses) -> None:
-        self._processes = processes
-        self._known: dict[int, _Known] = {}  # by pid
-        self._firsts: dict[int, dict[int, int]] = {}  # trainer -> workers with number 0, and their loaders
-        self._roles: dict[tuple[int, int], str | None] = {}  # by trainer and loader: "train", "eval"
-
-    def add_loader(self, record: Loader) -> None:
-        """Fold one record; without workers its one row is the training process, which has a name."""
-        for report in record.workers:
-            if report.pid == record.pid:
-                continue
-            self._known.pop(report.pid, None)
-            self._known[report.pid] = _Known(record.pid, record.number, report.number)
-            if report.number == 0:
-                self._firsts.setdefault(record.pid, {})[report.pid] = record.number
-            self._roles.pop((record.pid, record.number), None)
-            self._roles[record.pid, record.number] = record.role
-        while len(self._known) > _LIMIT:
-            self.forget(next(iter(self._known)))
-        while len(self._roles) > _LIMIT:
-            del self._roles[next(iter(self._roles))]
-
-    def forget(self, pid: int) -> None:
-        """Drop a worker, or a process and the loaders that it had."""
-        known = self._known.pop(pid, None)
-        if known is not None:
-            self._firsts.get(known.trainer, {}).pop(pid, None)
-        if self._firsts.pop(pid, None) is not None:
-            self._roles = {of: role for of, role in self._roles.items() if of[0] != pid}
-
-    def name(self, pid: int) -> str:
-        """``worker 2``, ``eval worker 2``; of several such loaders at a time ``loader 1 worker 2``.
-
-        The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
-        its trainer's workers.
-        """
-        known = self._known.get(pid)
-        if known is None:
-            return f"worker {self._processes.worker_number(pid)}"
-        if self._is_beside_another(pid, known):
-            return f"loader {known.loader} worker {known.number}"
-        evaluates = self._roles.get((known.trainer, known.loader)) == "eval"
-        return f"{'eval ' * evaluates}worker {known.number}"
-
-    def _is_beside_another(self, pid: int, known: _Known) -> bool:
-        """True if another loader of the same trainer, for the same purpose, had workers while this one lived.
-
-        The purpose of its batches is not known at first: until then it is beside any other, and none is beside it.
-        """
-        role = self._roles.get((known.trainer, known.loader))
-        return any(
-            loader != known.loader
-            and role in (None, self._roles.get((known.trainer, loader)))
-            and self._processes.lived_together(pid, first)
-            for first, loader in self._firsts.get(known.trainer, {}).items()
-        )
 
 
 # -- which processes are the ranks of one training: late ones, restarted ones, and several trainings in one run

@@ -394,8 +394,7 @@ class SessionView:
     @once
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
-        has_ended = self.session.run_processes.has_ended
-        return self.session.loaders.rows(pid, self.now_s, has_ended, self.span_of(pid))
+        return self.session.loaders.rows(pid, self.now_s, self.span_of(pid))
 
     def hottest_in_worker(self, pid: int, worker: int) -> HotLine | None:
         """The hottest user line of a worker of a process, or of the process where it makes its batches itself."""

@@ -40,7 +40,7 @@ from tuimon.session.beside_steps import CompilerStats, DiskReadStats, Writes
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import NodeTable
-from tuimon.session.processes import RunProcesses, WorkerNames, ranks_of
+from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.series import Span
 from tuimon.session.stacks.process import ProcessStacks
@@ -92,12 +92,11 @@ class Tables:
         self.sampler = SamplerTable()
         self.gil = GilTable(self._begin_s_of)
         self.run_processes = RunProcesses()
-        self.worker_names = WorkerNames(self.run_processes)
-        self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.worker_names.name)
+        self.loaders = LoaderTable(self.run_processes)
+        self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.loaders.worker_name)
         self.gpu_times: defaultdict[int, GpuTimeStats] = defaultdict(GpuTimeStats)
         self.compilers: defaultdict[int, CompilerStats] = defaultdict(CompilerStats)
         self.disk_reads: defaultdict[int, DiskReadStats] = defaultdict(DiskReadStats)
-        self.loaders = LoaderTable(self.worker_names.name)
         self.held = Held()
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
@@ -226,8 +225,7 @@ class Tables:
         ):
             held.pop(pid, None)
         self.nodes.tables_of(node_of(pid)).machine.forget(pid)
-        processes = (self.run_processes, self.worker_names, self.threads)
-        for table in (*processes, self.sampler, self.gil, self.loaders):
+        for table in (self.run_processes, self.threads, self.sampler, self.gil, self.loaders):
             table.forget(pid)
 
     def _fold_standstill(self, record: Standstill) -> None:
@@ -301,7 +299,6 @@ class Tables:
 
     def _fold_loader(self, record: Loader) -> None:
         self.loaders.add_loader(record)
-        self.worker_names.add_loader(record)
         if record.epochs and record.role == "train":
             self.disk_reads[record.pid].end_epochs(record.t, record.epochs)
         if (record.fetches or record.counted) and record.role == "train":
