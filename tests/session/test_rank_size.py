@@ -35,7 +35,7 @@ def session_after(windows, ranks):
 
 
 def records_of(ranks):
-    return [record for pid in range(100, 100 + ranks) for record in of_rank(pid)]
+    return sorted((record for pid in range(100, 100 + ranks) for record in of_rank(pid)), key=lambda record: record.t)
 
 
 def of_one_more(sized):

@@ -106,3 +106,10 @@ def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps() 
     for t in range(10, 30):
         table.add_threads(threads(float(t), (100, "python", 1.0, "running"), cpu_ratio=1.0), 100)
     assert list(mean(table)) == [100]
+
+
+def test_threads_that_take_each_others_place_are_one() -> None:
+    """One a window, as each epoch starts a new one; of two that live at a time each has its own."""
+    table = table_of(*((float(t), [(100, 0.5, None), (7, 0.1, None), (1000 + t, 0.4, None)]) for t in range(1, 9)))
+    assert [row.tid for row in mean(table).values()] == [100, 7, 1008]
+    assert mean(table)[1008].cpu_ratio == pytest.approx(0.4)

@@ -165,9 +165,9 @@ class MachineTable:
         return None
 
 
-#: Windows of processes that are held: those of so many seconds, more than two windows of the machine, or of two of
-#: theirs in a long log, whose windows are merged.
-_OWN_S, _OWN_WINDOWS = 32.0, 8192
+#: Seconds for which windows of processes are held: more than two of the machine. Of a long log, whose windows are
+#: merged, as long as two of these. And the most numbers: those that a thousand processes make meanwhile.
+_OWN_S, _OWN_NUMBERS = 16.0, 3 << 14
 #: Windows of each length that a series holds.
 _ROWS = 32
 #: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
@@ -205,7 +205,7 @@ class CoreUse:
     """
 
     def __init__(self) -> None:
-        self._own: deque[tuple[float, float, float]] = deque(maxlen=_OWN_WINDOWS)  # begin, end, cores
+        self._own = array("d")  # of each window of a process: its begin, its end, and the cores that it used
         self._latest: MachineMemory | None = None
         self._series = Series(_Used, _ROWS)  # but for the latest window, while windows of processes may come to it
 
@@ -215,9 +215,12 @@ class CoreUse:
         if cores is None:  # as its known threads, or those of a start
             known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]
             cores = sum(known) if known else _STARTING_CORES
-        self._own.append((record.t - record.window_s, record.t, cores + record.childrens_cores))
-        while self._own[0][1] < record.t - max(_OWN_S, 2 * record.window_s):
-            self._own.popleft()
+        self._own.extend((record.t - record.window_s, record.t, cores + record.childrens_cores))
+        self._drop_own_before(record.t - max(_OWN_S, 2 * record.window_s))
+
+    def _drop_own_before(self, t: float) -> None:
+        while self._own and (self._own[1] <= t or len(self._own) > _OWN_NUMBERS):
+            del self._own[:3]
 
     def add_machine(self, record: MachineMemory) -> None:
         """Fold a window of the machine."""
@@ -226,8 +229,7 @@ class CoreUse:
         if (before := self._latest_used()) is not None:
             self._series.append(before)
         self._latest = record
-        while self._own and self._own[0][1] <= record.t - record.window_s:
-            self._own.popleft()
+        self._drop_own_before(record.t - record.window_s)
 
     def begin_steps(self, t: float) -> None:
         """A training begins to make steps: a span may begin here."""
@@ -258,13 +260,12 @@ class CoreUse:
         record = self._latest
         if record is None:
             return None
-        begin_s, until_s = (
-            record.t - record.window_s,
-            min(record.t, max((end_s for _, end_s, _ in self._own), default=0.0)),
-        )
+        begins, ends = self._own[::3], self._own[1::3]
+        begin_s, until_s = record.t - record.window_s, min(record.t, max(ends, default=0.0))
         if until_s <= begin_s:
             return None
-        own = sum(max(0.0, min(end, until_s) - max(begin, begin_s)) * cores for begin, end, cores in self._own)
+        windows = zip(begins, ends, self._own[2::3], strict=True)
+        own = sum(max(0.0, min(end, until_s) - max(begin, begin_s)) * cores for begin, end, cores in windows)
         cores = (record.busy_cores, own / (until_s - begin_s), record.stolen_cores, record.held_cores)
         used = ((each or 0.0) * record.window_s for each in cores)
         return _Used(begin_s, record.t, record.window_s, *used)

@@ -180,12 +180,21 @@ class RunProcesses:
 
     def successions(self, pids: Iterable[int]) -> list[list[int]]:
         """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
-        found: dict[tuple[int, int], list[int]] = {}
+        found: list[list[int]] = []
+        of_workers: dict[int, list[list[int]]] = {}  # by trainer
         lives = {pid: self._lives[pid] for pid in pids}
         for pid, life in sorted(lives.items(), key=lambda each: -1 if each[1].number is None else each[1].number):
-            is_worker = self.known[pid].role == "worker"
-            found.setdefault((life.trainer, life.place) if is_worker else (pid, -1), []).append(pid)
-        return list(found.values())
+            earlier = of_workers.setdefault(life.trainer, []) if self.known[pid].role == "worker" else []
+            succession = next((each for each in earlier if self._had_ended(each[-1], life.appeared_s)), None)
+            if succession is None:
+                succession = []
+                found.append(succession)
+                earlier.append(succession)
+            succession.append(pid)
+        return found
+
+    def _had_ended(self, pid: int, t: float) -> bool:
+        return self.known[pid].ended and self.known[pid].t <= t
 
     def lived_s(self, pid: int, since_s: float, now_s: float) -> float:
         """How long a process has lived after ``since_s``; ends are seen as late as beginnings."""
@@ -207,7 +216,7 @@ class RunProcesses:
         if pid not in self.known or other not in self.known:
             return False
         begun_s = max(self._lives[pid].appeared_s, self._lives[other].appeared_s)
-        return not any(each.ended and each.t <= begun_s for each in (self.known[pid], self.known[other]))
+        return not self._had_ended(pid, begun_s) and not self._had_ended(other, begun_s)
 
 
 def _early(ended: Sequence[Process]) -> list[int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -46,16 +46,25 @@ WANTS_TO_RUN = 0.30
 #: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of its threads.
 _ROWS, _THREAD_ROWS = 32, 4
 #: Most threads of a process that are summed up.
-_SLOTS = 1024
+_PLACES = 1024
 #: Windows that steps may lie in. Steps come up to a second after their window, when that of the threads is over.
 _AROUND_STEPS = 6
 #: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
 #: first as it winds down has worked beside all of its steps.
 _MOST = 0.5
-#: What a thread adds to the counts of a window, in us: the key is the number of its slot * _FIELDS + place in here.
-_CPU, _CPU_OF, _DELAY, _DELAY_OF, _FIELDS = range(5)
+#: What a thread adds to the counts of a window, in us: the key is its place * _FIELDS + the place in here.
+_CPU, _, _DELAY, _, _FIELDS = range(5)
 
-Slot = tuple[str, int]
+
+class _ThreadUse(NamedTuple):
+    """A thread over a span, in us."""
+
+    latest: ThreadCpu
+    lives: bool
+    cpu: int
+    cpu_of: int
+    delay: int
+    delay_of: int
 
 
 class _Window(NamedTuple):
@@ -80,9 +89,8 @@ class _Use(NamedTuple):
     training_cpu_of_s: float
     training_delay_s: float
     training_delay_of_s: float
-    windows: float
-    stopped: float  # windows at whose end the thread that trains was stopped
-    disk: float  # ... the main thread waited for the disk
+    stopped_s: float  # windows at whose end the thread that trains was stopped
+    disk_s: float  # ... the main thread waited for the disk
 
 
 class MainThread(Struct, frozen=True, gc=False):
@@ -103,8 +111,7 @@ class MainThread(Struct, frozen=True, gc=False):
 class _Process:
     """The threads of one process.
 
-    Each has a slot: its name, and its number among those of this name that live. Once it has ended the next one of its
-    name has that slot: a thread that each epoch starts anew is one.
+    Once a thread has ended, the next one of its name takes its place: what each epoch starts anew is one.
     """
 
     def __init__(self, first: Threads) -> None:
@@ -112,9 +119,7 @@ class _Process:
         self.tid = first.pid  # of the thread that trains
         self.use = Series(_Use, _ROWS)
         self._windows = Series(_Window, _THREAD_ROWS)
-        self._numbers: dict[Slot, int] = {}
-        self._live: dict[int, Slot] = {}
-        self._rows: dict[Slot, ThreadCpu] = {}  # the latest of each
+        self._places: list[ThreadCpu] = []  # the latest of each place
 
     def add_window(self, record: Threads, tid: int) -> None:
         """Add a window; ``tid``: the thread that trains."""
@@ -122,22 +127,23 @@ class _Process:
         self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
         self.tid = tid
         self.use.append(_use_of(record, tid))
-        live = {row.tid: self._live[row.tid] for row in record.threads if row.tid in self._live}
+        places = {row.tid: place for place, row in enumerate(self._places)}
+        live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
         counts: dict[int, int] = {}
         whole_us = round(1e6 * record.window_s)
         for row in record.threads:
-            slot = live.get(row.tid)
-            if slot is None:
-                taken = set(live.values())
-                slot = live[row.tid] = next(each for n in count() if (each := (row.name, n)) not in taken)
-            if slot not in self._numbers and len(self._numbers) >= _SLOTS:
-                continue
-            self._rows[slot] = row
-            key = _FIELDS * self._numbers.setdefault(slot, len(self._numbers))
+            place = live.get(row.tid)
+            if place is None:
+                free = (n for n, one in enumerate(self._places) if one.name == row.name and n not in live.values())
+                place = next(free, len(self._places))
+                if place >= _PLACES:
+                    continue
+                live[row.tid] = place
+            self._places[place : place + 1] = [row]
             for field, ratio in ((_CPU, row.cpu_ratio), (_DELAY, row.delay_ratio)):
                 if ratio is not None:
-                    counts[key + field], counts[key + field + 1] = round(ratio * whole_us), whole_us
-        self._live = live
+                    key = _FIELDS * place + field
+                    counts[key], counts[key + 1] = round(ratio * whole_us), whole_us
         self._windows.append(_Window(record.t - record.window_s, record.t), counts)
 
     def keep_apart(self, t: float) -> None:
@@ -145,15 +151,15 @@ class _Process:
         self.use.keep_apart(t)
         self._windows.keep_apart(t)
 
-    def threads(self, span: Span) -> dict[Slot, tuple[int, ...]]:
-        """What each thread adds to the counts of a span; those that live first."""
-        counts, live = self._windows.counts(span), dict.fromkeys(self._live.values())
-        keys = {slot: _FIELDS * self._numbers[slot] for slot in (*live, *self._rows) if slot in self._numbers}
-        return {slot: tuple([counts.get(key + field, 0) for field in range(_FIELDS)]) for slot, key in keys.items()}
-
-    def row(self, slot: Slot) -> tuple[ThreadCpu, bool]:
-        """The latest figures of a thread, and whether it lives."""
-        return self._rows[slot], self._live.get(self._rows[slot].tid) == slot
+    def threads(self, span: Span) -> dict[tuple[str, int], _ThreadUse]:
+        """Its threads over a span, by name, and by number among those of this name; those that live first."""
+        counts, numbers, found = self._windows.counts(span), Counter[str](), {}
+        live = {row.tid: at for at, row in enumerate(self.latest.threads)}
+        for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
+            figures = (counts.get(key, 0) for key in range(_FIELDS * place, _FIELDS * (place + 1)))
+            found[row.name, numbers[row.name]] = _ThreadUse(row, row.tid in live, *figures)
+            numbers[row.name] += 1
+        return found
 
 
 def _of(ratio: float | None, window_s: float) -> tuple[float, float]:
@@ -181,9 +187,8 @@ def _use_of(record: Threads, tid: int) -> _Use:
         record.ended_cpu_s or 0.0,
         *_of(training.cpu_ratio if training is not None else None, window_s),
         *_of(training.delay_ratio if training is not None else None, window_s),
-        1,
-        training is not None and training.state == "stopped",
-        disk,
+        window_s if training is not None and training.state == "stopped" else 0.0,
+        window_s if disk else 0.0,
     )
 
 
@@ -257,7 +262,7 @@ class ThreadTable:
         return MainThread(
             _ratio(sums.training_cpu_s, sums.training_cpu_of_s),
             _ratio(sums.training_delay_s, sums.training_delay_of_s),
-            sums.stopped / sums.windows,
+            sums.stopped_s / sums.seconds,
         )
 
     def is_stopped(self, pid: int) -> bool:
@@ -267,7 +272,7 @@ class ThreadTable:
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""
         sums = self._sums(pid, span)
-        return sums.disk / sums.windows if sums is not None else None
+        return sums.disk_s / sums.seconds if sums is not None else None
 
     def on_cores(self, pid: int, begin_s: float, end_s: float) -> OnCores:
         """How a process and its workers waited for cores and used them in a window of its steps.
@@ -370,29 +375,22 @@ class ThreadTable:
 def _mean(each: Sequence[_Process], span: Span, presence: float = 1.0) -> Threads | None:
     """Processes that succeeded each other at the same work, as the last of them.
 
-    ``presence``: the share of the span that they lived for. Threads in the same slot are one.
+    ``presence``: the share of the span that they lived for.
     """
     uses = [sums for process in each if (sums := process.use.over(span)) is not None]
     if not uses:
         return None
     last, sums = each[-1], each[-1].use.joined(uses)
-    own, before, rows = last.threads(span), [process.threads(span) for process in each[:-1]], []
-    of_s = (last.use.over(span) or sums).cpu_of_s
-    for slot, figures in own.items():
-        row, lives = last.row(slot)
-        share = 1.0 if lives else min(1.0, figures[_CPU_OF] / 1e6 / of_s) if of_s else 0.0
+    before, rows = [process.threads(span) for process in each[:-1]], []
+    of_us = 1e6 * (last.use.over(span) or sums).cpu_of_s
+    for name, own in last.threads(span).items():
+        share = 1.0 if own.lives else min(1.0, own.cpu_of / of_us) if of_us else 0.0
         if share < _MOST:
             continue
-        cpu, cpu_of, delay, delay_of = (
-            sum(column)
-            for column in zip(figures, *(threads[slot] for threads in before if slot in threads), strict=True)
-        )
-        share *= presence
-        rows.append(
-            ThreadCpu(
-                row.tid, row.name, _ratio(cpu, cpu_of, share), row.state, _ratio(delay, delay_of, share), row.count
-            )
-        )
+        parts = [own, *(threads[name] for threads in before if name in threads)]
+        cpu = _ratio(sum(part.cpu for part in parts), sum(part.cpu_of for part in parts), presence * share)
+        delay = _ratio(sum(part.delay for part in parts), sum(part.delay_of for part in parts), presence * share)
+        rows.append(structs.replace(own.latest, cpu_ratio=cpu, delay_ratio=delay))
     return structs.replace(
         last.latest,
         window_s=sums.seconds,
