@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,9 @@ from tests.session.records import hot_lines, session_of
 from tests.sources.stacks import denied
 from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
+from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.ring.control_words import Answer, State
+from tuimon.agent.ring.side_files import STACKS, side_file, write_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.session.session import Session
@@ -33,6 +36,7 @@ from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors, recorder
 from tuimon.sources.stacks.window_records import WindowRecords
+from tuimon.sources.standstill.stacks import take_stacks
 from tuimon.views.state_text import sampling_text
 
 TRAINING = """
@@ -215,3 +219,25 @@ def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(
         for record in records.of_samples(ended, ended.samples, key, TargetFiles(None), 5.0, in_process=True):
             assert decode(msgspec.json.encode(record)) is not None
     assert sampled > 500
+
+
+def test_it_stands_in_where_py_spy_cannot_read(tmp_path, monkeypatch):
+    ring = str(tmp_path / "1-2.ring")
+    monkeypatch.setattr(in_process, "ring_path", lambda pid: ring)
+    window = FrameWindow()
+    window.sample(-1)
+    content = {**window.content(), "order": 1, "window": 1, "begin_ns": 100 * 10**9, "end_ns": 102 * 10**9, "cpu_ns": 1}
+    assert take_stacks(None, [os.getpid()], 90.0)[os.getpid()].unknown  # no window
+    write_file(side_file(ring, STACKS), content)
+    found = take_stacks(None, [os.getpid()], 90.0)[os.getpid()]
+    (mine,) = (thread for thread in found.threads if thread.tid == threading.get_native_id())
+    assert mine.frames[-1].function == "sample" and found.unknown is None
+    assert take_stacks(None, [os.getpid()], 101.5)[os.getpid()].threads == ()  # mostly from before
+
+
+def test_a_damaged_window_is_none(tmp_path, monkeypatch):
+    ring = str(tmp_path / "1-2.ring")
+    monkeypatch.setattr(in_process, "ring_path", lambda pid: ring)
+    for damage in (b"", b"{", b'{"order": 1}'):
+        (tmp_path / os.path.basename(side_file(ring, STACKS))).write_bytes(damage)
+        assert in_process.latest_samples(os.getpid(), 0.0) is None

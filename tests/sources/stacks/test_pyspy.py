@@ -1,7 +1,8 @@
-"""What a window of py-spy leaves, with a program in its place that prints and writes what py-spy does."""
+"""py-spy: how it is started, what it writes, why it fails, and steps a second from the order of its samples."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from tuimon.sources.stacks.pyspy import recorder
+from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks.pyspy import dump, errors, output, recorder
 
 
 def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,3 +90,167 @@ def test_one_that_begins_late_samples_for_as_long_as_any_other(tmp_path: Path) -
     ended = until(lambda: recording.poll(begin_s + 2.75), "its file")
     assert ended.samples is not None and not ended.interrupted
     assert ended.window_s == pytest.approx(0.5)
+
+
+def test_what_pyspy_says_becomes_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'"
+    me = os.getpid()
+    monkeypatch.setattr(errors, "in_container", lambda: True)
+    assert "--cap-add SYS_PTRACE" in (errors.explain(denied, me).hint or "")
+    monkeypatch.setattr(errors, "in_container", lambda: False)
+    for scope_now, word in (
+        (1, "kernel.yama.ptrace_scope=0"),
+        (2, "sudo"),
+        (3, "reboot"),
+        (0, "seccomp"),
+        (None, "seccomp"),
+    ):
+        monkeypatch.setattr(errors, "yama_scope", lambda scope_now=scope_now: scope_now)
+        assert word in (errors.explain(denied, me).hint or "")
+    unsupported = errors.explain("Error: Unsupported version of Python: 3.99.0\n\nStack backtrace:\n  0: x", me)
+    assert unsupported.message == "no stack samples: py-spy does not know Python 3.99.0"
+    early = errors.explain("Error: Failed to find python version from target process", me)
+    assert early.passing
+    other = errors.explain("Error: \x1b[31mSomething else\n\nStack backtrace:\n   0: foo", me)
+    assert other.message == f"no stack samples of process {me}: Something else"
+    assert "py-spy gave no reason" in errors.explain("", me).message
+    assert errors.explain("Error: Failed to find a python interpreter in the .data section", me).passing
+
+
+def test_pyspys_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUST_BACKTRACE", "full")
+    monkeypatch.setenv("RUST_LOG", "debug")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    env = recorder.environment()
+    assert not [name for name in env if name.startswith("RUST_")]
+    assert env["LC_ALL"] == "C"
+    assert env["PATH"] == os.environ["PATH"]
+
+
+def scope(profiles: list[dict[str, object]], names: list[dict[str, object]]) -> bytes:
+    return json.dumps({"profiles": profiles, "shared": {"frames": names}, "exporter": "py-spy@0.4.3"}).encode()
+
+
+def test_speedscope() -> None:
+    raw = scope(
+        [
+            {"type": "sampled", "name": 'Thread 43 "a "quoted"\nname"', "samples": [[2, 0]], "weights": [0.1]},
+            {"type": "sampled", "name": 'Thread 42 "MainThread"', "samples": [[3, 0, 1], [3, 0], [3, 0, 1]]},
+            {"type": "sampled", "name": "Thread 44", "samples": [[], [9]]},
+        ],
+        [
+            {"name": "main", "file": "/t.py", "line": 3, "col": None},
+            {"name": "Outer.<locals>.inner", "file": "/t.py", "line": None},
+            {"name": "thread (43): x", "file": "", "line": 0},
+            {"name": "thread (42): MainThread", "file": "", "line": 0},
+        ],
+    )
+    samples = output.parse_speedscope(raw, 42)
+    assert samples.instants == 3
+    assert [(t.tid, t.name) for t in samples.threads] == [(42, "MainThread"), (43, 'a "quoted"\nname'), (44, "")]
+    main, inner = RawFrame("/t.py", 3, "main"), RawFrame("/t.py", 0, "inner")
+    assert samples.threads[0].stacks == {(main, inner): 2, (main,): 1}
+    assert samples.threads[2].stacks == {(): 2}  # a frame that is not in the table is left out
+
+
+def test_what_was_read_in_freed_memory_is_no_line() -> None:
+    read = [("main", "/t.py", 3), ("on_step", "logger", 2328059824), ("batch_size", "value", 0), ("", " ", 0)]
+    read += [("inner", "<string>", 0), ("compiled", "cell", 7)]
+    names = [{"name": name, "file": file, "line": line} for name, file, line in read]
+    raw = scope([{"name": 'Thread 42 "MainThread"', "samples": [[0, 1], [0, 2], [0, 3], [0], [0, 4, 5]]}], names)
+    (thread,) = output.parse_speedscope(raw, 42).threads
+    main = RawFrame("/t.py", 3, "main")
+    assert thread.stacks == {(main,): 4, (main, RawFrame("<string>", 0, "inner"), RawFrame("cell", 7, "compiled")): 1}
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{}", b"[]", b"\xff", b'{"profiles": [{"name": 1, "samples": []}], "shared": {}}']
+)
+def test_not_a_speedscope_file(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="speedscope"):
+        output.parse_speedscope(raw, 42)
+
+
+GRAPH = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
+ADAM = "/v/lib/python3.11/site-packages/torch/optim/adam.py"
+STACKS = {".": [0], "B": [0, 1], "U": [0, 2]}
+
+
+def cycles(pattern: str, other: str = "") -> int | None:
+    """``B``: a sample in backward, ``U``: in an update, ``.``: elsewhere; ``other``: of another thread."""
+    return window(pattern, other).cycles
+
+
+def window(pattern: str, other: str) -> output.WindowSamples:
+    names = [
+        {"name": "main", "file": "/t.py", "line": 1},
+        {"name": "_engine_run_backward", "file": GRAPH, "line": 9},
+        {"name": "step", "file": ADAM, "line": 9},
+    ]
+    profiles = [
+        {"name": name, "samples": [STACKS[mark] for mark in marks]}
+        for name, marks in (('Thread 42 "MainThread"', pattern), ('Thread 43 "trainer"', other))
+        if marks or name.startswith("Thread 42")
+    ]
+    raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
+    return output.parse_speedscope(raw, 42)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "entries"),
+    [
+        ("....BBBB....BBBB....", 2),
+        ("BBBBBB......", 0),  # where it was entered nobody saw
+        ("......", 0),
+        (".....BBBBB", 1),
+        ("..B..B..B", None),  # too far apart: more may lie between
+        ("BBBBBB.BBBBBB.BBBBB", None),
+        ("", None),
+        ("....UUUU....UUUU....", 2),  # backward was too short to be seen
+        ("....U...", None),
+        ("....BBBUUUU....BBBUUUU....", 2),
+    ],
+)
+def test_entries_into_backward_or_else_updates(pattern: str, entries: int | None) -> None:
+    assert cycles(pattern) == entries
+
+
+THREADS = '[{"thread_id": 7, "active": true, "owns_gil": true, "frames": []}]'
+
+#: A busy machine may take long to start even a shell.
+PATIENT_S = 100.0
+
+
+def failing(folder: Path, times: int, text: str) -> str:
+    """A py-spy that fails so many times, and says this."""
+    program = folder / "py-spy"
+    program.write_text(
+        f"""#!/bin/sh
+echo >> {folder}/calls
+if [ $(wc -l < {folder}/calls) -le {times} ]; then
+    echo '{text}' >&2
+    exit 1
+fi
+echo '{THREADS}'
+"""
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def calls(folder: Path) -> int:
+    return len((folder / "calls").read_text().splitlines())
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_torn_one_is_taken_again(tmp_path: Path, times: int) -> None:
+    binary = failing(tmp_path, times, "Error: Failed to get stack traces")
+    assert [thread.thread_id for thread in dump.dump(binary, os.getpid(), PATIENT_S)] == [7]
+    assert calls(tmp_path) == times + 1
+
+
+def test_one_that_is_torn_each_time_is_given_up(tmp_path: Path) -> None:
+    binary = failing(tmp_path, 99, "Error: Failed to get stack traces")
+    with pytest.raises(dump.DumpError, match="Failed to get stack traces"):
+        dump.dump(binary, os.getpid(), PATIENT_S)
+    assert calls(tmp_path) == 3

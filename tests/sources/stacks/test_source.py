@@ -11,15 +11,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from tests.sources.programs import running
-from tests.sources.stacks.sampling import SourceReader, pyspies
+from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
+from tests.state_size import size_of
 from tests.waiting import until
 from tuimon.installation import install_command
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.pyspy import recorder
-from tuimon.sources.stacks.source import StackSource
+from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks.gil_sampler import GilSampler
+from tuimon.sources.stacks.pyspy import errors, recorder
+from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
+from tuimon.sources.stacks.source import IdleWorkers, StackSource
+from tuimon.sources.stacks.window_records import WindowRecords
 
 if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
@@ -168,3 +174,179 @@ def test_a_pyspy_that_cannot_be_started(tmp_path: Path, start: Callable[..., Sou
         reader = start(ProcessTable(process.pid, None), binary=lambda: str(broken))
         reader.until(lambda it: it.notices, "a notice")
         assert "does not start" in reader.notices[0].message
+
+
+WAIT = "import threading; print('up', flush=True); threading.Event().wait()"
+
+
+def test_a_target_that_execs_in_the_middle_of_a_window(tmp_path: Path) -> None:
+    after = tmp_path / "after.py"
+    after.write_text("import time\ndef afterwards():\n    while True: time.sleep(0.001)\nafterwards()\n")
+    source = f"""
+import os, sys
+def before():
+    print("up", flush=True)
+    sys.stdin.readline()
+    os.execv(sys.executable, [sys.executable, {str(after)!r}])
+before()
+"""
+    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+        reader.until(lambda it: "before" in it.functions(), "a window of the old program")
+        reader.until(lambda _: pyspies(), "another window")
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+        reader.until(lambda it: "afterwards" in it.functions(), "a window of the new program")
+
+
+def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.3)
+    with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
+        reader.until(lambda _: pyspies(), "py-spy to start")
+        os.kill(pyspies()[0], signal.SIGSTOP)
+        reader.until(lambda it: it.lost, "its window to be given up")
+        reader.until(lambda it: it.stacks, "the next one")
+
+
+def test_a_pyspy_that_was_killed_counts_as_a_lost_window(tmp_path: Path) -> None:
+    with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
+        reader.until(lambda _: pyspies(), "py-spy to start")
+        os.kill(pyspies()[0], signal.SIGKILL)
+        reader.until(lambda it: it.lost and it.stacks, "a lost window, then a good one")
+        assert reader.lost[0].pid == process.pid
+        assert reader.notices == []
+
+
+def test_a_pid_that_comes_back_is_another_process(tmp_path: Path) -> None:
+    """The window of the old one is no longer wanted, the new one begins with short windows again."""
+    with running(tmp_path, WAIT) as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+        reader.until(lambda it: len(it.stacks) >= 2, "two windows")
+        table = reader.source.table
+        old = table.start_ticks(process.pid)
+        assert old is not None
+        table.publish({process.pid: old + 1}, {process.pid: "trainer"})
+        reader.until(lambda it: len(it.stacks) >= 4, "two more")
+        assert reader.stacks[3].window_s < 1.9 or reader.stacks[2].window_s < 1.9
+
+
+def test_who_holds_the_gil(tmp_path: Path) -> None:
+    source = """
+import sys, threading
+def hog():
+    while True: sum(range(1000))
+thread = threading.Thread(target=hog, daemon=True)
+thread.start()
+print("up", flush=True)
+sys.stdin.readline()
+print(thread.native_id, flush=True)
+threading.Event().wait()
+"""
+    with running(tmp_path, source) as process, reading(trainer(process.pid)) as reader:
+        reader.until(lambda it: it.gil and it.gil[-1].threads, "looks at the GIL")
+        assert process.stdin and process.stdout
+        process.stdin.write("\n")
+        process.stdin.flush()
+        hog = int(process.stdout.readline())
+        window = reader.gil[-1]
+        assert window.pid == process.pid
+        assert window.samples >= 30  # of 0.6 s; how many py-spy came to take, the machine's load decides
+        assert [thread.tid for thread in window.threads] == [hog]  # the other one waits without it
+        assert [(each.tid, each.function) for each in window.functions] == [(hog, "hog")]
+        assert len(msgspec.json.encode(window)) < 500
+
+
+def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "python3.14t")
+    for said in (
+        "Error: Failed to find a python interpreter in the .data section",
+        "Error: Unsupported version of Python: 3.14.0t",
+        "Error: Failed to find python version from target process",
+    ):
+        problem = errors.explain(said, 1)
+        assert problem.message == "no stack samples: py-spy cannot read free-threaded Python (python3.14t)"
+        assert "tuimon run" in (problem.hint or "")
+
+
+UTILS = "/lib/site-packages/torch/utils/data/_utils"
+LOOP = RawFrame(f"{UTILS}/worker.py", 300, "_worker_loop")
+IDLE = (LOOP, RawFrame("/lib/python3.11/multiprocessing/queues.py", 113, "Queue.get"))
+WORKING = (LOOP, RawFrame(f"{UTILS}/fetch.py", 54, "_MapDatasetFetcher.fetch"), RawFrame("data.py", 9, "__getitem__"))
+
+
+def window(idle: int, working: int) -> WindowSamples:
+    stacks = Counter({IDLE: idle, WORKING: working})
+    return WindowSamples([SampledThread(201, "MainThread", stacks)], idle + working)
+
+
+def test_one_that_works_again_ends_their_rest() -> None:
+    workers = IdleWorkers()
+    workers.add_window(window(10, 0), 10.0)
+    workers.add_window(window(0, 10), 11.0)
+    assert workers.left((201,), (100,), 11.1) == (201,)
+
+
+#: Of a core; at 0.025 CPU seconds a window, the time between two is 10 s.
+SHARE = 0.0025
+
+
+class Recording:
+    """A window that is over, and has cost what is expected."""
+
+    def poll(self, now_s):
+        return recorder.Ended(1, 0.6, now_s, 0.025, None)
+
+
+class Looks:
+    """A sampler of one process, and how many windows of it have begun."""
+
+    def __init__(self):
+        self.sampler = GilSampler()
+        self.begun = 0
+
+    def begun_s(self, begin_s, end_s, share=SHARE):
+        """The seconds at which a window begins, where each has ended a second later."""
+        seconds = []
+        for now_s in range(begin_s, end_s):
+            before = self.begun
+            self.sampler.poll(now_s)
+            self.sampler.begin_window("py-spy", [1], share, now_s)
+            seconds += [now_s] * (self.begun - before)
+        return seconds
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    found = Looks()
+
+    def start(*args, **options):
+        found.begun += 1
+        return Recording()
+
+    monkeypatch.setattr(recorder.Recording, "start", start)
+    return found
+
+
+def test_the_first_windows_are_close_to_each_other_and_later_ones_within_the_budget(looks):
+    assert looks.begun_s(0, 40) == [2, 4, 6, 8, 18, 28, 38]
+
+
+def test_a_training_that_begins_is_looked_at_closely_again(looks):
+    looks.begun_s(0, 20)
+    looks.sampler.begin_training(20)
+    assert looks.begun_s(20, 40) == [22, 24, 26, 28, 38]
+
+
+def test_a_small_budget_spaces_the_first_windows_too(looks):
+    assert looks.begun_s(0, 200, SHARE / 10) == [2, 12, 22, 32, 132]
+
+
+def test_parked_threads_that_have_ended_are_forgotten_and_live_ones_named_once():
+    records = WindowRecords(ProcessTable(os.getpid(), None))
+    key = (os.getpid(), 1)
+    named, sizes = [], []
+    for first in range(1000, 21_000, 50):
+        parked = [(1, "pool"), *((tid, f"thread {tid}") for tid in range(first, first + 50))]
+        named += records.newly_parked(key, parked, {tid for tid, _ in parked})
+        sizes.append(size_of(records))
+    assert len(named) == 20_001
+    assert max(sizes[10:]) <= sizes[9] + 5000

@@ -1,12 +1,20 @@
-"""How stacks are shortened for the log; on literal stacks."""
+"""Frames: their ids, how stacks are shortened for the log, and the code around a line."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from tests.session.records import process
+from tuimon.proc import procfs
+from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
+from tuimon.records import Frame
+from tuimon.sources.stacks.closeup import AROUND_LINES, CloseUp
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.frames.shorten import (
     PER_MAIN_THREAD,
@@ -159,3 +167,70 @@ def test_a_fold_is_bounded() -> None:
     assert listed.pop(100) <= PER_MAIN_THREAD
     assert max(listed.values()) <= PER_THREAD
     assert sum(stack.count for stack in window.stacks) + window.folded == total
+
+
+MODULE_CALL = RawFrame("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1786, "_call_impl")
+
+FILES = TargetFiles(None)
+
+
+def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("first\nsecond\n")
+    ids = FrameIds(limit=3)
+    here = str(script)
+    assert ids.id_of(RawFrame(here, 2, "f"), FILES) == 0
+    assert ids.id_of(MODULE_CALL, FILES) == 1
+    assert ids.id_of(RawFrame(here, 2, "f"), FILES) == 0
+    assert ids.pop_new_frames() == (
+        0,
+        [Frame(here, 2, "f", "second", True), Frame(MODULE_CALL.file, MODULE_CALL.line, MODULE_CALL.function)],
+    )
+    assert ids.pop_new_frames() == (2, [])
+    assert [ids.id_of(RawFrame(here, line, "f"), FILES) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
+    first, new = ids.pop_new_frames()
+    assert (first, [frame.function for frame in new]) == (2, ["f", "(more frames)"])
+    assert ids.id_of(RawFrame(here, 10, "f"), FILES) == 3
+    assert ids.pop_new_frames() == (4, [])
+
+
+def test_a_librarys_line_that_steps_the_users_environment_has_text_where_it_does(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "learns" / "runner.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("obs, reward, done = self.env.step(act(obs))\nself.bar.step(act(obs))\n")
+    own = RawFrame(str(tmp_path / "train.py"), 7, "step")
+    act = RawFrame(str(tmp_path / "train.py"), 9, "act")
+    ids = FrameIds()
+    environment, bar = (RawFrame(str(library), line, "learn") for line in (1, 2))
+    stacks = (environment, act), (environment, own), (bar, act), (bar, own), (environment, own, act), (environment, act)
+    numbers = [ids.ids_of(stack, FILES) for stack in stacks]
+    texts = [frame.source for frame in ids.pop_new_frames()[1]]
+    assert [texts[stack[0]] for stack in numbers] == ["", library.read_text().splitlines()[0], "", "", texts[2], ""]
+    assert len(texts) == 5  # each once, and the line that steps the environment with its text besides
+
+
+def us():
+    """This process, as a record has it; the files of these tests are younger, and would not be shown."""
+    ticks = procfs.start_ticks(os.getpid())
+    return process(os.getpid(), start_unix_s=round(start_unix_s(ticks), 2))
+
+
+def code(file, line):
+    return CloseUp().code(str(file), line, us(), time.time())
+
+
+def test_the_code_around_a_line(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_bytes(b"".join(b"\tline %d \xff\x1b[31m\n" % n for n in range(1, 31)))
+    lines = code(file, 12)
+    assert [n for n, _ in lines] == list(range(12 - AROUND_LINES, 12 + AROUND_LINES + 1))
+    assert lines[0][1] == "    line 7 \ufffd"
+    assert [n for n, _ in code(file, 2)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [n for n, _ in code(file, 30)][-1] == 30
+
+
+def test_code_that_was_changed_after_the_start_is_not_shown(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n")
+    assert CloseUp().code(str(file), 1, us(), time.time() - 3600) == []
+    assert CloseUp().code(str(file), 1, us(), time.time()) == [(1, "x = 1")]
