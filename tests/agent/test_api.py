@@ -1,7 +1,10 @@
-"""tuimon.phase, mark, step: real no-ops when not monitored, markers when they are."""
+"""tuimon.phase, mark, step: real no-ops when not monitored, markers when they are; the variables beside them."""
+
+from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
 import threading
 
@@ -10,6 +13,7 @@ import pytest
 import tuimon
 from tests.agent.programs import ROOT, environment, fake_torch, printed_json, python
 from tuimon.agent import api, runtime
+from tuimon.agent.outside import variable
 from tuimon.agent.ring.layout import (
     MARK,
     OPTIMIZER_MADE,
@@ -149,3 +153,16 @@ print(json.dumps([kinds, loaded, pickle.loads(pickle.dumps(tuimon.phase)) is tui
 """
     # the end of a range that began before there was a ring: the reader knows no such range
     assert printed_json(python("-c", script, env=env)) == [[RANGE_POP, MARK], ["tuimon"], True]
+
+
+def test_the_same_as_os_environ_has(monkeypatch):
+    monkeypatch.delenv("TUIMON_TEST", raising=False)
+    assert variable("TUIMON_TEST") is None
+    for value in ("", "1", "caf\u00e9", "\udcff"):
+        monkeypatch.setenv("TUIMON_TEST", value)
+        assert variable("TUIMON_TEST") == value
+
+
+def test_a_program_may_replace_os_environ(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"TUIMON_TEST": "theirs"})
+    assert (variable("TUIMON_TEST"), variable("TUIMON_OTHER")) == ("theirs", None)

@@ -1,4 +1,6 @@
-"""The three boundaries and what is marked of them."""
+"""The three boundaries, what is marked of them, and where a step begins."""
+
+from __future__ import annotations
 
 import pytest
 
@@ -6,6 +8,7 @@ from tests.agent.batches import Batches
 from tests.agent.programs import is_ours
 from tuimon.agent.loading import loader_facts
 from tuimon.agent.outside import HIDES_FRAMES
+from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -17,6 +20,7 @@ from tuimon.agent.ring.layout import (
     OPTIMIZER_END,
     RETURNED,
 )
+from tuimon.agent.steps import StepCounter
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
@@ -155,3 +159,51 @@ def test_a_scaler_that_skips_its_step_counts(recorded, weight):
         scaler.update()
     taken = [OPTIMIZER_BEGIN, OPTIMIZER_BEGIN, OPTIMIZER_END, OPTIMIZER_END]
     assert kinds(recorded) == [*BACKWARD, *taken, *BACKWARD, *OPTIMIZER]
+
+
+KINDS = {
+    "f": (layout.FETCH_BEGIN, layout.FETCH_END),
+    "b": (layout.BACKWARD_BEGIN, layout.BACKWARD_END),
+    "o": (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END),
+    "s": (layout.STEP,),
+}
+
+
+def begins(loop: str) -> str:
+    """The loop with a bar before (fetches, backwards) or after (others) each event that begins a step."""
+    counter, out = StepCounter(), ""
+    for letter in loop:
+        found = [counter.begins_step(kind) for kind in KINDS[letter]]
+        out += "|" + letter if found[0] and letter in "fb" else letter + "|" if any(found) else letter
+    return out
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "bo|fbo|fbo|fbo",  # taken up at the end of a backward
+        "bo|fbfbo|fbfbo|fb",  # gradient accumulation
+        "bo|fbobo|fbobo|fbobo",  # two updates on one batch
+        "bo|fbo|ffffffbo|fbo",  # evaluation goes with the step after it
+    ],
+)
+def test_steps_with_a_data_loader(loop):
+    assert begins(loop.replace("|", "")).split("|")[-2:] == loop.split("|")[-2:]
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        ("bobobobo", "bo|bo|bo|bo|"),  # from the second update on it is known how many optimizer steps there are
+        ("bbobbobbo", "bbo|bbo|bbo|"),
+        ("boobooboo", "boo|boo|boo|"),
+        ("sbosbosbo", "s|bos|bos|bo"),
+    ],
+)
+def test_steps_without_a_data_loader(loop, expected):
+    found = begins(loop)
+    assert found.split("|")[-2:] == expected.split("|")[-2:], found
+
+
+def test_without_an_optimizer_each_backward_ends_a_step():
+    assert begins("b" * 20).endswith("b|b|b|b|")

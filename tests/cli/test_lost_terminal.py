@@ -1,4 +1,4 @@
-"""The full screen on a terminal that is lost, stalls, or stops it: the training and its log go on."""
+"""The full screen on a real terminal, and on one that is lost, stalls, or stops it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.command import script
+from tests.cli.command import LEAN, script
 from tests.cli.terminal import Shown, drained, ended, hang_up, on_terminal
-from tests.cli.test_run import heard
+from tests.cli.test_run import LISTENER, heard
 from tests.cli.watched import TRAINING, WORDS, WRITES, Watched, picture, watched
+from tests.session import records
+from tests.sources.log.literal_log import write
 from tests.waiting import alive, until
 from tuimon.records import Exit
-
-pytestmark = pytest.mark.trust
 
 
 def _hang_up_while_stopped(run: Watched) -> None:
@@ -52,6 +52,7 @@ def _hang_up_with_frames_waiting(run: Watched) -> None:
     run.hang_up()
 
 
+@pytest.mark.trust
 @pytest.mark.parametrize("lose", [_hang_up_while_stopped, _hang_up_with_frames_waiting])
 def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[Watched], None]) -> None:
     with watched(tmp_path) as run:
@@ -64,6 +65,7 @@ def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[W
         run.let_end()
 
 
+@pytest.mark.trust
 def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         _suspend(run)
@@ -72,6 +74,7 @@ def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal
         run.let_end()
 
 
+@pytest.mark.trust
 def test_suspended_and_continued_the_screen_is_whole(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         _suspend(run)
@@ -82,6 +85,7 @@ def test_suspended_and_continued_the_screen_is_whole(tmp_path: Path) -> None:
         _end_and_leave(run)
 
 
+@pytest.mark.trust
 def test_continued_before_it_has_stopped_it_goes_on(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         until(run.is_full)  # giving such a terminal back takes a second
@@ -93,6 +97,7 @@ def test_continued_before_it_has_stopped_it_goes_on(tmp_path: Path) -> None:
         _end_and_leave(run)
 
 
+@pytest.mark.trust
 def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None:
     with watched(tmp_path) as run:  # no shell: its process group is orphaned
         os.kill(run.pid, signal.SIGTSTP)
@@ -101,6 +106,7 @@ def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None
         _end_and_leave(run)
 
 
+@pytest.mark.trust
 def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         (tmp_path / "go").touch()
@@ -110,6 +116,7 @@ def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path:
         assert isinstance(run.records()[-1], Exit)
 
 
+@pytest.mark.trust
 def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -121,6 +128,7 @@ def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> N
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.trust
 def test_sighup_alone_gives_the_terminal_back(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         run.process.send_signal(signal.SIGHUP)
@@ -131,6 +139,7 @@ def test_sighup_alone_gives_the_terminal_back(tmp_path: Path) -> None:
         run.let_end()
 
 
+@pytest.mark.trust
 def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path: Path) -> None:
     with watched(tmp_path, log=False) as run:
         run.hang_up()
@@ -140,6 +149,7 @@ def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path: Path) -> N
         until((tmp_path / "result").exists)
 
 
+@pytest.mark.trust
 def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         run.hang_up()
@@ -151,6 +161,7 @@ def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path: Path) -> None:
         assert not any(isinstance(record, Exit) for record in run.records())
 
 
+@pytest.mark.trust
 def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -> None:
     text = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     path = script(tmp_path, text + "open('heard', 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")
@@ -165,6 +176,7 @@ def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -
         assert process.wait(60) == 128 + signal.SIGTERM
 
 
+@pytest.mark.trust
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with watched(tmp_path) as run:
@@ -175,6 +187,7 @@ def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -
         assert (tmp_path / "run.jsonl").read_bytes().endswith(b"}\n")
 
 
+@pytest.mark.trust
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path: Path) -> None:
     """A laptop sleeps: its connection stands for hours, and what is sent fills the buffers on the way."""
     with watched(tmp_path) as run:
@@ -191,6 +204,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path: Path) 
         assert termios.tcgetattr(run.terminal) == run.modes
 
 
+@pytest.mark.trust
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         until(run.is_full)
@@ -201,6 +215,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) 
         assert alive(run.training)
 
 
+@pytest.mark.trust
 def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         until(lambda: len(run.records()) > 2)  # its sources have begun
@@ -223,6 +238,7 @@ def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(t
         assert b"Traceback" not in run.shown
 
 
+@pytest.mark.trust
 def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_group_does(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         os.kill(run.pid, signal.SIGSTOP)
@@ -245,6 +261,7 @@ def _is_stopped(process: psutil.Process) -> bool:
     return bool(process.status() == psutil.STATUS_STOPPED)
 
 
+@pytest.mark.trust
 def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
     training = subprocess.Popen([sys.executable, script(tmp_path, TRAINING)], cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
@@ -263,6 +280,7 @@ def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
         training.wait()
 
 
+@pytest.mark.trust
 def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         run.hang_up()
@@ -280,3 +298,54 @@ def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_p
             until(lambda: viewed.has(b"ENDED"))
             hang_up(terminal)
             assert process.wait(60) == 128 + signal.SIGHUP
+
+
+#: What a full-screen program sends at its start, to have a screen of its own.
+_FULL_SCREEN = b"\x1b[?1049h"
+
+
+def test_a_flood_of_output_does_not_fill_the_disk(tmp_path: Path) -> None:
+    """The full screen keeps the output in a file: its old part is given back while it grows."""
+    flood = "import os, sys, time\nblock = b'x' * 1023 + b'\\n'\nfor _ in range(300): os.write(1, block * 1024)\n"
+    path = script(tmp_path, flood + "open('heard', 'w').write(str(os.getpid()))\ntime.sleep(600)")
+    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (_, terminal):
+        pid = int(until(lambda: (drained(terminal), heard(tmp_path))[1])[0])
+        try:
+            (output,) = (tmp_path / "state" / "tuimon" / "runs").iterdir()
+            assert output.stat().st_size == 300 * 1024 * 1024
+            until(lambda: (drained(terminal), output.stat().st_blocks * 512 < 70 * 1024 * 1024)[1])
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_kill_9_of_the_full_screen_leaves_the_target_running(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER)
+    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
+        pid = int(until(lambda: (drained(terminal), heard(tmp_path))[1])[0])
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    # by now its terminal is closed, too
+    assert alive(pid)
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not alive(pid))
+    assert heard(tmp_path)[1:] == ["SIGTERM"]
+
+
+def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
+    path = script(tmp_path, "print('as', 'ever')")
+    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path, TERM="dumb") as (process, terminal):
+        shows = Shown(terminal).has
+        until(lambda: shows(b"as ever") and shows(b"[tuimon] ended with exit code 0") and process.poll() is not None)
+    assert process.returncode == 0
+
+
+@pytest.mark.trust
+@pytest.mark.parametrize("typed", [b"", b"\xff", "é".encode("latin-1")])
+def test_view_replays_a_log_and_q_leaves_whatever_was_typed(tmp_path: Path, typed: bytes) -> None:
+    log = write(tmp_path / "x.jsonl", records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3))
+    with on_terminal("view", str(log), cwd=tmp_path) as (process, terminal):
+        shows = Shown(terminal).has
+        until(lambda: shows(b"ENDED"))
+        os.write(terminal, typed)
+        until(lambda: (os.write(terminal, b"q"), shows(b"\x1b[?1049l"))[1])
+        assert ended(process, terminal) == 0

@@ -16,11 +16,14 @@ import pytest
 from tests.cli.command import LEAN, TUIMON, running, script
 from tests.cli.terminal import Shown, ended, hang_up, on_terminal, program_on_terminal
 from tests.cli.watched import recorded
+from tests.views import streams
 from tests.waiting import alive, until
-from tuimon.launch.signals import PASSED_ON
+from tuimon.cli.watching import watch_full_screen
+from tuimon.launch.signals import PASSED_ON, LeaveSignals
+from tuimon.monitor.options import Options
 from tuimon.records import Exit
-
-pytestmark = pytest.mark.trust
+from tuimon.views.tui import running as screen
+from tuimon.views.tui.leaving import Leave
 
 #: Notes each signal; ends at the last, which is delivered after all others that are pending.
 _NOTES = """
@@ -41,6 +44,7 @@ def _each(pid: int, number: int) -> None:
         process.send_signal(number)
 
 
+@pytest.mark.trust
 @pytest.mark.parametrize("send", [os.kill, os.killpg, _each])
 def test_each_signal_reaches_the_training_once(tmp_path: Path, send: Callable[[int, int], None]) -> None:
     numbers = sorted(PASSED_ON - {signal.SIGRTMAX})
@@ -54,6 +58,7 @@ def test_each_signal_reaches_the_training_once(tmp_path: Path, send: Callable[[i
     assert sorted(map(int, (tmp_path / "heard").read_text().split())) == sorted(PASSED_ON)
 
 
+@pytest.mark.trust
 def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimons(tmp_path: Path) -> None:
     text = "import signal\nopen('ready', 'w').close()\nwhile True: signal.pause()"
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
@@ -62,6 +67,7 @@ def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimo
         assert process.wait(60) == 128 + signal.SIGQUIT
 
 
+@pytest.mark.trust
 def test_an_interrupted_save_is_not_interrupted_again(tmp_path: Path) -> None:
     text = """
 import signal, time
@@ -78,6 +84,7 @@ except KeyboardInterrupt:
         assert process.wait(60) == 6
 
 
+@pytest.mark.trust
 def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path: Path) -> None:
     text = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\nwhile True: time.sleep(0.1)"
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
@@ -87,6 +94,7 @@ def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path: Path
         until(lambda: [each for each in started if alive(each)] == [pid])
 
 
+@pytest.mark.trust
 @pytest.mark.parametrize(
     "given",
     [
@@ -105,6 +113,7 @@ def test_dispositions_and_mask_are_those_that_tuimon_was_given(tmp_path: Path, g
     assert found[0] == found[1]
 
 
+@pytest.mark.trust
 def test_a_terminal_that_is_lost_is_the_trainings_as_well(tmp_path: Path) -> None:
     text = """
 import signal, sys
@@ -120,6 +129,7 @@ while True: signal.pause()
     assert [each.exit_code for each in recorded(tmp_path / "run.jsonl") if isinstance(each, Exit)] == [9]
 
 
+@pytest.mark.trust
 def test_the_training_reads_the_terminal_and_ctrl_c_interrupts_it_once(tmp_path: Path) -> None:
     text = """
 import getpass, signal
@@ -143,3 +153,27 @@ open("heard", "w").write(f"{word} {secret} {heard}")
         process.send_signal(signal.SIGUSR2)
         assert ended(process, terminal) == 0
     assert (tmp_path / "heard").read_text() == "one two [1, 2]"
+
+
+VERDICT = """\
+INPUT-BOUND: 62 % of every step waits for data: augment()
+  transforms.py:31 keeps both workers at 100 %
+  fix: num_workers=2 -> 6 on this 16-core machine; or make augment()
+    transforms.py:31 cheaper
+  gain: up to 2.1x faster
+"""
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_the_verdict_its_place_fix_and_gain_are_printed_once_the_screen_is_left(launched, monkeypatch, capsys):
+    monitor = streams.input_bound(40)
+    monitor.launched = monitor.launched if launched else None
+    message = "The training goes on as pid 4242. Come back with: tuimon attach 4242" if launched else None
+    monkeypatch.setattr(screen, "run_app", lambda *_: Leave(0, message))
+    monkeypatch.setenv("COLUMNS", "70")
+    with LeaveSignals() as signals:
+        watch_full_screen(monitor, Options(), signals)
+    assert capsys.readouterr().out == VERDICT + (f"{message}\n" if message else "")
+    monitor.findings.clear()
+    watch_full_screen(monitor, Options(), LeaveSignals())
+    assert capsys.readouterr().out.startswith("14.9 steps/s  67.0 ms ")

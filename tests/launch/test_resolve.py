@@ -1,15 +1,26 @@
-"""What the words after ``tuimon run`` mean."""
+"""What the words after ``tuimon run`` and ``tuimon attach`` mean: a command, a place, a job, a process."""
 
 from __future__ import annotations
 
 import os
+import stat
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tuimon.errors import NoSuchScript, NotExecutable, UsageError
+from tuimon.agent.ring import paths
+from tuimon.errors import LaunchError, NoSuchScript, NotExecutable, UsageError
+from tuimon.launch import candidates
+from tuimon.launch.candidates import find_candidates, processes_of_run
+from tuimon.launch.job import Job, job_of
+from tuimon.launch.places import output_path, own_output, state_directory
 from tuimon.launch.resolve import resolve, user_python
+from tuimon.records import Notice
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.source import ProcessSource
 
 
 @pytest.fixture
@@ -111,3 +122,149 @@ def test_names_are_shown_without_control_characters(folder: Path) -> None:
 def test_nothing_to_run(words: list[str]) -> None:
     with pytest.raises(UsageError, match="nothing to run"):
         resolve(words)
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state folder's base; and a temporary folder beside it."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "state"
+
+
+def test_an_output_of_ours_is_recognised(base: Path) -> None:
+    path = output_path("r1")
+    assert own_output(path, "r1", os.getuid()) is None  # not made yet
+    Path(path).touch(0o600)
+    assert own_output(path, "r1", os.getuid()) == path
+
+
+def test_any_other_file_is_none(base: Path, tmp_path: Path) -> None:
+    path = Path(output_path("r1"))
+    path.touch(0o600)
+    secret = tmp_path / "secret.out"
+    secret.write_text("root's own")
+    assert own_output(str(path), "r2", os.getuid()) is None  # of another run
+    assert own_output(str(path), "r1", os.getuid() + 1) is None  # named by another user's process
+    assert own_output(str(secret), "secret", os.getuid()) is None
+    assert own_output(str(path.parent / "../../../secret.out"), "../../../secret", os.getuid()) is None
+    assert own_output(None, None, os.getuid()) is None
+    path.unlink()
+    path.symlink_to(secret)
+    assert own_output(str(path), "r1", os.getuid()) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert own_output(str(path), "r1", os.getuid()) is None
+
+
+def test_folders_are_made_private_whatever_the_umask(base: Path) -> None:
+    before = os.umask(0)
+    try:
+        base.rmdir()
+        folder = state_directory()
+    finally:
+        os.umask(before)
+    assert folder == str(base / "tuimon" / "runs")
+    modes = [stat.S_IMODE(os.stat(made).st_mode) for made in (base, base / "tuimon", folder)]
+    assert modes == [0o700, 0o700, 0o700]
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(base: Path, tmp_path: Path) -> None:
+    shared = base / "tuimon"
+    shared.mkdir()
+    shared.chmod(0o777)  # whoever writes here can put a folder of his in the place of ours
+    fallback = tmp_path / "temporary" / f"tuimon-{os.getuid()}"
+    assert state_directory() == str(fallback / "runs")
+    fallback.chmod(0o777)
+    with pytest.raises(LaunchError, match=r"other users may write to .*/tuimon .*; other users may write to .*tuimon-"):
+        state_directory()
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o777
+
+
+TORCHRUN = ["torchrun", "--nnodes", "2", "--rdzv-id", "42", "--node_rank=1", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "command", "job"),
+    [
+        ({}, ["python", "train.py"], Job()),
+        ({"SLURM_JOB_ID": "7", "SLURM_NODEID": "3"}, [], Job("slurm-7", 3)),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "0"}, [], Job("slurm-7.0")),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1", "SLURM_RESTART_COUNT": "2"}, [], Job("slurm-7.1-r2")),
+        ({"PBS_JOBID": "9.server"}, [], Job("job-9.server")),
+        ({"TORCHELASTIC_RUN_ID": "none", "GROUP_RANK": "1"}, [], Job(None, 1)),
+        ({"TORCHELASTIC_RUN_ID": "abc"}, [], Job("rdzv-abc")),
+        ({}, TORCHRUN, Job("rdzv-42", 1)),
+        ({}, ["torchrun", "--rdzv_id=42"], Job("rdzv-42")),
+        ({}, ["torchrun", "--rdzv-id"], Job()),
+        ({"SLURM_JOB_ID": "7"}, TORCHRUN, Job("slurm-7", 1)),
+        ({"SLURM_JOB_ID": "7", "SLURM_NODEID": "many"}, [], Job("slurm-7")),
+    ],
+)
+def test_scheduler_and_launcher_name_a_job(environ: dict[str, str], command: list[str], job: Job) -> None:
+    assert job_of(environ, command) == job
+
+
+def test_the_users_name_comes_first() -> None:
+    assert job_of({"SLURM_JOB_ID": "7"}, TORCHRUN, "mine") == Job("mine", 1)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_processes_of_a_run_are_found_by_their_environment() -> None:
+    env = {**os.environ, "TUIMON_RUN": "run-of-this-test"}
+    ready = "import sys; print('ready', flush=True); sys.stdin.read()"
+    each = [
+        subprocess.Popen([sys.executable, "-c", ready], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for child in each:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+    assert processes_of_run("run-of-this-test") == sorted(child.pid for child in each)
+    for child in each:
+        child.communicate()
+    assert processes_of_run("run-of-this-test") == []
+
+
+def test_a_shortage_of_file_handles_hides_processes_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(_pid: int) -> dict[str, str]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(candidates, "environment", short)
+    assert processes_of_run("any") == []
+
+
+def test_an_empty_proc_is_reported_and_the_run_goes_on_to_its_end() -> None:
+    training = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(3)"]
+    words = [sys.executable, "-m", "tuimon", "run", "--headless", "--no-gpu", "--", *training]
+    script = 'mount -t tmpfs none /proc && exec "$@"'
+    hidden = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    if subprocess.run([*hidden, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no name space of mounts may be made here")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [*hidden, *words], env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdin is not None and running.stderr is not None
+        first = next((line for line in running.stderr if "processes:" in line), "")
+        running.stdin.close()
+        rest = running.stderr.read()
+    assert "/proc shows no processes here" in first
+    assert running.returncode == 3 and "ended with exit code 3" in rest and "no longer watching" not in rest
+
+
+def test_where_proc_shows_not_even_tuimon_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda _path: [])
+    monkeypatch.setattr(paths, "start_ticks", _no_file)
+    source = ProcessSource(ProcessTable(os.getpid(), "run"), 1.0)
+    notices = [each for _ in range(3) for each in source.read() if isinstance(each, Notice)]
+    assert [(each.source, each.level) for each in notices] == [("processes", "warning")]
+    assert notices[0].hint is not None and "mount -t proc" in notices[0].hint
+    assert find_candidates() == processes_of_run("run") == []
+
+
+def _no_file(_pid: int) -> int:
+    raise FileNotFoundError(2, "No such file or directory")

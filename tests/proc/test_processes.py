@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tuimon.proc import processes, procfs
+from tuimon.proc import ancestry, processes, procfs
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,11 @@ def test_no_such_process(pid: int) -> None:
     assert processes.command_line(pid) == []
     assert processes.environment(pid) == {}
     assert processes.program_name(pid) == ""
+
+
+@pytest.mark.parametrize(
+    ("wchan", "waits"), [(b"do_wait", True), (b"futex_wait_queue", False), (b"0", False), (None, False)]
+)
+def test_a_process_that_waits_for_a_child(monkeypatch, wchan, waits):
+    monkeypatch.setattr(ancestry, "read_bytes", {"/proc/7/wchan": wchan}.get)
+    assert ancestry.waits_for_child(7) is waits

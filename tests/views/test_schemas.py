@@ -13,7 +13,7 @@ from bench.fleet_logs import Job, write
 from docs.make_schema import FOLDER, texts
 from tests.recorded_logs import LOGS
 from tests.session.records import header, process, session_of, steps
-from tests.views.tui.sheets.test_memory_sheet import HISTORY
+from tests.views.tui.sheets.test_sheets import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.diagnosis.reading import fold

@@ -1,16 +1,42 @@
-"""States, nodes and GPUs in a few words."""
+"""States, nodes, GPUs, findings and numbers in a few words."""
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Literal
 
 import pytest
+from msgspec import structs
 
-from tests.views.tui.gpu.rows import HOPPER, OLD, instance, number, replace
+from tests.fuzz.hostile import CONTROLS, STRINGS
+from tests.views import streams
+from tests.views.tui.gpu_rows import HOPPER, OLD, instance, number, replace
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.records import Node, Place
 from tuimon.session.rows import GpuMeans
+from tuimon.session.session import Session
 from tuimon.session.state import RunState
+from tuimon.text import plain, whole_number
+from tuimon.views import format as people
+from tuimon.views.finding_text import (
+    NO_FINDING,
+    NO_TRAINING,
+    TOO_FEW_STEPS,
+    finding_gain,
+    fix_text,
+    headline_text,
+    none_found,
+    speedup,
+)
+from tuimon.views.format import wrap
 from tuimon.views.gpu_text import gpu_progress, gpu_text
+from tuimon.views.headless import summary_lines
+from tuimon.views.json_text import json_text
+from tuimon.views.report.page import as_html
+from tuimon.views.report.summary import Page, report_of
+from tuimon.views.report.text import text_report
 from tuimon.views.state_text import nodes_text, state_text
 
 PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
@@ -103,3 +129,239 @@ def test_in_the_title(gpus, text):
 )
 def test_headless(gpus, text):
     assert gpu_progress(gpus) == text
+
+
+@pytest.mark.parametrize(
+    ("estimated", "low", "high", "text"),
+    [
+        (1.9, 1.2, 2.5, "1.2x to 2.5x faster"),
+        (1.2, 1.2, 1.21, "up to 1.2x faster"),
+        (4.0, 2.8, None, "at least 2.8x faster"),
+        (None, None, 2.5, "not certain, up to 2.5x faster"),
+        (None, None, None, ""),
+        (1.5, 1.0, 1.5, "up to 1.5x faster"),
+    ],
+)
+def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high, text):
+    best = {"action": "do", "estimated_speedup": estimated, "low": low, "high": high}
+    assert finding_gain([best, {**best, "high": 9.0}]) == text
+    assert finding_gain([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("gains", "text"),
+    [
+        ((4.5, 2.25, 4.5), "cache it (2.2x to 4.5x faster)"),
+        ((1.3, 1.3, 1.3), "cache it (up to 1.3x faster)"),
+        ((1.3, 1.3, None), "cache it (at least 1.3x faster)"),
+        ((None, None, None), "cache it"),
+    ],
+)
+def test_a_fix_comes_with_its_gain_where_that_is_known(gains, text):
+    assert fix_text("cache it", *gains) == text
+
+
+def test_a_headline_has_the_first_place_once():
+    places = (Place("/a/net.py", 16, "forward"), Place("/a/net.py", 20, "backward"))
+    assert headline_text("GPU idle 84 %", places) == "GPU idle 84 %, at forward() net.py:16"
+    assert headline_text("it waits at net.py:16", places) == "it waits at net.py:16"
+    in_json = [{"file": "/a/net\x07.py", "line": 16, "function": "<module>"}]
+    assert headline_text("GPU idle 84 %", in_json) == "GPU idle 84 %, at net.py:16"
+    assert headline_text("steps take\nlonger", ()) == "steps take longer"
+
+
+def test_a_speedup_is_the_range_that_reports_name():
+    def shown(*gain):
+        fix = Fix("do", gain[0], Interval(*gain[1:])) if gain else Fix("do")
+        return speedup(Finding(rule="input_bound", severity="critical", headline="h", fixes=(fix,)))
+
+    assert shown(2.13, 2.13, 2.13) == "up to 2.1x"
+    assert shown(2.13, 1.21, 2.83) == "1.2–2.8x"
+    assert shown(2.13, 1.0, 2.13) == "up to 2.1x"
+    assert shown(2.13, 2.13, math.inf) == "≥2.1x"
+    assert shown(1.05, 1.05, 1.05) == "up to 1.05x"
+    assert shown() == shown(None, 1.0, 1.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "phases", "verdict"),
+    [
+        (0, [], TOO_FEW_STEPS),
+        (2, [{"name": "forward", "share": 1.0}], TOO_FEW_STEPS),
+        (3, [{"name": "forward", "share": 1.0}], NO_FINDING),
+        (0, [{"name": "forward", "share": 1.0}], NO_FINDING),  # inferred from samples
+        (3, [{"name": "other", "share": 1.0}], NO_TRAINING),
+    ],
+)
+def test_no_finding_is_a_verdict_on_more_than_the_first_steps(count, phases, verdict):
+    assert none_found({"steps": {"count": count}, "phases": phases}) == verdict
+
+
+# -- a fix in each view
+
+
+FINDING = structs.replace(
+    streams.INPUT_BOUND,
+    fixes=(
+        *streams.INPUT_BOUND.fixes,
+        Fix("halve [b]the image", 1.5, Interval(1.0, 1.5)),
+        Fix("buy a disk"),
+        Fix("wait longer"),
+    ),
+)
+HALVE = "halve [b]the image (up to 1.5x faster)"
+
+
+def test_reports():
+    session = Session()
+    report = report_of(session, [FINDING], "run.jsonl")
+    assert [fix["low"] for fix in report["findings"][0]["fixes"]] == [2.13, 1.0, None, None]
+    text = text_report(report)
+    assert f"  Or: {HALVE}\n  Or: buy a disk\n" in text and "wait longer" not in text
+    page = as_html([Page(report, session)])
+    assert f"<b>Or:</b> {HALVE}" in page and "<b>Or:</b> buy a disk" in page and "<b>Or:</b> wait longer" in page
+
+
+def test_the_summary_of_a_headless_run():
+    best, gain, *others = (text.strip() for text in summary_lines(Session(), [FINDING])[-4:])
+    assert (best, gain) == (f"fix: {FINDING.action}", "gain: up to 2.1x faster")
+    assert others == [f"or: {HALVE}", "or: buy a disk"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (0.0004, "<0.001"),
+        (0.0042, "0.004"),
+        (0.38, "0.38"),
+        (7.14, "7.1"),
+        (41.52, "41.5"),
+        (99.97, "100"),
+        (312.4, "312"),
+    ],
+)
+def test_number(value: float | None, shown: str) -> None:
+    assert people.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"), [(None, "–"), (0.0, "0 %"), (0.001, "<1 %"), (0.005, "<1 %"), (0.62, "62 %"), (1.5, "150 %")]
+)
+def test_percent(ratio: float | None, shown: str) -> None:
+    assert people.percent(ratio) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.44, "0.4s"),
+        (9.96, "10s"),
+        (59.6, "1m00s"),
+        (192, "3m12s"),
+        (3599.7, "1h00m"),
+        (7500, "2h05m"),
+        (273600, "3d04h"),
+    ],
+)
+def test_duration(seconds: float, shown: str) -> None:
+    assert people.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("low_ms", "high_ms", "shown"),
+    [
+        (6.31, 25.4, "6.3 to 25.4 ms"),
+        (0.0, 25.4, "up to 25.4 ms"),
+        (25.41, 25.42, "25.4 ms"),
+        (0.0, 0.0, "0 ms"),
+        (0.0, 1e-4, "<0.001 ms"),
+        (500.0, 12_345, "0.50 to 12.3 s"),
+    ],
+)
+def test_times_between_bounds(low_ms: float, high_ms: float, shown: str) -> None:
+    assert people.ms_range(low_ms, high_ms, " to ") == shown
+
+
+def test_other_figures() -> None:
+    assert people.ms(41.52) == "41.5 ms"
+    assert people.ms(12_345) == "12.3 s"
+    assert people.ms(12_345, unit=False) == "12345"
+    assert people.size(512) == "512 B"
+    assert people.size(62 << 20) == "62 MiB"
+    assert people.size(int(21.4 * 2**30)) == "21.4 GiB"
+    assert people.clock(83.9) == "00:01:23"
+    assert people.rate(14.9) == "14.9 steps/s"
+    assert people.rate(0.24) == "4.2 s/step"
+    assert people.count(12345) == "12 345"
+    assert people.shorten("abcdef", 4) == "abc…"
+    absent = (people.ms, people.size, people.duration, people.clock, people.rate, people.count, people.watt)
+    assert all(show(None) == "–" for show in absent)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a[bold]b", "a[bold]b"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07x", "x"),
+        ("\x1b]8;;http://x\x1b\\link", "link"),
+        ("\x1bPq#0\x1b\\x", "x"),
+        ("a\tb\r\nc", "a b  c"),
+        ("\x00\x07\x7f\x9b31mx", "31mx"),
+        ("abc\u202egnp.exe", "abcgnp.exe"),
+        ("\udcff ü 日本", " ü 日本"),
+        ("\x1b", ""),
+    ],
+)
+def test_text_from_outside(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", "1_0", " 1", "\u00b2", "\u0663", "1" + 18 * "0", 5000 * "9"])
+def test_text_that_is_no_number(text: str) -> None:
+    assert whole_number(text) is None
+
+
+def test_places() -> None:
+    assert people.place("/a/b/train.py", 44) == "train.py:44"
+    assert people.place("/a/\x1b[31mx.py", 0) == "x.py"
+    assert people.place("/a/a_long_name.py", 44, width=8) == "…e.py:44"
+    assert people.place("/a/a_long_name.py", 44, width=17) == "a_long_name.py:44"
+    assert people.place("/a/a_long_name.py", 44, width=4) == "a_l…"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.0, ""), (0.995, ""), (0.8, "80 % of the steps timed"), (1 / 13, "1 of 13 steps timed")]
+)
+def test_how_many_steps_were_timed(ratio: float, text: str) -> None:
+    assert people.timed_steps(ratio) == text
+
+
+# -- plain text in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("the GPU waits 91 % of it", ["the GPU waits", "  91 % of it"]),
+        ("a step takes 12 ms, or 1.5 GiB", ["a step takes", "  12 ms, or", "  1.5 GiB"]),
+        ("at /home/somebody/src/train.py:31 main", ["at", "  /home/somebody/src/train.py:31", "  main"]),
+        ("3 steps/s", ["3 steps/s"]),
+        ("", []),
+    ],
+)
+def test_a_line_is_broken_at_spaces_but_not_before_a_unit(text, lines):
+    assert wrap(text, 15, later="  ") == lines
+
+
+# -- JSON on a terminal
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_holds_no_raw_control_character_and_says_the_same(indent: int | None) -> None:
+    content = {"\x9b31m": list(STRINGS)}
+    text = json_text(content, indent=indent)
+    assert not CONTROLS.search(text)
+    assert json.loads(text) == content

@@ -1,22 +1,34 @@
-"""A trace of a real training in this process, ordered through its ring."""
+"""Traces of torch.profiler that a monitor orders, and what pauses them."""
+
+from __future__ import annotations
 
 import json
 import os
 import time
+import types
 
 import pytest
 
 from tests.agent.programs import as_agents
+from tuimon.agent import runtime
 from tuimon.agent.control import trace as command
-from tuimon.agent.ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
+from tuimon.agent.control.stack_windows import CannotRead
+from tuimon.agent.ring.control_words import TRACE_HELD_BIT
+from tuimon.agent.ring.layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+    PROFILER_OFF,
+    PROFILER_ON,
+    TRACED_STEPS,
+)
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
 from tuimon.sources.tracing.taking import Taking
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
-
-pytestmark = pytest.mark.torch
 
 
 class Training:
@@ -97,6 +109,7 @@ def unhurried(monkeypatch):
     monkeypatch.setattr(command, "PLANNED", 1_000)
 
 
+@pytest.mark.torch
 def test_whole_steps_are_traced(training, unhurried, tmp_path):
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
@@ -115,6 +128,7 @@ def test_whole_steps_are_traced(training, unhurried, tmp_path):
     assert os.stat(tmp_path / "t.json.gz").st_mode & 0o777 == 0o600
 
 
+@pytest.mark.torch
 def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
@@ -129,6 +143,7 @@ def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     assert sum(marker.kind == BACKWARD_END for marker in seen[on:off]) == 3
 
 
+@pytest.mark.torch
 def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
     def nap():
         time.sleep(0.02)
@@ -147,6 +162,7 @@ def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
     assert not [name for name in os.listdir(tmp_path / "rings") if name.endswith(".lines")]
 
 
+@pytest.mark.torch
 def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
     taking = Taking(os.getpid(), 2, 60_000)
     made = training.run(taking) + 1
@@ -158,6 +174,7 @@ def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
         assert torch.equal(value, training.model.state_dict()[name])
 
 
+@pytest.mark.torch
 def test_a_short_pause_allows_few_steps(training, tmp_path):
     taking = Taking(os.getpid(), 9, 1)
     training.run(taking)
@@ -165,6 +182,7 @@ def test_a_short_pause_allows_few_steps(training, tmp_path):
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
+@pytest.mark.torch
 def test_not_two_at_once(training):
     taking = Taking(os.getpid(), 3)
     with pytest.raises(TuimonError, match="another tuimon"):
@@ -173,11 +191,13 @@ def test_not_two_at_once(training):
     training.step()
 
 
+@pytest.mark.torch
 def test_refused_while_the_program_profiles(training, torch, tmp_path):
     with torch.autograd.profiler.profile():
         assert "a profiler of its own" in refusal(training, tmp_path)
 
 
+@pytest.mark.torch
 def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_path):
     own = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     own.prepare_trace()
@@ -186,6 +206,7 @@ def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_p
     own.stop_trace()
 
 
+@pytest.mark.torch
 def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path):
     taking = Taking(os.getpid(), 50, 60_000)
     training.run(taking, steps=8)
@@ -197,6 +218,7 @@ def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path
     assert "a profiler of its own" in reason_of(taking, tmp_path)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("removed", [False, True])
 def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     """By who ordered it, or with all hooks."""
@@ -210,12 +232,14 @@ def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     training.step()
 
 
+@pytest.mark.torch
 def test_a_step_without_end(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "LONG_STEP", 0)
     monkeypatch.setattr(command, "LEAST_NS", 0)
     assert "far longer" in refusal(training, tmp_path)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("room", [[False], [True, False]])
 def test_no_room(training, tmp_path, monkeypatch, room):
     answers = iter(room)
@@ -223,11 +247,13 @@ def test_no_room(training, tmp_path, monkeypatch, room):
     assert "no room" in refusal(training, tmp_path)
 
 
+@pytest.mark.torch
 def test_files_that_may_not_be_so_large(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "file_size_limit", lambda: 4 << 20)
     assert "no room" in refusal(training, tmp_path)
 
 
+@pytest.mark.torch
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command.os, "access", lambda path, mode: not path.endswith(".trace"))
     taking = Taking(os.getpid(), 1, 60_000)
@@ -239,6 +265,7 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     os.unlink(path)
 
 
+@pytest.mark.torch
 def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
     def fail(self):
         raise RuntimeError("no CUPTI")
@@ -247,8 +274,94 @@ def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
     assert "no CUPTI" in refusal(training, tmp_path)
 
 
+@pytest.mark.torch
 def test_a_damaged_answer(training, tmp_path):
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)
     taking.channel.text = lambda number: json.dumps({"steps": -4})
     assert "cannot be understood" in reason_of(taking, tmp_path)
+
+
+MS = 1_000_000
+STEP = (BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+
+
+class Clock:
+    """Time that passes when something is done."""
+
+    def __init__(self):
+        self.now_ns = 10**12
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+    def time_ns(self):
+        return self.now_ns
+
+
+def _no_windows():
+    raise CannotRead
+
+
+@pytest.fixture
+def traced(monkeypatch, tmp_path):
+    """Traces a loop; ``stop_ms(number)``: what stopping costs of a step. Gives what the agent tells."""
+
+    def trace(argument, stop_ms, uses_gpu=False):
+        clock, done = Clock(), []
+
+        class Profiler:
+            def __init__(self, torch):
+                self.uses_gpu = uses_gpu
+                self.steps = 0.0
+
+            def start(self):
+                made.on, made.cost_ms = True, 0.0
+
+            def stop(self):
+                made.on = False
+                clock.now_ns += round(made.cost_ms * MS)
+                return types.SimpleNamespace(save=save)
+
+        def save(path):
+            clock.now_ns += round(made.cost_ms * command.AFTER_STOP * MS)
+            open(path, "w").close()
+
+        made = types.SimpleNamespace(on=False, cost_ms=0.0)
+        monkeypatch.setattr(command, "time", clock)
+        monkeypatch.setattr(command, "Profiler", Profiler)
+        monkeypatch.setattr(command, "Guard", lambda *_: types.SimpleNamespace(set=int, lift=int))
+        monkeypatch.setattr(command, "safe_window", _no_windows)
+        monkeypatch.setattr(command, "has_room", lambda folder: True)
+        monkeypatch.setattr(command, "stream_event", lambda torch: None)
+        monkeypatch.setattr(command, "is_capturing", lambda torch: False)
+        monkeypatch.setattr(runtime, "emit", runtime.emit)
+        writer = types.SimpleNamespace(path=str(tmp_path / "1-1.ring"), emit=lambda *_: None)
+        task = types.SimpleNamespace(
+            argument=argument, is_wanted=lambda: True, report=int, finish=lambda steps, text: done.append(text)
+        )
+        tracing = command.Tracing(task, None, writer)
+        tracing.see(BACKWARD_END)
+        for number in range(2000):
+            for kind in STEP:
+                clock.now_ns += MS
+                made.cost_ms += stop_ms(number) * made.on * (kind == BACKWARD_END)
+                tracing.see(kind)
+            if done:
+                return json.loads(done[0])
+        raise AssertionError("no end")
+
+    return trace
+
+
+def test_steps_that_are_a_quarter_heavier_than_the_one_that_was_tried_keep_the_limit(traced):
+    told = traced(100 | 250 << TRACE_HELD_BIT, lambda number: 10.0 if number < 4 else 12.5)
+    assert told["limit"] == 250 and told["wanted"] == 100
+    assert 100 < told["held"] + told["trial"] <= 250
+    assert told["steps"] >= 5
+
+
+def test_steps_that_may_pass_until_the_gpu_is_done_are_planned_for(traced):
+    argument = 100 | 250 << TRACE_HELD_BIT
+    without, with_gpu = (traced(argument, lambda number: 10.0, uses_gpu=uses)["steps"] for uses in (False, True))
+    assert with_gpu == without - command.GPU_STEPS

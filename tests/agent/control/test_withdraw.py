@@ -1,4 +1,6 @@
-"""Hooks that are withdrawn from a training that goes on."""
+"""Hooks that are withdrawn: by order, and when their monitor is gone."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -10,13 +12,14 @@ import pytest
 from tests.agent.folders import file_names
 from tests.agent.programs import environment
 from tests.warm_torch import WarmProgram
-from tuimon.agent import install
-from tuimon.agent.ring.control_words import Command, State
+from tuimon.agent import install, runtime
+from tuimon.agent.control import orders
+from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, Command, State
+from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
-from tuimon.sources.control.channel import open_channel
+from tuimon.sources.control import holding as monitor
+from tuimon.sources.control.channel import Channel, open_channel
 from tuimon.sources.control.errors import NoAgent
-
-pytestmark = pytest.mark.trust
 
 TRAINING = """
 import json, sys, torch
@@ -43,6 +46,7 @@ print(json.dumps([[ours(each) for each in watched], [ours(each) for each in now]
 """
 
 
+@pytest.mark.trust
 @pytest.mark.torch
 def test_withdrawn_from_a_running_training(tmp_path, monkeypatch):
     rings = tmp_path / "rings"
@@ -64,6 +68,7 @@ def test_withdrawn_from_a_running_training(tmp_path, monkeypatch):
     assert file_names(rings) == []
 
 
+@pytest.mark.trust
 def test_a_process_without_an_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     with pytest.raises(NoAgent, match="no agent of tuimon"):
@@ -74,6 +79,7 @@ class Late(Exception):
     """What the handler raises."""
 
 
+@pytest.mark.trust
 def test_a_signal_handler_that_raises_leaves_no_half_of_the_hooks(monkeypatch):
     def handler(signum, frame):
         raise Late
@@ -89,3 +95,93 @@ def test_a_signal_handler_that_raises_leaves_no_half_of_the_hooks(monkeypatch):
     finally:
         signal.signal(signal.SIGUSR1, previous)
     assert undone.wait(60)
+
+
+@pytest.fixture
+def withdrawn(own_channel, monkeypatch):
+    """How often the hooks were withdrawn."""
+    calls = []
+
+    def withdraw():
+        calls.append(True)
+        runtime.end_orders()
+
+    monkeypatch.setattr(runtime, "withdraw", withdraw)
+    monkeypatch.setattr(orders.orders, "check_ns", 0)
+    return calls
+
+
+@pytest.fixture
+def late(own_channel, clock):
+    """The same channel, of a monitor whose clock can be stopped."""
+    reader = RingReader(own_channel.path)
+    with Channel(reader, clock_ns=clock) as channel:
+        yield channel
+    reader.close()
+
+
+def backward(monkeypatch):
+    """What the hook around backward does, a second after the last."""
+    monkeypatch.setattr(orders.orders, "check_ns", 0)
+    if orders.orders.bell[0] != orders.orders.heard:
+        orders.attend()
+
+
+def test_hooks_go_when_their_monitor_is_gone_for_long(late, clock, withdrawn, monkeypatch):
+    request = late.order(Command.HOLD)
+    backward(monkeypatch)
+    assert request.poll().state == State.WORKING
+    for behind_ns in (0, 2 * GONE_NS, ABANDONED_NS - GONE_NS):  # stopped for a while, and back again
+        clock.behind_ns = behind_ns
+        late.beat(Command.HOLD)
+        backward(monkeypatch)
+        assert not withdrawn
+    clock.behind_ns = ABANDONED_NS + GONE_NS
+    late.beat(Command.HOLD)
+    backward(monkeypatch)
+    backward(monkeypatch)
+    assert withdrawn == [True]
+    assert orders.orders.words is None
+
+
+def test_hooks_stay_when_the_hold_is_taken_back_or_another_takes_it(late, clock, withdrawn, monkeypatch):
+    late.order(Command.HOLD)
+    backward(monkeypatch)
+    clock.behind_ns = GONE_NS + 1_000_000_000
+    late.beat(Command.HOLD)
+    monkeypatch.setattr("tuimon.agent.ring.control_words.GONE_NS", GONE_NS)
+    clock.behind_ns = 0
+    assert late.is_abandoned(Command.HOLD)
+    request = late.order(Command.HOLD)
+    backward(monkeypatch)
+    assert request.poll().state == State.WORKING and not late.is_abandoned(Command.HOLD)
+    request.cancel()
+    backward(monkeypatch)
+    clock.behind_ns = ABANDONED_NS * 3
+    late.beat(Command.HOLD)
+    backward(monkeypatch)
+    assert not withdrawn and not orders.orders.tasks
+
+
+def test_other_orders_are_heard_meanwhile(late, withdrawn, monkeypatch):
+    late.order(Command.HOLD)
+    backward(monkeypatch)
+    request = late.order(Command.WITHDRAW)
+    orders.attend()
+    assert withdrawn == [True]
+    assert request.poll().state == State.DONE
+
+
+def test_a_monitor_holds_and_lets_go(own_channel, withdrawn, monkeypatch):
+    holding = monitor.Holding()
+    assert not holding.take_over(os.getpid())  # of tuimon run: nobody's to withdraw
+    assert holding.hold(os.getpid()) and holding.pids() == {os.getpid()}
+    backward(monkeypatch)
+    holding.beat()
+    assert holding.pids() == {os.getpid()}
+    assert not monitor.Holding().hold(os.getpid())  # the first one lives
+    runtime.end_orders()
+    holding.beat()
+    assert holding.pids() == set()
+    holding.close()
+    assert not withdrawn

@@ -1,6 +1,9 @@
-"""The GPU clock behind the hooks: which boundaries it times, and that there is none without CUDA."""
+"""What the GPU clock's hooks time, step by step."""
+
+from __future__ import annotations
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,7 +13,7 @@ from tests.warm_torch import warm_python
 from tuimon.agent import install
 from tuimon.agent.gpu_clock import clock
 from tuimon.agent.gpu_clock import cuda as cuda_events
-from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.gpu_clock.clock import IN_STEP, NESTED, STEP_BEGINS, GpuClock, StepFollower
 from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
@@ -24,7 +27,6 @@ from tuimon.agent.ring.layout import (
 from tuimon.agent.torch_compat import captures
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 
 @pytest.fixture
@@ -48,6 +50,7 @@ def loader(length):
     return torch.utils.data.DataLoader(torch.arange(float(length)))
 
 
+@pytest.mark.torch
 def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     optimizer = torch.optim.SGD([weight], lr=0.1)
     for batch in loader(6):
@@ -61,6 +64,7 @@ def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     assert done == sorted(done) and set(done) <= set(numbers)
 
 
+@pytest.mark.torch
 def test_only_batches_get_numbers(timed, weight):
     for _ in range(3):
         (weight * 2).sum().backward()
@@ -72,6 +76,7 @@ def test_only_batches_get_numbers(timed, weight):
     assert [flag if flag < FIRST_EVENT else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
 
 
+@pytest.mark.torch
 def test_a_failing_backward_is_over(timed, weight):
     for _ in range(3):
         (weight * 2).sum().backward()
@@ -86,6 +91,7 @@ def test_a_failing_backward_is_over(timed, weight):
     assert all(flag >= FIRST_EVENT for flag in flags(timed, BACKWARD_BEGIN, BACKWARD_END))
 
 
+@pytest.mark.torch
 def test_a_failing_gpu_is_left_alone(timed, hooked, weight, gpu):
     gpu.error = RuntimeError("an illegal memory access was encountered")
     for _ in range(3):
@@ -96,12 +102,14 @@ def test_a_failing_gpu_is_left_alone(timed, hooked, weight, gpu):
     assert timed == [(BACKWARD_BEGIN, 0, 0), (BACKWARD_END, 0, 0)]
 
 
+@pytest.mark.torch
 def test_undone_it_is_off(timed, hooked, weight):
     clock = hooked.clock
     install.uninstall()
     assert hooked.clock is None and not clock.on
 
 
+@pytest.mark.torch
 def test_a_paused_clock_resumes_after_so_many_backwards(timed, hooked, weight):
     clock = hooked.clock
     hooked.pause_clock(3)
@@ -116,6 +124,7 @@ def test_a_paused_clock_resumes_after_so_many_backwards(timed, hooked, weight):
     assert any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
 
 
+@pytest.mark.torch
 def test_a_paused_clock_is_turned_off(timed, hooked, weight):
     clock = hooked.clock
     hooked.pause_clock(3)
@@ -132,11 +141,13 @@ def without_cuda(hooked, monkeypatch):
     return hooked
 
 
+@pytest.mark.torch
 def test_without_cuda_there_is_none(without_cuda):
     assert without_cuda.clock is None
     assert "tuimon" not in torch.cuda.CUDAGraph.capture_begin.__code__.co_name
 
 
+@pytest.mark.torch
 def test_a_torch_with_cuda_is_waited_for(hooked, monkeypatch, tmp_path):
     install.uninstall()
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1 / 0, raising=False)
@@ -148,6 +159,7 @@ def test_a_torch_with_cuda_is_waited_for(hooked, monkeypatch, tmp_path):
     assert hooked.on and hooked.clock is None
 
 
+@pytest.mark.torch
 def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
     class Late:
         _initialized = False
@@ -169,6 +181,7 @@ def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
     assert "record" in gpu.calls
 
 
+@pytest.mark.torch
 def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch):
     def device(torch, any_capture):
         return torch._C._cuda_nothing_of_this_name
@@ -179,6 +192,7 @@ def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch):
     assert hooked.clock is None and hooked.on
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("module, name", [("torch.cuda.graphs", "CUDAGraph"), ("torch.accelerator.graphs", "Graph")])
 def test_captures_are_followed_and_that_is_undone(without_cuda, monkeypatch, module, name):
     graphs = pytest.importorskip(module)
@@ -224,6 +238,7 @@ print(json.dumps([waiting, torch.cuda.is_initialized(), weights]))
 """
 
 
+@pytest.mark.torch
 def test_cuda_is_never_initialised_for_it(tmp_path):
     plain = printed_json(warm_python("-c", TRAINING, env=environment(None)))
     ours = printed_json(warm_python("-c", TRAINING, env=environment(tmp_path / "rings")))
@@ -260,7 +275,107 @@ runtime.clock = runtime.paused_clock = None
 """
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("paused", [[], ["paused"]])
 def test_a_forked_child_has_none(tmp_path, paused):
     found = printed_json(warm_python("-c", FORK, *paused, env=environment(tmp_path / "rings")))
     assert found == [[True, True], None, True]
+
+
+BACKWARD = ((BACKWARD_BEGIN, 0), (BACKWARD_END, 0))
+NESTED_BACKWARD = (BACKWARD[0], *BACKWARD, BACKWARD[1])
+FETCH = ((FETCH_END, 0),)
+
+
+def step(key=1, *inside):
+    return ((OPTIMIZER_BEGIN, key), *inside, (OPTIMIZER_END, key))
+
+
+#: name -> the boundaries of one step, and which of them begins it
+LOOPS = {
+    "a DataLoader": ((*FETCH, *BACKWARD, *step()), 0),
+    "no DataLoader": ((*BACKWARD, *step()), 0),
+    "no optimizer": ((*FETCH, *BACKWARD), 0),
+    "no optimizer, no DataLoader": (BACKWARD, 0),
+    "accumulation": ((*FETCH, *BACKWARD, *FETCH, *BACKWARD, *step()), 0),
+    "one optimizer per parameter": ((*FETCH, *BACKWARD, *step(1), *step(2), *step(3)), 0),
+    "a scaler": ((*FETCH, *BACKWARD, *step(1, *step(2))), 0),
+    "a scaler that skips": ((*FETCH, *BACKWARD, *step(1)), 0),
+    "checkpointing": ((*FETCH, *NESTED_BACKWARD, *step()), 0),
+    "a closure": (step(1, *BACKWARD, *BACKWARD), 1),
+    "a closure after a fetch": ((*FETCH, *step(1, *BACKWARD)), 0),
+    "a penalty": ((*FETCH, *BACKWARD, *BACKWARD, *step()), 0),
+    "optimizers within the backward": ((*FETCH, BACKWARD[0], *step(1), *step(2), BACKWARD[1]), 0),
+}
+
+
+@pytest.fixture
+def follower():
+    return StepFollower(lambda: 0)
+
+
+def places(follower, boundaries, count):
+    """The place of each boundary in so many steps."""
+    return [[follower.place(kind, key) for kind, key in boundaries] for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_where_steps_begin(follower, name):
+    boundaries, first = LOOPS[name]
+    begins = [
+        [place for place, what in enumerate(found) if what == STEP_BEGINS] for found in places(follower, boundaries, 60)
+    ]
+    assert begins[3:] == [[first]] * 57  # by then it is known whether there are optimizers
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_begins_and_ends_that_count_come_in_pairs(follower, name):
+    boundaries, first = LOOPS[name]
+    found = places(follower, boundaries, 12)
+    kinds = [kind for kind, _ in boundaries]
+    counted = [kind for kind, what in zip(kinds, found[-1], strict=True) if what != NESTED]
+    assert kinds[first] in counted
+    for begin in (BACKWARD_BEGIN, OPTIMIZER_BEGIN):
+        depth = 0
+        for kind in counted:
+            depth += (kind == begin) - (kind == begin + 1)
+            assert depth in (0, 1)
+        assert depth == 0
+
+
+def test_boundaries_of_other_threads(follower):
+    boundaries, _ = LOOPS["a DataLoader"]
+    for _ in range(2):
+        for kind, key in boundaries:
+            follower.place(kind, key)
+    with ThreadPoolExecutor(1) as other:
+        assert {other.submit(follower.place, *boundary).result() for boundary in boundaries} == {NESTED}
+    assert follower.place(FETCH_END, 0) == STEP_BEGINS
+    with ThreadPoolExecutor(1) as other:
+        other.submit(follower.place, OPTIMIZER_END, 1).result()
+    assert follower.place(FETCH_END, 0) == IN_STEP
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_ends_in_a_pause_is_not_open_after_it(follower, name):
+    """The clock pauses at the beginning of a step, and goes on at the beginning of a backward."""
+    boundaries, first = LOOPS[name]
+    places(follower, boundaries, 6)
+    for kind, key in boundaries[: first + 1]:
+        follower.place(kind, key)
+    follower.forget_open()
+    again = [kind for kind, _ in boundaries].index(BACKWARD_BEGIN)
+    for kind, key in boundaries[again:]:
+        follower.place(kind, key)
+    assert STEP_BEGINS in places(follower, boundaries, 1)[0]
+
+
+@pytest.mark.parametrize("fetch", [True, False])
+def test_an_optimizer_that_raised_is_forgotten(follower, fetch):
+    boundaries, _ = LOOPS["a DataLoader" if fetch else "no DataLoader"]
+    for _ in range(2):
+        for kind, key in boundaries:
+            follower.place(kind, key)
+    follower.place(OPTIMIZER_BEGIN, 7)
+    assert follower.place(*boundaries[0]) == STEP_BEGINS
+    assert [follower.place(*b) for b in boundaries[1:]] == [IN_STEP] * (len(boundaries) - 1)

@@ -1,10 +1,15 @@
-"""Where the time of a process that makes batches goes, with a clock that a test moves."""
+"""Where the time of a process that makes batches goes, and how long finished ones wait."""
+
+from __future__ import annotations
 
 import pytest
 
+from tests.agent.loading.measured import measured
+from tests.agent.programs import is_ours
 from tuimon.agent.loading import batch_timer
 from tuimon.agent.loading.batch_timer import BatchTimer, HandOver
 from tuimon.agent.ring.loading_slots import COLLATE, ITEMS, UNMEASURED, WAITING
+from tuimon.records import LoaderWorker
 
 MS = 1_000_000
 
@@ -81,3 +86,112 @@ def test_quick_batches_are_not_worth_timing(time, each_ns, is_quick):
         timer.enter(WAITING, 1)
         verdicts.append(timer.is_quick())
     assert verdicts == [False] * 63 + [is_quick]
+
+
+pytest.importorskip("torch")
+
+#: A batch whose pickling takes a while, as that of many small objects does.
+SLOW_TO_PICKLE = """
+class Heavy:
+    def __init__(self, value, seconds):
+        self.value, self.seconds = value, seconds
+
+    def __reduce__(self):
+        busy(self.seconds, "pickling_ms")
+        with open(os.path.join(FOLDER, f"truth-{os.getpid()}.json"), "w") as file:
+            json.dump(done, file)
+        return Heavy, (self.value, self.seconds)
+
+
+def heavy(items):
+    return Heavy(torch.stack(items), 0.02)
+
+
+done["pickling_ms"] = 0.0
+"""
+LOOP = """
+for batch in loader:
+    model(batch.value).sum().backward()
+    optimizer.step()
+end()"""
+
+
+def totals(records) -> LoaderWorker:
+    rows = [worker for record in records for worker in record.workers]
+    sums = [sum(getattr(row, name) for row in rows) for name in ("batches", "items_ms", "collate_ms", "wait_ms")]
+    return LoaderWorker(rows[0].pid, 0, *sums, sum(row.hand_over_ms for row in rows))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("context", "kind"), [("fork", "Stream()"), ("spawn", "ImageSet(64, 0.0)")])
+def test_what_pickling_takes_is_handing_over(tmp_path, context, kind):
+    """One batch at a time: a worker has nothing else to do while its batch is pickled."""
+    main = f"""
+loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=1, multiprocessing_context="{context}")
+{LOOP}"""
+    records, truths = measured(tmp_path, main, SLOW_TO_PICKLE)
+    worker = totals(records)
+    truth = truths[worker.pid]
+    assert worker.batches == 8
+    assert worker.hand_over_ms >= 0.95 * truth["pickling_ms"] >= 0.95 * 8 * 20
+    assert worker.hand_over_ms > worker.collate_ms
+
+
+# -- the counting alone
+
+
+class Clock:
+    now_ns = 0
+
+    def __call__(self):
+        return self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("tuimon.agent.loading.batch_timer.monotonic_ns", clock)
+    return clock
+
+
+@pytest.mark.torch
+def test_busy_until_the_last_batch_has_left(clock):
+    hand_over = HandOver()
+    put, send = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_send(lambda data: None)
+    assert hand_over.busy_ns(0, 10) == 0
+    put("one")
+    put("two")
+    assert hand_over.busy_ns(0, 10) == 10
+    clock.now_ns = 20
+    send(b"one")
+    assert hand_over.busy_ns(15, 30) == 15
+    clock.now_ns = 40
+    send(b"two")
+    assert hand_over.busy_ns(15, 50) == 25
+    assert hand_over.busy_ns(40, 50) == hand_over.busy_ns(45, 50) == 0
+
+
+@pytest.mark.torch
+def test_what_cannot_be_pickled_has_left_as_well(clock):
+    errors = []
+    hand_over = HandOver()
+    put, error = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_error(lambda *what: errors.append(what))
+    put("one")
+    clock.now_ns = 20
+    error(ValueError, "one")
+    assert hand_over.busy_ns(0, 100) == 20
+    assert errors == [(ValueError, "one")]
+
+
+@pytest.mark.torch
+def test_errors_go_on_without_a_trace_of_ours(clock):
+    def fails(data):
+        raise BrokenPipeError
+
+    hand_over = HandOver()
+    for wrapped in (hand_over.wrapped_put(fails), hand_over.wrapped_send(fails)):
+        with pytest.raises(BrokenPipeError) as raised:
+            wrapped(b"")
+        assert [entry.name for entry in raised.traceback][-1] == "fails"
+        assert not any(is_ours(entry.path) for entry in raised.traceback)
+    assert hand_over.busy_ns(0, 100) == 0

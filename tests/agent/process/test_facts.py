@@ -1,13 +1,19 @@
-"""The facts that a process publishes of itself."""
+"""The facts that a process publishes of itself, its optimizer and its precision."""
 
+from __future__ import annotations
+
+import gc
 import sys
 import time
+import weakref
 from types import SimpleNamespace
 
 import pytest
 
-from tests.agent.programs import environment, fake_torch, python
-from tuimon.agent.process import facts, loop_stacks, precision
+from tests.agent.programs import environment, fake_torch, meta_of, printed_json, python
+from tests.warm_torch import warm_python
+from tuimon.agent import pace
+from tuimon.agent.process import facts, loop_stacks, optimizer_facts, precision
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.loop_stacks import reported_frames
 
@@ -164,3 +170,274 @@ def test_below_a_hundred_frames_of_libraries_the_programs_line_and_all_other_fac
     functions = [function for _, _, function in reported_frames(meta["raised_in"], "frames")]
     assert functions == ["<module>", "step", *["load"] * 15, "<lambda>"]
     assert (meta["error"], meta["gpu_uuids"]) == ("ZeroDivisionError: division by zero\n", ["GPU-1"])
+
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def none_known():
+    optimizer_facts.forget()
+    yield
+    optimizer_facts.forget()
+
+
+def step(*optimizers):
+    """Let each make an update of all its parameters."""
+    for optimizer in optimizers:
+        sum(p.sum() for group in optimizer.param_groups for p in group["params"] if p.requires_grad).backward()
+        optimizer.step()
+
+
+def described(runtime):
+    """What the ring says of the optimizers."""
+    return meta_of(runtime).get("optimizers", [])
+
+
+def test_what_is_published_of_an_optimizer(hooked):
+    model = torch.nn.Linear(8, 4)
+    model.bias.requires_grad_(False)
+    step(torch.optim.AdamW(model.parameters(), fused=False))
+    (found,) = described(hooked)
+    counted = {"groups": 1, "tensors": 1, "elements": 32}
+    assert found == {"name": "AdamW", "package": "torch", "fused": False, **counted}
+
+
+def test_a_setting_that_is_left_to_torch_is_unknown(hooked, weight):
+    step(torch.optim.SGD([weight], lr=0.1))
+    (found,) = described(hooked)
+    assert "fused" not in found
+
+
+def test_several_that_take_turns_are_read_once_each(hooked, monkeypatch):
+    plain, read = optimizer_facts.describe, []
+    monkeypatch.setattr(optimizer_facts, "describe", lambda *args: (read.append(args[0]), plain(*args)))
+    pair = [kind([torch.nn.Parameter(torch.ones(3))], lr=0.1) for kind in (torch.optim.SGD, torch.optim.RMSprop)]
+    for _ in range(100):
+        step(*pair)
+    assert read == pair
+    assert [found["name"] for found in described(hooked)] == ["SGD", "RMSprop"]
+
+
+def test_one_whose_updates_are_never_at_a_boundary_at_which_facts_are_due(hooked, weight):
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(20):
+        for _ in range(4):  # accumulated: every fifth boundary is an update
+            weight.sum().backward()
+        optimizer.step()
+    assert [found["name"] for found in described(hooked)] == ["SGD"]
+
+
+def test_one_that_begins_to_step_late(hooked, monkeypatch, weight):
+    monkeypatch.setattr(pace, "SHORTEST", 10**9)  # every update is seen
+    first = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(40):
+        step(first)
+    assert not hooked.facts_due
+    second = torch.optim.Adam([weight])
+    for _ in range(400):
+        step(second)
+    assert [found["name"] for found in described(hooked)] == ["SGD", "Adam"]
+    assert not hooked.facts_due
+
+
+def test_many_optimizers_are_not_all_described(hooked):
+    many = [torch.optim.SGD([torch.nn.Parameter(torch.ones(n))], lr=0.1) for n in range(1, 9)]
+    for _ in range(10):
+        step(*many)
+    assert [found["elements"] for found in described(hooked)] == [1, 2, 3, 4]
+    assert not optimizer_facts.is_new(many[-1])
+
+
+def test_one_that_is_gone_gives_way_to_another():
+    weights = [torch.nn.Parameter(torch.ones(n)) for n in range(1, 7)]
+    kept = [torch.optim.SGD([weight], lr=0.1) for weight in weights[:3]]
+    for optimizer in kept:
+        assert optimizer_facts.note(optimizer)
+    for weight in weights[3:]:
+        assert optimizer_facts.note(torch.optim.SGD([weight], lr=0.1))
+        gc.collect()
+    assert [found["elements"] for found in optimizer_facts.facts()["optimizers"]] == [1, 2, 3, 6]
+
+
+def test_nothing_of_an_optimizer_is_kept_alive(hooked):
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(3))])
+    step(optimizer)
+    left = [weakref.ref(optimizer), weakref.ref(optimizer.param_groups[0]["params"][0])]
+    assert described(hooked)
+    del optimizer
+    gc.collect()
+    assert [reference() for reference in left] == [None, None]
+
+
+def test_a_wrapper_does_not_hide_the_optimizer(hooked, weight):
+    class Wrapper(torch.optim.Optimizer):
+        """As accelerate's: it is an optimizer, and never was made as one."""
+
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        @property
+        def param_groups(self):
+            return self.optimizer.param_groups
+
+        def step(self, closure=None):
+            self.optimizer.step(closure)
+
+    scaler = torch.amp.GradScaler("cpu")
+    wrapped = Wrapper(torch.optim.SGD([weight], lr=0.1))
+    weight.sum().backward()
+    wrapped.step()
+    scaler.scale(weight.sum()).backward()
+    scaler.step(wrapped.optimizer)
+    assert [found["name"] for found in described(hooked)] == ["SGD"]
+
+
+def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
+    monkeypatch.setattr(optimizer_facts, "TENSORS_LIMIT", 1)
+    optimizer_facts.note(torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1))
+    (found,) = optimizer_facts.facts()["optimizers"]
+    assert found["name"] == "SGD"
+    assert "tensors" not in found
+
+
+def test_an_optimizer_of_another_kind_harms_nothing(weight):
+    assert not optimizer_facts.note(object())
+    assert optimizer_facts.facts() == {}
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    optimizer.param_groups = None
+    optimizer_facts.note(optimizer)
+    assert optimizer_facts.facts()["optimizers"] == [{"name": "SGD", "package": "torch"}]
+
+
+def precision_facts(tmp_path, body):
+    script = f"""
+import json, torch, warnings
+warnings.simplefilter("error")
+model = torch.nn.Linear(4, 1)
+{body}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(2, 4, dtype=model.weight.dtype)).sum().backward()
+    optimizer.step()
+from _tuimon_agent import runtime
+from _tuimon_agent.ring.reader import RingReader
+meta = RingReader(runtime._writer.path).meta()
+print(json.dumps([meta.get(name) for name in ("parameter_dtypes", "tf32", "cudnn_tf32")]))
+"""
+    done = warm_python("-c", script, env=environment(tmp_path / "rings"))
+    assert done.stderr == ""
+    return printed_json(done)
+
+
+def test_half_precision_and_tf32_by_its_old_name(tmp_path):
+    body = "model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')\n"
+    body += "torch.backends.cudnn.allow_tf32 = False"
+    assert precision_facts(tmp_path, body) == [["bfloat16"], True, False]
+
+
+def test_tf32_by_its_new_name(tmp_path):
+    body = "m = torch.backends.cuda.matmul; m.allow_tf32 = m.allow_tf32 or True"
+    assert precision_facts(tmp_path, body) == [["float32"], True, True]
+
+
+def published(runtime):
+    """The types of matrix products, those of parameters, and what is known of a scaler."""
+    meta = meta_of(runtime)
+    return tuple(meta.get(name) for name in ("matmul_dtypes", "parameter_dtypes", "grad_scaler"))
+
+
+def convolutions():
+    layers = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten()
+    return torch.nn.Sequential(*layers, torch.nn.LazyLinear(3))
+
+
+def test_autocast_that_is_left_before_backward(hooked):
+    model, images = convolutions(), torch.ones(2, 1, 8, 8)
+    model(images)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), torch.tensor([0, 1]))
+        assert loss.dtype == torch.float32
+        loss.backward()
+        optimizer.step()
+    assert published(hooked) == (["bfloat16"], ["float32"], None)
+
+
+def test_a_part_in_full_precision_is_told_apart(hooked):
+    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = body(torch.ones(2, 4))
+    head(hidden.float()).sum().backward()
+    assert published(hooked)[0] == ["bfloat16", "float32"]
+
+
+def test_without_autocast(hooked, weight):
+    weight.sum().backward()
+    assert published(hooked)[0] is None  # no product
+    torch.autograd.grad(torch.nn.Linear(3, 1)(weight), weight)
+    assert published(hooked)[0] == ["float32"]
+
+
+def test_a_long_graph_is_walked_in_part():
+    precision.forget()
+    value = torch.nn.Linear(1, 1)(torch.ones(1, 1))
+    near = value.sin()
+    for _ in range(precision.NODES_LIMIT):
+        value = value.sin()
+    precision.read_products((value,))
+    assert precision.facts() == {}
+    precision.read_products((torch.autograd.graph.get_gradient_edge(near),))
+    assert precision.facts() == {"matmul_dtypes": ["float32"]}
+    precision.forget()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaler(hooked, weight, enabled):
+    optimizer, scaler = torch.optim.SGD([weight], lr=0.1), torch.amp.GradScaler("cpu", enabled=enabled)
+    for _ in range(2):
+        scaler.scale(weight.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert published(hooked)[2] is enabled
+
+
+def test_no_graph_is_kept_alive(hooked):
+    model = torch.nn.Linear(4, 1)
+    loss = model(torch.ones(2, 4)).sum()
+    left = weakref.ref(loss)
+    loss.backward()
+    assert published(hooked)[0] == ["float32"]
+    del loss
+    gc.collect()
+    assert left() is None
+
+
+class Cpu:
+    """A stand-in for ``torch.cpu``, of a CPU with AVX-512 and products of bfloat16."""
+
+    _is_amx_tile_supported = staticmethod(lambda: False)
+    _is_avx512_bf16_supported = staticmethod(lambda: True)
+    _is_avx512_supported = staticmethod(lambda: True)
+    _is_avx2_supported = staticmethod(lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "vectors"),
+    [("", "avx512_bf16"), ("AVX512_CORE", "avx512"), ("AVX2", "avx2"), ("avx512_core_bf16", "avx512_bf16")],
+)
+def test_what_products_on_the_cpu_may_use(monkeypatch, limit, vectors):
+    monkeypatch.setitem(sys.modules, "torch.cpu", Cpu)
+    monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert precision.vectors() == {"vectors": vectors}
+
+
+def test_a_torch_that_does_not_say_what_the_cpu_has(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.cpu", type("Older", (), {"_is_avx2_supported": lambda: True}))
+    assert precision.vectors() == {}
+
+
+def test_this_torch_says_what_the_cpu_has():
+    assert all(hasattr(torch.cpu, query) for _, query in precision.VECTORS)

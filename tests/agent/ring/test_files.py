@@ -1,26 +1,35 @@
-"""Where a ring is made, and which rings are removed."""
+"""Where a ring is made, why none can be, which rings are removed, and whose descriptors stay open."""
+
+from __future__ import annotations
 
 import os
+import platform
 import stat
 import subprocess
 import sys
 
 import pytest
 
+import tuimon
 from tests.agent.folders import file_names, grow_old
 from tests.agent.programs import as_agents, environment, fake_torch, printed_json, python
+from tests.state_size import size_of
+from tests.waiting import until
+from tuimon.agent import runtime
+from tuimon.agent.outside import attempt
 from tuimon.agent.ring import files, layout, paths
+from tuimon.agent.ring.files import make_ring, own_reason, reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.agent.ring.writer import RingWriter
-
-pytestmark = pytest.mark.trust
+from tuimon.agent.ring.writer import RING_BYTES, RingWriter
 
 
+@pytest.mark.trust
 def test_the_ring_is_found_by_pid(program):
     found = program("print(json.dumps([paths.ring_path(os.getpid()), runtime._writer.path]))")
     assert found[0] == found[1]
 
 
+@pytest.mark.trust
 def test_no_descriptor_of_the_ring_has_the_number_of_a_closed_stream(program):
     """C code goes on printing to 1 and 2: it would print into the ring."""
     found = program("""
@@ -35,11 +44,13 @@ print(json.dumps([ring is not None, low]))
     assert found == [True, []]
 
 
+@pytest.mark.trust
 def test_the_directory_is_private(program, tmp_path):
     program("print('null')")
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700
 
 
+@pytest.mark.trust
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
 def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatch, mode):
     (tmp_path / "rings").mkdir()
@@ -53,6 +64,7 @@ def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatc
     assert paths.ring_directory() is None
 
 
+@pytest.mark.trust
 def test_a_folder_that_others_may_only_read_is_used(tmp_path, monkeypatch):
     (tmp_path / "rings").mkdir(mode=0o755)
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
@@ -60,6 +72,7 @@ def test_a_folder_that_others_may_only_read_is_used(tmp_path, monkeypatch):
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o755
 
 
+@pytest.mark.trust
 def test_a_folder_in_which_others_can_replace_it_is_refused(tmp_path, monkeypatch):
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
@@ -73,6 +86,7 @@ def test_a_folder_in_which_others_can_replace_it_is_refused(tmp_path, monkeypatc
     assert files.make_ring() is None
 
 
+@pytest.mark.trust
 def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkeypatch):
     squatted, ours = tmp_path / "squatted", tmp_path / "ours"
     squatted.mkdir(mode=0o755)
@@ -95,6 +109,7 @@ def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkey
     made.unlink()
 
 
+@pytest.mark.trust
 def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "rings").symlink_to(tmp_path / "elsewhere")
@@ -103,12 +118,14 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
     assert file_names(tmp_path / "elsewhere") == []
 
 
+@pytest.mark.trust
 def test_a_pipe_in_place_of_a_ring_holds_nobody_up(tmp_path):
     os.mkfifo(tmp_path / "1-1.ring")
     with pytest.raises(RingError, match="no file"):
         RingReader(str(tmp_path / "1-1.ring"))
 
 
+@pytest.mark.trust
 def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
@@ -116,6 +133,7 @@ def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
     assert file_names(tmp_path / "rings") == []
 
 
+@pytest.mark.trust
 def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
     places = [str(tmp_path / "full"), str(tmp_path / "roomy")]
     monkeypatch.setattr(files, "ring_directories", lambda: places)
@@ -143,6 +161,7 @@ print(json.dumps([runtime.writer().path, paths.ring_directory()]))
 """
 
 
+@pytest.mark.trust
 def test_small_shared_memory_is_left_to_the_training(tmp_path):
     """Docker's default: 64 MB, of which the training takes 62."""
     pytest.importorskip("torch")
@@ -161,6 +180,7 @@ def dead_pid():
     return done.pid
 
 
+@pytest.mark.trust
 def test_rings_of_dead_processes_are_swept(program, tmp_path):
     folder = tmp_path / "rings"
     folder.mkdir(mode=0o700)
@@ -176,6 +196,7 @@ def test_rings_of_dead_processes_are_swept(program, tmp_path):
     assert file_names(folder) == sorted([*kept, young])  # the monitor may still want it
 
 
+@pytest.mark.trust
 def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path):
     """Containers may share /dev/shm and not their pids."""
     writer = RingWriter(str(tmp_path / f"{dead_pid()}-12345.ring"), slot_count=64)
@@ -188,6 +209,7 @@ def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path)
     assert not os.path.exists(path)
 
 
+@pytest.mark.trust
 def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
     script = "import os, sys, torch; sys.modules['_tuimon_agent.runtime'].emit(12); os._exit(0)"
@@ -200,6 +222,7 @@ def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
     assert file_names(tmp_path / "rings") == []
 
 
+@pytest.mark.trust
 def test_no_ring_is_looked_for_in_a_folder_that_is_refused(tmp_path, monkeypatch):
     squatted = tmp_path / "squatted"
     squatted.mkdir()
@@ -208,3 +231,227 @@ def test_no_ring_is_looked_for_in_a_folder_that_is_refused(tmp_path, monkeypatch
     monkeypatch.setattr(paths, "ring_directories", lambda: [str(squatted)])
     with pytest.raises(FileNotFoundError):
         paths.ring_path(os.getpid())
+
+
+pytest.importorskip("torch")
+
+#: As daemons do it: every descriptor is closed that the program has not opened itself. Files of its own then get the
+#: numbers. At the end, those of them that are still the files that were opened, of 40 each time.
+DAEMON = """
+import json, os, sys, torch
+from torch.utils.data import DataLoader
+
+def own_files():
+    os.closerange(3, 256)
+    handles = [os.open(os.path.abspath(f"{number}.txt"), os.O_CREAT | os.O_RDWR) for number in range(40)]
+    return {handle: os.fstat(handle).st_ino for handle in handles}
+
+def still_ours():
+    return sum(os.path.exists(f"/proc/self/fd/{n}") and os.fstat(n).st_ino == inode for n, inode in files.items())
+
+loader = DataLoader(torch.zeros(200, 2), batch_size=1)
+weight = torch.nn.Parameter(torch.zeros(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+kept = []
+for step, batch in enumerate(loader):
+    if step == 2:
+        files = own_files()
+    (weight * batch).sum().backward()
+    optimizer.step()
+kept.append(still_ours())
+child = os.fork()
+if not child:
+    os._exit(still_ours())
+kept.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if "_tuimon_agent" in sys.modules:
+    from _tuimon_agent import install
+    install.uninstall()
+    kept.append(still_ours())
+print(json.dumps(kept))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.trust
+def test_files_that_got_the_numbers_of_closed_descriptors_stay_open(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(DAEMON)
+    ours = printed_json(python(str(script), env=environment(tmp_path / "rings"), cwd=tmp_path))
+    assert list((tmp_path / "rings").iterdir()) == []  # it had a ring, and has left
+    assert ours == [40, 40, 40]
+
+
+#: <linux/seccomp.h>, <linux/filter.h>: the process is killed at a system call of these numbers.
+SANDBOX = """
+import ctypes, struct
+program = [(0x20, 0, 0, 0)]  # load the number
+program += [jump for number in NUMBERS for jump in ((0x15, 0, 1, number), (0x06, 0, 0, 0x80000000))]
+program += [(0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in program))
+header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, header, 0, 0) == 0
+"""
+
+CALLS = {"fallocate": 285, "flock": 73}  # x86_64; with workers, torch calls fallocate itself
+
+SANDBOXED = """
+import json, torch
+from torch.utils.data import DataLoader
+weight = torch.nn.Parameter(torch.zeros(2))
+for batch in DataLoader(torch.zeros(4, 2)):
+    (weight * batch).sum().backward()
+print(json.dumps(len(os.listdir(os.environ["TUIMON_RING_DIR"]))))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.trust
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")
+@pytest.mark.parametrize("call", CALLS)
+def test_a_sandbox_that_kills_for_a_rare_system_call(call, tmp_path):
+    sandbox = "import os\n" + SANDBOX.replace("NUMBERS", str([CALLS[call]]))
+    done = python("-c", sandbox + SANDBOXED, env=environment(tmp_path / "rings"))
+    assert printed_json(done) == 1, done.stderr
+
+
+ASKS_FOR_A_RING = """
+import sys
+from tuimon.agent.ring.files import make_ring
+print(make_ring(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def process(tmp_path):
+    """A process whose folder for rings lies below a file."""
+    (tmp_path / "file").touch()
+    child = subprocess.Popen(
+        [sys.executable, "-c", ASKS_FOR_A_RING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"TUIMON_RING_DIR": str(tmp_path / "file" / "rings"), "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert child.stdout.readline() == "None\n"
+    yield child
+    child.communicate()
+
+
+@pytest.mark.trust
+def test_a_process_with_a_ring_has_left_none():
+    idle = subprocess.Popen(["sleep", "60"])
+    try:
+        until(lambda: idle.pid)
+        assert reason_left_by(idle.pid) is None
+    finally:
+        idle.kill()
+        idle.wait()
+
+
+@pytest.mark.trust
+def test_without_memfd_nothing_is_left_and_nothing_breaks(monkeypatch):
+    monkeypatch.delattr("os.memfd_create")
+    monkeypatch.setenv("TUIMON_RING_DIR", os.devnull)
+    assert attempt(make_ring) is None
+    assert own_reason() is not None
+
+
+@pytest.mark.trust
+def test_a_long_reason_is_cut():
+    child = "from tuimon.agent.ring.files import leave_reason, reason_left_by; import os; leave_reason('x' * 5000)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{child}; print(len(reason_left_by(os.getpid())))"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout == "1024\n"
+
+
+LIMITED = """
+import os, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (%d, resource.RLIM_INFINITY))
+"""
+
+
+@pytest.mark.trust
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        (RING_BYTES - 1, f"a ring has {RING_BYTES} bytes, files may have {RING_BYTES - 1} (ulimit -f)"),
+        (20, "a ring has 2273280 b"),
+        (0, "files may have 0 bytes (ulimit -f)"),
+    ],
+)
+def test_a_limit_on_the_size_of_files_leaves_the_reason_and_kills_nobody(limit, reason, tmp_path):
+    """Beyond the limit the kernel sends SIGXFSZ, which ends a process that has it at its default."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", LIMITED % limit + ASKS_FOR_A_RING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"TUIMON_RING_DIR": str(tmp_path / "rings"), "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert child.stdout.readline() == "None\n"
+    assert reason_left_by(child.pid) == reason
+    child.communicate()
+    assert child.returncode == 0
+
+
+@pytest.mark.trust
+def test_a_ring_as_large_as_files_may_be_is_made(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED % RING_BYTES + ASKS_FOR_A_RING],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={"TUIMON_RING_DIR": str(tmp_path / "rings"), "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert "RingWriter" in done.stdout
+
+
+def names_in(reader):
+    """How many the ring has."""
+    return sum(reader.name(number) != "?" for number in range(1, 5000))
+
+
+def test_counters_in_names_do_not_fill_the_table(monitored):
+    sizes = []
+    for i in range(6000):
+        with tuimon.phase(f"iteration {i}"):
+            pass
+        if i % 500 == 499:
+            sizes.append(size_of(runtime.names))
+    assert max(sizes) <= 1.1 * sizes[0]
+    assert names_in(monitored.reader) <= 66
+    assert monitored()[-2][1][0] == "iteration #"
+    with tuimon.phase("evaluate"):
+        pass
+    assert monitored()[0][1][0] == "evaluate"
+
+
+def test_made_up_names_of_any_kind_are_bounded(monitored):
+    for i in range(5000):
+        tuimon.mark("".join(chr(97 + int(digit)) for digit in str(i)))
+    assert names_in(monitored.reader) <= 1025
+    assert monitored()[-1][1][0] == "(more names)"
+
+
+class Unprintable:
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(None, "None"), (7, "7"), ([1], "[1]"), (Unprintable(), "?"), ("a\x1fb", "a?b"), ("x" * 999, "x" * 200)],
+)
+def test_strange_names(monitored, name, shown):
+    with tuimon.phase(name):
+        pass
+    assert monitored()[0][1][0] == shown

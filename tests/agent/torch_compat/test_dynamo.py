@@ -1,18 +1,23 @@
-"""torch.compile sees no graph break, no other frame and no recompilation because of us."""
+"""torch.compile sees nothing of us, and we see its compilations and the captures of CUDA graphs."""
+
+from __future__ import annotations
 
 import sys
+import threading
 import types
+from types import SimpleNamespace
 
 import pytest
 
 from tests.agent.programs import ROOT, environment, printed_json
 from tests.warm_torch import warm_python
 from tuimon.agent.loading import dataset, loader_facts
+from tuimon.agent.ring.layout import Event, unpacked
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.agent.torch_compat import dynamo
+from tuimon.agent.torch_compat import captures, compilations, dynamo, rebinding
+from tuimon.agent.torch_compat.compilations import new_events
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.trust]
 
 PROGRAM = """
 import json, sys
@@ -98,6 +103,8 @@ def traced_frames(log):
     return [line.partition("start tracing ")[2] for line in log.splitlines() if "start tracing " in line]
 
 
+@pytest.mark.torch
+@pytest.mark.trust
 def test_the_same_graphs_breaks_and_frames(tmp_path):
     script = tmp_path / "compile.py"
     script.write_text(PROGRAM)
@@ -137,11 +144,15 @@ print(json.dumps([counter.frame_count, counter.op_count, result.tolist()]))
 """
 
 
+@pytest.mark.torch
+@pytest.mark.trust
 def test_the_api_inside_a_compiled_function_is_not_traced(tmp_path):
     env = environment(tmp_path / "rings", path=str(ROOT))
     assert printed_json(warm_python("-c", API, env=env)) == [1, 2, [4.0, 4.0]]
 
 
+@pytest.mark.torch
+@pytest.mark.trust
 def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkeypatch):
     skipped = set()
     frames = types.SimpleNamespace(skip_code=skipped.add)
@@ -157,6 +168,8 @@ def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkey
     assert not [code for code in skipped if "/tuimon/agent/" not in code.co_filename]
 
 
+@pytest.mark.torch
+@pytest.mark.trust
 def test_a_torch_without_what_is_looked_for_runs_nothing_of_its_own(monkeypatch):
     """Its ``__getattr__`` would, and so would Python to word the error; what a handler raises there could be lost."""
     bare, asked = types.ModuleType("torch"), []
@@ -186,7 +199,177 @@ print(json.dumps([traced, passes()]))
 """
 
 
+@pytest.mark.torch
+@pytest.mark.trust
 def test_the_backward_pass_that_torch_traces_to_compile_is_none_of_the_programs(tmp_path):
     script = tmp_path / "traced.py"
     script.write_text(TRACED)
     assert printed_json(warm_python(str(script), env=environment(tmp_path / "rings"))) == [0, 1]
+
+
+CODE = ("/me/model.py", 7, "forward")
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    compilations.reading.begin(None)
+    yield
+    compilations.reading.begin(None)
+
+
+def compiled(number, reason=None, **noted):
+    """One entry of Dynamo's compilations."""
+    entry = {"compile_id": f"0/{number}", "co_name": "forward", "co_filename": "/me/model.py", "co_firstlineno": 7}
+    entry |= {"recompile_reason": reason, "fail_reason": None, "duration_us": 1500, "cache_size": number}
+    return types.SimpleNamespace(**entry | noted)
+
+
+def utils(*entries, unimplemented=(), skips=0, breaks=()):
+    counters = {"unimplemented": dict(unimplemented), "inductor": {"cudagraph_skips": skips}}
+    return types.SimpleNamespace(_compilation_metrics=entries, counters=counters, graph_break_reasons=list(breaks))
+
+
+def test_each_compilation_is_told_once_and_a_later_one_with_its_guard():
+    first = compiled(0)
+    assert new_events(utils(first)) == [Event("compiled", 1_500_000, CODE)]
+    assert new_events(utils(first)) == []
+    again = compiled(1, "0/0: L['length'] == 7   # return x * length  # me/model.py:9 in forward")
+    assert new_events(utils(first, again)) == [
+        Event("recompiled", 1_500_000, CODE, "L['length'] == N", "me/model.py:9"),
+    ]
+
+
+def test_an_entry_without_a_name_is_of_a_backward_pass_of_what_was_compiled():
+    backward = compiled(0, co_name=None)
+    assert new_events(utils(compiled(0), backward))[1] == Event("backward", 1_500_000, CODE)
+
+
+def test_sizes_that_differ_each_time_are_one_guard():
+    sizes = (f"tensor 'x' size mismatch at index 1. expected 7, actual {length}" for length in (9, 11))
+    reasons = {event.reason for event in new_events(utils(*(compiled(1, size) for size in sizes)))}
+    assert reasons == {"tensor 'x' size mismatch at index 1"}
+
+
+def test_a_function_that_torch_gives_up_is_told_with_the_guard_that_failed_last():
+    given_up = utils(compiled(1, "0/0: L['n'] == 1"), unimplemented={"recompile limit exceeded": 2})
+    assert new_events(given_up)[1:] == [Event("limit", 2, CODE, "L['n'] == N")]
+    assert new_events(given_up) == []
+
+
+def test_a_graph_breaks_at_the_users_line_for_the_reason_that_torch_explains():
+    stack = [
+        types.SimpleNamespace(filename="/me/model.py", lineno=12, name="forward"),
+        types.SimpleNamespace(filename="/v/site-packages/lib/log.py", lineno=3, name="write"),
+    ]
+    reason = "Failed to trace\n  Explanation: Dynamo cannot trace print\n  Hint: remove it"
+    broken = utils(breaks=[types.SimpleNamespace(user_stack=stack, reason=reason)])
+    assert new_events(broken) == [Event("graph_break", 1, ("/me/model.py", 12, "forward"), "Dynamo cannot trace print")]
+
+
+def test_a_torch_that_notes_nothing_has_no_events():
+    assert new_events(types.SimpleNamespace()) == []
+
+
+def test_a_text_is_read_as_it_was_written_and_too_many_lose_their_reasons():
+    event = Event("recompiled", 5, CODE, "L['n'] == N", "model.py:9")
+    assert unpacked(compilations.text_of(event)) == event._replace(value=0)
+    texts = {compilations.text_of(event._replace(reason=f"guard {number}")) for number in range(500)}
+    assert len(texts) <= compilations.TEXTS_LIMIT + 2
+    assert unpacked("damaged") is None
+
+
+COMPILED_ANEW = """
+import json, sys, torch
+import _tuimon_agent.torch_compat.compilations as compilations
+
+def scaled(x, factor):
+    y = x * factor
+    print(end="")
+    return y + 1
+
+torch._dynamo.config.recompile_limit = 100
+compiled = torch.compile(scaled, backend="eager", dynamic=False)
+for factor in range(2, 6):
+    compiled(torch.ones(3), float(factor))
+events = compilations.new_events(sys.modules["torch._dynamo.utils"])
+print(json.dumps([[event.what, event.code[1:], event.reason, event.value > 0] for event in events]))
+"""
+
+
+@pytest.mark.torch
+def test_what_torch_itself_notes(tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "scaled.py"
+    script.write_text(COMPILED_ANEW)
+    found = printed_json(warm_python(str(script), env=environment(tmp_path / "rings", path=str(ROOT))))
+    assert ["compiled", [5, "scaled"], "", True] in found
+    again = [event for event in found if event[0] == "recompiled" and event[1] == [5, "scaled"]]
+    assert len(again) == 3 and all("factor" in event[2] and event[3] for event in again)
+    assert [event[1] for event in found if event[0] == "graph_break"][:1] == [[7, "scaled"]]
+
+
+class Graph:
+    def __init__(self, seen):
+        self.seen = seen
+
+    def capture_begin(self, pool=None):
+        self.seen.append(captures.any_open())
+        if pool == "bad":
+            raise RuntimeError("cannot capture")
+
+    def capture_end(self):
+        self.seen.append(captures.any_open())
+        if self.seen[0] == "broken":
+            raise RuntimeError("invalidated")
+
+
+@pytest.fixture
+def graph_class():
+    """A class of graphs that is followed; and what is undone at the end."""
+
+    class Followed(Graph):
+        capture_begin = Graph.capture_begin
+        capture_end = Graph.capture_end
+
+    waited = []
+    captures.hook(SimpleNamespace(CUDAGraph=Followed), lambda: waited.append(captures.any_open()))
+    Followed.waited = waited
+    yield Followed
+    rebinding.undo_all()
+
+
+def test_a_capture_is_known_from_before_it_begins_until_it_has_ended(graph_class):
+    graph = graph_class([])
+    assert not captures.any_open()
+    graph.capture_begin()
+    assert captures.any_open() and graph_class.waited == [True]
+    graph.capture_end()
+    assert not captures.any_open()
+    assert graph.seen == [True, True]
+
+
+def test_captures_that_fail_are_over(graph_class):
+    with pytest.raises(RuntimeError, match="cannot capture"):
+        graph_class([]).capture_begin(pool="bad")
+    assert not captures.any_open()
+    graph = graph_class(["broken"])
+    graph.capture_begin()
+    with pytest.raises(RuntimeError, match="invalidated"):
+        graph.capture_end()
+    assert not captures.any_open()
+
+
+def test_a_capture_in_another_thread_counts(graph_class):
+    assert not captures.any_open()
+    graph = graph_class([])
+    thread = threading.Thread(target=graph.capture_begin)
+    thread.start()
+    thread.join()
+    assert captures.any_open()
+    graph.capture_end()
+    assert not captures.any_open()
+
+
+def test_a_torch_without_graphs():
+    captures.hook(SimpleNamespace(), lambda: None)
+    captures.hook(SimpleNamespace(CUDAGraph=object), lambda: None)

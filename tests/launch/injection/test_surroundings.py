@@ -1,10 +1,11 @@
-"""Trainings that hooks cannot be brought into because of their threads or namespaces, or because they end meanwhile."""
+"""Trainings that hooks cannot be brought into: threads, namespaces, ptrace denied, an end meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.launch.injection import without_ptrace
 from tests.launch.injection.trainings import OVER, ended, needs_gdb, state, training
+from tests.sources.stacks import denied
 from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.errors import CannotInject
@@ -209,3 +212,31 @@ def test_a_training_that_ends_while_gdb_holds_it(tmp_path: Path, monkeypatch: py
         message = refusal(process.pid).message
         killer.join()
     assert message == f"process {process.pid} has ended meanwhile"
+
+
+INJECT = """
+import sys
+from tuimon.errors import CannotInject
+from tuimon.launch.injection.inject import inject
+try:
+    inject(int(sys.argv[1]), timeout_s=20.0)
+except CannotInject as error:
+    print(error.message, "|", error.hint)
+else:
+    print("injected")
+"""
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+@pytest.mark.parametrize(("wrapper", "reason"), [(without_ptrace, "ptrace is denied"), (denied, "may not be")])
+def test_the_refusal_names_the_cause(wrapper: object, reason: str, tmp_path: Path) -> None:
+    script = Path(str(wrapper.__file__))
+    with training(tmp_path, sys.executable, also="time.sleep(0.01)") as process:
+        command = [sys.executable, str(script), sys.executable, "-c", INJECT, str(process.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode == wrapper.UNAVAILABLE:
+            pytest.skip("this kernel has no such filter")
+        assert done.returncode == 0, done.stderr
+        assert reason in done.stdout and str(process.pid) in done.stdout
+        assert "--cap-add SYS_PTRACE" in done.stdout and "tuimon run" not in done.stdout.partition("|")[0]
+        assert ended(process) == ("over 9\n", "", 0)

@@ -1,14 +1,18 @@
-"""GpuSource: the real pynvml over a fake NVML library."""
+"""GpuSource: the real pynvml over a fake NVML library, one that hangs, and none."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fake_nvml import FakeNvml, usual
-from tuimon.records import AnyRecord, Gpu, GpuProcess, Notice
+from tests.fake_nvml.records import gpus, notices
+from tests.waiting import until
+from tuimon.records import Gpu, GpuProcess, Notice
 
 
 @pytest.fixture
@@ -17,14 +21,6 @@ def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
     fake.set(devices=1, **usual(0))
     yield fake
     fake.close()
-
-
-def gpus(records: list[AnyRecord]) -> list[Gpu]:
-    return [record for record in records if isinstance(record, Gpu)]
-
-
-def notices(records: list[AnyRecord]) -> list[Notice]:
-    return [record for record in records if isinstance(record, Notice)]
 
 
 def test_every_figure_of_two_gpus(nvml: FakeNvml) -> None:
@@ -203,3 +199,77 @@ def test_a_name_with_control_sequences_is_text(nvml: FakeNvml) -> None:
     nvml.set(gpu0_name="\x1b[31m[bold]GPU\x07")
     (gpu,) = gpus(nvml.read(1.0))
     assert gpu.name == "[bold]GPU"
+
+
+def test_a_call_that_hangs_is_said_and_waited_for(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, call_timeout_s=0.2)
+    nvml.set(devices=1, **usual(0))
+    until(lambda: gpus(nvml.read(1.0)))
+    nvml.set({"delay.nvmlDeviceGetTemperature": 3_600_000})
+    assert nvml.read(2.0) == []
+    assert nvml.read(3.0) == []  # not worth a word yet
+    (notice,) = notices(nvml.read(8.0))
+    assert (notice.level, notice.message) == ("warning", "the NVIDIA driver does not answer")
+    assert nvml.read(9.0) == []  # reported once
+    nvml.set({"delay.nvmlDeviceGetTemperature": None})
+    records = until(lambda: nvml.read(10.0))
+    assert [notice.level for notice in notices(records)] == ["ok"]
+    assert [gpu.t for gpu in gpus(records)] == [2.0]  # that is when they were queried
+    assert [gpu.t for gpu in until(lambda: gpus(nvml.read(11.0)))] == [11.0]
+    nvml.close()
+
+
+def test_closing_does_not_wait_for_a_call_that_hangs(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, call_timeout_s=0.2)
+    nvml.set({"devices": 1, "delay.nvmlInitWithFlags": 3_600_000})
+    assert nvml.read(1.0) == []
+    nvml.close()  # fails where the process does not end
+
+
+def test_a_driver_that_answers_slowly_is_asked_less_often(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, costs=True)
+    nvml.set(devices=1, **usual(0))
+    nvml.set({"delay.nvmlDeviceGetComputeRunningProcesses_v3": 100})  # called twice: for their number, for themselves
+    nvml.read(1.0)
+    nvml.count_calls()
+    for second in range(2, 10):
+        nvml.read(float(second))
+    assert nvml.count_calls()["nvmlDeviceGetComputeRunningProcesses_v3"] == 0  # at most 2 % of the time
+    nvml.close()
+
+
+def test_a_driver_that_takes_long_for_every_window_gets_longer_windows(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, costs=True)
+    nvml.set(devices=1, **usual(0))
+    nvml.set({"delay.nvmlDeviceGetTemperature": 150})  # 5 % of three seconds
+    seen = [len(gpus(nvml.read(float(second)))) for second in range(13)]
+    assert sum(seen) in (4, 5)  # every three seconds; every four where the machine is slow, too
+    nvml.close()
+
+
+CODE = """
+import ctypes, sys
+
+def none(name, *more, load=ctypes.CDLL, **options):
+    if name == "libnvidia-ml.so.1":
+        raise OSError(f"{name}: cannot open shared object file")
+    return load(name, *more, **options)
+
+ctypes.CDLL = none
+from tuimon.sources.nvml.library import Library, NvmlError
+from tuimon.sources.nvml.problems import explain
+
+try:
+    Library()
+except NvmlError as error:
+    print(explain(error).message)
+print("pynvml" in sys.modules)
+"""
+
+
+def test_it_is_not_imported_to_find_that_out():
+    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.splitlines() == [
+        "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)",
+        "False",
+    ]

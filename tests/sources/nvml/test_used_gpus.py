@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.fake_nvml import FakeNvml, usual
 from tests.fake_nvml.records import gpus
+from tuimon.records import GpuProcess
+from tuimon.sources.gpus.visible_devices import VisibleGpu, named
+from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust, pid_trust
 
 FOUR = {"devices": 4, "driver": "580.65.06", **usual(0), **usual(1), **usual(2), **usual(3)}
 
@@ -90,3 +96,93 @@ def test_a_process_with_many_gpus_gets_longer_windows(nvml: FakeNvml) -> None:
 
 def test_without_a_gpu_in_use_all_are_read(nvml: FakeNvml) -> None:
     assert [len(gpus(nvml.read(float(t)))) for t in range(4)] == [4, 0, 4, 0]
+
+
+OUTERMOST, INNER = "pid:[4026531836]", "pid:[4026532201]"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "driver", "trust"),
+    [
+        (OUTERMOST, (470, 256, 2), PidTrust(True, True)),
+        (INNER, (470, 256, 2), PidTrust(False, False)),
+        (INNER, (535, 104, 5), PidTrust(False, False)),
+        (INNER, (535, 113, 1), PidTrust(True, False)),
+        (INNER, (575, 57, 8), PidTrust(True, True)),
+        (INNER, (580, 65, 6), PidTrust(True, True)),
+        (INNER, (), PidTrust(False, False)),
+    ],
+)
+def test_pids_are_translated_by_later_drivers(
+    monkeypatch: pytest.MonkeyPatch, namespace: str, driver: tuple[int, ...], trust: PidTrust
+) -> None:
+    monkeypatch.setattr(os, "readlink", lambda _: namespace)
+    assert pid_trust(driver) == trust
+
+
+class Driver:
+    """Answers as a Handle does: the list with pids 7 and 8, utilisation of ``busy``."""
+
+    def __init__(self, busy: int) -> None:
+        self.busy = busy
+        self.time_us = 0
+
+    def query(self, function: str, *arguments: object) -> Any:
+        if function == "nvmlDeviceGetProcessUtilization":
+            self.time_us += 1000
+            return [SimpleNamespace(pid=self.busy, timeStamp=self.time_us, smUtil=60)]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=pid * 100) for pid in (7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("trust", "busy", "found"),
+    [
+        (PidTrust(True, True), 8, [GpuProcess(8, 800, 0.6), GpuProcess(7, 700)]),
+        # the list was translated, the utilisation is of another 8
+        (PidTrust(True, False), 8, [GpuProcess(8, 800), GpuProcess(7, 700)]),
+        # both are the host's: what belongs together is known, but not whose it is
+        (PidTrust(False, False), 8, [GpuProcess(0, 800, 0.6), GpuProcess(0, 700)]),
+    ],
+)
+def test_pids_of_another_namespace_are_not_told(trust: PidTrust, busy: int, found: list[GpuProcess]) -> None:
+    processes = ComputeProcesses(Driver(busy), trust)  # type: ignore[arg-type]  # stands for a Handle
+    processes.poll()
+    processes.poll()
+    assert processes.found == found
+    assert processes.pids == ([7, 8] if trust.lists else [])
+
+
+A, B, C = "GPU-8a1e7c00-0001", "GPU-8a1e7c00-0002", "GPU-5bd00000-0003"
+ALIKE = [VisibleGpu(A, "X"), VisibleGpu(B, "X"), VisibleGpu(C, "X", ("MIG-11", "MIG-12"))]
+MIXED = [VisibleGpu(A, "X"), VisibleGpu(B, "Y"), VisibleGpu(C, "X")]
+
+
+@pytest.mark.parametrize(
+    ("variable", "found"),
+    [
+        (None, []),
+        ("", []),
+        ("0", [A]),
+        ("2, 0", [C, A]),
+        ("1,-1,0", [B]),  # CUDA stops at the first bad entry
+        ("0,9,1", [A]),
+        ("none", []),
+        (B, [B]),
+        ("GPU-5bd", [C]),
+        ("GPU-8a1e", []),  # two begin so
+        ("gpu-5bd", []),
+        ("MIG-12,MIG-11", ["MIG-12", "MIG-11"]),
+        ("MIG-1", []),
+        (f"MIG-{C}/1/0", [C]),
+        ("8a1e7c00-0001", []),
+    ],
+)
+def test_of_like_gpus(variable: str | None, found: list[str]) -> None:
+    assert named(variable, None, ALIKE) == found
+
+
+def test_numbers_of_unlike_gpus_tell_something_only_in_pci_order() -> None:
+    assert named("1,2", None, MIXED) == []
+    assert named("1,2", "FASTEST_FIRST", MIXED) == []
+    assert named("1,2", "PCI_BUS_ID", MIXED) == [B, C]
+    assert named(C, None, MIXED) == [C]

@@ -1,11 +1,17 @@
-"""What each process of a run is, from literal families."""
+"""What each process of a run is and descends from, from literal families."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
 
 import pytest
 
 from tuimon.records import ProcessRole
-from tuimon.sources.processes.facts import ProcessFacts, Variables
+from tuimon.sources.processes import descendants
+from tuimon.sources.processes.descendants import Descendants
+from tuimon.sources.processes.facts import ProcessFacts, Variables, read_facts
 from tuimon.sources.processes.roles import roles_of, why_no_markers
 
 TRAIN = ("python", "train.py")
@@ -131,3 +137,74 @@ def test_other_reasons_for_no_markers() -> None:
     assert why_no_markers(me._replace(variables=None), "trainer", True) == "no torch imported yet"
     assert why_no_markers(me, "worker", True) is None
     assert why_no_markers(program(1, 0, "bash"), "other", True) is None
+
+
+class Machine:
+    """The processes of a machine, as pid -> parent, and of which of them the parent was read."""
+
+    def __init__(self, parents: dict[int, int]) -> None:
+        self.parents = parents
+        self.read: list[int] = []
+
+    def parent(self, pid: int) -> int | None:
+        self.read.append(pid)
+        return self.parents[pid]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine({1: 0, 10: 1, 11: 10, 12: 11, 50: 1, 51: 50})
+    monkeypatch.setattr("tuimon.proc.procfs.pids", lambda: list(machine.parents))
+    monkeypatch.setattr(descendants, "parent_of", machine.parent)
+    return machine
+
+
+def test_children_and_their_children_are_found_parents_first(machine: Machine) -> None:
+    assert Descendants().find([10]) == [11, 12]
+
+
+def test_tuimon_in_a_terminal_of_what_it_watches_is_none_of_the_run(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 11)  # 12 is its sampler
+    machine.parents[13] = 10
+    tree = Descendants()
+    assert tree.find([10]) == [13]
+    assert tree.find([10, 13]) == []
+
+
+def test_a_pid_that_is_used_again_is_new(machine: Machine) -> None:
+    tree = Descendants()
+    tree.find([10])
+    machine.parents[50] = 10  # 50 ended and came back between two calls
+    assert tree.find([10, 11, 12]) == []
+    tree.forget([50])
+    assert tree.find([10, 11, 12]) == [50]
+
+
+@pytest.mark.parametrize(
+    ("value", "threads"), [("8", 8), ("4,2", 4), ("", None), ("0", None), ("-1", None), ("many", None), (None, None)]
+)
+def test_omp_num_threads_in_the_environment(value, threads):
+    variables = variables_of({"OMP_NUM_THREADS": value})
+    assert variables.omp_num_threads == threads
+
+
+def test_settings_for_debugging_in_the_environment():
+    assert variables_of({"CUDA_LAUNCH_BLOCKING": "1"}).debug_settings == ("launch_blocking",)
+    assert variables_of({"CUDA_LAUNCH_BLOCKING": None, "TORCH_DISTRIBUTED_DEBUG": "OFF"}).debug_settings == ()
+
+
+def variables_of(values):
+    """Of a process that was started with these variables; None: without that one."""
+    environ = {name: text for name, text in os.environ.items() if name not in values}
+    environ |= {name: value for name, value in values.items() if value is not None}
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun: before that its variables cannot be read
+        facts = read_facts(process.pid, "python")
+        process.communicate(b"\n")
+    assert facts is not None
+    assert facts.variables is not None
+    return facts.variables

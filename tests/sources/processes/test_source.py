@@ -1,4 +1,4 @@
-"""ProcessSource on real processes; the rows of threads from literal ones."""
+"""ProcessSource on real processes; the rows of threads from literal ones; windows that are long."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
+
+import pytest
 
 from tests.sources.programs import running
 from tests.waiting import until
+from tuimon.proc.procfs import ProcessStat
 from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.facts import ProcessFacts
+from tuimon.sources.processes.followed import Followed
 from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.source import ProcessSource
 from tuimon.sources.processes.threads import list_rows
+from tuimon.sources.processes.writing import Writing
 
 FAMILY = """
 import os, subprocess, sys, threading
@@ -214,3 +222,86 @@ def test_own_cost() -> None:
     records = [cost for t in range(103, 121) for cost in meter.read(float(t), 0.03)]
     assert len(records) == 9
     assert (records[-1].window_s, records[-1].cpu_ratio) == (10.0, 0.0)
+
+
+class Meter:
+    """Stands for the threads of one process."""
+
+    def __init__(self):
+        self.process = ProcessStat(1, 0.0, 0.0, 1 << 20, "python", "S", 5, 2)
+        self.reads = 0
+
+    def read_process(self):
+        pass
+
+    def read(self):
+        self.reads += 1
+
+    def end_window(self, window_s):
+        return [], 0, 0.1
+
+
+class Rank(Followed):
+    """One whose facts do not change."""
+
+    def refresh(self, name, *, orphaned):
+        self.reads += 1
+
+
+class Run:
+    """Ranks that are known already, read second by second."""
+
+    def __init__(self, ranks):
+        self.now_s = 100.0
+        table = ProcessTable(1, "r1")
+        self.source = ProcessSource(table, 1.0, lambda: self.now_s)
+        self.source.discover = lambda: None
+        self.source.changed = lambda roles, now_s: ()
+        for pid in range(2, ranks + 2):
+            self.source.known[pid] = Rank(5, ProcessFacts(pid, 1, "python", ("python",), True), Meter())
+            self.source.known[pid].reported = object()
+        table.publish(dict.fromkeys(self.source.known, 5), {})
+        with mock.patch("tuimon.proc.procfs.start_ticks", lambda pid: 5):
+            for pid in self.source.known:
+                table.mark_trainer(pid)
+
+    def records(self, seconds):
+        found = Counter()
+        for _ in range(seconds):
+            self.now_s += 1.0
+            found.update(record.pid for record in self.source.read() if isinstance(record, Threads))
+        return found
+
+
+@pytest.mark.parametrize(("ranks", "records", "in_focus"), [(8, 40, 40), (64, 10, 40)])
+def test_the_threads_of_ranks_out_of_focus_are_read_less_often_where_there_are_many(ranks, records, in_focus):
+    run = Run(ranks)
+    run.source.focus_on({3})
+    run.records(20)  # new ones are read every second
+    before = {pid: followed.meter.reads for pid, followed in run.source.known.items()}
+    found = run.records(40)
+    assert found[3] == in_focus
+    assert {found[pid] for pid in found if pid != 3} == {records}
+    assert {run.source.known[pid].meter.reads - before[pid] for pid in found if pid != 3} == {records}
+
+
+def file_system_of(folder: Path) -> str:
+    """By the longest mount point that leads there."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    inside = [words for words in mounts if f"{folder}/".startswith(words[1].rstrip("/") + "/")]
+    return max(enumerate(inside), key=lambda each: (len(each[1][1]), each[0]))[1][2]
+
+
+def test_a_checkpoint_that_is_being_written(tmp_path: Path) -> None:
+    writing = Writing(os.getpid())
+    assert writing.read() == (None, "")
+    with (tmp_path / "last.pt").open("wb") as file, (tmp_path / "data").open("wb+") as other:
+        other.write(b"x")
+        file.write(bytes(8 << 20))
+        written, file_system = writing.read()
+    assert written is not None and 8 << 20 <= written < 9 << 20
+    assert file_system == file_system_of(tmp_path)
+
+
+def test_a_process_that_is_gone() -> None:
+    assert Writing(2**22 + 1).read() == (None, "")

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sources.programs import running
 from tuimon.proc import procfs
+from tuimon.records import Threads
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.followed import ChildrensCpu
+from tuimon.sources.processes.source import ProcessSource
 from tuimon.sources.processes.threads import ThreadMeter
-
-pytestmark = pytest.mark.trust
 
 COUNT = 64
 READS = 16
@@ -51,6 +54,7 @@ def settled() -> ThreadMeter:
     return meter
 
 
+@pytest.mark.trust
 def test_idle_threads_are_not_read_again_and_again(
     waiting: list[tuple[threading.Thread, threading.Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +70,7 @@ def test_idle_threads_are_not_read_again_and_again(
     assert read.count(os.getpid()) == READS
 
 
+@pytest.mark.trust
 def test_a_thread_that_wakes_up_is_found_at_once(waiting: list[tuple[threading.Thread, threading.Event]]) -> None:
     meter = settled()
     for thread, event in waiting[:3]:
@@ -76,3 +81,54 @@ def test_a_thread_that_wakes_up_is_found_at_once(waiting: list[tuple[threading.T
         meter.read()
         rows, _, _ = meter.end_window(1.0)
         assert any(row.tid == thread.native_id and (row.cpu_ratio or 0.0) > 0.05 for row in rows)
+
+
+#: Each child computes for the CPU time given, one after the other.
+CHILDREN = """
+import os, sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+for seconds in {seconds}:
+    if not os.fork():
+        while time.process_time() < seconds:
+            pass
+        os._exit(0)
+    os.wait()
+sys.stdin.readline()
+"""
+
+
+def test_what_a_child_used_outside_its_windows_is_left_to_tell():
+    of = ChildrensCpu()
+    of.begin_child(0.5)
+    assert of.pass_unreported() == 0.5
+    of.end_child(0.5 + 2.2)
+    of.take(3.0)
+    assert of.pass_unreported() == 0.3
+    of.take(3.0)
+    assert of.pass_unreported() is None
+
+
+@pytest.mark.parametrize("seconds", [[0.1] * 10, [0.9, 0.9]])
+def test_all_that_children_used_is_in_records(tmp_path, seconds):
+    """The first are gone before they are seen; of the others each is read about three times."""
+    with running(tmp_path, CHILDREN.format(seconds=seconds)) as process:
+        source = ProcessSource(ProcessTable(process.pid, None), 0.3)
+        records = list(source.read())
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+        waits_s = 0
+        while waits_s < 5:  # reads after the last child has ended
+            records += source.read()
+            cpu_s = source.known[process.pid].meter.process.children_cpu_s
+            waits_s += cpu_s >= sum(seconds) - 0.1
+            time.sleep(0.3)
+        source.close()
+    assert _told_s(process.pid, records) == pytest.approx(cpu_s, abs=0.15)
+
+
+def _told_s(pid, records):
+    """CPU of the children of a process: in their windows, and what its own records tell of them."""
+    rows = [record for record in records if isinstance(record, Threads)]
+    in_windows = sum((row.cpu_ratio or 0.0) * row.window_s for row in rows if row.pid != pid)
+    return in_windows + sum(row.ended_cpu_s or 0.0 for row in rows if row.pid == pid)

@@ -1,20 +1,36 @@
-"""Taking all stacks once: when, of whom, grouped, within bounds."""
+"""Where a standstill lies: stacks taken, what is waited for, and what is left of it."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
+from tests.waiting import until
+from tuimon.proc import connections, procfs
 from tuimon.records import RankCollective, Standstill
 from tuimon.sources.base import Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.stacks.pyspy.dump import DumpError, DumpFrame, DumpThread
 from tuimon.sources.standstill import source as source_file
-from tuimon.sources.standstill.source import DEPTH, GROUPS, THREADS, StandstillSource, grouped
+from tuimon.sources.standstill.source import DEPTH, GROUPS, THREADS, StandstillSource, grouped, has_left
 from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
-from tuimon.sources.standstill.waiting import Reading, bytes_per_s, read_io
+from tuimon.sources.standstill.waiting import (
+    Blocked,
+    Reading,
+    Used,
+    Waiting,
+    bytes_per_s,
+    idle_peers,
+    moving,
+    read_io,
+    read_waiting,
+)
 
 ME = os.getpid()
 MAIN, GATHER = RawFrame("/home/me/train.py", 50, "main"), RawFrame("/site-packages/torch/c10d.py", 9, "all_reduce")
@@ -159,3 +175,137 @@ def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_a
     (process,) = record.processes
     assert (process.tid, process.unknown) == (7, None if is_alive else "its training thread has ended")
     assert [(ME, 7) in group.threads for group in record.groups] == [False, True][: 1 + is_alive]
+
+
+SCRIPT = """\
+def fit(loader):
+    for batch in loader:
+        step(batch)
+        report(batch)
+    save()
+
+def step(batch):
+    backward()
+
+def main():
+    for epoch in range(3):
+        fit([1])
+        evaluate()
+    serve()
+
+main(); main()
+"""
+
+
+def at(*places):
+    return lambda file: [RawFrame(file, line, function) for line, function in places]
+
+
+TRAINED = at((16, "<module>"), (12, "main"), (3, "fit"), (8, "step"))
+
+
+@pytest.mark.parametrize(
+    ("now", "left"),
+    [
+        (at((16, "<module>"), (14, "main")), True),
+        (at((16, "<module>"), (14, "main"), (99, "serve")), True),
+        (at((16, "<module>"), (14, "Program.main"), (99, "serve")), True),
+        (at((16, "<module>"), (13, "main"), (99, "evaluate")), False),  # between epochs
+        (at((16, "<module>"), (12, "main"), (5, "fit"), (99, "save")), False),
+        (at((16, "<module>"), (12, "main"), (3, "fit"), (7, "step")), False),
+        (at((16, "<module>"), (12, "main"), (2, "fit")), False),  # its next batch
+        (TRAINED, False),
+        (at((16, "<module>"), (99, "other")), False),  # one line calls both
+        (at((1500, "_shutdown")), True),  # Python's own end
+        (at(), False),
+    ],
+)
+def test_it_has_left_them_below_all_of_them(tmp_path, now, left):
+    file = tmp_path / "train.py"
+    file.write_text(SCRIPT)
+    assert has_left(now(str(file)), TRAINED(str(file)), SourceBlocks()) == left
+
+
+READS = """
+import os, sys
+def read(path):
+    print("reading", flush=True)
+    with open(path) as file:
+        return file.read()
+read(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(recorder.find() is None, reason="py-spy is not installed")
+def test_a_process_that_waits_for_a_file(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    path = tmp_path / "train.py"
+    path.write_text(READS)
+    now_s = 100.0
+    with subprocess.Popen([sys.executable, path, tmp_path / "fifo"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            while (stat := procfs.read_thread_stat(process.pid, process.pid)) is not None and stat.state != "S":
+                pass  # it has yet to come to open()
+            source = StandstillSource(ProcessTable(process.pid, None), lambda: now_s)
+            source.inspect(lambda: Suspicion(80.0, (Suspect(process.pid, "trainer", None),)))
+            assert list(source.read()) == []
+            now_s += 3.0
+            (record,) = source.read()
+        finally:
+            process.kill()
+    (group,) = record.groups
+    assert [frame.function for frame in group.frames] == ["<module>", "read"]
+    assert (group.frames[-1].source, group.threads) == ("with open(path) as file:", [(process.pid, process.pid)])
+    assert record.processes[0].unknown is None
+
+
+def waiting(wake_ups=5, link="socket:[1]", t=0.0, cpu_s=0.0, io=0):
+    return Waiting({7: Blocked(link, wake_ups)}, {8: Used(t, cpu_s, Reading(t, io, 0))})
+
+
+def test_who_is_woken_in_one_transfer_receives_and_who_computes_works():
+    still = waiting(t=2.0)
+    assert moving(waiting(), still) == []
+    assert moving(waiting(), waiting(6, t=2.0)) == [7]
+    assert moving(waiting(), waiting(6, "socket:[2]", t=2.0)) == []  # it has come to another
+    assert moving(waiting(), waiting(t=2.0, cpu_s=1.0)) == [8]
+    assert moving(waiting(), waiting(t=2.0, io=1 << 20)) == [8]
+    assert moving(waiting(), waiting(t=2.0, cpu_s=0.1, io=1000)) == []
+    assert moving(Waiting({}, {}), waiting(t=2.0, cpu_s=9.0)) == []
+
+
+READ_STACKS = "import os, subprocess, sys\nr, w = os.pipe()\n"
+CHILD = "subprocess.Popen([sys.executable, '-c', {!r}], pass_fds=[w])\nos.close(w)\nos.read(r, 1)"
+
+
+def read_twice(code, child_state):
+    """Two readings of a process that reads from a pipe, and ``idle_peers`` of them, as places in the run's pids."""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        pids = [process.pid]
+        try:
+            until(lambda: connections.blocked_on(process.pid, process.pid), "a read")
+            if child_state:
+                pids += until(lambda: children(process.pid), "a child")
+                until(lambda: child_state(pids[1]), "the child to wait")
+            suspect = Suspect(process.pid, "trainer", None)
+            before, after = read_waiting([suspect], pids, 0.0), read_waiting([suspect], pids, 2.0)
+            assert set(after.others) == set(pids[1:])
+            found = idle_peers(process.pid, before, after, pids)
+            return None if found is None else [pids.index(pid) for pid in found]
+        finally:
+            for pid in pids[1:]:
+                os.kill(pid, 9)
+            process.kill()
+
+
+def children(pid):
+    return [each for each in procfs.pids() if (stat := procfs.read_process_stat(each)) and stat.ppid == pid]
+
+
+def test_peers_that_wait_themselves_are_named_and_none_that_may_go_on():
+    assert read_twice(READ_STACKS + "os.read(r, 1)", None) == [0]
+    waits = "import os; os.read(0, 1)"
+    assert read_twice(READ_STACKS + CHILD.format(waits), lambda pid: connections.blocked_on(pid, pid)) == [0, 1]
+    assert read_twice(READ_STACKS + CHILD.format("import time; time.sleep(99)"), connections.is_sleeping) is None

@@ -1,11 +1,19 @@
-"""What is in a snapshot of a session, and how it is handed from thread to thread."""
+"""What is in a snapshot of a session, the table of metrics, and how they are exposed."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import subprocess
 import threading
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.session import records
 from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
@@ -13,8 +21,10 @@ from tests.waiting import until
 from tuimon.records import Exit, PhaseTime, length_bucket
 from tuimon.session.session import Session
 from tuimon.views.metrics import table
-from tuimon.views.metrics.metric import Distribution
-from tuimon.views.metrics.snapshot import RankLabels, Snapshots
+from tuimon.views.metrics.metric import Distribution, Metric
+from tuimon.views.metrics.prometheus import text_of
+from tuimon.views.metrics.snapshot import RankLabels, Snapshots, take
+from tuimon.views.metrics.table import METRICS
 
 
 def test_a_whole_run_has_every_metric() -> None:
@@ -206,3 +216,115 @@ def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
         snapshots.offer(session, ())
     thread.join()
     assert all(seconds == pytest.approx(steps * 0.1) for steps, seconds in seen)
+
+
+@pytest.mark.parametrize("metric", table.METRICS, ids=lambda metric: metric.name)
+def test_conventions(metric: Metric) -> None:
+    assert re.fullmatch(r"(tuimon|hw)(_[a-z]+[0-9]*)+", metric.name)
+    assert metric.help.endswith(".") and metric.help[0].isupper() | metric.help[0].isdigit()
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    labels = metric.all_labels
+    assert len(set(labels)) == len(labels)
+    assert all(re.fullmatch(r"[a-z_]+|UUID", label) for label in labels)
+    assert not {"file", "line", "function", "pid", "path", "quantile", "le"} & set(labels)
+
+
+# -- the dashboard and the page
+
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+DASHBOARD: dict[str, Any] = json.loads((DOCS / "grafana-dashboard.json").read_text())
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+#: What Prometheus adds to each scraped series, and to the buckets of histograms.
+ADDED = {"instance", "job", "le"}
+_NAME = re.compile(r"\b(?:tuimon|hw)_\w+")
+_SELECTOR = re.compile(r"\b((?:tuimon|hw)_\w+)\{([^}]*)\}")
+_BY = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
+
+
+def exposed() -> dict[str, Metric]:
+    """Every series by name."""
+    names = {metric.name: metric for metric in METRICS}
+    for metric in METRICS:
+        if metric.kind == "histogram":
+            names |= {f"{metric.name}_{part}": metric for part in ("bucket", "sum", "count")}
+            del names[metric.name]
+    return names
+
+
+EXPOSED = exposed()
+EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
+VARIABLES = [variable["definition"] for variable in DASHBOARD["templating"]["list"] if "definition" in variable]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS + VARIABLES)
+def test_metrics_and_labels_exist(expression: str) -> None:
+    names = _NAME.findall(expression)
+    assert names and set(names) <= set(EXPOSED)
+    for name, matchers in _SELECTOR.findall(expression):
+        asked = {matcher.partition("=")[0].rstrip("!~") for matcher in matchers.split(",")}
+        assert asked <= {*EXPOSED[name].all_labels, *ADDED}
+    known = {label for name in names for label in EXPOSED[name].all_labels}
+    for labels in _BY.findall(expression):
+        assert set(re.split(r"\s*,\s*", labels)) <= known | ADDED
+
+
+def test_the_dashboard_hangs_together() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS) > 20
+    for one, other in combinations([panel["gridPos"] for panel in PANELS], 2):
+        apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert apart or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in PANELS)
+    variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(PANELS))) <= variables
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_the_page_lists_every_metric(metric: Metric) -> None:
+    labels = ", ".join(f"`{label}`" for label in metric.all_labels) or "–"
+    row = f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+    assert row in (DOCS / "metrics.md").read_text().splitlines(), row
+
+
+def text() -> str:
+    return text_of(take(whole_session(), FINDINGS, RankLabels())).decode()
+
+
+def test_the_parser_reads_back_what_was_measured() -> None:
+    families = {family.name: family for family in text_string_to_metric_families(text())}
+    steps = {sample.labels["rank"]: sample.value for sample in families["tuimon_steps"].samples}
+    assert steps == {"0": 120.0, "1": 120.0}
+    assert families["tuimon_step_seconds"].type == "histogram"
+    buckets = [
+        (float(sample.labels["le"]), sample.value)
+        for sample in families["tuimon_step_seconds"].samples
+        if sample.name.endswith("_bucket") and sample.labels["rank"] == "1"
+    ]
+    assert [bound for bound, _ in buckets] == [*table.STEP_BOUNDS, float("inf")]
+    assert [count for _, count in buckets] == sorted(count for _, count in buckets)
+    assert buckets[-1][1] == 120
+    power = families["hw_power_watts"].samples[0]
+    assert power.labels == {"UUID": "GPU-0", "gpu": "0", "hw_type": "gpu"}
+
+
+def test_text_from_outside_is_escaped() -> None:
+    session = whole_session(1)
+    assert session.header is not None
+    session.add(type(session.header)(**{**_fields(session.header), "run": 'a"b\\c\nd' * 100}))
+    written = text_of(take(session, (), RankLabels())).decode()
+    info = [line for line in written.splitlines() if line.startswith("tuimon_run_info")]
+    assert len(info) == 1
+    family = next(f for f in text_string_to_metric_families(written) if f.name == "tuimon_run_info")
+    assert family.samples[0].labels["run"] == ('a"b\\c\nd' * 100)[:128]
+
+
+def _fields(struct: object) -> dict[str, object]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_finds_nothing_to_mend() -> None:
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page that says what the JSON says."""
+"""The HTML report: one self-contained page that says what the JSON says, and its charts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import re
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from tests.gpu_simulator import sessions
 from tests.recorded_logs import log_path
 from tests.session import records
+from tests.session.records import header, process, session_of, steps
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
 from tuimon.records import (
@@ -33,7 +37,8 @@ from tuimon.records import (
     TracedWork,
     TraceTaken,
 )
-from tuimon.views.report.chart import POINTS, decimated, top_of
+from tuimon.views.report.chart import MOST, POINTS, chart_of, decimated, rows_of, top_of
+from tuimon.views.report.write import standalone_svg
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"
@@ -258,3 +263,63 @@ def test_histories_are_thinned_to_means():
 def test_one_outlier_does_not_flatten_a_chart():
     assert top_of([(10.0,)] * 99 + [(500.0,)]) == 15.0
     assert top_of([None]) == 0.0
+
+
+USUAL = {"data": 20, "forward": 30, "backward": 40, "optimizer": 8, "other": 2}
+SLOW = {**USUAL, "data": 200}
+NOTHING = (0.0,) * 5
+
+
+def chart(*records, pid=100):
+    return chart_of(session_of(header(), process(), *records).over("whole"), pid)
+
+
+def rows(*records, between=NOTHING):
+    session = session_of(header(), process(), *records)
+    return rows_of(session.step_stats[100].stretches(), 0.0, between)
+
+
+def test_a_day_has_no_more_rows_and_the_same_steps():
+    day = [steps(10.0 * n, SLOW if 3000 <= n < 3600 else USUAL, first_index=n, window_s=10.0) for n in range(1, 8641)]
+    found = rows(*day)
+    assert MOST / 2 <= len(found) <= MOST
+    length_s = 86_400 / len(found)
+    slow = [at * length_s for at, row in enumerate(found) if row[0] > 150]
+    assert slow[0] == pytest.approx(30_000, abs=length_s) and slow[-1] == pytest.approx(36_000, abs=2 * length_s)
+
+
+def test_what_markers_cannot_split_is_divided_as_samples_say():
+    (row,) = rows(steps(1, {"between": 50, "backward": 40}), between=(0.5, 0.3, 0.0, 0.0, 0.2))
+    assert row == pytest.approx((25, 15, 40, 0, 10))
+
+
+def test_without_a_step_there_is_no_chart():
+    assert chart(steps(1, {}, count=0)) is None and chart(steps(1, USUAL), pid=7) is None
+
+
+def _picture() -> str:
+    console = Console(width=40, record=True, file=StringIO())
+    console.print("one [red]two  three[/red] <four>", markup=True)
+    console.print("five")
+    return console.export_svg(title="a title")
+
+
+def test_no_font_comes_from_elsewhere() -> None:
+    svg = _picture()
+    assert "https://cdnjs" in svg
+    assert "url(http" not in standalone_svg(svg).replace('"', "")
+    assert "@font-face" not in standalone_svg(svg)
+
+
+def test_words_places_and_colours_stay() -> None:
+    before, after = ElementTree.fromstring(_picture()), ElementTree.fromstring(standalone_svg(_picture()))
+
+    def pieces(root: ElementTree.Element) -> list[tuple[str, str | None, str | None]]:
+        found = [
+            (node.text or "", node.get("x"), node.get("y")) for node in root.iter("{http://www.w3.org/2000/svg}text")
+        ]
+        return [piece for piece in found if piece[0].strip("\N{NO-BREAK SPACE}\n ")]
+
+    assert "two\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}three" in [text for text, _, _ in pieces(after)]
+    assert pieces(after) == pieces(before)
+    assert len(list(after.iter())) < len(list(before.iter()))

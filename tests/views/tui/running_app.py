@@ -26,4 +26,4 @@ def visible(app):
     return {pane.id for pane in app.board.panes if pane.display} - {"title"}
 
 
-ALL = {"verdict", "phases", "gpu", "output", "threads"}
+ALL = frozenset({"verdict", "phases", "gpu", "output", "threads"})

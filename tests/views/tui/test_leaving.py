@@ -1,13 +1,20 @@
-"""Leaving the app: the quit dialog, signals, runs that end."""
+"""Leaving the app, and the terminal that it gives back."""
 
+from __future__ import annotations
+
+import contextlib
 import os
+import pty
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.views import streams
-from tests.views.tui.running_app import running, text
+from tests.views.tui.running_app import ALL, running, text, visible
 from tests.views.tui.texts import texts
+from tests.waiting import until
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui import running as running_module
@@ -16,6 +23,8 @@ from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.leaving import Leave
 from tuimon.views.tui.sheets.quit_dialog import QuitDialog, quit_lines
+from tuimon.views.tui.terminal_app import Capabilities
+from tuimon.views.tui.terminal_driver import WAITING_LIMIT, ExitEvent, TerminalOutput
 
 
 @pytest.mark.parametrize("keys", [("q", "l"), ("ctrl+c", "l"), ("ctrl+c", "ctrl+c")])
@@ -161,3 +170,152 @@ def test_quit_dialog_before_and_while_ending():
     before = "\n".join(texts(quit_lines(4242, None, 56)))
     assert "tuimon attach 4242" in before and "end it" in before
     assert "sent SIGINT" in "\n".join(texts(quit_lines(4242, "sent SIGINT", 56)))
+
+
+@pytest.fixture
+def terminal():
+    """Both ends of a terminal: ours, the program's."""
+    ours, theirs = pty.openpty()
+    ends = [ours, theirs]
+    yield ends
+    for end in ends:
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+def null_in_place_of(handle):
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, handle)
+    os.close(null)
+
+
+def test_the_input_thread_ends_once_the_terminal_is_gone_and_never_begins_again(terminal):
+    ours, theirs = terminal
+    lost = []
+    event = ExitEvent(theirs, lambda: lost.append(True))
+    assert not event.is_set()
+    os.write(ours, b"q")
+    assert not event.is_set()
+    null_in_place_of(ours)  # closes our end
+    assert event.is_set()
+    assert lost
+    null_in_place_of(theirs)  # as after the hand-over
+    assert event.is_set()
+
+
+def test_two_threads_may_ask_at_once(terminal):
+    """The input thread asks before each wait, the app when it ends input: an error there would leave the thread."""
+    event = ExitEvent(terminal[1], lambda: None)
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(lambda: [event.is_set() for _ in range(10_000)]) for _ in range(4)]
+    assert not any(any(answer.result()) for answer in answers)
+
+
+def test_output_to_a_terminal_that_takes_nothing_is_left_out_until_it_does(terminal):
+    ours, theirs = terminal
+    stale = threading.Event()
+    with open(theirs, "w", closefd=False) as file:
+        output = TerminalOutput(file, on_lost=lambda: None, on_stale=stale.set)
+    assert output.admit()
+    output.write("x" * 1_000_000)
+    writer = threading.Thread(target=output.flush, daemon=True)
+    writer.start()
+    admitted = 0
+    while output.admit():
+        admitted += 1
+    assert admitted == WAITING_LIMIT - 1
+    assert output.admit(always=True)  # what gives the terminal back is never left out
+    assert not stale.is_set()
+    for _ in range(admitted + 1):
+        output.write("y")
+    count = 0
+    while count < 1_000_000:
+        count += len(os.read(ours, 65536))
+    until(lambda: not writer.is_alive())
+    output.flush()
+    assert stale.wait(30)
+    assert output.admit()
+
+
+def test_output_to_a_lost_terminal_is_reported_once_a_write_and_raises_nothing(terminal):
+    ours, theirs = terminal
+    lost = []
+    with open(theirs, "w", closefd=False) as file:
+        output = TerminalOutput(file, on_lost=lambda: lost.append(True), on_stale=lambda: None)
+    null_in_place_of(ours)
+    for _ in range(100):
+        assert output.admit()
+        output.write("x")
+        output.flush()
+    assert len(lost) == 1
+
+
+def test_output_waits_where_another_program_has_made_the_terminal_non_blocking(terminal):
+    ours, theirs = terminal
+    os.set_blocking(theirs, False)
+    with open(theirs, "w", closefd=False) as file:
+        output = TerminalOutput(file, on_lost=lambda: pytest.fail("it is there"), on_stale=lambda: None)
+    output.admit()
+    output.write("x" * 500_000)
+    writer = threading.Thread(target=output.flush, daemon=True)
+    writer.start()
+    count = 0
+    while count < 500_000:
+        count += len(os.read(ours, 65536))
+    until(lambda: not writer.is_alive())
+
+
+async def test_an_inferred_table_says_so():
+    async with running(streams.inferred()) as (app, _):
+        assert "inferred from stack samples" in app.board.query_one("#phases").border_title
+        assert "~" in text(app, "phases") and "not started by tuimon run" in text(app, "phases")
+        assert "not captured" in text(app, "output")
+
+
+async def test_output_scrolls_back_and_counts_what_it_left_out():
+    monitor = streams.input_bound(5)
+    monitor.output.data = b"".join(b"line %d\n" % i for i in range(200))
+    async with running(monitor) as (app, pilot):
+        assert "line 199" in text(app, "output")
+        app.board.output.focus()
+        await pilot.press("home")
+        assert "line 0" in text(app, "output") and "line 199" not in text(app, "output")
+        await pilot.press("end")
+        assert "line 199" in text(app, "output")
+        monitor.output.data = b"x" * 79 + b"\n" + b"y" * 5_000_000
+        app.tick()
+        assert "not shown" in app.board.output.border_title
+
+
+async def test_resizing_from_huge_to_tiny_and_back():
+    async with running(streams.input_bound(30)) as (app, pilot):
+        for size in [(250, 80), (80, 24), (40, 10), (39, 9), (20, 3), (1, 1), (100, 30), (120, 40)]:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            tiny = size[0] < 40 or size[1] < 10
+            assert app.board.query_one("#small").display is tiny
+            assert (visible(app) == set()) is tiny
+        assert visible(app) == ALL
+        assert "INPUT-BOUND" in text(app, "verdict")
+
+
+async def test_a_font_without_braille_gets_blocks():
+    async with running(streams.gpu_bound(30), capabilities=Capabilities(glyphs="blocks")) as (app, _):
+        gpu = app.board.gpu
+        drawn = "".join(segment.text for y in range(gpu.content_size.height) for segment in gpu.render_line(y))
+        assert "█" in drawn and not any("⠀" <= char <= "⣿" for char in drawn)
+
+
+async def test_an_ascii_terminal_gets_ascii():
+    async with running(streams.input_bound(30), capabilities=Capabilities(glyphs="ascii")) as (app, pilot):
+        await pilot.pause()
+        drawn = "\n".join(
+            "".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()
+        )
+        assert "INPUT-BOUND" in drawn and drawn.isascii()
+
+
+async def test_without_colours_the_cursor_is_reversed():
+    async with running(streams.input_bound(5), capabilities=Capabilities(colours="none")) as (app, _):
+        strip = app.board.threads.render_line(1)
+        assert any(segment.style.reverse for segment in strip)

@@ -1,0 +1,107 @@
+"""NUMA nodes, cores, mounts and containers, by files as the kernel has them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuimon.proc import container
+from tuimon.proc.core_list import core_list, core_numbers
+from tuimon.proc.mounts import Mount, open_files, parse_mount
+from tuimon.proc.numa import cores_by_node, nodes_near
+from tuimon.sources.nvml import problems
+
+
+def machine(folder: Path, nodes: dict[int, tuple[str, str]], **gpus: str) -> str:
+    """A root with these nodes (cores, distances), and PCI devices by bus number."""
+    for node, (cores, distances) in nodes.items():
+        place = folder / f"sys/devices/system/node/node{node}"
+        place.mkdir(parents=True)
+        (place / "cpulist").write_text(f"{cores}\n")
+        (place / "distance").write_text(f"{distances}\n")
+    for bus, node in gpus.items():
+        place = folder / f"sys/bus/pci/devices/0000:{bus.removeprefix('bus_')}:00.0"
+        place.mkdir(parents=True)
+        (place / "numa_node").write_text(f"{node}\n")
+    return str(folder)
+
+
+TWO = {0: ("0-31,64-95", "10 21"), 1: ("32-63,96-127", "21 10")}
+
+
+def test_nodes_of_one_socket_are_near_each_other(tmp_path: Path) -> None:
+    four = {
+        0: ("0-7", "10 12 32 32"),
+        1: ("8-15", "12 10 32 32"),
+        2: ("16-23", "32 32 10 12"),
+        3: ("24", "32 32 12 10"),
+    }
+    assert nodes_near("00000000:41:00.0", machine(tmp_path, four, bus_41="3")) == [3, 2]
+
+
+@pytest.mark.parametrize("told", ["-1", "", "no number"])
+def test_firmware_that_does_not_say_gives_nothing(tmp_path: Path, told: str) -> None:
+    assert nodes_near("00000000:3B:00.0", machine(tmp_path, TWO, bus_3b=told)) is None
+
+
+def test_a_node_of_memory_alone_has_no_cores(tmp_path: Path) -> None:
+    assert list(cores_by_node(machine(tmp_path, {0: ("0-71", "10 80"), 2: ("", "80 10")}))) == [0]
+
+
+@pytest.mark.parametrize("bus_id", ["00000000:3B:00.0", "../../../etc", ""])
+def test_without_sysfs_nothing_is_known(tmp_path: Path, bus_id: str) -> None:
+    assert nodes_near(bus_id, str(tmp_path)) is None
+    assert cores_by_node(str(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "mount"),
+    [
+        (
+            "36 22 0:52 / /mnt/nfs rw,noatime shared:1 master:2 - nfs4 server:/data rw,vers=4.2",
+            Mount("/mnt/nfs", "nfs4"),
+        ),
+        (r"40 22 0:60 / /mnt/my\040data rw - fuse.sshfs host: rw", Mount("/mnt/my data", "fuse.sshfs")),
+        *((line, None) for line in ("", "1 2 3", "1 2 0:1 / /a rw", "22 1 254:0 / /a rw -")),
+    ],
+)
+def test_a_line_of_mountinfo(line, mount):
+    assert parse_mount(line) == mount
+
+
+def test_open_files_and_no_pipes(tmp_path):
+    data, log = tmp_path / "data.bin", tmp_path / "train.log"
+    data.write_bytes(b"1")
+    read_end, write_end = os.pipe()
+    with data.open("rb"), log.open("w"):
+        found = {each.path: each for each in open_files(os.getpid())}
+    os.close(read_end)
+    os.close(write_end)
+    assert found[str(data)].is_read_only and not found[str(log)].is_read_only
+    assert found[str(data)].mount == found[str(log)].mount
+    assert str(data).startswith(found[str(data)].mount.point)
+    assert not any(path.startswith(("pipe:", "socket:", "/dev/")) for path in found)
+    assert not list(open_files(2**22 + 1))
+
+
+@pytest.mark.parametrize(("vendor", "hinted"), [("0x10de\n", True), ("0x8086\n", False)])
+def test_a_container_is_to_be_started_with_gpus_only_where_the_machine_has_some(tmp_path, monkeypatch, vendor, hinted):
+    device = tmp_path / "0000:00:04.0"
+    device.mkdir()
+    (device / "vendor").write_text(vendor)
+    monkeypatch.setattr(container, "VENDORS", str(tmp_path / "*" / "vendor"))
+    monkeypatch.setattr(problems, "in_container", lambda: True)
+    assert container.has_nvidia_gpu() == hinted
+    assert (problems.no_devices().hint is not None) == hinted
+
+
+@pytest.mark.parametrize("text", ["0", "0-3", "0-3,8", "1,3,5-7"])
+def test_what_the_kernel_writes_is_read_and_written_alike(text):
+    assert core_list(core_numbers(text + "\n")) == text
+
+
+def test_what_is_no_list_has_no_cores():
+    assert [core_numbers(text) for text in ("", "ff", "-1", "0,,2", "0-99999999999")] == [frozenset()] * 5
+    assert core_list(()) == ""

@@ -1,0 +1,257 @@
+"""The logs of one run on several nodes, read as one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.fleet_logs import Job, write
+from tests.sources.log.literal_log import HEADER
+from tuimon.errors import NotALog, UsageError
+from tuimon.node_ids import node_of, own_id
+from tuimon.records import (
+    Cost,
+    Exit,
+    Node,
+    Notice,
+    Process,
+    Record,
+    StackGroup,
+    StandingProcess,
+    Standstill,
+    Steps,
+)
+from tuimon.session.session import Session
+from tuimon.sources.base import Done
+from tuimon.sources.log.joined.identity import FrameIds, Identity
+from tuimon.sources.log.joined.node_log import NodeLog
+from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.sources.log.joined.runs import choose_run
+from tuimon.sources.log.joined.source import JoinedSource, Merge
+from tuimon.sources.log.writer import line_of
+
+JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("logs")
+    write(str(folder), JOB)
+    return folder
+
+
+def joined(folder: Path, run: str | None = None) -> list[Record]:
+    return list(read_logs(choose(str(folder), run)))
+
+
+def session_of(records: list[Record]) -> Session:
+    session = Session()
+    for record in records:
+        session.add(record)
+    return session
+
+
+def notices(records: list[Record], source: str) -> list[str]:
+    return [each.message for each in records if isinstance(each, Notice) and each.source == source]
+
+
+def test_all_ranks_of_all_nodes_are_there(logs: Path) -> None:
+    records = joined(logs)
+    session = session_of(records)
+    ranks = [session.process(pid) for pid in session.trainers()]
+    assert [rank.rank for rank in ranks if rank is not None] == list(range(6))
+    assert [session.host_of(pid) for pid in session.trainers()][::2] == ["node000", "node001", "node002"]
+    assert len({own_id(pid) for pid in session.trainers()}) == 2
+    assert session.exit is not None
+    assert session.exit.exit_code == 0
+
+
+def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
+    row = StandingProcess(100, "trainer", 3, tid=107, peers=[100, 103])
+    group = StackGroup([], 0, [(100, 107)])
+    found = Identity(2, FrameIds()).adopt(
+        Standstill(t=1.0, pid=0, quiet_s=20.0, processes=[row, StandingProcess(101, "trainer")], groups=[group]), 0.0
+    )
+    assert isinstance(found, Standstill)
+    assert [process.peers and [own_id(pid) for pid in process.peers] for process in found.processes] == [
+        [100, 103],
+        None,
+    ]
+    assert found.processes[0].peers[0] == found.processes[0].pid
+    assert (found.processes[0].pid, found.processes[0].tid) == found.groups[0].threads[0]
+    assert found.processes[1].tid is None
+
+
+# -- nodes that lag, stop, come late
+
+
+def test_a_node_that_stops_writing_is_said(tmp_path: Path) -> None:
+    write(str(tmp_path), JOB._replace(seconds=90.0, stopped_s={1: 10.0, 2: 70.0}, ranks=1))
+    records = joined(tmp_path)
+    states = {r.number: r.state for r in records if isinstance(r, Node)}
+    assert states == {0: "ended", 1: "stopped", 2: "late"}
+    assert notices(records, "nodes")[-1] == (
+        "of 3 nodes, node002: nothing written for 20 s; node001: stopped writing 80 s before the others"
+    )
+    assert session_of(records).exit is None
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def read_all(source: JoinedSource) -> tuple[list[Record], bool]:
+    records: list[Record] = []
+    reading: Iterator[Record] = iter(source.read())
+    try:
+        for record in reading:
+            records.append(record)
+    except Done:
+        return records, True
+    return records, False
+
+
+def test_logs_are_followed_as_they_grow_and_as_nodes_join(logs: Path, tmp_path: Path) -> None:
+    whole = {path.name: path.read_bytes().splitlines(keepends=True) for path in sorted(logs.iterdir())}
+    first, second, _ = whole
+    for name in (first, second):
+        (tmp_path / name).write_bytes(b"".join(whole[name][:40]))
+    clock = Clock()
+    run, _ = choose_run(str(tmp_path))
+    source = JoinedSource(run, str(tmp_path), follow=True, clock=clock)
+    records, done = read_all(source)
+    assert not done
+    assert {node_of(r.pid) for r in records if isinstance(r, Process)} == {0, 1}
+    for name, lines in whole.items():
+        (tmp_path / name).write_bytes(b"".join(lines))
+    clock.now_s = 10.0
+    more, done = read_all(source)
+    source.close()
+    assert done
+    assert {r.host for r in more if isinstance(r, Node)} == {"node000", "node001", "node002"}
+    steps = [(r.pid, r.first_index, r.count) for r in [*records, *more] if isinstance(r, Steps)]
+    assert sorted(steps) == sorted((r.pid, r.first_index, r.count) for r in joined(logs) if isinstance(r, Steps))
+
+
+def test_the_run_ends_as_the_first_node_that_failed(tmp_path: Path) -> None:
+    for path in write(str(tmp_path), JOB):
+        if "node001" in path:
+            lines = Path(path).read_bytes().splitlines(keepends=True)
+            lines[-1] = lines[-1].replace(b'"exit_code":0', b'"exit_code":7')
+            Path(path).write_bytes(b"".join(lines))
+    (end,) = [r for r in joined(tmp_path) if isinstance(r, Exit)]
+    assert end.exit_code == 7
+
+
+# -- which run
+
+
+def rename(path: str, **changed: object) -> None:
+    first, *rest = Path(path).read_bytes().splitlines(keepends=True)
+    header = msgspec.json.decode(first) | changed
+    Path(path).write_bytes(msgspec.json.encode(header) + b"\n" + b"".join(rest))
+
+
+def test_the_latest_of_several_runs_and_the_others_by_name(tmp_path: Path) -> None:
+    small = JOB._replace(nodes=2, ranks=1, seconds=4.0)
+    for at, name in enumerate(("one", "two")):
+        for path in write(str(tmp_path), small._replace(name=name)):
+            os.utime(path, (1.75e9 + 100 * at, 1.75e9 + 100 * at))
+    records = joined(tmp_path)
+    assert records[0].run == "two"  # type: ignore[attr-defined]  # a Header
+    assert notices(records, "runs") == ["run two, of 2 in this folder; by --run NAME also one"]
+    assert joined(tmp_path, "one")[0].run == "one"  # type: ignore[attr-defined]  # a Header
+    with pytest.raises(NotALog, match="holds no run 'three'") as refusal:
+        choose(str(tmp_path), "three")
+    assert refusal.value.hint == "It has two, one"
+    with pytest.raises(UsageError):
+        choose(str(next(tmp_path.iterdir())), "one")
+
+
+def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> None:
+    small = JOB._replace(nodes=2, ranks=1, seconds=4.0)
+    for path in write(str(tmp_path), small):
+        os.rename(path, path.replace("tuimon-", "earlier-"))
+    for path in tmp_path.iterdir():
+        rename(str(path), wall_unix_s=1.74e9)
+        os.utime(path, (1.74e9 + 10, 1.74e9 + 10))
+    for path in write(str(tmp_path), small):
+        os.utime(path, (1.75e9 + 10, 1.75e9 + 10))
+    run, folder = choose_run(str(tmp_path))
+    assert [len(each.logs) for each in folder.runs] == [2, 2]
+    assert run.name == "bench"
+    assert folder.runs[0].name.startswith("bench@2025")
+    assert choose(str(tmp_path), folder.runs[0].name).run == folder.runs[0]
+
+
+def test_two_machines_of_one_name_are_two_nodes_and_two_logs_of_one_are_one(tmp_path: Path) -> None:
+    *_, path = write(str(tmp_path), JOB._replace(nodes=2, ranks=1, seconds=4.0))
+    rename(path, host="node000")
+    shutil.copy(path, tmp_path / "again.jsonl")
+    hosts = {r.number: r.host for r in joined(tmp_path) if isinstance(r, Node)}
+    assert hosts == {0: "node000", 1: "node000#2"}
+
+
+def test_what_is_no_log_in_a_folder_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"loss": 1}\n')
+    with pytest.raises(NotALog, match="is not a tuimon log"):
+        choose(str(tmp_path))
+    write(str(tmp_path), JOB._replace(nodes=2, seconds=4.0))
+    (tmp_path / "just-made.jsonl").write_bytes(b"")
+    run = choose(str(tmp_path)).run
+    assert run is not None and len(run.logs) == 2
+
+
+def append(path: Path, *moments: float) -> None:
+    with path.open("ab") as file:
+        for t in moments:
+            file.write(line_of(Cost(t=t, pid=0, window_s=1.0, cpu_ratio=0.0, sampler_cpu_ratio=0.0, rss_bytes=1)))
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> Iterator[Callable[[list[float], list[float]], Merge]]:
+    opened: list[NodeLog] = []
+
+    def merge(*logs: list[float]) -> Merge:
+        for number, moments in enumerate(logs):
+            path = tmp_path / "ab"[number]
+            path.write_bytes(line_of(HEADER))
+            append(path, *moments)
+            opened.append(NodeLog(str(path), number, path.name, FrameIds()))
+        merge = Merge()
+        merge.add_logs(opened)
+        return merge
+
+    yield merge
+    for log in opened:
+        log.close()
+
+
+def read(merge: Merge) -> list[tuple[str, float]]:
+    found = []
+    merge.refill()
+    while merged := merge.merge():
+        for _, log, record in merged:
+            log.pop()
+            found.append((log.label, record.t))
+    return [each for each in found if each[1] != HEADER.t]
+
+
+def test_a_moment_of_several_logs_is_in_the_order_of_the_logs(merged: Callable[..., Merge]) -> None:
+    merge = merged([2.0, 3.0, 3.0], [1.5, 3.0, 4.0])
+    assert read(merge) == [("b", 1.5), ("a", 2.0), ("a", 3.0), ("a", 3.0), ("b", 3.0), ("b", 4.0)]
+
+
+def test_a_log_keeps_its_order_though_a_record_is_dated_earlier_than_the_one_before(
+    merged: Callable[..., Merge],
+) -> None:
+    merge = merged([2.0, 5.0, 3.0, 6.0], [2.5, 4.0, 5.5])
+    assert read(merge) == [("a", 2.0), ("b", 2.5), ("b", 4.0), ("a", 5.0), ("a", 3.0), ("b", 5.5), ("a", 6.0)]

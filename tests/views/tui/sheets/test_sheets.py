@@ -1,0 +1,216 @@
+"""Sheets: the picker, help, a thread's stack, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from tests.session.records import threads
+from tests.session.stacks.profiles import MAIN
+from tests.views import streams
+from tests.views.playback import Playback
+from tests.views.tui.profile.samples import play
+from tests.views.tui.running_app import running
+from tests.views.tui.texts import texts
+from tuimon.records import PHASES, MemoryHistory, MemoryLine, Notice
+from tuimon.session.session import Session
+from tuimon.views.headless import HeadlessView
+from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.sheets.help import help_lines, terms_lines
+from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
+from tuimon.views.tui.sheets.picker import Candidate, Picker
+from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
+from tuimon.views.tui.terminal_app import Capabilities
+
+FOUND = [
+    Candidate(4242, ["python", "train.py", "--lr", "0.1"], "me", 0.98, True),
+    Candidate(5151, ["python", "-m", "torch.distributed.run", "[bold]fine\x1b[31mtune.py"], "me", 0.98, False),
+    Candidate(99, ["python", "漢字.py"], "me", None, True),
+    Candidate(7, ["python", "torchrun"], "me", 0.0, True, helps=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("keys", "pid"),
+    [
+        (("enter",), 4242),
+        (("end", "up", "up", "up", "enter"), 4242),
+        ((*"TRAIN.py", "enter"), 4242),
+        ((*"q漢", "backspace", "backspace", "down", "down", "enter"), 99),
+        ((*"nothing like it", "enter", "escape"), None),
+        (("ctrl+c",), None),
+        ((*"torchrun", "enter"), 7),
+    ],
+)
+async def test_pick(keys, pid):
+    app = Picker(FOUND, Capabilities())
+    async with app.run_test(size=(100, 20)) as pilot:
+        await pilot.press(*keys)
+        await pilot.pause()
+    assert app.return_value == pid
+
+
+async def test_what_the_list_shows():
+    app = Picker(FOUND, Capabilities())
+    async with app.run_test(size=(60, 12)) as pilot:
+        await pilot.pause()
+        rows = [text_of(row) for row in app.list.lines]
+        assert rows[1].split() == ["4242", "me", "98", "%", "yes", "python", "train.py", "-…"]
+        assert "no" in rows[2].split() and "–" in rows[3]
+        assert rows[4].strip() == "1 more of these runs without a step: type to find them"
+        assert all(row.isprintable() for row in rows)
+
+
+async def test_no_training_runs():
+    app = Picker([], Capabilities())
+    async with app.run_test(size=(100, 20)) as pilot:
+        await pilot.press("enter", "down")
+        assert app.is_running
+        assert "No training runs" in text_of(app.list.lines[1])
+        await pilot.press("escape")
+    assert app.return_value is None
+
+
+@pytest.mark.parametrize("width", [36, 60, 100])
+def test_the_terms_fit_and_explain_every_phase(width):
+    lines = terms_lines(width)
+    assert all(cells(row) <= width for row in lines)
+    drawn = "\n".join(texts(lines))
+    for word in (*PHASES, "inferred", "delay", "own cost", "~", "–"):
+        assert word in drawn
+
+
+@pytest.mark.parametrize("width", [36, 60, 100])
+def test_every_key_of_the_app_is_listed(width):
+    lines = help_lines(width)
+    assert all(cells(row) <= width for row in lines)
+    listed = {word for row in texts(lines) for word in row[:16].split()}
+    names = {"question_mark": "", "slash": "/", "escape": "", "enter": "Enter", "f1": "", "k": ""}
+    for binding in TuimonApp.BINDINGS:
+        for key in binding.key.split(","):
+            shown = names.get(key, key)
+            assert not shown or shown in listed, key
+
+
+async def test_enter_leads_on_to_the_terms():
+    async with running(streams.input_bound(5), (120, 60)) as (app, pilot):
+        await pilot.press("question_mark")
+        assert "Did it help" in "\n".join(map(text_of, app.screen.body.lines))
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "What the numbers mean" in str(app.screen.body.border_title)
+
+
+class FakeCloseUp:
+    """Code that a test supplies."""
+
+    def __init__(self):
+        self.requests = []
+
+    def code(self, file, line, process, not_after_unix_s=None):
+        self.requests.append((file, line))
+        return [(n, f"    line {n}") for n in range(line - 5, line + 6)]
+
+
+def sheet(app):
+    return "\n".join("".join(span.text for span in row) for row in app.screen.body.lines)
+
+
+async def settled(app, pilot):
+    await asyncio.wait_for(app.workers.wait_for_complete(), 20)
+    await pilot.pause()
+
+
+async def test_the_latest_stack_with_code_around_its_line():
+    monitor = play()
+    monitor.closeup = FakeCloseUp()
+    async with running(monitor, (120, 60)) as (app, pilot):
+        await pilot.press("enter")
+        await settled(app, pilot)
+        app.tick()
+        assert isinstance(app.screen, ThreadSheet)
+        rows = sheet(app).splitlines()
+        first = next(i for i, row in enumerate(rows) if row.startswith("latest stack, innermost first"))
+        assert [row.split("(")[0].split()[-1] for row in rows[first + 1 : first + 5]] == [
+            "select", "_try_get_data", "__next__", "main"
+        ]  # fmt: skip
+        assert rows[first + 4].startswith("▸ train.py:44")
+        assert rows[first + 5 : first + 16] == [f"    {n} {'▏' if n == 44 else '│'} line {n}" for n in range(39, 50)]
+        assert monitor.closeup.requests == [("/home/me/project/train.py", 44)]  # once
+
+
+async def test_a_thread_that_is_gone_stays_open_as_ended():
+    monitor = play()
+    async with running(monitor) as (app, pilot):
+        await pilot.press("end", "enter")
+        assert "autograd" in sheet(app) and "no stack in the last samples" in sheet(app)
+        monitor.session.add(threads(9.0, (MAIN, "python", 0.4, "waiting"), pid=MAIN))
+        app.tick()
+        assert "ended" in sheet(app)
+
+
+HISTORY = MemoryHistory(
+    t=9.0, pid=4242, trigger="asked", device="cuda:0", steps=5, live_bytes=3 << 20, most_bytes=5 << 20, pause_ms=12.0,
+    lines=[
+        MemoryLine("/home/me/train.py", 20, "main", "x = torch.zeros(n)", True, 2 << 20, 1, 0),
+        MemoryLine("/home/me/train.py", 7, "log\x1b[2J", "losses.append(loss)", True, 1 << 20, 5, 200 << 10),
+        MemoryLine("", 0, "", "", False, 1 << 10, 1, None),
+    ],
+)  # fmt: skip
+OOM = MemoryHistory(
+    t=9.0, pid=4242, trigger="oom", device="cuda:0", steps=0, live_bytes=3 << 30, most_bytes=3 << 30,
+    wanted_bytes=1 << 30, lines=[],
+)  # fmt: skip
+
+
+def shown(history: MemoryHistory | None, notice: Notice | None = None, width: int = 100) -> str:
+    return "\n".join(text_of(row) for row in memory_lines(history, notice, width))
+
+
+def test_lines_largest_first_with_their_growth() -> None:
+    drawn = shown(HISTORY)
+    assert "5 steps on cuda:0: 3 MiB allocated and not freed, 5 MiB at most" in drawn
+    rows = [row.split() for row in drawn.splitlines() if "train.py" in row or ("not known" in row and "KiB" in row)]
+    assert rows[0][:6] == ["2", "MiB", "1", "0", "train.py:20", "main()"]
+    assert rows[1][:6] == ["1", "MiB", "5", "+200", "KiB", "train.py:7"]
+    assert rows[2][:6] == ["1", "KiB", "1", "–", "not", "known"]
+    assert "held the training up for 12 ms" in drawn and "\x1b" not in drawn
+    assert all(len(row) <= 60 for row in shown(None, width=60).splitlines()[3:])
+
+
+def test_why_there_is_nothing() -> None:
+    assert "nothing has been recorded yet" in shown(None)
+    notice = Notice(t=1.0, pid=0, source="memory", level="warning", message="a profiler is on", hint="end it")
+    assert "a profiler is on" in shown(None, notice) and "end it" in shown(None, notice)
+
+
+def test_an_error_for_want_of_memory() -> None:
+    assert "out of memory: 1 GiB could not be allocated on cuda:0" in shown(OOM)
+
+
+def test_in_headless_lines_it_is_told_once() -> None:
+    session, stream = Session(), io.StringIO()
+    view = HeadlessView(stream)
+    view.show(session, ())
+    session.add(HISTORY)
+    for _ in range(2):
+        view.show(session, ())
+    assert stream.getvalue().count("memory: 5 steps on cuda:0") == 1
+
+
+async def test_its_key_opens_it_and_asks_once_more() -> None:
+    async with running(Playback([HISTORY])) as (app, pilot):
+        await pilot.press("m")
+        assert isinstance(app.screen, MemorySheet)
+        asked: list[bool] = []
+        app.monitor.record_memory = lambda: asked.append(True) or len(asked) == 1
+        await pilot.press("R")
+        assert asked == [True] and not app._notifications
+        await pilot.press("m")
+        assert len(app._notifications) == 1  # where nothing can record, it says so
+        assert "train.py:7" in "\n".join(text_of(row) for row in app.screen.body.lines)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, MemorySheet)

@@ -1,0 +1,172 @@
+"""Several GPUs: cards, table, mosaic, and none at all."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from tests.views.tui.gpu_rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace, roles
+from tuimon.records import GpuProcess
+from tuimon.session.rows import GpuMeans, TorchMemoryRow
+from tuimon.views.tui.drawing.glyphs import ascii_only
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
+from tuimon.views.tui.gpu.names import alarm_lines
+
+
+def test_gpus_of_others_are_one_line():
+    others = tuple(replace(gpu, used_by_run=False, util_ratio=0.1 * gpu.latest.index) for gpu in number(8)[1:])
+    rows = drawn((HOPPER, *others), 76, 8)
+    assert rows[-1] == "not used by this run: GPU 1–7 · busiest 70 %"
+    assert drawn((HOPPER, *others), 36, 8)[-1] == "not used: GPU 1–7"
+    others = tuple(replace(gpu, means=GpuMeans(util_ratio=0.3)) for gpu in others)
+    assert drawn((HOPPER, *others), 76, 8)[-1] == "not used by this run: GPU 1–7 · busiest 30 %"
+
+
+def test_table_and_mosaic_show_means():
+    means = GpuMeans(util_ratio=0.16, sm_ratio=0.02, tensor_ratio=0.01, power_w=136.0)
+    gpus = number(8, means=means)
+    row = drawn(gpus, 86, 9)[1].split()
+    assert row[2:4] == ["16", "%"] and {"2", "1", "136"} < set(row)
+    rows = drawn(gpus, 76, 3)
+    assert rows[0].count("16 %") == 4 and rows[2].startswith("tensor 1 %  SM 2 %") and "power 136 W" in rows[2]
+
+
+def test_instances_stand_below_the_gpu_that_they_are_cut_from():
+    parent = replace(HOPPER, util_ratio=None, course={})
+    gpus = (parent, instance("1g.10gb", "MIG-a"), instance("3g.40gb", "MIG-b", used_by_run=True),
+            instance("1g.10gb", "MIG-c"))  # fmt: skip
+    gpus = (gpus[0], replace(gpus[1], used_by_run=False), gpus[2], replace(gpus[3], used_by_run=False))
+    rows = drawn(gpus, 56, 8)
+    assert rows[:2] == ["GPU 0  310 / 700 W · 61 °C · 1755 / 1980 MHz", "● MIG 3g.40gb  MIG-b"]
+    assert rows[-1] == "not used by this run: 2 MIG instances"
+    assert not any(row.startswith(("util", "power")) for row in rows)
+    assert "● └ 3g.40gb" in drawn(gpus, 56, 4)[2]
+
+
+def test_a_table_lines_up():
+    rows = drawn(number(8), 56, 9)
+    assert rows[0].split() == ["util", "tensor", "memory", "GiB", "power", "heat"]
+    assert len({cell_len(row) for row in rows[1:]}) == 1
+    assert rows[1].endswith("12 %    26 %   21.0   310 W   61 °C")
+
+
+def test_a_table_says_what_is_wrong_with_which():
+    gpus = list(number(8, OLD))
+    gpus[5] = replace(gpus[5], throttle=["power cap"], throttled=(("power cap", 0.34),))
+    gpus[6] = replace(gpus[6], stale_s=12.0)
+    gpus[7] = replace(gpus[7], xids=(79,))
+    rows = drawn(gpus, 56, 9)
+    assert [row.split("  ")[-1].strip() for row in rows[6:]] == ["power cap 34 %", "12s old", "XID 79"]
+
+
+def test_eight_gpus_in_three_rows():
+    rows = drawn(number(8), 76, 3)
+    assert rows[0].count("100 %") == rows[1].count("100 %") == 4
+    assert rows[2] == "tensor 12 %  SM 71 %  memory 26 %  power 310 W  heat 61 °C"
+    gpus = list(number(8))
+    gpus[5] = replace(gpus[5], throttle=["power cap"], xids=(79,))
+    assert drawn(gpus, 76, 3)[2] == "5:  XID 79  the GPU has fallen off the bus"
+    gpus[6] = replace(gpus[6], stale_s=12.0)
+    assert drawn(gpus, 76, 3)[2] == "5:  XID 79    6:  no answer for 12s"
+    gpus[7] = replace(gpus[7], xids=(48,))
+    assert drawn(gpus, 76, 3)[2] == "5:  XID 79    6:  no answer for 12s   7:  XID 48"
+
+
+@pytest.mark.parametrize(("width", "most", "rows"), [(86, 36, 32), (56, 24, 9)])
+def test_cards_are_wanted_where_they_fit(width, most, rows):
+    assert gpu_rows_wanted(GpuState(number(8), None), width, most) == rows
+
+
+def test_the_heading_names_the_gpu_or_counts_them():
+    pane = GpuPane()
+    assert text_of(pane.heading(GpuState((HOPPER,), None))) == "2 GPU 0 · H100"
+    assert text_of(pane.heading(GpuState(number(8), None))) == "2 GPU · 8 of 8 used by this run · H100"
+    with_means = replace(HOPPER, means=GpuMeans(util_ratio=0.5))
+    assert text_of(pane.heading(GpuState((with_means,), None))) == "2 GPU 0 · H100 · last 30 s"
+
+
+KINDS = [OLD, BARE, HOPPER, SLOWED, BROKEN]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("width", [36, 38, 46, 56, 76, 86, 120])
+def test_gpus_fit_their_pane_at_any_size(count, width):
+    torch = (TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 0),)
+    for gpu in KINDS:
+        gpus = number(count, gpu)
+        for height in (1, 2, 3, 4, 5, 8, 20, 57):
+            for shown in (gpus, (*gpus, *(replace(other, uuid="x", used_by_run=False) for other in gpus[:1]))):
+                lines = gpus_lines(GpuState(shown, "a note " * 20, torch=torch), width, height)
+                assert len(lines) <= height
+                assert all(cells(row) <= width for row in lines), (gpu.name, height)
+                assert all(ascii_only(text_of(row)).isascii() for row in lines)
+
+
+def test_in_three_rows_the_activities_stand_beside_the_utilisation():
+    rows = drawn([HOPPER], 76, 3)
+    assert rows[0].startswith("util    100 %  ⣿⣿⣿")
+    assert rows[0].endswith("SM  71 %  tensor  12 %  DRAM  44 %")
+    assert drawn([HOPPER], 56, 3)[0].endswith("⣿  SM  71 %  tensor  12 %")
+    assert drawn([HOPPER], 44, 3)[0].endswith("⣿  tensor  12 %")
+    assert "tensor" not in drawn([HOPPER], 38, 3)[0]
+
+
+def test_a_card_shows_all_there_is_where_there_is_room():
+    rows = drawn([HOPPER], 60, 16)
+    assert [row[:8].strip() for row in rows if row[:8].strip()] == [
+        "util", "SM", "tensor", "DRAM", "memory", "power", "heat", "PCIe", "NVLink", "process"]  # fmt: skip
+    assert rows[-6:] == [
+        f"power    44 %  {'━' * 14}{'─' * 18}  310 / 700 W",
+        "heat    61 °C, memory 72 °C · 1755 / 1980 MHz · 34.2 J/step",
+        "PCIe    in 1.2 GiB/s · out –",
+        "NVLink  in 22 GiB/s · out 21 GiB/s",
+        "process 4242     17.0 GiB  busy  71 %  this run",
+        "        977       3.0 GiB  busy     –  foreign",
+    ]
+
+
+def test_beside_a_counters_name_stands_its_mean_over_the_steps():
+    """The last reading is of what followed them: a process that winds down."""
+    means = GpuMeans(util_ratio=0.16, sm_ratio=0.02, tensor_ratio=0.0, power_w=136.0, sm_clock_mhz=1410.0,
+                     pcie_rx_bytes_per_s=3.0 * GIB, nvlink_tx_bytes_per_s=5.0 * GIB)  # fmt: skip
+    rows = drawn([replace(HOPPER, means=means)], 60, 16)
+    figures = [row[:13].split() for row in rows if row[:8].strip()]
+    assert figures[:4] == [["util", "16", "%"], ["SM", "2", "%"], ["tensor", "0", "%"], ["DRAM", "44", "%"]]
+    assert ["power", "19", "%"] in figures and any(row.endswith("  136 / 700 W") for row in rows)
+    assert any("1410 / 1980 MHz" in row for row in rows)
+    assert "PCIe    in 3 GiB/s · out –" in rows and "NVLink  in 22 GiB/s · out 5 GiB/s" in rows
+    assert any(row.startswith("● 0  16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
+
+
+def test_many_processes_are_counted():
+    crowd = replace(HOPPER, processes=[GpuProcess(pid, GIB) for pid in range(1, 8)])
+    assert drawn([crowd], 60, 20)[-1] == "        +4 more"
+
+
+def test_retries_of_the_allocator_are_told():
+    rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
+    assert rows[2] == "torch   ━ 8.0 GiB allocated  ╍ 16.0 reserved  3 retries"
+
+
+def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():
+    rows = drawn([BARE], 56, 5)
+    assert rows[0] == " no answer for 12s"
+    assert rows[-2:] == [f"memory      –  {'─' * 38}  –", "power   –"]
+    assert "0 %" not in "".join(rows)
+
+
+def test_what_slows_it_down_in_words_and_as_share_of_time():
+    assert "slowed  power cap 34 %, thermal 2 % of the last 30 s" in drawn([SLOWED], 56, 6)
+    assert roles([SLOWED], 56, 6)["slowed"] == "warning"
+    over = replace(SLOWED, throttle=[])
+    assert roles([over], 56, 6)["slowed"] == "text"
+    assert "slowed  power cap" in drawn([replace(SLOWED, throttled=())], 56, 6)
+
+
+def test_errors_of_the_gpu_are_loud():
+    rows = drawn([BROKEN], 76, 6)
+    assert rows[0] == " XID 79  the GPU has fallen off the bus (+1 more)"
+    assert rows[1] == " ECC 3  uncorrected memory errors since the driver was loaded"
+    assert roles([BROKEN], 76, 6)["XID 79"] == "critical badge"
+    assert text_of(alarm_lines(replace(OLD, xids=(999,)), 60)[0]).strip() == "XID 999  reported by the driver"
