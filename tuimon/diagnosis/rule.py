@@ -58,7 +58,7 @@ def _no_step_times(evidence: Evidence) -> str | None:
         return None  # a matter of STEPS
     if evidence.phases.inferred:
         return "no markers: shares are inferred from stacks, step times are not known"
-    if sum(ms is not None for ms in evidence.step_history) < COMPARABLE_WINDOWS:
+    if len(evidence.course.rows) < COMPARABLE_WINDOWS:
         return "the run is too short to compare its end with its beginning"
     return None
 

@@ -8,11 +8,17 @@ import pytest
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.rules.course import is_drift
+from tuimon.diagnosis.evidence.course import WARMUP_WINDOWS
+from tuimon.diagnosis.rules import course as rule
 from tuimon.records import Frame, Frames, Gpu, KeepingLine, ThreadCpu, Threads
 
 SEEDS = 100
 WINDOWS = 300
+
+
+def is_drift(windows):
+    """Of the mean steps of windows, as the rule judges them."""
+    return rule.is_drift([ms for ms in windows if ms is not None][WARMUP_WINDOWS:])
 
 
 def noise(rng, sigma):

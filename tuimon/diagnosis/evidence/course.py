@@ -1,4 +1,4 @@
-"""How a run has gone: its beginning and its latest part, growth, and lasting jumps of its steps.
+"""How a run has gone: stretches of its steps, how far the later have grown beyond the earlier, and lasting jumps.
 
 Growth is tested by Mann and Kendall's rank test, which holds for any distribution.
 """
@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from statistics import median, quantiles
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.rollout import rollout_parts
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
 from tuimon.session.series import Span
-from tuimon.session.session import Session
-from tuimon.session.stacks.process import ProcessStacks
+from tuimon.session.session import SessionView
 from tuimon.session.step_sums import STACKED, StepStretch, joined
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2
-#: Windows with a step below which a run is too short to compare its end with its beginning.
-COMPARABLE_WINDOWS = WARMUP_WINDOWS + 16
-T = TypeVar("T")
+#: Windows after these below which a run is too short to compare its end with its beginning.
+COMPARABLE_WINDOWS = 16
 GROWTH_SIGMAS = Threshold(
     4.0,
     "standard deviations by which the rank test must exceed what a series without a trend gives, to count as growth",
@@ -50,60 +50,8 @@ JUMP_LASTS = Threshold(
 _BEFORE, _NEAR = 20, 8
 #: Points that are tested: a longer series is reduced to medians, which bounds the pairs to compare to a thousand.
 _MOST_POINTS = 48
-
-
-class GrownPhase(Struct, frozen=True, gc=False):
-    """The phase whose time a step has grown most, in ms per step."""
-
-    name: str
-    before_ms: float
-    now_ms: float
-
-
-def steady_windows(history: Sequence[T | None]) -> list[T]:
-    """The values of the windows with a step, after warm-up."""
-    return [value for value in history if value is not None][WARMUP_WINDOWS:]
-
-
-def first_and_last(values: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """The first and the last quarter."""
-    quarter = len(values) // 4
-    return values[:quarter], values[len(values) - quarter :]
-
-
-def course(rows: Sequence[StepStretch], number: int) -> list[StepStretch]:
-    """At most so many stretches of about equal time, each with a step that was timed; none without any.
-
-    None is shorter than the longest row. The rest at the end is part of the last.
-    """
-    least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # some ms vary
-    found: list[StepStretch] = []
-    for row in rows:
-        if found and not (_is_timed(found[-1]) and found[-1].span_s >= least_s):
-            found[-1] = joined((found[-1], row))
-        else:
-            found.append(row)
-    if len(found) > 1 and (found[-1].span_s < 0.5 * least_s or not _is_timed(found[-1])):
-        found[-2:] = [joined(found[-2:])]
-    return [row for row in found if _is_timed(row)]
-
-
-def _is_timed(row: StepStretch) -> bool:
-    return row.steps > 0 and row.total_ns > 0
-
-
-def most_grown(phase_history: Sequence[tuple[float, ...] | None]) -> GrownPhase | None:
-    """The phase that has grown most from the first to the last quarter of the run; None without these."""
-    early, late = first_and_last(steady_windows(phase_history))
-    return grown_between(early, late) if early else None
-
-
-def grown_between(early: Sequence[tuple[float, ...]], late: Sequence[tuple[float, ...]]) -> GrownPhase:
-    """The phase whose median differs most."""
-    before = [median(parts) for parts in zip(*early, strict=True)]
-    now = [median(parts) for parts in zip(*late, strict=True)]
-    most = max(range(len(now)), key=lambda part: now[part] - before[part])
-    return GrownPhase(STACKED[most], before[most], now[most])
+#: Stretches of an hour that show its quartiles.
+_HOUR_S, _LEAST_OF_HOUR = 3600.0, 8
 
 
 class Growth(NamedTuple):
@@ -129,120 +77,216 @@ def grow_together(one: Growth, other: Growth, update: Growth, step: Growth) -> b
     return are_alike and 2 * grown_ms >= step.now_ms - step.before_ms
 
 
-class Passes(NamedTuple):
-    """How the parts of steps have grown."""
+class Level(NamedTuple):
+    """Stretches of a run, each with a step; times are in ms, of phases medians over them."""
 
-    ahead: Growth  # what comes before backward
-    backward: Growth
-    update: Growth
+    rows: Sequence[StepStretch]
+    between_parts: Sequence[float]  # how samples divide the time that markers cannot
+
+    @property
+    def steps_ms(self) -> list[float]:
+        """The mean step of each."""
+        return [row.mean_ms or 0.0 for row in self.rows]
+
+    @property
+    def works_ms(self) -> list[float]:
+        """These less what threads waited for a core: others may come and go there."""
+        return [row.work_ms or 0.0 for row in self.rows]
+
+    @property
+    def phases_ms(self) -> dict[str, float]:
+        """The exclusive phases."""
+        return _medians([row.stacked_ms(self.between_parts) for row in self.rows])
+
+    @property
+    def marked_ms(self) -> dict[str, float]:
+        """The phases as markers cut them."""
+        return _medians([row.marked_ms for row in self.rows])
+
+    @property
+    def worked_ms(self) -> dict[str, float]:
+        """These less waits for a core."""
+        return _medians([row.worked_ms for row in self.rows])
+
+    @property
+    def span(self) -> Span:
+        """The time that it covers."""
+        return Span(self.rows[0].begin_s, self.rows[-1].end_s)
 
 
-def passes(marked: Sequence[tuple[float, ...] | None], worked: Sequence[tuple[float, ...] | None]) -> Passes | None:
-    """How a step's passes have grown; None in too short a run.
+def _medians(rows: Sequence[tuple[float, ...] | None]) -> dict[str, float]:
+    columns = zip(*(row for row in rows if row is not None), strict=True)
+    return dict(zip((*STACKED, BETWEEN), map(median, columns), strict=False))
 
-    ``marked``, ``worked``: of ``StepStretch``, with and without waits for a core. Longer sequences, larger batches and
-    more steps of an environment make both longer. A kept graph lengthens backward alone, and a list that is summed up
-    anew what comes before it. An update may be too short to wait as often as the rest of the step does: it has grown
-    by what is left either way.
+
+class Grown(NamedTuple):
+    """Two levels of a run, the later one beside the earlier."""
+
+    before: Level
+    now: Level
+
+    @property
+    def step(self) -> Growth:
+        """A step."""
+        return Growth(median(self.before.steps_ms), median(self.now.steps_ms))
+
+    @property
+    def work(self) -> Growth:
+        """A step without waits for a core."""
+        return Growth(median(self.before.works_ms), median(self.now.works_ms))
+
+    @property
+    def phase(self) -> str:
+        """The phase that has grown most."""
+        before = self.before.phases_ms
+        return max(STACKED, key=lambda name: self.now.phases_ms[name] - before[name])
+
+    def of(self, phase: str) -> Growth:
+        """A phase."""
+        return Growth(self.before.phases_ms[phase], self.now.phases_ms[phase])
+
+    @property
+    def passes(self) -> tuple[Growth, Growth, Growth]:
+        """What comes before backward, backward, and the update, without waits for a core.
+
+        Longer sequences, larger batches and more steps of an environment make the first two longer. A kept graph
+        lengthens backward alone, and a list that is summed up anew what comes before it. An update may be too short to
+        wait as often as the rest of the step does: it has grown by what is left either way.
+        """
+        before, now = self.before.worked_ms, self.now.worked_ms
+        ahead = Growth(*(ms["forward"] + ms[BETWEEN] for ms in (before, now)))
+        update = Growth(before["optimizer"], now["optimizer"])
+        with_waits = Growth(self.before.marked_ms["optimizer"], self.now.marked_ms["optimizer"])
+        backward = Growth(before["backward"], now["backward"])
+        return ahead, backward, min(update, with_waits, key=lambda growth: growth.log_ratio)
+
+    @property
+    def more_work_ms(self) -> float:
+        """What steps have grown by as both passes have: each by no less than the other, and the update by less.
+
+        Worked example: forward 10 -> 20 ms and backward 20 -> 100 ms are twice the work, 30 ms more, and 60 ms by which
+        backward alone takes longer.
+        """
+        ahead, backward, update = self.passes
+        less = min(ahead.log_ratio, backward.log_ratio)
+        if less <= 0.0 or update.log_ratio >= MOST * less:
+            return 0.0
+        return math.expm1(less) * (ahead.before_ms + backward.before_ms)
+
+
+class Course(Struct, frozen=True, dict=True):
+    """The steps of a process from the beginning of the run to now."""
+
+    pid: int
+    _view: SessionView
+
+    @cached_property
+    def rows(self) -> list[StepStretch]:
+        """Stretches of equal length with a step, oldest first, without warm-up."""
+        stats = self._view.session.step_stats.get(self.pid)
+        return [row for row in stats.stretches() if row.steps][WARMUP_WINDOWS:] if stats is not None else []
+
+    @cached_property
+    def grown(self) -> Grown | None:
+        """The last quarter beside the first; None in too short a run."""
+        quarter = len(self.rows) // 4
+        return self._grown(self.rows[:quarter], self.rows[-quarter:]) if quarter else None
+
+    @cached_property
+    def jump(self) -> Grown | None:
+        """The time since steps take longer for good, by their own work, beside that before; None where they do not."""
+        at = jump_in([row.work_ms or 0.0 for row in self.rows])
+        return self._grown(self.rows[:at], self.rows[at:]) if at is not None else None
+
+    @cached_property
+    def slower_hour(self) -> Grown | None:
+        """The last hour beside the best, counted from the end; None of fewer than two, or if it is hardly slower."""
+        rows = self.rows
+        if not rows or rows[-1].end_s - rows[0].begin_s < 2 * _HOUR_S:
+            return None
+        by_hour: dict[int, list[StepStretch]] = {}
+        for row in rows:
+            by_hour.setdefault(int((rows[-1].end_s - row.end_s) / _HOUR_S), []).append(row)
+        works = {
+            ago: median(row.work_ms or 0.0 for row in each)
+            for ago, each in by_hour.items()
+            if len(each) >= _LEAST_OF_HOUR
+        }
+        if 0 not in works:
+            return None
+        found = self._grown(by_hour[min(works, key=works.__getitem__)], by_hour[0])
+        return found if is_longer(found.before.works_ms, found.now.works_ms) else None
+
+    def _grown(self, before: Sequence[StepStretch], now: Sequence[StepStretch]) -> Grown:
+        between_parts = self._view.between_parts(self.pid)
+        return Grown(Level(before, between_parts), Level(now, between_parts))
+
+    def seconds_in(self, level: Level) -> float:
+        """How far into the run it begins."""
+        return level.span.begin_s - (self._view.session.start_s or 0.0)
+
+    def does_more_work(self, grown: Grown) -> str:
+        """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
+
+        It is the work before backward, and backward; or the environment and the policy of a rollout.
+        """
+        ahead, backward, update = grown.passes
+        if grow_together(ahead, backward, update, grown.work):
+            return "forward and backward"
+        sampled = self._view.session.stacks.get(self.pid)
+        parts = [rollout_parts(sampled.over(level.span)) for level in grown] if sampled is not None else []
+        if not parts or parts[0] is None or parts[1] is None:
+            return ""
+        environment, policy = (
+            Growth(before * grown.work.before_ms, now * grown.work.now_ms) for before, now in zip(*parts, strict=True)
+        )
+        return "environment and policy" if grow_together(environment, policy, update, grown.work) else ""
+
+    def place(self, grown: Grown) -> Place | None:
+        """The line that a step spends more time at than before, in the phase that has grown most.
+
+        None without samples of both. Most of a function's growth is at a line whose number may be any of a loop's, so
+        functions are compared first.
+        """
+        sampled, phase = self._view.session.stacks.get(self.pid), grown.phase
+        if sampled is None:
+            return None
+        early, late = (sampled.over(level.span).without_imports.where(phase=phase).lines() for level in grown)
+        if not early or not late:
+            return None
+        before_ms, now_ms = grown.of(phase)
+        lines: dict[Place, float] = {}
+        for found, ms in ((early, -before_ms), (late, now_ms)):
+            for line in found:
+                lines[line.place] = lines.get(line.place, 0.0) + line.share * ms
+        functions: dict[tuple[str, str], float] = {}
+        for place, ms in lines.items():
+            functions[place.file, place.function] = functions.get((place.file, place.function), 0.0) + ms
+        most = max(functions, key=functions.__getitem__)
+        if functions[most] <= 0.0:
+            return None
+        return max((each for each in lines if (each.file, each.function) == most), key=lines.__getitem__)
+
+
+def course(rows: Sequence[StepStretch], number: int) -> list[StepStretch]:
+    """At most so many stretches of about equal time, each with a step that was timed; none without any.
+
+    None is shorter than the longest row. The rest at the end is part of the last.
     """
-    ends = first_and_last(steady_windows(worked))
-    if not ends[0]:
-        return None
-    forward, between, backward, update = (_growth(ends, name) for name in ("forward", BETWEEN, "backward", "optimizer"))
-    ahead = Growth(forward.before_ms + between.before_ms, forward.now_ms + between.now_ms)
-    with_waits = _growth(first_and_last(steady_windows(marked)), "optimizer")
-    return Passes(ahead, backward, min(update, with_waits, key=lambda growth: growth.log_ratio))
+    least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # some ms vary
+    found: list[StepStretch] = []
+    for row in rows:
+        if found and not (_is_timed(found[-1]) and found[-1].span_s >= least_s):
+            found[-1] = joined((found[-1], row))
+        else:
+            found.append(row)
+    if len(found) > 1 and (found[-1].span_s < 0.5 * least_s or not _is_timed(found[-1])):
+        found[-2:] = [joined(found[-2:])]
+    return [row for row in found if _is_timed(row)]
 
 
-def more_work_ms(found: Passes) -> float:
-    """What steps have grown by as both passes have: each by no less than the other, and the update by less.
-
-    Worked example: forward 10 -> 20 ms and backward 20 -> 100 ms are twice the work, 30 ms more, and 60 ms by which
-    backward alone takes longer.
-    """
-    less = min(found.ahead.log_ratio, found.backward.log_ratio)
-    if less <= 0.0 or found.update.log_ratio >= MOST * less:
-        return 0.0
-    return math.expm1(less) * (found.ahead.before_ms + found.backward.before_ms)
-
-
-def _growth(ends: tuple[Sequence[tuple[float, ...]], Sequence[tuple[float, ...]]], name: str) -> Growth:
-    at = (*STACKED, BETWEEN).index(name)
-    return Growth(*(median(row[at] for row in end) for end in ends))
-
-
-def grown_place(session: Session, pid: int, phase: GrownPhase) -> Place | None:
-    """The line that has grown most from the first to the last quarter of the steady span; None without samples."""
-    ends = quarters(session.steady_span(pid))
-    return _grown_line(session.stacks.get(pid), ends, phase) if ends is not None else None
-
-
-def quarters(steady: Span) -> tuple[Span, Span] | None:
-    """The first and the last quarter of the steady span; None without its end."""
-    quarter_s = (steady.end_s - steady.begin_s) / 4
-    if math.isinf(quarter_s):
-        return None
-    return steady._replace(end_s=steady.begin_s + quarter_s), steady._replace(begin_s=steady.end_s - quarter_s)
-
-
-def _grown_line(sampled: ProcessStacks | None, ends: tuple[Span, Span], phase: GrownPhase) -> Place | None:
-    """The line that a step spends more time at than before, more than at any other; None without samples of both ends.
-
-    Most of the function's growth is at a line whose number may be any of a loop's, so functions are compared first.
-    """
-    early, late = (
-        sampled.over(end).without_imports.where(phase=phase.name).lines() if sampled is not None else [] for end in ends
-    )
-    if not early or not late:
-        return None
-    grown: dict[Place, float] = {}
-    for lines, ms in ((early, -phase.before_ms), (late, phase.now_ms)):
-        for line in lines:
-            grown[line.place] = grown.get(line.place, 0.0) + line.share * ms
-    functions: dict[tuple[str, str], float] = {}
-    for place, ms in grown.items():
-        functions[place.file, place.function] = functions.get((place.file, place.function), 0.0) + ms
-    most = max(functions, key=functions.__getitem__)
-    if functions[most] <= 0.0:
-        return None
-    return max((p for p in grown if (p.file, p.function) == most), key=grown.__getitem__)
-
-
-class Jump(Struct, frozen=True, gc=False):
-    """Since when, and what has grown."""
-
-    since_s: float  # after the beginning of the run
-    step: int  # the first of the window with which it begins
-    before_ms: float  # median
-    now_ms: float
-    phase: GrownPhase
-    place: Place | None  # the line of that phase that has grown most
-
-
-def jump_at(work: Sequence[float | None]) -> tuple[list[int], list[int]] | None:
-    """The windows with a step before and since a lasting jump in the steps' own work, in ms; None without one."""
-    windows = [number for number, ms in enumerate(work) if ms is not None][WARMUP_WINDOWS:]
-    at = jump_in([ms for number in windows if (ms := work[number]) is not None])
-    return (windows[:at], windows[at:]) if at is not None else None
-
-
-def jump_of(
-    session: Session,
-    pid: int,
-    windows: tuple[list[int], list[int]],
-    steps: Sequence[StepStretch],
-    parts: Sequence[tuple[float, ...] | None],
-) -> Jump | None:
-    """The phase and place that grew most between two windows; ``steps``, ``parts``: all windows, and their phases."""
-    if session.start_s is None:
-        return None
-    begun = steps[windows[1][0]]
-    before_ms, now_ms = (median(ms for n in some if (ms := steps[n].mean_ms) is not None) for some in windows)
-    phase = grown_between(*([row for n in some if (row := parts[n]) is not None] for some in windows))
-    steady, sampled = session.steady_span(pid), session.stacks.get(pid)
-    ends = steady._replace(end_s=begun.begin_s), steady._replace(begin_s=begun.begin_s)
-    place = _grown_line(sampled, ends, phase)
-    return Jump(begun.begin_s - session.start_s, int(begun.first_step), before_ms, now_ms, phase, place)
+def _is_timed(row: StepStretch) -> bool:
+    return row.steps > 0 and row.total_ns > 0
 
 
 class _Rank(Struct, frozen=True, gc=False):
@@ -282,6 +326,16 @@ def _sigmas(rank: _Rank) -> float:
     return (rank.rising - 1) / math.sqrt(rank.variance) if rank.variance else 0.0
 
 
+def least_ratio(before: Sequence[float], now: Sequence[float], more: float = 0.0) -> float:
+    """How many times as long steps take now at least, by quartiles that face each other; ``more``: that is meant."""
+    return quantiles(now)[0] / (quantiles(before)[2] + more)
+
+
+def is_longer(before: Sequence[float], now: Sequence[float], n: int = 4) -> bool:
+    """True if steps take longer by enough, and the outer quartiles (of 4; or the deciles of 10) do not overlap."""
+    return median(now) >= DRIFT_RATIO * median(before) and quantiles(now, n=n)[0] > quantiles(before, n=n)[-1]
+
+
 def jump_in(series: Sequence[float]) -> int | None:
     """The first window after which a series has risen at once and for good; None where it has not.
 
@@ -294,12 +348,11 @@ def jump_in(series: Sequence[float]) -> int | None:
     if at < _BEFORE or len(series) - at < JUMP_LASTS:
         return None
     before, since = series[:at], series[at:]
+    if not is_longer(before, since, 10) or median(since[-_NEAR:]) < DRIFT_RATIO * median(before):
+        return None
     rise = math.log(median(since) / median(before))
-    if rise < math.log(DRIFT_RATIO) or median(since[-_NEAR:]) < DRIFT_RATIO * median(before):
-        return None
-    if median(logs[at : at + _NEAR]) - median(logs[at - _NEAR : at]) < JUMP_AT_ONCE * rise:
-        return None
-    return at if quantiles(since, n=10)[0] > quantiles(before, n=10)[-1] else None
+    at_once = median(logs[at : at + _NEAR]) - median(logs[at - _NEAR : at])
+    return at if at_once >= JUMP_AT_ONCE * rise else None
 
 
 def _change_point(series: Sequence[float]) -> int:

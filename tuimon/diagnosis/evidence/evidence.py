@@ -10,20 +10,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.evidence.batches import ReadAgain, evaluation_loader, made_at, read_again, training_loader
 from tuimon.diagnosis.evidence.cores import TrainingThread, training_thread
-from tuimon.diagnosis.evidence.course import (
-    GrownPhase,
-    Growth,
-    Jump,
-    Passes,
-    grow_together,
-    grown_place,
-    jump_at,
-    jump_of,
-    more_work_ms,
-    most_grown,
-    passes,
-    quarters,
-)
+from tuimon.diagnosis.evidence.course import Course
 from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.samples import (
@@ -36,9 +23,8 @@ from tuimon.diagnosis.evidence.gpu.samples import (
 )
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.late_ranks import Turns, chosen_ranks, late_turns
-from tuimon.diagnosis.evidence.level import Hours, slower_hours
 from tuimon.diagnosis.evidence.lines import with_library
-from tuimon.diagnosis.evidence.rollout import Rollout, hottest_beside, rollout_parts, rollout_shares
+from tuimon.diagnosis.evidence.rollout import Rollout, hottest_beside, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
 from tuimon.diagnosis.evidence.standstill import Standstill, last_places, standstills
 from tuimon.diagnosis.evidence.steps import (
@@ -70,7 +56,6 @@ from tuimon.session.sampling import GilHeld
 from tuimon.session.series import WINDOW_S, Span
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
-from tuimon.session.step_sums import StepStretch
 
 T = TypeVar("T")
 
@@ -156,85 +141,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return 1.0 - (evaluation.share if evaluation is not None else 0.0)
 
     @cached_property
-    def step_history(self) -> tuple[float | None, ...]:
-        """Mean step time in ms, one value a window, oldest first; None where no step ended."""
-        return tuple(row.mean_ms for row in self._windows)
-
-    @cached_property
-    def _windows(self) -> list[StepStretch]:
-        stats = self._view.session.step_stats.get(self.pid)
-        return stats.windows() if stats is not None else []
-
-    @cached_property
-    def work_history(self) -> tuple[float | None, ...]:
-        """``step_history`` less what its threads waited for a core."""
-        return tuple(row.work_ms for row in self._windows)
-
-    @cached_property
-    def phase_history(self) -> tuple[tuple[float, ...] | None, ...]:
-        """``step_history`` split into the parts of ``history.STACKED``."""
-        between_parts = self._view.between_parts(self.pid)
-        return tuple(row.stacked_ms(between_parts) for row in self._windows)
-
-    @cached_property
-    def grown(self) -> tuple[GrownPhase, Place | None] | None:
-        """The phase that has grown most since the beginning of the run, and the line in it; None in too short a run."""
-        phase = most_grown(self.phase_history)
-        if phase is None:
-            return None
-        hot = self.hottest_in(phase.name)
-        return phase, grown_place(self._view.session, self.pid, phase) or (hot.place if hot else None)
-
-    @cached_property
-    def _passes(self) -> Passes | None:
-        windows = self._windows
-        return passes([row.marked_ms for row in windows], [row.worked_ms for row in windows])
-
-    @property
-    def more_work_ms(self) -> float:
-        """How much longer its steps take than at first because they do more work, if they do."""
-        return more_work_ms(self._passes) if self._passes is not None else 0.0
-
-    def does_more_work(self, step: Growth) -> str:
-        """The work that has grown as steps have, because they do more of it; empty if nothing shows that they do.
-
-        It is the work before backward, and backward; or the environment and the policy of a rollout. ``step``: without
-        waits for a core.
-        """
-        found = self._passes
-        if found is None:
-            return ""
-        if grow_together(*found, step):
-            return "forward and backward"
-        sampled, ends = self._view.session.stacks.get(self.pid), quarters(self._view.session.steady_span(self.pid))
-        if sampled is None:
-            return ""
-        parts = [rollout_parts(sampled.over(end)) for end in ends or ()]
-        if not parts or parts[0] is None or parts[1] is None:
-            return ""
-        environment, policy = (
-            Growth(before * step.before_ms, now * step.now_ms) for before, now in zip(parts[0], parts[1], strict=True)
-        )
-        return "environment and policy" if grow_together(environment, policy, found.update, step) else ""
-
-    @cached_property
-    def jump(self) -> Jump | None:
-        """Since when steps take longer for good, by their own work; None where they do not."""
-        windows = jump_at(self.work_history)
-        if windows is None:
-            return None
-        return jump_of(self._view.session, self.pid, windows, self._windows, self.phase_history)
-
-    @cached_property
-    def stretches(self) -> tuple[StepStretch, ...]:
-        """The course of its steps over the whole run."""
-        stats = self._view.session.step_stats.get(self.pid)
-        return tuple(row for row in stats.stretches() if row.steps) if stats is not None else ()
-
-    @cached_property
-    def slower_hours(self) -> Hours | None:
-        """Its fastest hour and its last one, if that is slower."""
-        return slower_hours(self.stretches, self._view.between_parts(self.pid))
+    def course(self) -> Course:
+        """How its steps have gone from the beginning of the run."""
+        return Course(self.pid, self._view)
 
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:

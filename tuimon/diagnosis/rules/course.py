@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median, quantiles
 
 from tuimon.diagnosis.evidence.course import (
     COMPARABLE_WINDOWS,
@@ -11,11 +10,11 @@ from tuimon.diagnosis.evidence.course import (
     GROWTH_SIGMAS,
     JUMP_AT_ONCE,
     JUMP_LASTS,
-    WARMUP_WINDOWS,
+    Grown,
     Growth,
-    first_and_last,
     grows,
-    steady_windows,
+    is_longer,
+    least_ratio,
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
@@ -33,42 +32,39 @@ _DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True
 
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once."""
-    if not is_drift(evidence.work_history) or evidence.grown is None:
-        return _jump(evidence) or _slower_hour(evidence)
-    early, late = first_and_last(steady_windows(evidence.step_history))
-    before, now = median(early), median(late)
-    if now < DRIFT_RATIO * before:
-        return _jump(evidence) or _slower_hour(evidence)
-    phase, place = evidence.grown
-    work = Growth(*(median(end) for end in first_and_last(steady_windows(evidence.work_history))))
+    return _growth(evidence) or _jump(evidence) or _slower_hour(evidence)
+
+
+def _growth(evidence: Evidence) -> Finding | None:
+    course = evidence.course
+    grown = course.grown
+    if grown is None or grown.step.now_ms < DRIFT_RATIO * grown.step.before_ms:
+        return None
+    if not is_drift([row.work_ms or 0.0 for row in course.rows]):
+        return None
     hooks = tuple(each for each in evidence.run.here.sure_keeping if each.kept == "hook")
-    together = evidence.does_more_work(work) if not hooks else ""
+    together = course.does_more_work(grown) if not hooks else ""
     if together:
-        return _more_work(evidence, work, together, place)
-    meant_ms = evidence.more_work_ms if not hooks else 0.0
-    least = max(1.0, quantiles(late)[0] / (quantiles(early)[2] + meant_ms))
+        return _more_work(evidence, grown, together)
+    meant_ms = grown.more_work_ms if not hooks else 0.0
+    before, now = grown.step
+    least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms, meant_ms))
     gain = max(least, min(now / (before + meant_ms), WIDEST_RANGE * least))
     action = let_go(hooks)[0].action if hooks else _LOOK
     return Finding(
         headline=(
-            f"steps take {_longer(before, now)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {phase.name}"
+            f"steps take {_longer(grown.step)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {grown.phase}"
         ),
         fixes=(Fix.gaining(action, Interval(least, gain), likely=gain),),
         share_of_step=1.0 - before / now,
-        where=places_of(hooks) or ((place,) if place else ()),
-        evidence={
-            "first_ms": before,
-            "now_ms": now,
-            "more_work_ms": meant_ms,
-            "grown_phase": phase.name,
-            "grown_ms": phase.now_ms - phase.before_ms,
-        },
+        where=places_of(hooks) or _where(evidence, grown),
+        evidence={"first_ms": before, "now_ms": now, "more_work_ms": meant_ms, **_facts(grown)},
     )
 
 
-def _more_work(evidence: Evidence, work: Growth, together: str, place: Place | None) -> Finding:
+def _more_work(evidence: Evidence, grown: Grown, together: str) -> Finding:
     """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
-    before, now = work
+    before, now = grown.work
     return Finding(
         severity="info",
         cause="more_work",
@@ -80,78 +76,78 @@ def _more_work(evidence: Evidence, work: Growth, together: str, place: Place | N
             ),
         ),
         share_of_step=1.0 - before / now,
-        where=(place,) if place else (),
+        where=_where(evidence, grown),
         evidence={"first_ms": before, "now_ms": now, "grown_together": together},
     )
 
 
 def _jump(evidence: Evidence) -> Finding | None:
     """A fact, not a fault: what a loop does may change by design, so no gain is estimated."""
-    jump = evidence.jump
+    jump = evidence.course.jump
     if jump is None:
         return None
-    phase, place = jump.phase, jump.place
+    before, now = jump.step
+    since_s, step = evidence.course.seconds_in(jump.now), int(jump.now.rows[0].first_step)
     return Finding(
         severity="info",
         cause="jump",
         headline=(
-            f"steps take {_longer(jump.before_ms, jump.now_ms)} before step {jump.step:,} ({after(jump.since_s)} in):"
-            f" {ms_text(jump.before_ms)} -> {ms_text(jump.now_ms)}, mostly in {phase.name}"
+            f"steps take {_longer(jump.step)} before step {step:,} ({after(since_s)} in):"
+            f" {ms_text(before)} -> {ms_text(now)}, mostly in {jump.phase}"
         ),
         fixes=(Fix("check what changed then: the data, the length of sequences, a schedule, a clock limit"),),
-        share_of_step=1.0 - jump.before_ms / jump.now_ms,
-        where=(place,) if place else (),
-        evidence={
-            "since_s": jump.since_s,
-            "since_step": jump.step,
-            "before_ms": jump.before_ms,
-            "now_ms": jump.now_ms,
-            "grown_phase": phase.name,
-            "grown_ms": phase.now_ms - phase.before_ms,
-        },
+        share_of_step=1.0 - before / now,
+        where=_where(evidence, jump),
+        evidence={"since_s": since_s, "since_step": step, "before_ms": before, "now_ms": now, **_facts(jump)},
     )
 
 
 def _slower_hour(evidence: Evidence) -> Finding | None:
     """Slower than its own best hour, beyond what the history of single windows shows."""
-    hours = evidence.slower_hours
-    if hours is None:
+    slower = evidence.course.slower_hour
+    if slower is None:
         return None
-    before, now = hours.best, hours.last
-    phase, longer, more_work = now.grown_since(before), now.step_ms / before.step_ms, now.does_more_work_than(before)
-    hot = evidence.hottest_in(phase.name)
+    phase, (before, now) = slower.of(slower.phase), slower.work
+    gain = Interval(least_ratio(slower.before.works_ms, slower.now.works_ms), now / before)
+    ago_s = slower.now.span.end_s - slower.before.span.end_s
+    more_work = evidence.course.does_more_work(slower)
     action = "check what is different since: what grows with the steps, other programs, clocks, the file system"
     return Finding(
         severity="info" if more_work else "warning",
         cause="slower_hour",
         headline=(
-            f"steps take {_longer(before.step_ms, now.step_ms)} in the best hour, which ended {after(hours.ago_s)} ago:"
-            f" {phase.name} {ms_text(phase.before_ms)} -> {ms_text(phase.now_ms)}"
+            f"steps take {_longer(slower.work)} in the best hour, which ended {after(ago_s)} ago:"
+            f" {slower.phase} {ms_text(phase.before_ms)} -> {ms_text(phase.now_ms)}"
         ),
-        fixes=(Fix(action) if more_work else Fix.gaining(action, Interval(hours.least, longer), likely=longer),),
-        share_of_step=1.0 - 1.0 / longer,
-        where=(hot.place,) if hot is not None else (),
-        evidence={
-            "first_ms": before.step_ms,
-            "now_ms": now.step_ms,
-            "grown_phase": phase.name,
-            "grown_ms": phase.now_ms - phase.before_ms,
-        },
+        fixes=(Fix(action) if more_work else Fix.gaining(action, gain, likely=gain.high),),
+        share_of_step=1.0 - before / now,
+        where=_where(evidence, slower),
+        evidence={"first_ms": before, "now_ms": now, **_facts(slower)},
     )
 
 
-def is_drift(history: Sequence[float | None]) -> bool:
-    """True if the mean steps of windows, in ms, grow steadily, and by enough; None where no step ended."""
-    windows = steady_windows(history)
-    if len(windows) < COMPARABLE_WINDOWS - WARMUP_WINDOWS:
-        return False
-    early, late = first_and_last(windows)
-    if median(late) < DRIFT_RATIO * median(early) or quantiles(late)[0] <= quantiles(early)[2]:
-        return False
-    return grows(windows)
+def _where(evidence: Evidence, grown: Grown) -> tuple[Place, ...]:
+    """The line that has grown most; without samples of both ends the one that takes most now."""
+    hot = evidence.hottest_in(grown.phase)
+    place = evidence.course.place(grown) or (hot.place if hot is not None else None)
+    return (place,) if place is not None else ()
 
 
-def _longer(before: float, now: float) -> str:
+def _facts(grown: Grown) -> dict[str, float | str]:
+    phase = grown.of(grown.phase)
+    return {"grown_phase": grown.phase, "grown_ms": phase.now_ms - phase.before_ms}
+
+
+def is_drift(works_ms: Sequence[float]) -> bool:
+    """True if the steps of windows grow steadily, and by enough."""
+    quarter = len(works_ms) // 4
+    if len(works_ms) < COMPARABLE_WINDOWS or not is_longer(works_ms[:quarter], works_ms[-quarter:]):
+        return False
+    return grows(works_ms)
+
+
+def _longer(step: Growth) -> str:
+    before, now = step
     return f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
 
 
