@@ -20,7 +20,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEP_TIMES, Rule
-from tuimon.diagnosis.rules.memory_growth import let_go, places_of
+from tuimon.diagnosis.rules.memory import let_go, places_of
 from tuimon.diagnosis.threshold import MOST
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
