@@ -109,6 +109,8 @@ RANGES = frozenset((RANGE_PUSH, RANGE_POP))
 NO_EVENT = 0
 EXHAUSTED = 1  # FETCH_END only: StopIteration
 FETCH_FAILED = 2  # FETCH_END only: another exception
+#: FETCH_END's flags of a fetch that brought no batch.
+NO_BATCH = frozenset((EXHAUSTED, FETCH_FAILED))
 #: Numbers of events run from here to LAST_EVENT and begin again.
 FIRST_EVENT = 3
 LAST_EVENT = 0xFFFF
@@ -122,11 +124,6 @@ LOADER_SHIFT = 16
 def has_event(flag: int) -> bool:
     """True if a boundary's flag is the number of its CUDA event."""
     return flag >= FIRST_EVENT
-
-
-def has_no_batch(flag: int) -> bool:
-    """True if a FETCH_END's flag means that the fetch brought no batch."""
-    return flag in (EXHAUSTED, FETCH_FAILED)
 
 
 _ELAPSED_BITS = 40

@@ -116,7 +116,7 @@ class TimedStepFinder:
         """The next stretch of the thread; the boundary that ends it may have an event."""
         self._evaluated |= stretch.evaluated
         kind, flag = stretch.kind, stretch.flag
-        if kind not in _TIMED or (kind == layout.FETCH_END and layout.has_no_batch(flag)):
+        if kind not in _TIMED or (kind == layout.FETCH_END and flag in layout.NO_BATCH):
             return
         if layout.has_event(flag):
             self._add_boundary(TimedBoundary(stretch, self._evaluated), flag)

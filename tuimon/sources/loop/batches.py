@@ -52,6 +52,7 @@ class Batches:
         self.is_waiting = False  # a batch was fetched that no backward has used yet
         self.returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
         self._fetched: dict[int, int] = {}  # iterator -> index into the times where its last fetch began
+        self._started: dict[int, int] = {}  # that where their iter() began, of iterators without a fetch yet
         self._begun: int | None = None  # iterator whose first fetch is the latest of all
         self._latest: int | None = None  # iterator of the latest fetch, until one is exhausted
         self._evaluating: int | None = None  # iterator whose last iteration was evaluation
@@ -60,8 +61,15 @@ class Batches:
     def forget_times(self) -> None:
         """Time until now can no longer turn out to be evaluation."""
         self.times.clear()
+        self._started.clear()
         self._iter_at: int | None = None  # index into the times where the open iter() began
-        self._started: dict[int, int] = {}  # that of iterators without a fetch yet
+
+    def forget(self) -> None:
+        """A backward or an update: nothing until now was evaluated."""
+        self._is_first = False
+        self._ahead.clear()
+        self._fetched.clear()
+        self.forget_times()
 
     # -- fetches
 
@@ -169,7 +177,7 @@ class Batches:
         """No batch was fetched ahead: those that no backward has used were evaluated."""
         for times, end_ns in self._ahead:
             self._evaluate(times, end_ns, step)
-        self._ahead = []
+        self._ahead.clear()
 
     def _evaluate(self, times: Times, end_ns: int, step: Step) -> None:
         """No backward has used a batch: it was evaluated, or is a step where nothing trains."""
@@ -237,36 +245,31 @@ class Batches:
         self.returned += 1
         return True
 
-    def use(self) -> int:
-        """Count what was fetched until now as trained on; returns the backwards that had waited to be part of that."""
+    def use(self, *, trains: bool) -> int:
+        """Count what was fetched until now as used; returns the backwards that had waited to be part of that.
+
+        ``trains``: the batches of the latest iterator train for sure.
+        """
         returned, self.returned = self.returned, 0
         self._taken = max(self._taken, self._in_a_row)
         self._in_a_row, self._begins = 0, False
-        self.end_update()
+        if trains:
+            self._trained_on = self._iterator
+        self.forget()
         return returned
 
-    def note_update(self, most_backwards: int) -> None:
-        """An update has ended: the next may take as many batches at once as this one, or as any had backwards."""
-        self._group, self._taken = max(most_backwards, self._taken), 0
-
-    def note_training(self) -> None:
-        """The batches of the latest iterator train for sure."""
+    def end_update(self, most_backwards: int) -> None:
+        """An optimizer has stepped: the next update may take as many batches at once, or as any had backwards."""
         self._trained_on = self._iterator
-
-    def end_update(self) -> None:
-        """A backward or an update: nothing until now was evaluated."""
-        self._is_first = False
-        self._ahead = []
-        self._fetched.clear()
-        self.forget_times()
+        self._group, self._taken = max(most_backwards, self._taken), 0
+        self.forget()
 
     def pass_gap(self, passed: Passed, most_backwards: int, *, is_waiting: bool) -> None:
         """Batches were only counted; ``is_waiting``: whether no backward has used the latest."""
-        self.use()
+        self.use(trains=False)
         self.is_waiting = is_waiting
         if passed.updates:
-            self._taken = -(-passed.fetches // passed.updates)
-            self.note_update(most_backwards)
+            self._group, self._taken = max(most_backwards, -(-passed.fetches // passed.updates)), 0
 
     @property
     def are_evaluated(self) -> bool:

@@ -17,6 +17,7 @@ from tuimon.agent.ring.layout import (
     FETCH_END,
     ITER_BEGIN,
     ITER_END,
+    NO_BATCH,
     OPTIMIZER_BEGIN,
     STEP,
     Passed,
@@ -123,7 +124,6 @@ class LoopMachine:
         self.steps = StepFinder()
         self._stack: list[Stretch] = []  # those that the begin markers of open pairs end, outermost first
         self._before: Event = "start"
-        self._last_ns: int | None = None
         self._closure_backwards = 0  # backwards inside the open optimizer step
         self._gap_ns: int | None = None  # since when boundaries are only counted
         self.first_backward_ns: int | None = None
@@ -133,17 +133,18 @@ class LoopMachine:
     @property
     def open_phase(self) -> OpenPhase | None:
         """The phase now; None before the first marker, and outside the loop."""
-        if self._last_ns is None:
+        last_ns = self.steps.last_ns
+        if last_ns is None:
             return None
-        if self._gap_ns is not None and self._gap_ns >= self._last_ns:
+        if self._gap_ns is not None and self._gap_ns >= last_ns:
             return OpenPhase(None, self._gap_ns)
         if self._stack:
-            return OpenPhase(_PHASE[self._stack[-1].kind], self._last_ns)
+            return OpenPhase(_PHASE[self._stack[-1].kind], last_ns)
         # each further fetch of the iterator shows no more than that another batch was evaluated
         batches = self.steps.batches
         are_steps = batches.forward is not None and batches.are_told
         evaluates = self._before == "fetch" and batches.are_evaluated and not are_steps
-        return OpenPhase("eval" if evaluates else _OPEN[self._before], self._last_ns)
+        return OpenPhase("eval" if evaluates else _OPEN[self._before], last_ns)
 
     def open_fetches(self) -> Iterator[Stretch]:
         """The stretches that ended as the fetches under way began."""
@@ -161,7 +162,6 @@ class LoopMachine:
         """The program has left its loop: what it does until its next boundary belongs to no step."""
         self._stack.clear()
         self._before = "start"
-        self._last_ns = None
         self._return(time_ns)
         self.left_ns = time_ns
         self.steps.leave_loop()
@@ -183,14 +183,16 @@ class LoopMachine:
 
     def pass_stop(self, duration_ns: int) -> None:
         """The process was stopped for so long since its last marker: that time is of no phase."""
-        if self._last_ns is not None:
-            self._last_ns += duration_ns
+        if self.steps.last_ns is not None:
+            self.steps.last_ns += duration_ns
         self.steps.open.slowed = True
 
     def begin_gap(self, time_ns: int, kind: int) -> Stretch:
         """The stretch that ends here; from this boundary on they are only counted."""
+        if self.left_ns is not None:
+            self._return(time_ns)
         label = self._label_before(_EVENT.get(kind, "update"))
-        begin_ns = self._add_time(label, time_ns)
+        begin_ns = self.steps.advance(label, time_ns)
         self._gap_ns = time_ns
         self.steps.begin_gap(time_ns, at_fetch=kind == FETCH_BEGIN)
         self._stack.clear()
@@ -198,59 +200,44 @@ class LoopMachine:
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
         """So many boundaries have been counted until this GAP_END; ``place``: its flag."""
-        self._add_time(COUNTED, time_ns)
+        if self.left_ns is not None:
+            self._return(time_ns)
+        self.steps.advance(COUNTED, time_ns)
         self.steps.end_gap(time_ns, passed, place)
         self._before = "start" if place in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD) else "update"
         self._gap_ns = None
 
-    def feed(  # noqa: PLR0912  (calls would take longer)
-        self, time_ns: int, kind: int, flag: int = 0, value: int = 0
-    ) -> Stretch:
+    def feed(self, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> Stretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""
-        stack, steps = self._stack, self.steps
-        opened, nested, evaluated = None, False, False
+        if self.left_ns is not None:
+            self._return(time_ns)
         if kind in _PHASE:
-            if stack and self._is_abandoned(kind, value):
-                label = "optimizer"
-                begin_ns = self._add_time(label, time_ns)
-                steps.end_optimizer_step(time_ns, stack[0].value)
-                stack.clear()
-                self._before = "update"
-            else:
-                label = self._label_before(_EVENT[kind])
-                begin_ns = self._add_time(label, time_ns)
-            nested = bool(stack) and self._is_within(_NESTED_IN[kind])
-            evaluated = self._begin_pair(time_ns, kind, value, nested)
-        elif kind == STEP:
-            label = self._label_before("step")
-            begin_ns = self._add_time(label, time_ns)
-            steps.end_step(time_ns)
-            if self._before == "start":
-                self._before = "step"
-        else:
-            begin_kind = kind - 1
-            if stack and (stack[-1].kind == begin_kind or self._is_within((begin_kind,))):
-                label = _PHASE[stack[-1].kind]
-                opened = stack.pop()
-                while opened.kind != begin_kind:  # anything still open inside has lost its end to an exception
-                    opened = stack.pop()
-            else:  # it began before the first marker, or its begin was overwritten
-                label = self._label_before("update" if begin_kind == OPTIMIZER_BEGIN else "backward")
-            begin_ns = self._add_time(label, time_ns)
-            if stack:
-                nested = self._is_within(_NESTED_IN[begin_kind])
-            else:
-                self._end_outermost(time_ns, kind, flag, value)
-        stretch = stretch_of((label, begin_ns, time_ns, kind, flag, value, opened, nested, evaluated, steps.cuts))
-        if kind in _PHASE:
-            stack.append(stretch)
-            if len(stack) > _DEPTH_LIMIT:
-                del stack[0]
-        return stretch
+            return self._begin_pair(time_ns, kind, flag, value)
+        if kind != STEP:
+            return self._end_pair(time_ns, kind, flag, value)
+        label = self._label_before("step")
+        begin_ns = self.steps.advance(label, time_ns)
+        self.steps.end_step(time_ns)
+        if self._before == "start":
+            self._before = "step"
+        return stretch_of((label, begin_ns, time_ns, kind, flag, value, None, False, False, self.steps.cuts))
 
-    def _begin_pair(self, time_ns: int, kind: int, value: int, nested: bool) -> bool:
-        """Tell the steps, but of what is nested; whether that shows the batch before to have been evaluated."""
-        steps = self.steps
+    def _begin_pair(self, time_ns: int, kind: int, flag: int, value: int) -> Stretch:
+        stack, steps = self._stack, self.steps
+        nested = evaluated = False
+        if not stack:
+            label = _STRETCH.get((self._before, _EVENT[kind]), "other")
+            begin_ns = steps.advance(label, time_ns)
+        elif self._is_abandoned(kind, value):
+            label = "optimizer"
+            begin_ns = steps.advance(label, time_ns)
+            steps.end_optimizer_step(time_ns, stack[0].value)
+            stack.clear()
+            self._before = "update"
+        else:
+            label = self._label_before(_EVENT[kind])
+            begin_ns = steps.advance(label, time_ns)
+            nested = self._is_within(_NESTED_IN[kind])
         if kind == BACKWARD_BEGIN:
             self._closure_backwards += 1
             if self.first_backward_ns is None:
@@ -258,29 +245,46 @@ class LoopMachine:
             if not nested:  # reentrant checkpointing runs a backward inside the backward
                 steps.begin_backward(returned=value == layout.RETURNED)
         elif kind == OPTIMIZER_BEGIN:
-            if not self._stack or not self._is_within((kind,)):
+            if not stack or not self._is_within((kind,)):
                 self._closure_backwards = 0
         elif nested:
             pass
         elif kind == FETCH_BEGIN:
-            return steps.begin_fetch(time_ns, value)
+            evaluated = steps.begin_fetch(time_ns, value)
         elif not value:  # workers that are ended instead, whenever their iterator is deleted, bound no step
             steps.begin_iter(time_ns)
-        return False
+        stretch = stretch_of((label, begin_ns, time_ns, kind, flag, value, None, nested, evaluated, steps.cuts))
+        stack.append(stretch)
+        if len(stack) > _DEPTH_LIMIT:
+            del stack[0]
+        return stretch
 
-    def _end_outermost(self, time_ns: int, kind: int, flag: int, value: int) -> None:
-        if kind == FETCH_END:
-            exhausted = layout.has_no_batch(flag)
+    def _end_pair(self, time_ns: int, kind: int, flag: int, value: int) -> Stretch:
+        stack, steps, begin_kind = self._stack, self.steps, kind - 1
+        opened, nested = None, False
+        if stack and (stack[-1].kind == begin_kind or self._is_within((begin_kind,))):
+            opened = stack.pop()
+            label = _PHASE[opened.kind]
+            while opened.kind != begin_kind:  # anything still open inside has lost its end to an exception
+                opened = stack.pop()
+        else:  # it began before the first marker, or its begin was overwritten
+            label = self._label_before("update" if begin_kind == OPTIMIZER_BEGIN else "backward")
+        begin_ns = steps.advance(label, time_ns)
+        if stack:
+            nested = self._is_within(_NESTED_IN[begin_kind])
+        elif kind == FETCH_END:
+            exhausted = flag in NO_BATCH
             self._before = "end" if exhausted else "fetch"
-            self.steps.batches.end_fetch(exhausted, self.steps.open)
-        elif kind == ITER_END:
-            self.steps.batches.end_iter(value)
+            steps.batches.end_fetch(exhausted, steps.open)
         elif kind == BACKWARD_END:
             self._before = "backward"
-            self.steps.end_backward(time_ns)
+            steps.end_backward(time_ns)
+        elif kind == ITER_END:
+            steps.batches.end_iter(value)
         else:
             self._before = "update"
-            self.steps.end_optimizer_step(time_ns, value)
+            steps.end_optimizer_step(time_ns, value)
+        return stretch_of((label, begin_ns, time_ns, kind, flag, value, opened, nested, False, steps.cuts))
 
     def _is_abandoned(self, kind: int, value: int) -> bool:
         """True if an optimizer step that is still open has raised: its post-hook does not run then.
@@ -304,12 +308,3 @@ class LoopMachine:
             # a closure: before its first backward lies a forward pass; later ones share with the optimizer's own work
             return "forward" if self._closure_backwards == 0 else BETWEEN
         return _PHASE[kind]
-
-    def _add_time(self, label: str, time_ns: int) -> int:
-        """Count the time since the last marker; returns when that was."""
-        last_ns, self._last_ns = self._last_ns, time_ns
-        if last_ns is None or time_ns <= last_ns:
-            self._return(time_ns)
-            return time_ns
-        self.steps.add_time(label, time_ns - last_ns)
-        return last_ns

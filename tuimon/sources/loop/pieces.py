@@ -34,11 +34,7 @@ class Rounds:
         self._order: tuple[Optimizers, ...] = ()  # of a round, or of the updates that may begin one
         self._at = 0  # which of them comes next
         self._count = 0  # whole rounds, up to _ENOUGH; 0: the first has not come to its end
-
-    @property
-    def size(self) -> int:
-        """How many updates make a step; 1 unless there are rounds of more."""
-        return len(self._order) if self._count >= _ENOUGH else 1
+        self.size = 1  # how many updates make a step
 
     @property
     def open(self) -> int:
@@ -70,6 +66,7 @@ class Rounds:
             before = self._order[self._at - 1 : self._at or None]  # the update before this one
             self._order = (*before, optimizers) if self._may_follow(before, optimizers) else (optimizers,)
             self._at, self._count = 0, 0
+        self.size = len(self._order) if self._count >= _ENOUGH else 1
 
     @staticmethod
     def _may_follow(order: tuple[Optimizers, ...], optimizers: Optimizers) -> bool:
@@ -247,10 +244,10 @@ class Pieces:
 
     def _end_rounds(self) -> None:
         """Each round of updates that has come to its end was a step, as was each update that belongs to no round."""
-        size = self._rounds.size
-        held, whole = self.held, len(self.held) - self._rounds.open
-        alone = whole % size
-        self.ended.extend(piece for piece in held[:alone] if piece.counts)
+        held, size = self.held, self._rounds.size
+        whole = len(held) - self._rounds.open
+        alone = whole % size if size > 1 else whole
+        self.ended += [piece for piece in held[:alone] if piece.counts]
         for at in range(alone, whole, size):
             self.held = held[at : at + size]
             self.end_step()

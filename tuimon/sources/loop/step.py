@@ -12,7 +12,7 @@ from msgspec import Struct, field
 COUNTED = "counted"
 
 
-class Step(Struct):
+class Step(Struct, gc=False):
     """Time per phase, which adds up to ``total_ns``; evaluation is left out."""
 
     end_ns: int = 0

@@ -28,6 +28,7 @@ class StepFinder:
     """Receives labelled time and the outermost boundaries of one thread from ``LoopMachine``, in order."""
 
     def __init__(self) -> None:
+        self.last_ns: int | None = None  # when the latest marker was; None before the first, and outside the loop
         self.is_profiled = False  # a profiler of ours is on
         self.begins_anew = False  # the thread trains now; what it did before was told to be steps
         self.cuts = 0  # pieces that have ended
@@ -54,15 +55,20 @@ class StepFinder:
         batches.eval_ns = batches.eval_count = 0
         return taken
 
-    def add_time(self, label: str, duration_ns: int) -> None:
-        """This much time was spent in one phase."""
-        step, times = self.open, self.batches.times
-        step.phases[label] = step.phases.get(label, 0) + duration_ns
+    def advance(self, label: str, time_ns: int) -> int:
+        """The time since the last marker was spent in one phase; returns when that was."""
+        last_ns, self.last_ns = self.last_ns, time_ns
+        if last_ns is None or time_ns <= last_ns:
+            return time_ns
+        step, times, duration_ns = self.open, self.batches.times, time_ns - last_ns
+        phases = step.phases
+        phases[label] = phases.get(label, 0) + duration_ns
         step.total_ns += duration_ns
         if self.is_profiled:
             step.slowed = True
         if len(times) < STRETCHES:
             times.append((label, duration_ns))
+        return last_ns
 
     @property
     def total_forward(self) -> int:
@@ -111,19 +117,18 @@ class StepFinder:
         may be part of an evaluation, such as of forces, which are derivatives of an energy: the batch has not trained
         yet, unless one before it from the same iterator has.
         """
-        self._close_at_backward()
+        if self._updated is not None:
+            self._close_at_backward(self._updated)
         has_optimizer = self.pieces.optimizer_seen or self.pieces.optimizer_expected
-        if returned and has_optimizer and self.batches.return_gradients():
-            return
-        self._use_batch(1)
-        if not returned:
-            self.batches.note_training()
+        if not (returned and has_optimizer and self.batches.return_gradients()):
+            self._use_batch(1, trains=not returned)
 
-    def _use_batch(self, backwards: int) -> None:
-        """Count what was fetched until now as trained on, by so many backwards and those that wait."""
+    def _use_batch(self, backwards: int, *, trains: bool) -> None:
+        """Count what was fetched until now as used, by so many backwards and those that wait; ``trains``: for sure."""
         batches, step = self.batches, self.open
-        self.begins_anew |= batches.begin_training()
-        backwards += batches.use()
+        if batches.forward is not None:
+            self.begins_anew |= batches.begin_training()
+        backwards += batches.use(trains=trains)
         step.backwards += backwards
         self.total_backwards += backwards
         self._backwards_since_update += backwards
@@ -137,6 +142,7 @@ class StepFinder:
     def end_backward(self, time_ns: int) -> None:
         """End a backward; it is the update if no torch optimizer is seen."""
         if not self.pieces.optimizer_seen and not self.batches.returned:
+            self.batches.forget()
             self._end_update(time_ns)
 
     def expect_optimizer(self) -> None:
@@ -148,9 +154,9 @@ class StepFinder:
         """One more optimizer of the same update, or a new update."""
         batches = self.batches
         if batches.returned:
-            self._use_batch(0)
-        self.begins_anew |= batches.begin_training()
-        batches.note_training()
+            self._use_batch(0, trains=True)
+        if batches.forward is not None:
+            self.begins_anew |= batches.begin_training()
         self._most_backwards = max(self._most_backwards, self._backwards_since_update)
         if not self.pieces.optimizer_seen:
             accumulated = self.pieces.see_optimizer()
@@ -160,7 +166,7 @@ class StepFinder:
                     self.open = accumulated
                 else:
                     self._updated = accumulated
-        batches.note_update(self._most_backwards)
+        batches.end_update(self._most_backwards)
         self._backwards_since_update = 0
         updated = self._end_update(time_ns)
         updated.updates += 1
@@ -181,12 +187,12 @@ class StepFinder:
             for batch in held:
                 ended.absorb(batch)
             divide_forward(ended)
-            batches.use()
+            batches.use(trains=False)
             batches.is_waiting = False
         if self._updated is not None:
             self._updated.absorb(ended)
             self._updated.end_ns = time_ns
-            self._close_piece(time_ns)
+            self._close_piece(self._updated, time_ns)
             self.pieces.end_step()
         else:
             ended.end_ns = time_ns
@@ -197,14 +203,14 @@ class StepFinder:
     def leave_loop(self) -> None:
         """The program has left its loop, maybe within a step: what it does until it trains again belongs to none."""
         self.finish()
-        self.open = Step(whole=False)
+        self.open, self.last_ns = Step(whole=False), None
         self.batches.leave_loop()
 
     def finish(self) -> None:
         """The thread has ended: what was held back is as whole as it will get."""
         self.batches.settle(self.open)
         if self._updated is not None:
-            self._close_piece(self._updated.end_ns)
+            self._close_piece(self._updated, self._updated.end_ns)
         self.batches.finish()
         self.pieces.finish()
 
@@ -214,8 +220,8 @@ class StepFinder:
         """From this boundary on they are: the first fetch, or backward, after an update, or ``tuimon.step()``."""
         if at_fetch:
             self._end_at_fetch(time_ns)
-        else:
-            self._close_at_backward()
+        elif self._updated is not None:
+            self._close_at_backward(self._updated)
         self.open.timed = False
         self.add_pause(self.open.total_ns)  # the first has begun with the update before
 
@@ -263,7 +269,6 @@ class StepFinder:
             updated.absorb(self.open)
         updated.end_ns = time_ns
         self.open = Step()
-        self.batches.end_update()
         return updated
 
     def _end_at_fetch(self, time_ns: int) -> bool:
@@ -279,24 +284,22 @@ class StepFinder:
 
     def _close_at_fetch(self, time_ns: int) -> bool:
         """Side work after the update belongs to the step before; whether there was an update."""
-        if self._updated is None:
+        updated = self._updated
+        if updated is None:
             return False
-        self._updated.absorb(self.open)
-        self._updated.after_fetch = True
-        self._close_piece(time_ns)
+        updated.absorb(self.open)
+        updated.after_fetch = True
+        self._close_piece(updated, time_ns)
         return True
 
-    def _close_at_backward(self) -> None:
+    def _close_at_backward(self, updated: Step) -> None:
         """The time since the update belongs to the step of the backward that follows."""
-        if self._updated is not None:
-            self._updated.after_fetch = False
-            self._close_piece(self._updated.end_ns)
+        updated.after_fetch = False
+        self._close_piece(updated, updated.end_ns)
 
-    def _close_piece(self, end_ns: int) -> None:
+    def _close_piece(self, piece: Step, end_ns: int) -> None:
         """The update is over: its piece is complete."""
-        piece, self._updated = self._updated, None
-        if piece is None:
-            return
+        self._updated = None
         if piece.after_fetch:
             piece.end_ns = end_ns
             self.open = Step(timed=not self._is_cut_short)

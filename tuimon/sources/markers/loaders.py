@@ -287,7 +287,7 @@ class LoaderTracker:
             if opened is not None and opened.value == stretch.value:
                 is_unknown = steps.is_slowed or opened.flag == layout.FETCHED_IN_GAP
                 wait_ns = None if is_unknown else stretch.end_ns - opened.end_ns
-                self._add_fetch(stretch.value, opened.flag, wait_ns, has_batch=not layout.has_no_batch(stretch.flag))
+                self._add_fetch(stretch.value, opened.flag, wait_ns, has_batch=stretch.flag not in layout.NO_BATCH)
         elif opened is not None:
             duration_ns = max(stretch.end_ns - opened.end_ns, 0)
             if opened.value:

@@ -37,21 +37,23 @@ class CountedPhases:
         self._usual_ns: dict[str, float] = {}  # of a step of the usual length
         self._beyond_ns: dict[int, dict[str, float]] = {}  # of long ones beyond that, by the bits of their length
 
-    def learn(self, steps: Sequence[Step]) -> None:
-        """Timed steps of one window."""
+    def learn(self, steps: Sequence[Step]) -> dict[str, int]:
+        """Timed steps of one window; returns the sums of their phases."""
         if not steps:
-            return
+            return {}
         limit_ns = _LONG * median(step.total_ns for step in steps)
         usual = [step.phases for step in steps if step.total_ns <= limit_ns]
-        self._usual_ns = {name: sums / len(usual) for name, sums in summed(usual).items()}
+        usual_sums = summed(usual)
+        self._usual_ns = {name: sums / len(usual) for name, sums in usual_sums.items()}
         for sums in self._beyond_ns.values():
             for name in sums:
                 sums[name] *= _DECAY
-        for step in steps:
-            if step.total_ns > limit_ns:
-                sums = self._beyond_ns.setdefault(step.total_ns.bit_length(), {})
-                for name, ns in step.phases.items():
-                    sums[name] = sums.get(name, 0.0) + max(0.0, ns - self._usual_ns.get(name, 0.0))
+        longer = [step for step in steps if step.total_ns > limit_ns]
+        for step in longer:
+            sums = self._beyond_ns.setdefault(step.total_ns.bit_length(), {})
+            for name, ns in step.phases.items():
+                sums[name] = sums.get(name, 0.0) + max(0.0, ns - self._usual_ns.get(name, 0.0))
+        return summed([usual_sums, *(step.phases for step in longer)])
 
     def divide(self, count: int, total_ns: int, pauses_ns: Sequence[int] = ()) -> dict[str, int]:
         """The phases of so many counted steps that took so long together; none before a step was timed.
@@ -77,8 +79,8 @@ class CountedPhases:
 
     def add_up(self, steps: Sequence[Step]) -> dict[str, int]:
         """The phases of these steps of a window, which are of typical length; they add up to their time."""
-        self.learn([step for step in steps if step.timed])
-        sums = summed([step.phases for step in steps])
+        timed_sums = self.learn([step for step in steps if step.timed])
+        sums = summed([timed_sums, *(step.phases for step in steps if not step.timed)])
         counted_ns = sums.pop(COUNTED, 0)
         if not counted_ns:
             return sums
