@@ -35,6 +35,8 @@ from tuimon.diagnosis.evidence.gpu.samples import awaits_gpu
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.late_ranks import late_rank
 from tuimon.diagnosis.evidence.lines import is_collecting
+from tuimon.diagnosis.evidence.threads import awaits_queue, awaits_thread, works
+from tuimon.diagnosis.evidence.workers import collate_share
 from tuimon.diagnosis.interval import Interval
 from tuimon.session.goodput import Part
 from tuimon.session.series import sampling_error
@@ -48,7 +50,8 @@ Phase = Literal[
 ]
 #: ``own``: Python, or what nothing shows. Of batches: ``item``, ``collate`` and ``draw`` make them, ``hand_over`` takes
 #: one over, ``order`` waits for the next one in order, ``start`` for workers that start, ``batch`` for one of which
-#: nobody knows how it is made. ``others``: other programs, which have the core.
+#: nobody knows how it is made, ``thread`` and ``message`` for another thread, or process, that makes it.
+#: ``others``: other programs, which have the core.
 Doing = Literal[
     "own",
     "torch",
@@ -73,9 +76,11 @@ Doing = Literal[
     "lock",
     "sleep",
     "prompt",
+    "thread",
+    "message",
 ]
-#: What was waited for.
-Via = Literal["batch", "rank", "core", "gil"]
+#: What was waited for; ``thread``, ``process``: another one of the program's, which makes its data.
+Via = Literal["batch", "thread", "process", "rank", "core", "gil"]
 Basis = Literal["measured", "sampled", "inferred"]
 
 _STEP: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
@@ -101,6 +106,7 @@ _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
 _RUNS: frozenset[Doing] = frozenset(
     ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
 )
+_MAKES: tuple[Doing, Doing] = ("item", "collate")
 _PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw"))
 #: The time beside the loop, by the parts of the wall time.
 _BESIDE: dict[Part, tuple[Phase, Doing]] = {
@@ -244,11 +250,17 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
     if not samples.total:
         doing: Doing = "batch" if phase == "data" else "own" if phase in ("other", "eval") else "torch"
         return [Cell(phase, doing, share, exact, basis="measured")]
-    return _of_samples(Cell(phase, "own", share, exact), samples, _doing_of(evidence))
+    doing_of = _doing_in_data(evidence) if phase == "data" else _doing_of(evidence)
+    return _of_samples(Cell(phase, "own", share, exact), samples, doing_of)
 
 
 def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]) -> list[Cell]:
-    """A cell divided by what a thread does in it, and in which function of the user's, at its most frequent stack."""
+    """A cell divided by what a thread does in it, and in which function of the user's, at its most frequent stack.
+
+    The cell as it is where there are no samples.
+    """
+    if not samples.total:
+        return [whole]
     counts: dict[tuple[Doing, object], Counter[Node]] = defaultdict(Counter)
     for row in samples.rows:
         counts[doing_of(row.node), row.node.function][row.node] += row.count
@@ -273,16 +285,32 @@ def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
             return "gc"
         if evidence.uses_gpu and awaits(node):
             return "sync"
+        at = named[node.activity]
+        if node.has("fetch") and draws(node):
+            return "draw"
         if node.has("network"):
             return "network"
-        at = named[node.activity]
         if at not in _RUNS or not node.has("fetch"):
             return at
-        if draws(node):
-            return "draw"
-        return "hand_over" if evidence.workers.number else "collate" if node.has("collates") else "item"
+        return "collate" if node.has("collates") else "item"
 
     return doing
+
+
+def _doing_in_data(evidence: Evidence) -> Callable[[Node], Doing]:
+    """The same of one who gets its data; in a fetch, as markers or stacks show it, from workers if there are any."""
+    doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.phases
+    is_marked = table is not None and not (table.inferred or any(row.estimated for row in table.rows))
+
+    def doing_in_data(node: Node) -> Doing:
+        at, in_fetch = doing(node), is_marked or node.has("fetch")
+        if in_fetch and evidence.workers.number and at not in ("gc", "draw", "sync", "copy"):
+            return "hand_over" if at in _RUNS and node.frame.kind != "fetch" else "batch"
+        if node.awaits_message:
+            return "message"
+        return "thread" if (awaits_thread(node) if in_fetch else waits(node)) else at
+
+    return doing_in_data
 
 
 def _doing_of_worker(node: Node) -> Doing:
@@ -358,26 +386,59 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    """Waits for a batch: for workers that start, for one in order, to take it over; else by what the workers did."""
+    """Waits for a batch: for workers that start, for one in order, to take it over; else by what its makers did."""
     in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
     if evidence.epoch_starts is not None:
         starting = evidence.epoch_starts.share * in_data
         cells = lay(cells, starting, lambda cell: cell.phase == "data" and not cell.via, "start")
     workers, loader = evidence.workers, evidence.loader
-    if not workers.number:
-        return cells
     if loader is not None and loader.wait_ms and is_held_back(loader, workers):
         cells = lay(cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",))
-    are_ready = lie_ready(loader, workers, evidence.data_samples)
+    are_ready = workers.number > 0 and lie_ready(loader, workers, evidence.data_samples)
+    taking, drawing = (sum(cell.cpu for cell in cells if cell.doing == doing) for doing in ("hand_over", "draw"))
+    drawn = drawing / (taking + drawing) if drawing else 0.0
     found: list[Cell] = []
     for cell in cells:
-        if not _awaits_batch(cell):
+        if cell.phase == "data" and cell.doing in ("thread", "message"):
+            found += _by_another(evidence, cell)
+        elif not workers.number or not _awaits_batch(cell):
             found.append(cell)
-        elif are_ready:
-            found.append(replace(cell, doing="hand_over"))
+        elif are_ready:  # of a fetch as such nobody knows what it does
+            part = drawn if cell.node is not None and cell.node.frame.kind == "fetch" else 0.0
+            found += [_part(cell, part, "draw"), _part(cell, 1.0 - part, "hand_over")]
         else:
             found += _by_workers(evidence, cell)
+    collated = collate_share(loader, ())
+    return found if workers.number or collated is None else _as_collated(found, collated)
+
+
+def _as_collated(cells: list[Cell], collated: float) -> list[Cell]:
+    """Items that the training thread makes, and batches of them, in the proportion that markers show."""
+    made = [
+        cell for cell in cells if cell.phase == "data" and cell.doing in _MAKES and not cell.via and cell.cpu > _NOTHING
+    ]
+    whole = sum(cell.cpu for cell in made)
+    found = [cell for cell in cells if cell not in made]
+    for doing, part in zip(_MAKES, (1.0 - collated, collated), strict=True):
+        alike = [cell for cell in made if cell.doing == doing]
+        sampled = sum(cell.cpu for cell in alike)
+        found += [_part(cell, part * whole / sampled, doing) for cell in alike]
+        if not alike and whole:
+            found.append(Cell("data", doing, part * whole, basis="measured"))
     return found
+
+
+def _by_another(evidence: Evidence, wait: Cell) -> list[Cell]:
+    """A wait for data of other threads, or processes, by what these did."""
+    threads = Samples.joined(samples.where(works) for samples in evidence.other_threads.values())
+    senders, pool = evidence.senders, evidence.pool
+    uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
+    in_fetch = wait.node is not None and wait.node.has("fetch")
+    if wait.doing == "message" or (in_fetch and uses_more and senders.making.total):
+        return _of_samples(_part(wait, 1.0, "batch", "process"), senders.making, _doing_of_worker)
+    if not threads.total:
+        return [replace(wait, doing="lock")]
+    return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_worker)
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
@@ -390,7 +451,12 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
     found = _by_who_had_it(evidence, [_part(wait, for_core, "own", "batch", "core")])
     found.append(_part(wait, on_disk, "io", "batch"))
     rest = _part(wait, 1.0 - for_core - on_disk, "batch", "batch")
-    return [*found, *_of_samples(rest, making, _doing_of_worker)] if making.total else [*found, rest]
+    collated = collate_share(evidence.loader, [making])
+    if collated is None:
+        return [*found, rest]
+    collating, of_items = making.where(below="collates"), making.where(lambda node: not node.has("collates"))
+    found += _of_samples(_part(rest, collated, "collate"), collating, _doing_of_worker)
+    return [*found, *_of_samples(_part(rest, 1.0 - collated, "item"), of_items, _doing_of_worker)]
 
 
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:

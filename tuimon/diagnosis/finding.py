@@ -16,7 +16,7 @@ WIDEST_RANGE = 2.0
 
 
 What = Literal[
-    "items", "fetch", "hand_over", "workers", "persistent", "in_order", "side_work", "sync", "evaluation", "optimizer",
+    "items", "fetch", "workers", "persistent", "in_order", "side_work", "sync", "evaluation", "optimizer",
     "collections", "gil", "communication", "model", "compiling", "cost",
 ]  # fmt: skip
 
@@ -24,10 +24,10 @@ What = Literal[
 class Change(NamedTuple):
     """A change of the step by a fix: a parameter, and its new value.
 
-    For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
-    the training thread: handing batches over, starting them), ``model`` (Python code that it runs) and work beside
-    the training it is the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) and
-    ``in_order`` 1; of ``sync`` (waits for the GPU) and ``cost`` (a share of the step, wherever it lies) 0.
+    For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``model`` (Python code that it
+    runs) and work beside the training it is the share of the time that is left; of ``workers`` their number; of
+    ``persistent`` (workers) and ``in_order`` 1; of ``sync`` (waits for the GPU) and ``cost`` (a share of the step,
+    wherever it lies) 0.
     ``step_model/edits.py`` applies each to a step.
     """
 

@@ -14,6 +14,7 @@ from tuimon.diagnosis.rules import (
     course,
     gil,
     hang,
+    input,
     memory,
     neighbour,
     side_work,
@@ -22,7 +23,6 @@ from tuimon.diagnosis.rules import (
 )
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
 from tuimon.diagnosis.rules.gpu import copy, devices, launches, pace, state, sync
-from tuimon.diagnosis.rules.input import waiting
 from tuimon.diagnosis.severity import likely_gain
 
 #: Gravest first.
@@ -31,7 +31,7 @@ SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))
 RULES: tuple[Rule, ...] = (
     start.WARMUP,
     hang.HANG,
-    waiting.INPUT_BOUND,
+    input.INPUT_BOUND,
     launches.LAUNCH_BOUND,
     sync.SYNC_POINT,
     copy.TRANSFER_BOUND,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.workers import Workers, collate_share, user_place
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
 from tuimon.session.beside_steps import EpochReads
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.series import mean_of_known
@@ -52,25 +52,22 @@ def evaluation_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
     return found[0] if len(found) == 1 else None
 
 
-def own_collate_share(loader: LoaderRow | None, data: Samples) -> float | None:
-    """The part of the wait for data that the training process, without workers, spends in collate.
+def collating_function(own: HotLine | None, loader: LoaderRow | None, data: Samples) -> HotLine | None:
+    """What the training process runs to collate a batch: the function that it is in most, if that is called there.
 
-    ``data``: the training thread's samples in the data phase.
+    Else the one that the loader names; a default one is torch's. ``data``: its samples in the data phase.
     """
-    if loader is not None and not loader.facts.workers and (share := collate_share(loader, ())) is not None:
-        return share
-    return data.share(below="collates")
-
-
-def is_outside_collate(hot: HotLine, data: Samples) -> bool:
-    """True if the samples that collate show another function than the one that is named; without any, none does."""
-    named = hot.library or hot.place
+    named = own.library or own.place if own is not None else None
     collating = data.where(below="collates").rows
-    return bool(collating) and not any(
+    is_called = named is None or any(
         frame.code == (named.file, named.function)
         for row in collating
         for frame in [*dropwhile(lambda caller: "collates" not in caller.roles, row.node.frames)][1:]
     )
+    if is_called or not collating:
+        return own
+    at = user_place(loader.facts.collate) if loader is not None else None
+    return HotLine(at, collate_share(loader, [data]) or 0.0, 0, 0) if at is not None else None
 
 
 def working_share(data: Samples) -> float | None:
@@ -119,16 +116,6 @@ def draws_indices(data: Samples) -> Callable[[Node], bool]:
 def drawing_function(data: Samples) -> HotLine | None:
     """The user's function that draws indices in most samples; its share is of all those of the data phase."""
     return data.with_callees(data.hottest(draws_indices(data)))
-
-
-def may_draw(data: Samples) -> bool:
-    """True if the fetch may draw indices most of the time, as far as few samples show.
-
-    If more than half of them do, one in five is seen in 97 of 100 cases (1 - 0.5**5).
-    """
-    if data.total >= MIN_SAMPLES:
-        return False
-    return data.total < MIN_SAMPLES / 2 or data.part(draws_indices(data)) > 0
 
 
 class ReadAgain(NamedTuple):
@@ -239,13 +226,6 @@ def _is_held(loader: LoaderRow, data: Samples) -> bool:
     """
     held = data.share(_takes_batch, doing=WAITS)
     return held is not None and held * (loader.wait_ms or 0.0) >= HAND_OVER_MS
-
-
-def draws_for_longer(data: Samples) -> bool:
-    """True if more samples draw indices than wait for a batch or take it over."""
-    draws = draws_indices(data)
-    taking = data.where(lambda node: not draws(node) and (_takes_batch(node) or node.activity in WAITS))
-    return data.where(draws).total > taking.total
 
 
 def _takes_batch(node: Node) -> bool:

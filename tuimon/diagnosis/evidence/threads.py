@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
@@ -32,8 +32,8 @@ def pool(main: Samples, others: Mapping[int, Samples], threads: Threads | None) 
     ``others``: the samples of each other thread, by its id. A thread whose CPU time is unknown counts as a whole core.
     """
     data = main.where(phase="data")
-    waiting = thread_wait(data)
-    busy = {tid: working for tid, each in others.items() if (working := each.where(_works)).total >= MIN_SAMPLES}
+    waiting = data.share(awaits_thread) or 0.0
+    busy = {tid: working for tid, each in others.items() if (working := each.where(works)).total >= MIN_SAMPLES}
     if waiting < MOST or not busy:
         return None
     hot = Samples.joined(busy.values()).hottest()
@@ -43,16 +43,17 @@ def pool(main: Samples, others: Mapping[int, Samples], threads: Threads | None) 
     return Pool(hot._replace(share=waiting * hot.share) if hot is not None else None, cpu_ratio, cpu_ratio / part)
 
 
-def thread_wait(data: Samples) -> float:
-    """Share of these samples in which a fetch waits for another thread, be it one that awaits a process."""
-    return data.share(lambda node: stands_in_wait(node.frames) and _is_queue(node.frame.file), below="fetch") or 0.0
+def awaits_thread(node: Node) -> bool:
+    """True if a fetch waits for another thread, be it one that awaits a process."""
+    return node.has("fetch") and stands_in_wait(node.frames) and _is_queue(node.frame.file)
 
 
 def _is_queue(file: str) -> bool:
     return _QUEUE_FILE.search(file) is not None
 
 
-def _works(node: Node) -> bool:
+def works(node: Node) -> bool:
+    """True if a thread does not wait for work."""
     return node.activity not in ("lock", "idle")
 
 
@@ -64,7 +65,7 @@ def producer(main: Samples, others: Sequence[Samples]) -> HotLine | None:
     """
     if not queue_wait(main):
         return None
-    hot = [found for samples in others if (found := samples.hottest(_works)) is not None]
+    hot = [found for samples in others if (found := samples.hottest(works)) is not None]
     return max(hot, key=lambda found: found.samples, default=None)
 
 
@@ -75,7 +76,13 @@ def queue_wait(main: Samples) -> float:
     the thread waits for the GIL.
     """
     data = main.where(phase="data")
-    has_queue, path = data.part(_passes_queue) > 0, main.training_path
+    share = data.share(awaits_queue(main)) or 0.0
+    return share * data.total / main.total if share >= MOST else 0.0
+
+
+def awaits_queue(main: Samples) -> Callable[[Node], bool]:
+    """True if the training thread waits at a queue in the data phase, or for the GIL there."""
+    has_queue, path = main.where(phase="data").part(_passes_queue) > 0, main.training_path
 
     def waits(node: Node) -> bool:
         if node.activity == "lock" or _passes_queue(node):
@@ -84,8 +91,7 @@ def queue_wait(main: Samples) -> float:
         takes = leaf.source.startswith("for ") or _GETS.search(leaf.source) is not None
         return has_queue and takes and leaf.code in path
 
-    share = data.share(waits) or 0.0
-    return share * data.total / main.total if share >= MOST else 0.0
+    return waits
 
 
 def puts_into_queue(node: Node) -> bool:

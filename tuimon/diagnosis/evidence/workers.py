@@ -44,7 +44,6 @@ class Workers(Struct, frozen=True, gc=False):
     disk_ratio: float
     hot: HotLine | None
     hot_in_collate: HotLine | None
-    collate_share: float | None  # of the time in which they make batches
     batch_ms: float | None  # that one of them takes to make a batch
     gone: bool  # there were workers, and none is left
     renewed: bool  # they were started anew lately
@@ -55,6 +54,16 @@ class Workers(Struct, frozen=True, gc=False):
     def waiting(self) -> bool:
         """True if they are busy without computing: they wait for a disk, the network, a lock."""
         return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < MOST * self.busy_ratio
+
+    @property
+    def are_saturated(self) -> bool:
+        """True if they make batches nearly all the time."""
+        return (self.busy_ratio or 0.0) >= SATURATED_BUSY
+
+    @property
+    def started(self) -> int:
+        """Those that make batches, and those that idle."""
+        return self.number + self.idle
 
     @property
     def lack_cores(self) -> bool:
@@ -86,11 +95,13 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     item, collate = (
         (user_place(loader.facts.item), user_place(loader.facts.collate)) if loader is not None else (None, None)
     )
-    collated = collate_share(loader, own)
+    collated = collate_share(loader, own) or 0.0
     hot = together.with_callees(together.without_imports.hottest())
     if hot is None and item is not None and by_markers is not None:
-        hot = HotLine(item, by_markers * (1.0 - (collated or 0.0)), 0, 0)
+        hot = HotLine(item, by_markers * (1.0 - collated), 0, 0)
     collating = together.inside(lambda frame: "collates" in frame.roles).hottest()
+    if collating is None and collate is not None:
+        collating = HotLine(collate, 1.0, 0, 0)
     made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
     return Workers(
         number=number,
@@ -99,8 +110,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=hot,
-        hot_in_collate=collating or (HotLine(collate, 1.0, 0, 0) if collate is not None else None),
-        collate_share=collated,
+        hot_in_collate=collating._replace(share=collated * collating.share) if collating is not None else None,
         batch_ms=mean_of_known(made),
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
@@ -137,15 +147,19 @@ class Senders(Struct, frozen=True, gc=False):
     number: int
     cpu_ratio: float | None  # mean of one process
     ran_ratio: float | None  # with the time in which it waited for a core
-    working: HotLine | None  # where they wait for no message and no lock; its share is of that
+    making: Samples  # those in which they wait for no message and no lock
+
+    @property
+    def working(self) -> HotLine | None:
+        """The function that they are in most then."""
+        return self.making.hottest()
 
 
 def sender_evidence(view: SessionView, pid: int) -> Senders:
     """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
     pids = [each.pid for each in view.children(pid) or view.workers(pid)]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-    working = Samples.joined(view.samples(p) for p in pids).where(_works)
-    return Senders(len(pids), *_core_use(threads), working.hottest())
+    return Senders(len(pids), *_core_use(threads), Samples.joined(view.samples(p) for p in pids).where(_works))
 
 
 def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[int]:

@@ -86,10 +86,6 @@ def _fetch(step: Step, left: float) -> Step:
     return replace(step, hand_over_ms=step.hand_over_ms * left, drawing_ms=step.drawing_ms * left)
 
 
-def _hand_over(step: Step, left: float) -> Step:
-    return replace(step, hand_over_ms=step.hand_over_ms * left, starts_ms=step.starts_ms * left)
-
-
 def _workers(step: Step, number: float) -> Step:
     beside = {} if number else {"starts_ms": 0.0, "held_ms": 0.0}
     return replace(step, workers=int(number), **beside)
@@ -121,7 +117,6 @@ def _thread(step: Step, left: float) -> Step:
 EDITS: dict[What, Edit] = {
     "items": Edit(_items),
     "fetch": Edit(_fetch),
-    "hand_over": Edit(_hand_over),
     "workers": Edit(_workers, "slower"),
     "persistent": Edit(lambda step, _: replace(step, starts_ms=0.0), "slower"),
     "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower"),

@@ -4,13 +4,9 @@ import math
 
 import pytest
 
-from tests.diagnosis.cpu import AUGMENT, STARVED, run, workers
+from tests.diagnosis.cpu import run, workers
 from tests.diagnosis.gains import at_least
-from tests.session.records import frames, header, process, stacks, steps, threads
-from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.rules.input.advice import fixes_for
-from tuimon.session.session import Session
+from tests.session.records import frames, process, stacks, threads
 
 
 def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
@@ -102,24 +98,6 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     assert free.action == "make download() data.py:95 cheaper (cache, or read ahead)"
     gained = 100 / 6  # a batch has to be taken over
     assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, math.inf), rel=0.02)
-
-
-def test_how_many_more_workers_may_depend_on_what_is_not_certain():
-    session = Session()
-    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
-    remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
-    for record in (header(), process(), AUGMENT, remote, *(steps(t, STARVED) for t in range(1, 13)), idle):
-        session.add(record)
-    for record in workers(2, 0.03, ([0, 30], 40)):
-        session.add(record)
-    evidence = evidence_of(session.over("recent"), 100)
-    sure, unsure = (
-        fixes_for("workers_saturated", evidence.workers.hot, evidence, Interval.around(0.62, error))[0]
-        for error in (0.0, 0.2)
-    )
-    assert sure.action.startswith("set num_workers=6 (now 2) on this 2-core machine")
-    assert (sure.estimated_speedup, *sure.gain) == pytest.approx((1 / 0.4, at_least(1 / 0.4), 1 / 0.4), rel=0.02)
-    assert (unsure.estimated_speedup, *unsure.gain) == pytest.approx((1 / 0.4, 1 / 0.6, 1 / 0.4), rel=0.02)
 
 
 def test_cores_that_others_have_do_not_hide_what_a_cheaper_item_gains():

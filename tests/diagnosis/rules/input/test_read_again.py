@@ -66,4 +66,4 @@ def test_workers_that_are_blocked_read_it_once_as_well_as_ahead():
     remote = frames(("data.py", 95, "load", "file.read()", True), first=30)
     first, *_ = run(STARVED, *epochs(12, 12, 12, 12, 12), remote, *workers(2, 0.03, ([0, 30], 40)))
     assert first.cause == "workers_saturated" and first.headline.endswith(", 12 GiB is read anew every epoch")
-    assert gain_of("copy the data to a local disk, or into memory, before the training, or make", first) > 1
+    assert gain_of("copy the data to a local disk, or into memory, before the training", first) > 1

@@ -1,0 +1,719 @@
+"""The rule about the input: does the training wait for its data, why, and what helps. A cause is a row.
+
+The rows take cells of the data phase in their order; the cause is the one that takes most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tuimon.diagnosis.cells import Cell, Doing, cells
+from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
+from tuimon.diagnosis.evidence.batches import (
+    ALIKE,
+    HAND_OVER_MS,
+    LEAST_BYTES,
+    READS,
+    collating_function,
+    drawing_function,
+    is_loaders_own,
+    late_worker,
+    lie_ready,
+    working_share,
+)
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.rollout import Rollout
+from tuimon.diagnosis.evidence.side_work import update_path
+from tuimon.diagnosis.evidence.steps import SLOW_RATIO
+from tuimon.diagnosis.evidence.threads import producer
+from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, Workers
+from tuimon.diagnosis.finding import Change, Finding, What
+from tuimon.diagnosis.interval import WHOLE, Interval
+from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
+from tuimon.diagnosis.rules.neighbour import is_held_up
+from tuimon.diagnosis.step_model.edits import HALF, Way
+from tuimon.diagnosis.step_model.fitting import OWN_PART
+from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
+from tuimon.diagnosis.step_model.model import StepModel
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
+from tuimon.diagnosis.words import CHANGES_TRAINING, filled, idle_part, in_library, percent, work_at
+from tuimon.session.rows import HotLine, LoaderRow, PhaseRow
+from tuimon.session.series import sampling_error
+from tuimon.session.stacks.samples import Samples
+from tuimon.text import ms_text, size_text
+
+#: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
+#: behind them may have limits of its own.
+MOST_WORKERS_RATIO = 4
+#: Part of the cores that is left to the training's own threads: our choice; its own, autograd's, that which pins.
+_LEFT = 4
+#: Most workers to begin with.
+MOST_FIRST_WORKERS = 8
+#: The environments are multiplied by this at once: our choice, as memory and the training's variance have limits.
+_MORE_ENVIRONMENTS = 4
+
+
+class Facts(Struct, frozen=True, dict=True):
+    """What the rows ask, and what their templates name."""
+
+    evidence: Evidence
+    data: PhaseRow  # without what other rules claim of it
+    claim: Claim
+    is_marked: bool  # the phase is the time in fetches of a DataLoader, as markers show
+    workers: Workers
+    loader: LoaderRow | None
+    rollout: Rollout  # of nothing, where there is none
+    samples: Samples  # of the training thread, in the data phase
+    own: HotLine | None  # the function that it is in most
+    cells: tuple[Cell, ...]  # of the data phase, without what other rules claim
+    cause: Cause | None = None  # once it is found
+
+    @cached_property
+    def lie_ready(self) -> bool:
+        """True if batches lie ready; fetches of which hardly any is sampled may as well draw indices."""
+        return self.samples.total >= MIN_SAMPLES / 2 and lie_ready(self.loader, self.workers, self.samples)
+
+    @cached_property
+    def drawn_by(self) -> HotLine | None:
+        """The user's function that draws indices."""
+        return drawing_function(self.samples)
+
+    @cached_property
+    def hot(self) -> HotLine | None:
+        """The function to blame."""
+        return self.cause.at(self) if self.cause is not None else None
+
+    @cached_property
+    def part(self) -> Interval:
+        """The part of making a batch that this function takes, or of fetching one; all of it without a function.
+
+        Samples of workers are of all their time, those of the training thread of the data phase.
+        """
+        if self.hot is None or self.cause is None:
+            return WHOLE
+        whole = None
+        if self.workers.number:
+            whole = {"workers": self.workers.busy_ratio, "fetch": working_share(self.samples)}.get(self.cause.by)
+        return Interval.around(min(1.0, self.hot.share / whole) if whole else self.hot.share, self.hot.error)
+
+    @cached_property
+    def model(self) -> StepModel:
+        """The step as the cause shapes it."""
+        model = measured_model(self.evidence, self.claim.lost)
+        return self.cause.model(model, self) if self.cause is not None else model
+
+    @property
+    def are_restarted(self) -> bool:
+        """True if starting workers for each epoch takes time."""
+        return self.model.likely.starts_ms > 0.0
+
+    # -- words
+
+    @property
+    def at(self) -> str:
+        """The end of a clause: the function, if a library owns the loop."""
+        return in_library(self.hot)
+
+    @property
+    def starting(self) -> str:
+        """How long the workers of an epoch take to start and end."""
+        starts = self.evidence.epoch_starts
+        if starts is None or starts.each_s is None:
+            return "its workers are started anew for every epoch"
+        what, each_s = "starting and ending workers" if starts.end_s else "starting workers", starts.each_s
+        took = f"{each_s:.1f} s" if each_s >= 0.1 else f"{1e3 * each_s:.0f} ms"
+        return f"{what} takes {took} an epoch"
+
+    @cached_property
+    def in_few_steps(self) -> str:
+        """The few steps that hold most of the drawing of indices, where an epoch begins; empty if it is in all."""
+        drawing = sum(cell.cpu for cell in self.cells if cell.doing == "draw") / sum(cell.cpu for cell in self.cells)
+        few = self.evidence.longest_steps(drawing * (self.data.ms_per_step or 0.0))
+        return f", mostly in {few.steps} of {few.of:,} steps" if few is not None else ""
+
+    @property
+    def fetch_ms(self) -> str:
+        """How long a fetch takes."""
+        wait_ms = self.loader.wait_ms if self.loader is not None else None
+        return ms_text(wait_ms) if wait_ms is not None else "long"
+
+    @property
+    def beyond_cores(self) -> str:
+        """Why first workers may be more than the cores."""
+        cores = self.evidence.run.cores
+        is_more = (self.more_workers or 0) > cores
+        return f"; more than the {cores} cores, as items wait instead of computing" if is_more else ""
+
+    @property
+    def late_batch(self) -> str:
+        """How seldom the next batch in order comes late, how late, and from where."""
+        if self.loader is None:
+            return ""
+        late_ms, worker = self.loader.late_ms or 0.0, late_worker(self.loader)
+        every = max(1, round(late_ms / (self.loader.held_ms or late_ms)))
+        return f"1 batch in {every} is {ms_text(late_ms)} late{f' ({worker})' if worker is not None else ''}"
+
+    @property
+    def workers_are(self) -> str:
+        """``both workers are``."""
+        number = self.workers.number
+        return {1: "the worker is", 2: "both workers are"}.get(number, f"all {number} workers are")
+
+    @property
+    def blocked(self) -> str:
+        """``blocked, not computing (2 % CPU)``."""
+        how = "waiting for the network" if self.workers.on_network else "blocked"
+        on = "" if self.hot else ": disk, network or sleep"
+        return f"{how}, not computing ({percent(self.workers.cpu_ratio or 0.0)} CPU){on}"
+
+    @property
+    def anew(self) -> str:
+        """How much is read from the disk in every epoch."""
+        again = self.evidence.read_again
+        return f", {size_text(again.epoch_bytes)} is read anew every epoch" if again is not None else ""
+
+    @property
+    def prepares(self) -> str:
+        """What the training process does for its data."""
+        return "reads it over the network" if (self.samples.share(below="network") or 0.0) >= MOST else "prepares it"
+
+    @property
+    def option(self) -> str:
+        """The option that sets the number of workers, as the user writes it."""
+        return "dataloader_num_workers" if self.evidence.launching.owner == "transformers" else "num_workers"
+
+    @property
+    def cheaper(self) -> str:
+        """``make augment() data.py:31 cheaper (cache it)``; a line of the loop's own, which only takes, has no name."""
+        path, hot = update_path(self.evidence.samples), self.hot
+        at_line = self.samples.where(lambda node: hot is not None and node.place == hot.place)
+        takes = at_line.part(below="fetch") > 0
+        if hot is None or (takes and hot.library is None and hot.function in path):
+            return "make items cheaper"
+        if at_line.part(doing=READS) >= MOST if at_line.total else self.workers.waiting:
+            how = "cache, or read ahead"  # there is nothing to compute
+        else:
+            how = (
+                "vectorise or cache it"
+                if self.evidence.uses_gpu is False
+                else "vectorise, cache, or move it to the GPU"
+            )
+        return f"make {work_at(hot, path)} cheaper ({how})"
+
+    # -- figures
+
+    @property
+    def beside_rollout(self) -> float:
+        """The share of the step in the function beside a rollout that takes most."""
+        beside = self.evidence.beside_rollout
+        return self.data.share * beside.share if beside is not None else 0.0
+
+    @cached_property
+    def more_workers(self) -> int | None:
+        """The fewest more workers that gain as much as any number; None where others hold the cores they would need."""
+        has, cores, pool, step = self.workers.number, self.evidence.run.cores, self.evidence.pool, self.model.likely
+        if is_held_up(self.evidence) and step.batch_running >= HALF:
+            return None
+        most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
+        # so many keep all cores busy by themselves; more take turns
+        most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
+        if pool is not None and pool.cores >= HALF:
+            most = min(most, int((cores - step.own_running) / pool.cores))
+        enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
+        numbers = ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most)
+        return self.model.best_number(n for n in numbers if has < n <= most)
+
+    @cached_property
+    def loaders_own(self) -> float:
+        """The part of the wait that is the loader's own work; without samples all, unless the function is measured."""
+        if self.workers.number or (self.hot is not None and not self.hot.samples):
+            return 0.0
+        return (self.samples.share(is_loaders_own) or 0.0) if self.samples.total else 1.0
+
+    @property
+    def handing_over(self) -> Interval:
+        """The part of the training thread's work for a batch that hands it over: indices are drawn all the same."""
+        step = self.model.likely
+        fetch_ms = step.hand_over_ms + step.drawing_ms
+        return Interval.around(step.hand_over_ms / fetch_ms) if fetch_ms else WHOLE
+
+    @cached_property
+    def policy_calls(self) -> Interval | None:
+        """The part of a rollout that calls of the policy cost by themselves; None with a GPU, or another loss.
+
+        A call costs something by itself, and something for each state. The forward pass of the update takes the same
+        states in few calls, so the rollout's calls take, for the states, that long at most; the rest is shared by as
+        many states as a call is given. Environments take as long as before, a step each. Of 60 % for the policy and
+        10 % for the forward pass, 4 times the environments leave 10 % + 50 % / 4. A loss of what the rollout itself has
+        computed, as in REINFORCE, has no such forward pass.
+        """
+        in_model = self.evidence.samples.where(phase="forward").part(below="module")
+        if self.evidence.uses_gpu is not False or in_model < SMALL or not self.rollout.environment:
+            return None
+        calls = max(0.0, self.rollout.policy - self.evidence.share_of("forward") / self.evidence.share_of("data"))
+        return Interval.around(calls, sampling_error(calls, self.samples.total))
+
+    @property
+    def spare_cores(self) -> int:
+        """Cores beside the trainer's, for environments; none where others hold them, or where these have processes."""
+        is_none = self.evidence.senders.number or is_held_up(self.evidence)
+        return 0 if is_none else self.evidence.run.cores - 1
+
+    @cached_property
+    def in_this_process(self) -> float | None:
+        """What environments would take in turn of what they take in processes; None unless that is less than half.
+
+        They compute together as long as now; the rest is spent on messages.
+        """
+        senders, model = self.evidence.senders, self.model
+        waited = self.rollout.environment * model.likely.batch_ms / model.step_ms
+        fetches = self.loader is not None or self.samples.part(below="fetch") > 0
+        if fetches or not senders.number or senders.cpu_ratio is None or not waited:
+            return None
+        computing = senders.number * senders.cpu_ratio / waited
+        return computing if computing <= HALF else None
+
+
+# -- rows
+
+
+class Remedy(NamedTuple):
+    """A change of the step; ``text`` is a template over the facts, ``to`` what is left, or the number of workers."""
+
+    text: str
+    what: What | None = None  # None: nothing is known of its gain
+    to: Callable[[Facts], float | None] = lambda f: 0.0  # None: there is no such remedy
+    part: Callable[[Facts], Interval] = lambda f: WHOLE
+    when: Callable[[Facts], bool] = lambda f: True
+    changes_training: bool = False
+
+    def way(self, facts: Facts) -> Way | None:
+        """The remedy here; None where it is none."""
+        to = self.to(facts) if self.when(facts) else None
+        if to is None:
+            return None
+        change = Change(self.what, to) if self.what is not None else None
+        return Way(filled(self.text, facts), change, self.part(facts), self.changes_training)
+
+
+class Cause(Struct, frozen=True):
+    """A row: why the data comes late."""
+
+    name: str | None  # as findings name it
+    clause: str  # the end of the headline, a template over the facts
+    remedies: tuple[Remedy, ...]
+    takes: Callable[[Cell], bool] = lambda cell: True
+    when: Callable[[Facts], bool] = lambda f: True
+    at: Callable[[Facts], HotLine | None] = lambda f: f.own
+    by: Literal["phase", "workers", "fetch"] = "phase"  # of whose time that function takes its share
+    model: Callable[[StepModel, Facts], StepModel] = lambda model, f: model
+
+
+def _cheaper(more: str = "", what: What = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
+    """The function to blame, as if it cost nothing."""
+    return Remedy(f"{{f.cheaper}}{more}", what, part=lambda f: f.part, when=when)
+
+
+def _workers(text: str, when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
+    """More of them."""
+    return Remedy(text, "workers", to=lambda f: f.more_workers, when=when)
+
+
+def _of_workers(
+    name: str | None,
+    clause: str,
+    *remedies: Remedy,
+    doing: Doing | None = None,
+    when: Callable[[Facts], bool] = lambda f: True,
+    at: Callable[[Facts], HotLine | None] = lambda f: f.workers.hot,
+) -> Cause:
+    """A row that takes what workers do while a batch is waited for."""
+
+    def takes(cell: Cell) -> bool:
+        is_part = cell.via[:1] == ("batch",) or cell.doing == "hand_over"
+        return is_part and doing in (None, cell.doing)
+
+    return Cause(name, clause, remedies, takes, when, at, by="workers")
+
+
+def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
+    """The model with batches that the loop itself makes of what it has fetched, whatever other processes do."""
+    if not facts.workers.number and not facts.evidence.senders.number:
+        return model
+    parts_ms = [max(0.0, part) * model.step_ms for part in (facts.claim.lost.middle, facts.claim.lost.low)]
+    here = [replace(step, workers=0, fetches=1, batch_running=1.0, drawing_ms=0.0, starts_ms=0.0) for step in model[:2]]
+    likely, certain = (
+        replace(step, batch_ms=ms, own_ms=model.step_ms - ms) for step, ms in zip(here, parts_ms, strict=True)
+    )
+    return model._replace(likely=likely, certain=certain)
+
+
+def _in_thread(model: StepModel, facts: Facts) -> StepModel:
+    """The model with the thread that makes the data as its one worker, which sets the pace.
+
+    It takes cores and the GIL from the training thread, but other processes may as well.
+    """
+    undisturbed = 1.0 if is_held_up(facts.evidence) else undisturbed_share(facts.evidence)
+    likely, certain = (
+        replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]
+    )
+    own_ms = min(likely.own_ms, max(OWN_PART * likely.own_ms, undisturbed * model.step_ms))
+    return model._replace(likely=replace(likely, own_ms=own_ms), certain=certain)
+
+
+_AT_ONCE = ": build the batch in one operation instead of item by item"
+#: Beside those of any cause.
+_KEEPING = (
+    Remedy(
+        "set persistent_workers=True: workers then stay from epoch to epoch",
+        "persistent",
+        to=lambda f: 1.0,
+        when=lambda f: f.are_restarted,
+    ),
+    Remedy(
+        "set num_workers=0 (now {f.workers.number}): starting workers takes longer than to make the batches",
+        "workers",
+        when=lambda f: f.are_restarted and not f.lie_ready,
+    ),
+)
+_FIRST_WORKERS = (
+    _workers(
+        "set {f.option}={f.more_workers} (now 0): loading then overlaps with training{f.beyond_cores}",
+        when=lambda f: f.evidence.pool is None,
+    ),
+    _workers(
+        "set {f.option}={f.more_workers} (now 0) and multiprocessing_context='spawn': threads of this process make the"
+        " items, which a forked worker would wait for in vain{f.beyond_cores}",
+        when=lambda f: f.evidence.pool is not None,
+    ),
+    Remedy(
+        "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)",
+        "items",
+        part=lambda f: Interval.around(f.loaders_own),
+        when=lambda f: f.loaders_own >= MOST,
+    ),
+    _cheaper(when=lambda f: f.loaders_own < MOST),
+)
+_READ_ONCE = Remedy("{f.evidence.read_again.remedy}", "items", when=lambda f: f.evidence.read_again is not None)
+_MORE_WORKERS = "set {f.option}={f.more_workers} (now {f.workers.number}) on this {f.evidence.run.cores}-core machine"
+_STARTING = Cause(None, ": {f.starting}", (), takes=lambda cell: cell.doing == "start", at=lambda f: None)
+_ROLLOUT = Cause(
+    "rollout",
+    ": the loop {f.rollout.maker}{f.at}",
+    (
+        Remedy(
+            f"step {_MORE_ENVIRONMENTS}x as many environments together, for fewer steps each: a call of the policy then"
+            f" serves as many more states ({CHANGES_TRAINING})",
+            "items",
+            to=lambda f: 1.0 / _MORE_ENVIRONMENTS,
+            part=lambda f: f.policy_calls or WHOLE,
+            when=lambda f: f.rollout.is_by_policy and f.policy_calls is not None,
+            changes_training=True,
+        ),
+        Remedy(
+            "run the model for more environments or prompts at once: each call costs about the same",
+            when=lambda f: f.rollout.is_by_policy and f.policy_calls is None,
+        ),
+        _cheaper(when=lambda f: not f.rollout.is_by_policy),
+        Remedy(
+            "step {f.spare_cores} environments at once, each in a process of its own (a vectorised environment)",
+            "items",
+            to=lambda f: 1.0 / f.spare_cores,
+            part=lambda f: Interval.around(f.rollout.environment),
+            when=lambda f: not f.rollout.is_by_policy and f.spare_cores >= 2,
+        ),
+        Remedy(
+            "step the environments in the training process (a synchronous vectorised environment): messages to their"
+            " processes cost more than they compute",
+            "items",
+            to=lambda f: f.in_this_process,
+            part=lambda f: Interval.around(f.rollout.environment),
+            when=lambda f: not f.rollout.is_by_policy,
+        ),
+    ),
+    when=lambda f: f.evidence.rollout is not None,
+    model=_after_the_fetch,
+)
+_HAND_OVER = Cause(
+    "hand_over",
+    ": batches are ready, but each takes {f.fetch_ms} to hand over",
+    (
+        Remedy(
+            "set num_workers=0 (now {f.workers.number}): handing a batch over takes longer than to make it", "workers"
+        ),
+        Remedy(
+            f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
+            "fetch",
+            part=lambda f: f.handing_over,
+            changes_training=True,
+        ),
+    ),
+    takes=lambda cell: cell.doing == "hand_over",
+    when=lambda f: f.lie_ready,
+)
+CAUSES = (
+    _STARTING,
+    Cause(  # the policy is the training's own work
+        "hand_rolled_loader",
+        ", {f.hot.share:%} of that in one function{f.at}",
+        (_cheaper(),),
+        when=lambda f: f.beside_rollout > max(REPORTED, f.rollout.environment * f.data.share),
+        at=lambda f: f.evidence.beside_rollout,
+        model=_after_the_fetch,
+    ),
+    _ROLLOUT,
+    Cause(
+        "sampler",
+        ": the training process draws the indices{f.in_few_steps}{f.at}",
+        (
+            _cheaper(
+                ": draw whole arrays of indices at once, or the next epoch's in a thread while this one trains", "fetch"
+            ),
+        ),
+        takes=lambda cell: cell.doing == "draw",
+        when=lambda f: f.drawn_by is not None,
+        at=lambda f: f.drawn_by,
+        by="fetch",
+    ),
+    Cause(
+        "hand_rolled_loader",
+        ": another process makes it{f.at}",
+        (_cheaper(", or make the data in more processes"),),
+        takes=lambda cell: cell.via[:1] == ("process",),
+        when=lambda f: f.evidence.senders.working is not None,
+        at=lambda f: f.evidence.senders.working,
+        model=_after_the_fetch,
+    ),
+    Cause(
+        "hand_rolled_loader",
+        ": it is sent to the training{f.at}",
+        (Remedy("make the data in more processes, or make each of them faster", "items", part=lambda f: f.part),),
+        takes=lambda cell: cell.via[:1] == ("process",),
+        model=_after_the_fetch,
+    ),
+    Cause(
+        "slow_item",
+        ": {f.late_batch}, later ones lie ready{f.at}",
+        (
+            Remedy(
+                "set in_order=False: batches then come as they are made, in another order",
+                "in_order",
+                to=lambda f: 1.0,
+                when=lambda f: f.loader is not None and bool(f.loader.facts.in_order),
+            ),
+            _cheaper(),
+        ),
+        takes=lambda cell: cell.doing == "order",
+        at=lambda f: f.workers.hot,
+        by="workers",
+    ),
+    _HAND_OVER,
+    _of_workers(
+        "idle_workers",
+        ": all batches come from {f.workers.number} of {f.workers.started} workers{f.at}",
+        Remedy(
+            "give each of the {f.workers.started} workers its share of the data (get_worker_info(), {f.workers.started}"
+            " shards or more); or set {f.option}={f.workers.number} (now {f.workers.started}), which is as fast",
+            "workers",
+            to=lambda f: f.workers.started,
+        ),
+        _cheaper(),
+        when=lambda f: f.workers.idle > 0 and f.workers.are_saturated,
+    ),
+    _of_workers(
+        "disk_wait",
+        ": the workers wait for the disk{f.anew}",
+        _READ_ONCE,
+        Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),
+        doing="io",
+        when=lambda f: f.workers.disk_ratio >= LARGE,
+    ),
+    _of_workers(
+        "slow_collate",
+        ": the workers collate batches{f.at}",
+        _cheaper(_AT_ONCE),
+        doing="collate",
+        at=lambda f: f.workers.hot_in_collate or f.workers.hot,
+    ),
+    _of_workers(None, ": the workers make it{f.at}", _cheaper(), when=lambda f: not f.workers.are_saturated),
+    _of_workers(
+        "workers_saturated",
+        ": {f.workers_are} {f.blocked}{f.at}{f.anew}",
+        _workers(f"{_MORE_WORKERS}: each computes only {{f.workers.ran_ratio:%}} of its time"),
+        _READ_ONCE,
+        _cheaper(),
+        when=lambda f: f.workers.waiting,
+    ),
+    _of_workers(
+        "workers_saturated",
+        ": {f.workers_are} {f.workers.busy_ratio:%} busy{f.at}",
+        _workers(_MORE_WORKERS),
+        _cheaper(),
+        when=lambda f: f.evidence.run.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
+    ),
+    _of_workers(
+        "slow_item",
+        ": {f.workers_are} {f.workers.busy_ratio:%} busy{f.at}",
+        _cheaper(": all {f.evidence.run.cores} cores are busy, so more workers would need more cores"),
+    ),
+    Cause(None, ": its workers have just ended{f.at}", (_cheaper(),), when=lambda f: f.workers.gone),
+    Cause(
+        "hand_rolled_loader",
+        ": it is prepared in a thread{f.at}",
+        (_cheaper(", or make it in several processes: the training thread waits for it"),),
+        takes=lambda cell: cell.via[:1] == ("thread",),
+        when=lambda f: not f.is_marked,
+        at=lambda f: producer(f.evidence.samples, list(f.evidence.other_threads.values())),
+        model=_in_thread,
+    ),
+    Cause(
+        "hand_rolled_loader",
+        ": the training process {f.prepares}{f.at}",
+        (
+            _cheaper(", or move it into the data set: the workers then do it", when=lambda f: f.workers.number > 0),
+            _cheaper(when=lambda f: not f.workers.number),
+            _workers(
+                "prepare the next batch in DataLoader workers during the step{f.beyond_cores}",
+                # beside a rollout it is not there before the update
+                when=lambda f: not f.workers.number and f.evidence.beside_rollout is None,
+            ),
+        ),
+        takes=lambda cell: not cell.via and cell.node is not None and not cell.node.has("fetch"),
+        when=lambda f: not f.is_marked,
+        model=_after_the_fetch,
+    ),
+    Cause(
+        "no_workers",
+        ": threads of the training process prepare it{f.at}",
+        _FIRST_WORKERS,
+        takes=lambda cell: cell.via[:1] == ("thread",),
+        at=lambda f: (f.evidence.pool.hot if f.evidence.pool is not None else None) or f.own,
+    ),
+    Cause(
+        "slow_collate",
+        ": the training process collates batches{f.at}",
+        (*_FIRST_WORKERS[2:3], _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
+        takes=lambda cell: cell.doing == "collate",
+        at=lambda f: collating_function(f.own, f.loader, f.samples),
+    ),
+    Cause("no_workers", ": the training process {f.prepares}{f.at}", _FIRST_WORKERS),
+)
+
+
+def cause_of(facts: Facts) -> Cause:
+    """The row that takes most of the data phase, each of what those before it have left."""
+    taken, left = dict[int, float](), facts.cells
+    for number, row in enumerate(CAUSES):
+        if row.when(facts):
+            taken[number] = sum(cell.cpu for cell in left if row.takes(cell))
+            left = tuple(cell for cell in left if not row.takes(cell))
+    return CAUSES[max(reversed(taken), key=taken.__getitem__)] if facts.cells else CAUSES[-1]
+
+
+def input_bound(evidence: Evidence) -> Finding | None:
+    """The step waits for data."""
+    table, data = evidence.phases, evidence.phase("data")
+    if table is None or data is None or data.share < REPORTED or evidence.awaits_gpu_times:
+        return None
+    data = without(evidence, data, "copy", "gc")
+    claim = claim_on(evidence, data)
+    if not is_sure(evidence, claim.share, error=data.error):
+        return None
+    facts = Facts(
+        evidence=evidence,
+        data=data,
+        claim=claim,
+        is_marked=not data.estimated and not table.inferred,
+        workers=evidence.workers,
+        loader=evidence.loader,
+        rollout=evidence.rollout or Rollout(0.0, 0.0, 0.0),
+        samples=evidence.data_samples,
+        own=evidence.hottest_in("data"),
+        cells=tuple(
+            cell
+            for cell in cells(evidence)
+            if cell.phase == "data" and cell.doing != "gc" and not {"core", "gil"} & {*cell.via}
+        ),
+    )
+    cause = cause_of(facts)
+    facts = replace(facts, cause=cause)
+    ways = [way for remedy in (*cause.remedies, *_KEEPING) if (way := remedy.way(facts)) is not None]
+    if cause.name != "idle_workers":  # whose fault is mended before anything else is made cheaper
+        ways.sort(key=lambda way: -facts.model.surely(way.change, way.part))
+    best, *others = [facts.model.fix(*way) for way in ways]
+    of, when = ("the time", " at the start of epochs") if cause is _STARTING else ("each step", "")
+    waits = f"{percent(claim.share)} of {of} waits for data{when}"
+    if claim.on_gpu is not None:
+        waits = f"the GPU waits {idle_part(claim.on_gpu)} of {of} for data{when}"
+    is_told = cause is _ROLLOUT and facts.rollout.is_by_policy and best.estimated_speedup is None
+    places = (facts.hot, facts.own)
+    return Finding(
+        severity="info" if is_told else "warning",
+        headline=waits + filled(cause.clause, facts),
+        fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
+        cause=cause.name,
+        share_of_step=claim.share,
+        where=tuple(dict.fromkeys(p for hot in places if hot is not None for p in (hot.maker, hot.place) if p)),
+        evidence=_figures(facts, cause),
+    )
+
+
+def _figures(facts: Facts, cause: Cause) -> dict[str, float | int | str | None]:
+    evidence, workers, loader = facts.evidence, facts.workers, facts.loader
+    starts = evidence.epoch_starts if cause is _STARTING else None
+    rollout = evidence.rollout if cause is _ROLLOUT else None
+    return {
+        "data_ms_per_step": facts.data.ms_per_step,
+        "step_ms": evidence.step_ms,
+        "workers": workers.number,
+        "worker_cpu_ratio": workers.cpu_ratio,
+        "worker_busy_ratio": workers.busy_ratio if rollout is None else None,  # they may wait for a message
+        "read_every_epoch": evidence.read_again.text if evidence.read_again is not None else None,
+        "hot_share": facts.hot.share if facts.hot and facts.hot.samples else None,
+        **(
+            {"fetch_ms": loader.wait_ms, "batch_ms": workers.batch_ms}
+            if cause is _HAND_OVER and loader is not None
+            else {}
+        ),
+        **({f"{part}_share": of_data for part, of_data in rollout._asdict().items()} if rollout is not None else {}),
+        "epoch_start_s": starts.start_s if starts is not None else None,
+        "epoch_end_s": starts.end_s if starts is not None else None,
+        **(facts.claim.on_gpu.as_evidence("gpu_waits") if facts.claim.on_gpu is not None else {}),
+    }
+
+
+INPUT_BOUND = Rule(
+    title="Waits for data",
+    judge=input_bound,
+    explanation=(
+        "The step waits for its data. It rests on the share of the step inside the loader's __next__ (markers), or on"
+        " samples before the first forward line in a loop without a DataLoader; with GPU times, only the GPU's idle"
+        " time in it counts, as launches that run ahead cover the rest. The cause follows from the workers' CPU,"
+        " markers and samples. Data that comes from an environment or from the model itself is a rollout; if the model"
+        " takes most of that, it is only mentioned, unless more environments at once surely gain."
+    ),
+    needs=(STEPS, SAMPLES),
+    thresholds=(
+        *(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL),
+        *(ALIKE, LEAST_BYTES, *CONFIDENCE),
+    ),
+    causes=(
+        "no_workers",
+        "workers_saturated",
+        "slow_item",
+        "slow_collate",
+        "sampler",
+        "disk_wait",
+        "idle_workers",
+        "hand_rolled_loader",
+        "hand_over",
+        "rollout",
+    ),
+    contradicts_order=True,
+)
