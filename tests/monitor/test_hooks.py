@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import until
 from tuimon.monitor import hooks
-from tuimon.proc.ancestry import is_fork_of, waits_for_child
+from tuimon.proc.processes import is_fork_of, waits_for_child
 
 LAUNCHER = """
 import os, subprocess, sys, time

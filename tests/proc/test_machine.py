@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.proc import container
-from tuimon.proc.core_list import core_list, core_numbers
+from tuimon.proc import processes
 from tuimon.proc.mounts import Mount, open_files, parse_mount
-from tuimon.proc.numa import cores_by_node, nodes_near
+from tuimon.proc.numa import core_list, core_numbers, cores_by_node, nodes_near
 from tuimon.sources.nvml import problems
 
 
@@ -91,9 +90,9 @@ def test_a_container_is_to_be_started_with_gpus_only_where_the_machine_has_some(
     device = tmp_path / "0000:00:04.0"
     device.mkdir()
     (device / "vendor").write_text(vendor)
-    monkeypatch.setattr(container, "VENDORS", str(tmp_path / "*" / "vendor"))
+    monkeypatch.setattr(processes, "VENDORS", str(tmp_path / "*" / "vendor"))
     monkeypatch.setattr(problems, "in_container", lambda: True)
-    assert container.has_nvidia_gpu() == hinted
+    assert processes.has_nvidia_gpu() == hinted
     assert (problems.no_devices().hint is not None) == hinted
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tuimon.proc import ancestry, processes, procfs
+from tuimon.proc import processes, procfs
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_no_such_process(pid: int) -> None:
     ("wchan", "waits"), [(b"do_wait", True), (b"futex_wait_queue", False), (b"0", False), (None, False)]
 )
 def test_a_process_that_waits_for_a_child(monkeypatch, wchan, waits):
-    monkeypatch.setattr(ancestry, "read_bytes", {"/proc/7/wchan": wchan}.get)
-    assert ancestry.waits_for_child(7) is waits
+    monkeypatch.setattr(processes, "read_bytes", {"/proc/7/wchan": wchan}.get)
+    assert processes.waits_for_child(7) is waits

@@ -27,9 +27,9 @@ from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.decode import decode
 from tuimon.sources.markers.follower import RingFollower
-from tuimon.sources.tracing import trace_writer, user_lines
+from tuimon.sources.tracing import trace_writer
 from tuimon.sources.tracing.trace_records import leave_record
-from tuimon.sources.tracing.user_lines import read_lines, stretches_of
+from tuimon.sources.tracing.trace_writer import read_lines, stretches_of
 from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
@@ -196,7 +196,7 @@ def test_the_innermost_line_of_the_user_stands_for_the_time_around_its_samples(t
 def test_what_is_damaged_or_of_another_trace_has_no_lines(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_lines, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(trace_writer, "TIMEOUT_S", 0.0)
     ring = str(tmp_path / "1-1.ring")
     Path(side_file(ring, LINES)).write_text(content)
     assert read_lines(ring, 7) == []

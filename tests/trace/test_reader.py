@@ -17,7 +17,7 @@ from tests.trace.kineto_file import TID, call, copy, event, kernel, of_recording
 from tests.warm_torch import warm_python
 from tuimon.errors import NotATrace
 from tuimon.records import TracedSync
-from tuimon.trace import chunks, reader
+from tuimon.trace import reader
 from tuimon.trace.events import Kind
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import summarize
@@ -124,11 +124,11 @@ def test_no_pipe_and_no_folder_is_read(tmp_path: Path) -> None:
 
 
 def test_a_small_file_that_unpacks_to_much_ends_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "FILE_BYTES", 30 << 20)
+    monkeypatch.setattr(reader, "FILE_BYTES", 30 << 20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (100 << 20)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "EVENT_BYTES", 1 << 20)
+        patch.setattr(reader, "EVENT_BYTES", 1 << 20)
         trace = read_trace(str(path))
     assert (len(trace.events), trace.ended_early) == (0, "it is damaged")
 

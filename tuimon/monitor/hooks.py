@@ -11,7 +11,7 @@ from tuimon.errors import CannotInject, TuimonError
 from tuimon.launch.injection.inject import ANSWER_S, inject
 from tuimon.launch.injection.target import has_torch
 from tuimon.proc import procfs
-from tuimon.proc.ancestry import is_fork_of, waits_for_child
+from tuimon.proc.processes import is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
 from tuimon.sources.control.channel import withdraw_hooks
 from tuimon.sources.control.holding import Holding

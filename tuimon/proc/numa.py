@@ -7,14 +7,37 @@ from __future__ import annotations
 
 import os
 import re
-
-from tuimon.proc.core_list import core_numbers
+from collections.abc import Collection
 
 _NODES = "/sys/devices/system/node"
 _NODE = re.compile(r"node(\d+)$")
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])$")
 #: Firmware calls a node on another socket 20 and more, one on the same socket 11 to 16, itself 10 (ACPI, SLIT).
 _OTHER_SOCKET = 20
+#: No machine has more; a list may name any.
+_MOST = 1 << 16
+
+
+def core_numbers(text: str) -> frozenset[int]:
+    """The numbers in a list; empty for what is no list."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) >= _MOST:
+            return frozenset()
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def core_list(numbers: Collection[int]) -> str:
+    """The list of these cores."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def cores_by_node(root: str = "") -> dict[int, frozenset[int]]:

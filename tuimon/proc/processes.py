@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from functools import cache
 
 from tuimon.proc import procfs
+from tuimon.proc.procfs import read_bytes
 
 #: A command line is shortened to this many characters: records are bounded.
 _COMMAND_CHARS = 2000
 #: The kernel's addition to the path of an open file, such as a running program, that was replaced or removed.
 DELETED = " (deleted)"
+#: Addresses of the arguments in memory, among the fields of /proc/PID/stat after the name (arg_start, proc(5)).
+_ARGUMENTS_FIELD = 45
+_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+#: The vendor of each PCI device: a container sees those of the machine, whether or not it may use them.
+VENDORS = "/sys/bus/pci/devices/*/vendor"
+_NVIDIA = b"0x10de"
+
+
+def in_container() -> bool:
+    """True if this process sees the machine from inside a container."""
+    if any(os.path.exists(path) for path in _CONTAINER_FILES) or "KUBERNETES_SERVICE_HOST" in os.environ:
+        return True
+    cgroup = procfs.read_bytes("/proc/1/cgroup") or b""
+    return any(word in cgroup for word in (b"docker", b"kubepods", b"lxc"))
+
+
+def has_nvidia_gpu() -> bool:
+    """True if the machine has a PCI device of NVIDIA's, such as a GPU, driver or not."""
+    return any((procfs.read_bytes(path) or b"").strip() == _NVIDIA for path in glob.iglob(VENDORS))
+
+
+def is_fork_of(child: int, parent: int) -> bool:
+    """True if a child is a copy of its parent: same arguments at the same place, which differs in each new program.
+
+    If the place may not be read, equal arguments are taken for a copy.
+    """
+    if read_bytes(f"/proc/{child}/cmdline") != read_bytes(f"/proc/{parent}/cmdline"):
+        return False
+    places = _arguments_at(child), _arguments_at(parent)
+    return 0 in places or places[0] == places[1]
+
+
+def waits_for_child(pid: int) -> bool:
+    """True if a process's main thread waits in the kernel for a child to end; False if that may not be read."""
+    return read_bytes(f"/proc/{pid}/wchan") == b"do_wait"
+
+
+def _arguments_at(pid: int) -> int:
+    fields = (read_bytes(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
+    return int(fields[_ARGUMENTS_FIELD]) if len(fields) > _ARGUMENTS_FIELD else 0
 
 
 def is_alive(pid: int, start_ticks: int | None) -> bool:

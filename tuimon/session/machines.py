@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.proc.core_list import core_numbers
+from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.gpus import DeviceTable
 from tuimon.session.rows import Growth, SteppingSpan

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
 from tuimon.text import plain
-from tuimon.trace.events import Kind, Stretch
-from tuimon.trace.flops import flops_of
+from tuimon.trace.events import Events, Kind, Stretch, Stretches, is_python_of_user, place_of
 from tuimon.trace.gpu import Gpu, gpus_of
-from tuimon.trace.nesting import Nesting
 from tuimon.trace.phases import phases_of, whole
+from tuimon.trace.products import Product
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace
-from tuimon.trace.syncs import cpu_waits
-from tuimon.trace.tables import kernel_rows, operator_rows, sync_rows
 
 #: Rows of each table, and characters of a name (of a path): a record has 6 kB at most, most have 2.
 _RECORD_ROWS = 8
@@ -24,6 +26,248 @@ _RECORD_SYNCS = 6
 _NAME = 100
 _PATH = 400
 Row = TypeVar("Row", TracedWork, TracedSync)
+#: A copy from pageable memory takes at most this long on the CPU by itself, to be staged: 12 to 26 us were recorded.
+_STAGING_NS = 20_000
+_NONE = -1
+#: Times are rounded: what ends at most this much after another, in ns, may lie in it.
+_ROUNDING_NS = 1000
+#: A line is all of a row from this share of its time on.
+_ALL = 0.95
+#: A line with less of a row's time does not stand for it: it was called from many, or sampled too seldom.
+_STANDS_FOR = 1 / 3
+#: Parts of the names of kernels that multiply, of cuBLAS, CUTLASS, cuDNN, FlashAttention and torch.compile.
+_MULTIPLY = ("gemm", "nvjet", "cutlass", "xmma", "scudnn", "winograd", "flash", "fmha", "sdpa", "triton_tem")
+
+
+def flops_of(
+    products: Iterable[Product], events: Events, span: Stretch, gpus: Sequence[Gpu]
+) -> list[TracedFlops] | None:
+    """By kind and type, most first; None where not all is known: no shapes, or kernels that multiply on their own.
+
+    Those are of CUDA graphs, of torch.compile, or of other libraries.
+    """
+    outer = _outermost(product for product in products if span.begin_ns <= product.begin_ns < span.end_ns)
+    sums: Counter[tuple[str, str]] = Counter()
+    for own in outer.values():
+        for product in own:
+            if product.flops is None:
+                return None
+            sums[product.kind, product.dtype] += product.flops
+    if not sums or any(_multiplies_alone(events, gpu, outer) for gpu in gpus):
+        return None
+    return [TracedFlops(kind, dtype, flops) for (kind, dtype), flops in sums.most_common() if flops]
+
+
+def _outermost(products: Iterable[Product]) -> dict[int, list[Product]]:
+    """Of each thread those that lie in no other: some operators are made of others that are counted."""
+    found: dict[int, list[Product]] = defaultdict(list)
+    for product in sorted(products, key=lambda each: (each.begin_ns, -each.end_ns)):
+        own = found[product.track]
+        if not own or product.begin_ns >= own[-1].end_ns:
+            own.append(product)
+    return found
+
+
+def _multiplies_alone(events: Events, gpu: Gpu, outer: dict[int, list[Product]]) -> bool:
+    """True if a kernel multiplies that none of the operators has launched."""
+    begins = {track: [product.begin_ns for product in own] for track, own in outer.items()}
+    for work in gpu.works:
+        name = events.name_of(work).lower()
+        if events.kind[work] != Kind.KERNEL or not any(part in name for part in _MULTIPLY):
+            continue
+        launch = gpu.launches.get(events.correlation[work])
+        if launch is None:
+            return True
+        track, moment_ns = events.track[launch.call], events.begin_ns[launch.call]
+        at = bisect_right(begins.get(track, []), moment_ns) - 1
+        if at < 0 or moment_ns >= outer[track][at].end_ns:
+            return True
+    return False
+
+
+class _Sum(Struct):
+    count: int = 0
+    total_ns: int = 0
+    gpu_ns: int = 0
+    phases: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    lines: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # of the user's code: ns there
+
+    def add(self, length_ns: int, phase: str, line: str = "") -> None:
+        """Add one more, in a phase and at a line of the user's code."""
+        self.count += 1
+        self.total_ns += length_ns
+        self.phases[phase] += length_ns
+        self.lines[line] += length_ns
+
+    @property
+    def where(self) -> str:
+        """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all; or ""."""
+        known = {line: ns for line, ns in self.lines.items() if line}
+        line = max(known, key=lambda name: known[name], default="")
+        share = self.lines[line] / (sum(self.lines.values()) or 1)
+        if share < _STANDS_FOR:
+            return ""
+        return line if share >= _ALL else f"{line} ({100 * share:.0f} %)"
+
+    @property
+    def phase(self) -> str:
+        """The phase with most of it."""
+        return max(self.phases, key=lambda name: self.phases[name], default="")
+
+
+def operator_rows(
+    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Sequence[Gpu], lines: Stretches
+) -> list[TracedWork]:
+    """All operators that began in the steps; ``lines``: where the training thread was."""
+    sums: dict[int, _Sum] = defaultdict(_Sum)
+    for i in events.begun_in(whole):
+        if events.kind[i] == Kind.OPERATOR:
+            line = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
+            sums[events.name[i]].add(nesting.self_ns[i], phases.name_at(events.begin_ns[i]), line)
+    for gpu in gpus:
+        for work in gpu.works:
+            launch = gpu.launches.get(events.correlation[work])
+            operator = nesting.operator[launch.call] if launch is not None else -1
+            if operator >= 0 and events.name[operator] in sums:
+                sums[events.name[operator]].gpu_ns += events.length_ns(work)
+    rows = [
+        TracedWork(events.names[n], s.phase, s.count, s.total_ns, s.gpu_ns if gpus else None, s.where)
+        for n, s in sums.items()
+    ]
+    return sorted(rows, key=lambda row: (-max(row.total_ns, row.gpu_ns or 0), row.name))
+
+
+def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[TracedWork]:
+    """All kernels that were launched in the steps."""
+    sums: dict[int, _Sum] = defaultdict(_Sum)
+    for gpu in gpus:
+        for i in gpu.works:
+            if events.kind[i] == Kind.KERNEL:
+                sums[events.name[i]].add(events.length_ns(i), phases.name_at(gpu.called_ns(events, i)))
+    rows = [TracedWork(events.names[n], s.phase, s.count, s.total_ns) for n, s in sums.items()]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
+
+
+def sync_rows(
+    events: Events, nesting: Nesting, phases: Stretches, waits: Iterable[CpuWait], lines: Stretches
+) -> list[TracedSync]:
+    """The CPU's waits by call, operator and line; ``lines``: where the training thread was."""
+    sums: dict[tuple[str, str, str], _Sum] = defaultdict(_Sum)
+    for wait in waits:
+        i, operator = wait.call, nesting.operator[wait.call]
+        where = _where(events, nesting.python[i]) or lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
+        found = sums[events.name_of(i), events.name_of(operator) if operator >= 0 else "", where]
+        found.add(wait.waited_ns, phases.name_at(events.begin_ns[i]))
+    rows = [TracedSync(call, op, s.phase, where, s.count, s.total_ns) for (call, op, where), s in sums.items()]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.call, row.operator))
+
+
+def _where(events: Events, python: int) -> str:
+    place = place_of(events.name_of(python)) if python >= 0 else None
+    return f"{place.function}() {place.file.rsplit('/', 1)[-1]}:{place.line}" if place is not None else ""
+
+
+class Nesting:
+    """The events that enclose others on their thread. An index is an event's; -1 stands for none.
+
+    ``operator``: the innermost operator around an event. ``python``: the innermost function of the user's code, in
+    traces with Python functions. ``self_ns``: of an operator, without the operators in it.
+
+    Example, of one thread::
+
+        |----------- aten::linear (10 us) -----------|
+          |-- aten::t (2) --|    |-- aten::addmm (6) --|
+                                    | cudaLaunchKernel |
+
+    The launch lies in ``aten::addmm``, which lies in ``aten::linear``, whose ``self_ns`` is 2 us.
+    """
+
+    def __init__(self, events: Events) -> None:
+        count = len(events)
+        self.operator = array("i", [_NONE]) * count
+        self.python = array("i", [_NONE]) * count
+        self.self_ns = array("q", [0]) * count
+        self._is_user = [is_python_of_user(name) for name in events.names]
+        stacks: dict[int, list[tuple[int, int, int]]] = {}  # of each track: end, operator, python
+        for i in range(count):
+            if events.kind[i] < Kind.KERNEL:
+                self._enter(events, i, stacks.setdefault(events.track[i], []))
+
+    def _enter(self, events: Events, i: int, stack: list[tuple[int, int, int]]) -> None:
+        begin_ns, end_ns = events.begin_ns[i], events.end_ns[i]
+        while stack and (stack[-1][0] <= begin_ns or stack[-1][0] + _ROUNDING_NS < end_ns):
+            stack.pop()
+        _, operator, python = stack[-1] if stack else (0, _NONE, _NONE)
+        self.operator[i], self.python[i] = operator, python
+        kind = events.kind[i]
+        if kind == Kind.RUNTIME:
+            return
+        if kind == Kind.OPERATOR:
+            length_ns = end_ns - begin_ns
+            self.self_ns[i] = length_ns
+            if operator != _NONE:
+                self.self_ns[operator] -= min(length_ns, self.self_ns[operator])
+            operator = i
+        elif self._is_user[events.name[i]]:
+            python = i
+        stack.append((end_ns, operator, python))
+
+
+def is_sync(name: str) -> bool:
+    """True if a runtime call waits until the GPU has done what was queued."""
+    return "Synchronize" in name or name in ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream")
+
+
+class CpuWait(NamedTuple):
+    """A call that waited."""
+
+    call: int  # event
+    waited_ns: int
+
+
+def cpu_waits(events: Events, nesting: Nesting, whole: Stretch) -> list[CpuWait]:
+    """The waits that began in a stretch, of the threads with operators: the training thread and backward's.
+
+    A copy and the synchronisation after it in the same operator are one wait, under the copy: ``.cpu()`` makes both.
+    """
+    threads = {events.track[i] for i in range(len(events)) if events.kind[i] == Kind.OPERATOR}
+    found: list[CpuWait] = []
+    latest: dict[int, int] = {}  # of each thread: its latest wait in ``found``
+    for call, waited_ns in _calls(events, whole):
+        track = events.track[call]
+        if track not in threads:
+            continue
+        before = found[latest[track]] if track in latest else None
+        if before is not None and _is_end_of(before.call, call, events, nesting):
+            found[latest[track]] = before._replace(waited_ns=before.waited_ns + waited_ns)
+        else:
+            latest[track] = len(found)
+            found.append(CpuWait(call, waited_ns))
+    return found
+
+
+def _is_end_of(copy: int, call: int, events: Events, nesting: Nesting) -> bool:
+    """True if a call synchronises with the copy before it."""
+    is_pair = is_sync(events.name_of(call)) and not is_sync(events.name_of(copy))
+    return is_pair and nesting.operator[call] == nesting.operator[copy] >= 0
+
+
+def _calls(events: Events, whole: Stretch) -> Iterator[tuple[int, int]]:
+    """The calls of all threads that waited, and for how long (ns)."""
+    pageable = {
+        events.correlation[i]: events.end_ns[i]
+        for i in range(len(events))
+        if events.kind[i] == Kind.MEMCPY and events.correlation[i] and "Pageable" in events.name_of(i)
+    }
+    for i in events.begun_in(whole):
+        if events.kind[i] != Kind.RUNTIME:
+            continue
+        length_ns = events.length_ns(i)
+        copied_ns = pageable.get(events.correlation[i])
+        if is_sync(events.name_of(i)) or (copied_ns is not None and events.end_ns[i] >= copied_ns):
+            yield i, length_ns
+        elif copied_ns is not None and length_ns > _STAGING_NS:
+            yield i, length_ns - _STAGING_NS
 
 
 class GpuRow(NamedTuple):

@@ -18,8 +18,7 @@ from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, Command, Stat
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
 from tuimon.sources.control import holding as monitor
-from tuimon.sources.control.channel import Channel, open_channel
-from tuimon.sources.control.errors import NoAgent
+from tuimon.sources.control.channel import Channel, NoAgent, open_channel
 
 TRAINING = """
 import json, sys, torch

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from tuimon.records import ProcessRole
-from tuimon.sources.processes import descendants
-from tuimon.sources.processes.descendants import Descendants
+from tuimon.sources.processes import source
 from tuimon.sources.processes.facts import ProcessFacts, Variables, read_facts
 from tuimon.sources.processes.roles import roles_of, why_no_markers
+from tuimon.sources.processes.source import Descendants
 
 TRAIN = ("python", "train.py")
 NONE: frozenset[int] = frozenset()
@@ -155,7 +155,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine({1: 0, 10: 1, 11: 10, 12: 11, 50: 1, 51: 50})
     monkeypatch.setattr("tuimon.proc.procfs.pids", lambda: list(machine.parents))
-    monkeypatch.setattr(descendants, "parent_of", machine.parent)
+    monkeypatch.setattr(source, "parent_of", machine.parent)
     return machine
 
 

@@ -19,11 +19,9 @@ from tuimon.proc.procfs import ProcessStat
 from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.facts import ProcessFacts
-from tuimon.sources.processes.followed import Followed
-from tuimon.sources.processes.own_cost import CostMeter
-from tuimon.sources.processes.source import ProcessSource
+from tuimon.sources.processes.followed import Followed, Writing
+from tuimon.sources.processes.source import CostMeter, ProcessSource
 from tuimon.sources.processes.threads import list_rows
-from tuimon.sources.processes.writing import Writing
 
 FAMILY = """
 import os, subprocess, sys, threading

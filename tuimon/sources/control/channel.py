@@ -38,8 +38,8 @@ from tuimon.agent.ring.control_words import (
     slot_word,
 )
 from tuimon.agent.ring.reader import RingBytes, RingError, RingReader
+from tuimon.errors import TuimonError
 from tuimon.proc import procfs
-from tuimon.sources.control.errors import Busy, Failed, NoAgent, NoAnswer, Refused, TooOld
 from tuimon.text import plain
 
 #: The words in which people read of each command.
@@ -57,6 +57,34 @@ _POLL_S = 0.05
 
 
 _TRY_WHILE_IT_RUNS = "Try again while the training runs, for less if it ends soon"
+
+
+class ControlError(TuimonError):
+    """The agent in the training does not carry out an order."""
+
+
+class NoAgent(ControlError):
+    """There is no agent in the process that takes orders."""
+
+
+class TooOld(NoAgent):
+    """The agent in the process is of an older tuimon."""
+
+
+class Busy(ControlError):
+    """The agent does this already, for another monitor."""
+
+
+class NoAnswer(ControlError):
+    """The training has not come to the end of a backward pass since."""
+
+
+class Refused(ControlError):
+    """The agent cannot do it there."""
+
+
+class Failed(ControlError):
+    """The agent has tried, and something went wrong; or the process has ended meanwhile."""
 
 
 def open_channel(pid: int) -> Channel:

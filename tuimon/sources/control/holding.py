@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 
 from tuimon.agent.ring.control_words import Command
-from tuimon.sources.control.channel import Channel, Request, open_channel
-from tuimon.sources.control.errors import ControlError
+from tuimon.sources.control.channel import Channel, ControlError, Request, open_channel
 
 #: Between two heartbeats (s).
 _PERIOD_S = 1.0

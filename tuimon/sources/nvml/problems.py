@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.installation import install_command
-from tuimon.proc.container import has_nvidia_gpu, in_container
+from tuimon.proc.processes import has_nvidia_gpu, in_container
 from tuimon.sources.gpus.handle import DriverError
 from tuimon.sources.notices import Problem
 from tuimon.sources.nvml.library import (

@@ -1,18 +1,38 @@
-"""The dumps of all ranks: requested once, and read as they come."""
+"""Dumps of torch's flight recorders: requested once, and read as they come: how far each rank is in each group.
+
+torch keeps the latest collectives of each rank in a ring in memory (``TORCH_FR_BUFFER_SIZE``, formerly
+``TORCH_NCCL_TRACE_BUFFER_SIZE``: 2,000 of them unless it is set) and writes them to a file, by its own thread: when a
+collective has timed out, and at once where a byte is written into the pipe that ``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``
+names. The file, ``<TORCH_FR_DUMP_TEMP_FILE><rank>``, holds a pickled dict of plain values (versions 2.x; torch's own
+reader: ``torch/distributed/flight_recorder``)::
+
+    {"version": "2.10",
+     "pg_config": {name: {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+     "pg_status": {id: {"last_enqueued_collective": 4, "last_completed_collective": 3, ...}},
+     "entries": [{"process_group": ("0", "default_pg"), "collective_seq_id": 4, "profiling_name": "nccl:all_reduce",
+                  "state": "scheduled" | "started" | "completed", "retired": False, "is_p2p": False, ...}]}
+
+Gloo's entries stay "scheduled": ``retired`` marks those that are over.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import pickle
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
 
 from tuimon.proc.processes import environment
 from tuimon.proc.target_files import Content, TargetFiles
 from tuimon.records import RankCollective
 from tuimon.sources.base import Suspect
-from tuimon.sources.standstill.flight_dump import NotPlain, rank_collectives
 
 #: Largest dump that is read, in bytes: 2,000 collectives with stacks of 30 frames are 10 MB.
 _DUMP_BYTES = 32 << 20
@@ -20,6 +40,160 @@ _DUMP_BYTES = 32 << 20
 _ROUNDED_S = 2.0
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")
+
+
+class NotPlain(Exception):
+    """The pickle is damaged, or holds more than plain values."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Knows no name: without one nothing is called, and no object is made (docs.python.org, Restricting Globals)."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise NotPlain(f"it names {module}.{name}")
+
+    def persistent_load(self, pid: object) -> NoReturn:
+        raise NotPlain("it names an object elsewhere")
+
+
+def plain_value(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
+    """The value; raises NotPlain. ``data``: of the size that the caller allows, as what is made of it grows with it."""
+    try:
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except NotPlain:
+        raise
+    except Exception as error:  # a damaged pickle raises whatever it comes to
+        raise NotPlain(f"{type(error).__name__}: {error}") from error
+
+
+#: Most process groups of a rank that are kept, the first; a training has a few, one for each kind of parallelism.
+_GROUPS = 16
+#: Longest name of a group and of a collective, and most ranks of a group that are kept.
+_CHARS, _MEMBERS = 80, 4096
+#: Versions of dumps that are read: the major number changes with the meaning of the fields (FlightRecorder.hpp).
+_MAJORS = ("1.", "2.")
+#: The entry of several collectives that were launched as one; theirs have its number, and no state of their own.
+_COALESCED = "coalesced"
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A collective of the dump; further fields are passed over."""
+
+    profiling_name: str  # "nccl:all_reduce"
+    process_group: list[str] | str | None = None  # name and description; older dumps have the name, or nothing
+    pg_id: int = 0  # of the process: the same group may have another number in another rank
+    collective_seq_id: int | None = None
+    seq_id: int = 0  # of dumps before 2.0, which count sends with the collectives
+    record_id: int = 0
+    state: str = ""
+    retired: bool = False
+    is_p2p: bool = False
+
+    @property
+    def number(self) -> int:
+        return max(0, self.seq_id if self.collective_seq_id is None else self.collective_seq_id)
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        if isinstance(self.process_group, list):
+            return tuple(self.process_group)
+        return (self.process_group or str(self.pg_id),)
+
+    @property
+    def name(self) -> str:
+        return self.profiling_name.rpartition(":")[2][:_CHARS]
+
+    @property
+    def is_collective(self) -> bool:
+        return not self.is_p2p and self.name.partition(" ")[0] not in ("send", "recv")
+
+    @property
+    def is_over(self) -> bool:
+        """Gloo has no other state than retired; of the others what is retired but not completed has timed out."""
+        return self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
+
+
+class _Group(msgspec.Struct, frozen=True):
+    name: str = ""
+    desc: str = ""
+    ranks: str = ""  # "[0, 1]"
+
+
+class _Dump(msgspec.Struct, frozen=True):
+    version: str = ""
+    entries: list[_Entry] = []
+    pg_config: dict[str, _Group] = {}
+
+
+def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
+    """The last collective that a rank has entered and the one it waits for, by group. Raises NotPlain."""
+    try:
+        dump = msgspec.convert(plain_value(data), _Dump, strict=False)
+    except msgspec.ValidationError as error:
+        raise NotPlain(str(error)) from error
+    if not dump.version.startswith(_MAJORS):
+        raise NotPlain(f"a dump of version {dump.version[:_CHARS]!r}")
+    groups: dict[tuple[str, ...], list[_Entry]] = {}
+    for entry in dump.entries:
+        if entry.is_collective and (len(groups) < _GROUPS or entry.group in groups):
+            groups.setdefault(entry.group, []).append(entry)
+    rows = [_of_group(key, entries, dump.pg_config, rank) for key, entries in groups.items()]
+    return rows + list(_not_begun(dump, rank, {row.group for row in rows}, _GROUPS - len(rows)))
+
+
+def _of_group(key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str, _Group], rank: int) -> RankCollective:
+    numbers: dict[int, list[_Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.number):
+        numbers.setdefault(entry.number, []).append(entry)
+    last = max(numbers)
+    waits = next((number for number, launch in numbers.items() if not _is_over(launch)), None)
+    return RankCollective(
+        rank=rank,
+        group=_group_name(key),
+        entered=last,
+        name=next(
+            (each.name for each in numbers[last if waits is None else waits] if each.name != _COALESCED), _COALESCED
+        ),
+        waits_for=waits,
+        members=_members(key, config),
+    )
+
+
+def _is_over(launch: Iterable[_Entry]) -> bool:
+    """True if the collectives of one number have ended; of those that were coalesced only the whole ever does."""
+    entries = list(launch)
+    return any(entry.is_over for entry in entries if entry.name == _COALESCED) or all(
+        entry.is_over for entry in entries
+    )
+
+
+def _not_begun(dump: _Dump, rank: int, known: Set[str], most: int) -> Iterable[RankCollective]:
+    """Groups in which a rank has entered nothing yet; none where older entries may have been overwritten."""
+    if min((entry.record_id for entry in dump.entries), default=0) > 0:
+        return
+    for key, group in islice(dump.pg_config.items(), max(0, most)):
+        members = _members((key,), dump.pg_config)
+        name = _group_name((group.name, group.desc))
+        if name not in known and group.name and rank in members:
+            yield RankCollective(rank=rank, group=name, entered=0, name="", waits_for=None, members=members)
+
+
+def _group_name(key: Iterable[str]) -> str:
+    return ":".join(part for part in key if part and part != "undefined")[:_CHARS]
+
+
+def _members(key: tuple[str, ...], config: dict[str, _Group]) -> list[int]:
+    """The ranks of a group; empty where that is unknown. Gloo names its group differently in the two places."""
+    found = config.get(key[0] if key else "") or (next(iter(config.values())) if len(config) == 1 else None)
+    if found is None:
+        return []
+    try:
+        ranks: Any = json.loads(found.ranks)  # Any: JSON
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(ranks, list) or not all(isinstance(each, int) and each >= 0 for each in ranks):
+        return []
+    return ranks[:_MEMBERS]
 
 
 class _Recorder(NamedTuple):

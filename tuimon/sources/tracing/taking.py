@@ -17,12 +17,10 @@ from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
 from tuimon.errors import TraceError
-from tuimon.sources.control.channel import Request, open_channel
-from tuimon.sources.control.errors import NoAgent
+from tuimon.sources.control.channel import NoAgent, Request, open_channel
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.tracing.trace_records import leave_record
-from tuimon.sources.tracing.trace_writer import write_trace
-from tuimon.sources.tracing.user_lines import read_lines
+from tuimon.sources.tracing.trace_writer import read_lines, write_trace
 from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace

@@ -1,31 +1,166 @@
-"""The logs of one run on several nodes as one Source: merged in the order of time, and on as they grow."""
+"""The logs of one run on several nodes as one Source: merged in the order of time, with what each says of all nodes."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
+import msgspec
 from msgspec import structs
 
-from tuimon.errors import UnreadableLog
+from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Backlog, Done, Source
-from tuimon.sources.log.joined.logs import RunLogs
+from tuimon.sources.log.joined.identity import FrameIds
 from tuimon.sources.log.joined.node_log import NodeLog
-from tuimon.sources.log.joined.notices import JoinedNotices, unreadable_notice
-from tuimon.sources.log.joined.runs import Run
-from tuimon.sources.log.joined.states import joined_exit, node_notice, nodes_of
+from tuimon.sources.log.joined.notices import JoinedNotices, names, unreadable_notice
+from tuimon.sources.log.joined.runs import LogHead, Run, read_head
 from tuimon.sources.log.pace import Pace
-from tuimon.sources.log.reader import skipped_notice
+from tuimon.sources.log.reader import log_paths, skipped_notice
 
 #: Records of a log that wait to be merged, at least: with fewer, more of it is read.
 _WAITING = 100
 
 #: The latest moment in a log so far, on the wall clock that all logs share; the log, and the record that is next.
 Next: TypeAlias = tuple[float, NodeLog, Record]
+#: Two logs of one host name are of one machine when their clocks began within this: each boot has its own zero.
+_SAME_BOOT_S = 2.0
+#: Open files that are left to others.
+_FILES = 64
+
+
+class RunLogs:
+    """Opens the logs of a run; ``logs`` has them as their nodes are numbered."""
+
+    def __init__(self, run: Run, folder: str) -> None:
+        """``folder``: where others of the run may appear. Raises NotALog; UnreadableLog where none can be read."""
+        self.logs: list[NodeLog] = []
+        self._unopened: list[UnreadableLog] = []
+        self._run = run
+        self._folder = folder
+        self._frames = FrameIds()
+        self._seen = {head.path for head in run.logs}
+        for head in sorted(run.logs, key=_order):
+            try:
+                self._open(head)
+            except UnreadableLog as error:
+                self._unopened.append(error)
+            except NotALog:
+                self.close()
+                raise
+        if not self.logs:
+            raise self._unopened[0]
+
+    @property
+    def unreadable(self) -> list[UnreadableLog]:
+        """Why some of its logs are not read, or no further."""
+        return [*self._unopened, *(log.failure for log in self.logs if log.failure is not None)]
+
+    def search(self) -> list[NodeLog]:
+        """Open the logs of this run that have appeared since."""
+        before = len(self.logs)
+        with contextlib.suppress(NotALog):
+            for path in log_paths(self._folder):
+                if path not in self._seen:
+                    self._examine(path)
+        return self.logs[before:]
+
+    def close(self) -> None:
+        """Close all files."""
+        for log in self.logs:
+            log.close()
+
+    def _examine(self, path: str) -> None:
+        try:
+            head = read_head(path)
+            if head is None:  # it has just been made: its header is still to come
+                return
+            self._seen.add(path)
+            name = self.logs[0].header.run
+            if name is not None and head.header.run == name and head.header.wall_unix_s >= self._run.begun_unix_s:
+                self._open(head)
+        except NotALog:
+            self._seen.add(path)
+
+    def _open(self, head: LogHead) -> None:
+        _allow_files(len(self.logs) + 1)
+        number, label = self._node_of(head.header)
+        self.logs.append(NodeLog(head.path, number, label, self._frames))
+
+    def _node_of(self, header: Header) -> tuple[int, str]:
+        """Number and name of a log's node: several logs may be of one, and several nodes may have one name."""
+        alike = [log for log in self.logs if log.header.host == header.host]
+        for log in alike:
+            if abs(_boot_unix_s(log.header) - _boot_unix_s(header)) < _SAME_BOOT_S:
+                return log.number, log.label
+        namesakes = len({log.number for log in alike})
+        number = max((log.number for log in self.logs), default=-1) + 1
+        return number, f"{header.host}#{namesakes + 1}" if namesakes else header.host
+
+
+def _boot_unix_s(header: Header) -> float:
+    return header.wall_unix_s - header.t
+
+
+def _order(head: LogHead) -> tuple[bool, int, str, float]:
+    """The nodes as their job numbers them, those without a number by name."""
+    node = head.header.node
+    return node is None, node or 0, head.header.host, head.header.wall_unix_s
+
+
+def _allow_files(count: int) -> None:
+    """Let this process have so many more files open, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def nodes_of(logs: Sequence[NodeLog], newest_unix_s: float) -> list[Node]:
+    """The nodes as of now; one with several logs as the one of them that is furthest behind and goes on."""
+    found: dict[int, Node] = {}
+    for node in (log.node(newest_unix_s) for log in logs):
+        known = found.get(node.number)
+        if known is None or (node.state != "ended", node.behind_s) > (known.state != "ended", known.behind_s):
+            found[node.number] = node
+    return list(found.values())
+
+
+def node_notice(logs: Sequence[NodeLog], newest_unix_s: float) -> Notice:
+    """Which nodes are late, have stopped writing or have failed, while others go on."""
+    nodes = nodes_of(logs, newest_unix_s)
+    parts = []
+    for state, words in (("late", "nothing written for"), ("stopped", "stopped writing")):
+        those = [node for node in nodes if node.state == state]
+        if those:
+            most_s = max(node.behind_s for node in those)
+            ago = f"{most_s:.0f} s" + (" before the others" if state == "stopped" else "")
+            parts.append(f"{names([node.host for node in those])}: {words} {ago}")
+    failed = [node for node in nodes if node.state == "ended" and node.exit_code]
+    if failed and len(failed) < len(nodes):
+        code = failed[0].exit_code
+        parts.append(f"{names([node.host for node in failed])}: ended with exit code {code}")
+    if not parts:
+        return Notice(t=0.0, pid=0, source="nodes", level="ok", message="all nodes write")
+    message = f"of {len(nodes)} nodes, {'; '.join(parts)}"
+    return Notice(t=0.0, pid=0, source="nodes", level="warning", message=message)
+
+
+def joined_exit(logs: Sequence[NodeLog]) -> Exit | None:
+    """How the run ended: as the first node that failed; None while any node goes on."""
+    ends = [(log, log.exit) for log in logs if log.exit is not None]
+    if len(ends) < len(logs):
+        return None
+    decisive = min(ends, key=lambda end: (not end[1].exit_code, end[1].exit_code is not None, end[1].t))[1]
+    survivors = [pid for _, end in ends for pid in end.survivors]
+    return msgspec.structs.replace(decisive, t=max(end.t for _, end in ends), survivors=survivors)
 
 
 class Merge:

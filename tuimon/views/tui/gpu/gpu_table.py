@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from tuimon.proc.core_list import core_list
+from tuimon.proc.numa import core_list
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, watt
 from tuimon.views.tui.drawing.charts import chart
