@@ -138,6 +138,13 @@ def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():
     assert [r.gc_ns for r in without] == [0, 0]
 
 
+def test_what_the_program_said_of_steps_before_the_first_window_is_in_no_record():
+    long_ago = [(10 * SECOND, layout.STEP_SIZE, layout.STEP_SAMPLES, 32), (10 * SECOND + MS, layout.GC_PAUSE, 2, MS)]
+    _, records = follow(long_ago + markers(" ".join([PLAIN] * 130), start_ns=100 * SECOND), 102 * SECOND)
+    assert [record.samples for record in records] == [None] * len(records)
+    assert [record.gc_count for record in records] == [0] * len(records)
+
+
 def test_a_marker_dated_far_ahead_holds_up_nothing_and_counts_as_lost():
     sequence = markers(" ".join([PLAIN] * 200), start_ns=10 * SECOND)
     _, undamaged = follow(sequence, 14 * SECOND)

@@ -17,7 +17,7 @@ from tuimon.records import Compiler, CompilerEvents, CompilerWork, Mark, Record,
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.markers.loaders import LoaderTracker
-from tuimon.sources.markers.steps_record import GcPauses, StepsRecorder, Window, rank_steps
+from tuimon.sources.markers.steps_record import StepsRecorder, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
@@ -113,8 +113,7 @@ class RingFollower:
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
         self._compiler = CompilerTracker(reader)
-        self._gc = GcPauses(bool(reader.meta().get("gc")))
-        self._recorder = StepsRecorder(self.pid, self._gc)
+        self._recorder = StepsRecorder(self.pid, reports_gc=bool(reader.meta().get("gc")))
         self._traces = TraceRecords(reader)
         self._marks: list[Mark] = []
         self.steps = steps  # of the process until now
@@ -236,7 +235,7 @@ class RingFollower:
         # a collection stops all threads, torch.compile's work is not dated by when it was done, what is lost may be of
         # any: these are of no loop
         if kind == layout.GC_PAUSE:
-            self._gc.add_pause(value)
+            self._recorder.add_pause(value)
             return
         if kind == layout.COMPILER:
             self._compiler.add_marker(flag, value)
@@ -294,7 +293,7 @@ class RingFollower:
             loop.steps.begins_anew = False
             loop.ranges.take_sums()
         self._marks.clear()
-        self._gc.take_pauses()
+        self._recorder.skip_past()
         self._compiler.skip_past()
         self._loaders.skip_past()
         self._gpu.skip_past()
@@ -306,14 +305,14 @@ class RingFollower:
         self._marks.clear()
         loop = self._loops.end_window(self.live_threads)
         if loop is not None:
-            yield self._steps(loop, Window(self._begin_ns, end_ns), is_last=ended)
+            yield self._steps(loop, end_ns, is_last=ended)
         yield from self._traces.records(end_ns / 1e9)
         yield from self._compiler.records(end_ns / 1e9, self.pid, window_s)
         open_fetches = [begin for each in self._loops for begin in each.machine.open_fetches()]
         yield from self._loaders.records(end_ns, window_s, now_ns, open_fetches)
         yield from self._gpu.records(end_ns, window_s, ended=ended)
 
-    def _steps(self, loop: ThreadLoop, window: Window, *, is_last: bool) -> Steps:
+    def _steps(self, loop: ThreadLoop, end_ns: int, *, is_last: bool) -> Steps:
         self.trains = self.trains or loop.trains
         self.steps += self._loops.steps
         self._loops.steps = 0
@@ -331,13 +330,15 @@ class RingFollower:
         several = self._is_of_several_ranks()
         dropped = self.reader.dropped - self._dropped + self._damaged  # overwritten or damaged
         self._dropped, self._damaged = self.reader.dropped, 0
+        intervals = self._ends.intervals(self._begin_ns, end_ns)
         return self._recorder.record(
-            window,
             loop,
             ended,
             first_index,
-            rank_steps=rank_steps(ended, window.end_ns, self._ends.intervals(*window)) if several else [],
-            open_phase=None if is_last else self._open_phase(loop, window.end_ns),
+            begin_ns=self._begin_ns,
+            end_ns=end_ns,
+            rank_steps=rank_steps(ended, end_ns, intervals) if several else [],
+            open_phase=None if is_last else self._open_phase(loop, end_ns),
             dropped=dropped,
             tid=self._tid_of(loop),
         )

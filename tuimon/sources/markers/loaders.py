@@ -66,81 +66,6 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and 0 <= value < 1 << 62 else None
 
 
-class _Uses(Struct):
-    """The uses of one loader's batches."""
-
-    trained: int = 0
-    evaluated: int = 0
-    unused: int = 0  # fetched since the last backward
-    has_ended: bool = False  # the iterator of these
-
-    def settle(self, *, trains: bool) -> None:
-        """It is known whether a backward has used them."""
-        if trains:
-            self.trained += self.unused
-        else:
-            self.evaluated += self.unused
-        self.unused, self.has_ended = 0, False
-
-
-class LoaderRoles:
-    """Follows batches from fetch to backward, of whatever threads.
-
-    A thread's own loop cannot decide that: batches may be fetched ahead in one thread and trained on in another.
-    Several in a row may be fetched before the first trains: those of the loader that was fetched from last.
-    """
-
-    def __init__(self) -> None:
-        self._uses: dict[int, _Uses] = {}  # by loader
-        self._open: dict[int, _Uses] = {}  # of those with unused batches
-        self._latest = 0
-        self._has_ended = False  # an iterator of these
-        self._trains = False  # a backward was seen
-
-    def add_fetches(self, loader: int, count: int = 1) -> None:
-        """So many batches of a loader, without a backward between them."""
-        if self._has_ended:
-            self._settle_ended()
-        uses = self._open.get(loader)
-        if uses is None:
-            uses = self._open[loader] = self._uses.setdefault(loader, _Uses())
-        uses.unused += count
-        self._latest = loader
-
-    def end_iterator(self, loader: int) -> None:
-        """A fetch that found no batch."""
-        if loader in self._open:
-            self._open[loader].has_ended = self._has_ended = True
-
-    def add_backward(self) -> None:
-        """It trains on what was fetched last; of another loader on one batch at most."""
-        self._trains = True
-        if not self._open:
-            return
-        for loader, uses in self._open.items():
-            uses.settle(trains=loader == self._latest or (uses.unused == 1 and not uses.has_ended))
-        self._open.clear()
-        self._has_ended = False
-
-    def role(self, loader: int) -> Literal["train", "eval"] | None:
-        """The main use of its batches; None where it is not known yet. If nothing trains, they make the steps."""
-        uses = self._uses.get(loader)
-        if uses is None:
-            return None
-        evaluated = uses.evaluated + (uses.unused if uses.has_ended or uses.unused > _MOST_AHEAD else 0)
-        if not uses.trained and not evaluated:
-            return None
-        return "train" if uses.trained >= evaluated or not self._trains else "eval"
-
-    def _settle_ended(self) -> None:
-        """Another fetch, and no backward before it: what an iterator has given until its end was evaluated."""
-        self._has_ended = False
-        for loader, uses in [*self._open.items()]:
-            if uses.has_ended:
-                uses.settle(trains=False)
-                del self._open[loader]
-
-
 class Worker(Struct):
     """One worker of a loader, and how much of it records have covered."""
 
@@ -199,10 +124,14 @@ _FACTS_EVERY = 60
 
 
 class _Loader(Struct):
-    """One loader: its fetches in this window, and its workers."""
+    """One loader: the uses of its batches, its fetches in this window, and its workers."""
 
     facts: LoaderFacts
     number: int
+    trained: int = 0
+    evaluated: int = 0
+    unused: int = 0  # batches since the last backward
+    has_ended: bool = False  # the iterator of these
     waits_ns: list[int] = field(default_factory=list)
     counted: int = 0  # fetches beside these
     ready: list[int] = field(default_factory=list)
@@ -220,6 +149,21 @@ class _Loader(Struct):
     length: int | None = None  # batches of an epoch
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
     facts_window: int = -_FACTS_EVERY  # in which the facts were reported last
+
+    def settle(self, *, trains: bool) -> None:
+        """It is known whether a backward has used the latest batches."""
+        if trains:
+            self.trained += self.unused
+        else:
+            self.evaluated += self.unused
+        self.unused, self.has_ended = 0, False
+
+    def role(self, *, any_trains: bool) -> Literal["train", "eval"] | None:
+        """The main use of its batches; None where it is not known yet. If nothing trains, they make the steps."""
+        evaluated = self.evaluated + (self.unused if self.has_ended or self.unused > _MOST_AHEAD else 0)
+        if not self.trained and not evaluated:
+            return None
+        return "train" if self.trained >= evaluated or not any_trains else "eval"
 
     def clear_window(self) -> None:
         """A window is over."""
@@ -261,14 +205,19 @@ class _Loader(Struct):
 
 
 class LoaderTracker:
-    """Takes the stretches of all threads of one ring, in order; yields one record for each loader and window."""
+    """Takes the stretches of all threads of one ring, in order; yields one record for each loader and window.
+
+    A thread's own loop cannot decide what its batches are for: they may be fetched ahead in one thread and trained on
+    in another. Several in a row may be fetched before the first trains: those of the loader that was fetched from last.
+    """
 
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
         self._iter_ns: dict[int, int] = {}  # iterator -> how long its iter(loader) took; until its first batch
-        self._roles = LoaderRoles()
         self._latest = 0  # key of the loader that was fetched from last
+        self._are_unused = self._has_ended = False  # batches of some loader; an iterator of such
+        self._trains = False  # a backward was seen
         self._enrolled: dict[int, int] = {}  # workers reported so far of the newest iterator, by loader
         self._window = 0
         self._late = True
@@ -282,7 +231,7 @@ class LoaderTracker:
         opened = stretch.opened
         if stretch.kind == layout.BACKWARD_BEGIN:
             if not steps.batches.returned:  # else it may be part of an evaluation
-                self._roles.add_backward()
+                self._use_batches()
         elif stretch.kind == layout.FETCH_END:
             if opened is not None and opened.value == stretch.value:
                 is_unknown = steps.is_slowed or opened.flag == layout.FETCHED_IN_GAP
@@ -302,9 +251,9 @@ class LoaderTracker:
             loader.counted += passed.fetches
             loader.before = None
             loader.add_given(loader.iterator, passed.fetches)
-            self._roles.add_fetches(self._latest, passed.fetches)
+            self._add_unused(loader, passed.fetches)
         if passed.backwards:
-            self._roles.add_backward()
+            self._use_batches()
 
     def add_marker(self, kind: int, key: int, value: int) -> None:
         """Add a marker of ``OF_LOADERS``; ``key``: id of its loader's facts."""
@@ -363,13 +312,12 @@ class LoaderTracker:
                 waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
                 if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
                     waits_for_s = None
-                yield self._record(key, loader, end_ns, window_s, waits_for_s, workers)
+                yield self._record(loader, end_ns, window_s, waits_for_s, workers)
             loader.clear_window()
             loader.workers = {pid: worker for pid, worker in loader.workers.items() if not worker.ended}
 
     def _record(
         self,
-        key: int,
         loader: _Loader,
         end_ns: int,
         window_s: float,
@@ -386,7 +334,7 @@ class LoaderTracker:
             pid=self._reader.pid,
             number=loader.number,
             window_s=window_s,
-            role=self._roles.role(key),
+            role=loader.role(any_trains=self._trains),
             fetches=len(waits),
             counted=loader.counted,
             wait_ns=sum(waits),
@@ -423,6 +371,28 @@ class LoaderTracker:
         loader = self._loaders[key] = None if found is None else _Loader(*found)
         return loader
 
+    # -- what uses its batches
+
+    def _add_unused(self, loader: _Loader, count: int) -> None:
+        """So many batches, without a backward between them."""
+        if self._has_ended:  # and no backward since: what an iterator has given until its end was evaluated
+            self._has_ended = False
+            for each in self._known():
+                if each.has_ended:
+                    each.settle(trains=False)
+        loader.unused += count
+        self._are_unused = True
+
+    def _use_batches(self) -> None:
+        """A backward trains on what was fetched last; of another loader on one batch at most."""
+        self._trains = True
+        if not self._are_unused:
+            return
+        for key, loader in self._loaders.items():
+            if loader is not None and loader.unused:
+                loader.settle(trains=key == self._latest or (loader.unused == 1 and not loader.has_ended))
+        self._are_unused = self._has_ended = False
+
     # -- its epochs and fetches
 
     def _add_iter(self, iterator: int, duration_ns: int) -> None:
@@ -439,12 +409,13 @@ class LoaderTracker:
         if loader is None:
             return
         if not has_batch:
-            self._roles.end_iterator(key)
+            loader.has_ended = loader.unused > 0
+            self._has_ended |= loader.has_ended
             loader.end_epoch()
             self._add_end(iterator, wait_ns)
             return
         self._latest = key
-        self._roles.add_fetches(key)
+        self._add_unused(loader, 1)
         loader.add_given(iterator)
         iter_ns = self._iter_ns.pop(iterator, None)
         if wait_ns is None:

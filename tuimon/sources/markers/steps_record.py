@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN, PhaseTime, RankStep, SlowStep, Steps, length_bucket
@@ -131,7 +130,7 @@ def rank_steps(ended: Sequence[Step], end_ns: int, intervals: int = 1) -> list[R
         RankStep(
             step.index,
             max(0, end_ns - step.end_ns) // 1000,
-            *(max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES),
+            *[max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES],
         )
         for step in ended
         if step.index % stride == 0 and step.is_measured
@@ -155,20 +154,15 @@ _SHARED: dict[tuple[int, int], tuple[int, int]] = {}
 _MOST_SHARED = 4096
 
 
-class Window(NamedTuple):
-    """When a window begins and ends."""
-
-    begin_ns: int
-    end_ns: int
-
-
 class StepsRecorder:
     """Makes the records of one process, one a window; its first backward and first step are in one of them each."""
 
-    def __init__(self, pid: int, gc: GcPauses) -> None:
+    def __init__(self, pid: int, *, reports_gc: bool) -> None:
+        """``reports_gc``: the process marks the pauses of its garbage collector."""
         self.first_step_ns: int | None = None  # end of the window that held it
         self._pid = pid
-        self._gc = gc
+        self._reports_gc = reports_gc
+        self._pauses_ns: list[int] = []  # of the garbage collector, in this window
         self._counted = CountedPhases()
         self._has_backward = False  # whether a record has held the first
         self._sizes: dict[int, int] = {}  # samples and tokens of this window's steps, by the flag of STEP_SIZE
@@ -178,19 +172,31 @@ class StepsRecorder:
         if flag in (layout.STEP_SAMPLES, layout.STEP_TOKENS):
             self._sizes[flag] = min(self._sizes.get(flag, 0) + count, _MOST)
 
+    def add_pause(self, length_ns: int) -> None:
+        """One collection of garbage."""
+        self._reports_gc = True
+        if length_ns <= _LONGEST_NS:
+            self._pauses_ns.append(length_ns)
+
+    def skip_past(self) -> None:
+        """Drop what was added until now: it belongs to no window."""
+        self._pauses_ns.clear()
+        self._sizes.clear()
+
     def record(
         self,
-        window: Window,
         loop: ThreadLoop,
         ended: Sequence[Step],
         first_index: int,
         *,
+        begin_ns: int,
+        end_ns: int,
         rank_steps: list[RankStep],
         open_phase: OpenPhase | None,
         dropped: int,
         tid: int | None,
     ) -> Steps:
-        """The record; ``first_index``: number of the first step; ``dropped``: markers since the record before."""
+        """The record of a window; ``first_index``: number of the first step; ``dropped``: markers since the last."""
         usual = [step for step in ended if step.usual]
         timed = [step for step in usual if step.timed]
         lengths = sorted(step.total_ns for step in timed)
@@ -198,19 +204,19 @@ class StepsRecorder:
         count, usual_ns = sum(step.count for step in ended), sum(step.total_ns for step in usual)
         eval_ns, eval_count = loop.steps.take_evaluation()
         backwards, updates = loop.take_counts()
-        outside_ns = loop.machine.take_outside_ns(window.begin_ns, window.end_ns)
+        outside_ns = loop.machine.take_outside_ns(begin_ns, end_ns)
         last_ns = ended[-1].end_ns if ended else None
         first_backward_s = first_step_s = None  # in the records that hold them
         if not self._has_backward and (began_ns := loop.machine.first_backward_ns) is not None:
             self._has_backward, first_backward_s = True, began_ns / 1e9
         if self.first_step_ns is None and ended:
-            self.first_step_ns, first_step_s = window.end_ns, max(0, ended[0].end_ns - ended[0].total_ns) / 1e9
-        pauses = self._gc.take_pauses()
+            self.first_step_ns, first_step_s = end_ns, max(0, ended[0].end_ns - ended[0].total_ns) / 1e9
+        pauses_ns, self._pauses_ns = self._pauses_ns, []
         sizes, self._sizes = self._sizes, {}
         return Steps(
-            t=window.end_ns / 1e9,
+            t=end_ns / 1e9,
             pid=self._pid,
-            window_s=(window.end_ns - window.begin_ns) / 1e9,
+            window_s=(end_ns - begin_ns) / 1e9,
             count=count,
             first_index=first_index,
             total_ns=usual_ns,
@@ -230,46 +236,19 @@ class StepsRecorder:
             backwards=backwards,
             updates=updates,
             open_phase=open_phase.name if open_phase else None,
-            open_for_s=max(0.0, (window.end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
+            open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
             outside_s=outside_ns / 1e9 if outside_ns else None,
             first_backward_s=first_backward_s,
             first_step_s=first_step_s,
-            last_step_s=last_ns / 1e9 if last_ns and last_ns < window.begin_ns else None,
+            last_step_s=last_ns / 1e9 if last_ns and last_ns < begin_ns else None,
             dropped=dropped,
-            gc_ns=pauses.total_ns,
-            gc_count=pauses.number,
-            gc_longest_ns=pauses.longest_ns,
+            gc_ns=sum(pauses_ns) if self._reports_gc else None,
+            gc_count=len(pauses_ns),
+            gc_longest_ns=max(pauses_ns, default=0),
             samples=sizes.get(layout.STEP_SAMPLES),
             tokens=sizes.get(layout.STEP_TOKENS),
             tid=tid,
         )
-
-
-class Pauses(NamedTuple):
-    """``total_ns`` is None where the process does not report its collections."""
-
-    total_ns: int | None
-    number: int
-    longest_ns: int
-
-
-class GcPauses:
-    """The pauses of one process, as its markers report them."""
-
-    def __init__(self, reported: bool) -> None:
-        self._reported = reported
-        self._lengths_ns: list[int] = []
-
-    def add_pause(self, length_ns: int) -> None:
-        """One collection."""
-        self._reported = True
-        if length_ns <= _LONGEST_NS:
-            self._lengths_ns.append(length_ns)
-
-    def take_pauses(self) -> Pauses:
-        """The pauses since the last call."""
-        lengths, self._lengths_ns = self._lengths_ns, []
-        return Pauses(sum(lengths) if self._reported else None, len(lengths), max(lengths, default=0))
 
 
 def histogram(lengths_ns: Iterable[int]) -> list[tuple[int, int]]:
