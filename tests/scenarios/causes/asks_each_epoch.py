@@ -5,9 +5,8 @@
 import os
 import subprocess
 
-import torch
-import torch.nn.functional as F
-from until import options, small_model, steps
+from plain import train
+from until import options
 
 
 class Somebody:
@@ -25,16 +24,7 @@ class Somebody:
 def main():
     args = options()
     somebody = Somebody()
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for number in steps(args.seconds):
-        x = torch.randn(64, 256)
-        loss = F.mse_loss(model(x), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if number % 50 == 49 and not args.fixed and not somebody.agrees():
-            break
+    train(args.seconds, lambda number, *_: number % 50 == 49 and not args.fixed and not somebody.agrees())
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 # expects: input_bound
 # says: network
 
+import itertools
 import socket
 
 import torch
-import torch.nn.functional as F
 from elsewhere import line_server
-from until import options, small_model, steps
+from plain import train
+from until import options
 
 
 class Store:
@@ -24,15 +25,9 @@ class Store:
 def main():
     args = options()
     store, memory = Store(line_server(0.001)), torch.randn(4096, 256)
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for number in steps(args.seconds):
-        keys = range(16 * number, 16 * (number + 1))
-        x = memory[[key % 4096 for key in keys]] if args.fixed else torch.stack([store.row(key) for key in keys])
-        loss = F.mse_loss(model(x), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    keys = (range(first, first + 16) for first in itertools.count(0, 16))
+    row = (lambda key: memory[key % 4096]) if args.fixed else store.row
+    train(args.seconds, batches=(torch.stack([row(key) for key in each]) for each in keys))
 
 
 if __name__ == "__main__":

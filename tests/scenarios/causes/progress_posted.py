@@ -3,35 +3,26 @@
 # expects: side_work/network
 
 import requests
-import torch
-import torch.nn.functional as F
 from elsewhere import http_server
-from until import options, small_model, steps
+from plain import train
+from until import options
 
 
 class Progress:
-    def __init__(self, address):
+    def __init__(self, address, every):
         self.session, self.url = requests.Session(), "http://{}:{}/runs/7".format(*address)
+        self.losses, self.every = [], every
 
-    def log(self, losses):
-        self.session.post(self.url, json={"loss": sum(losses) / len(losses)})  # <- cause
+    def log(self, number, loss, model):
+        self.losses.append(loss.item())
+        if len(self.losses) == self.every:
+            self.session.post(self.url, json={"loss": sum(self.losses) / self.every})  # <- cause
+            self.losses.clear()
 
 
 def main():
     args = options()
-    progress, losses = Progress(http_server(0.01)), []
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for _ in steps(args.seconds):
-        x = torch.randn(64, 256)
-        loss = F.mse_loss(model(x), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        if len(losses) == (500 if args.fixed else 1):
-            progress.log(losses)
-            losses.clear()
+    train(args.seconds, Progress(http_server(0.01), 500 if args.fixed else 1).log)
 
 
 if __name__ == "__main__":

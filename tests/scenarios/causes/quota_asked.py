@@ -5,10 +5,10 @@
 import socket
 
 import torch
-import torch.nn.functional as F
 from elsewhere import line_server
-from torch.utils.data import DataLoader, TensorDataset
-from until import endless, options, small_model, steps
+from plain import train
+from torch.utils.data import DataLoader
+from until import endless, options
 
 
 class Licence:
@@ -24,17 +24,8 @@ class Licence:
 def main():
     args = options()
     licence = Licence(line_server(0.015))
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batches = endless(DataLoader(TensorDataset(torch.randn(4096, 256)), batch_size=64))
-    for number in steps(args.seconds):
-        (x,) = next(batches)
-        loss = F.mse_loss(model(x), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if (not args.fixed or not number) and not licence.is_granted():
-            break
+    batches = endless(DataLoader(torch.randn(4096, 256), batch_size=64))
+    train(args.seconds, lambda number, *_: (not args.fixed or not number) and not licence.is_granted(), batches)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import io
 import urllib.request
 
 import torch
-import torch.nn.functional as F
 from elsewhere import http_server
-from until import options, small_model, steps
+from plain import train
+from until import options
 
 
 def upload(model, address):
@@ -21,16 +21,12 @@ def upload(model, address):
 def main():
     args = options()
     address = "http://{}:{}".format(*http_server(0.8))
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for number in steps(args.seconds):
-        x = torch.randn(64, 256)
-        loss = F.mse_loss(model(x), x)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+
+    def after(number, loss, model):
         if number % 100 == 99 and not args.fixed:
             upload(model, address)
+
+    train(args.seconds, after)
 
 
 if __name__ == "__main__":
