@@ -13,13 +13,11 @@ from bench.gpu import program_runs
 from docs.cases import CASES
 from tests.recorded_logs import LOGS
 from tests.scenarios.streams import STREAMS, judged
-from tests.truth import causes, leaks
+from tests.truth import causes
 from tests.truth.judging import BUSY_CORES, Judgement, judge
 from tests.truth.kind import of
-from tests.truth.leaks import Leaks
-from tests.truth.programs import Program, labelled
+from tests.truth.programs import Leaks, Program, accuracy_results, labelled, leak_results
 from tests.truth.running import Outcome, Truth
-from tests.truth.scenarios import results
 
 #: Length of a simulated training: enough for verdicts to settle.
 _SIMULATED_S = 15.0
@@ -31,7 +29,7 @@ _HEADS = (
 
 def _scripts() -> Iterator[Judgement]:
     """As ``make accuracy`` recorded them; a program that it has not run yet is judged by its recorded log, if any."""
-    recorded = results()
+    recorded = accuracy_results()
     simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}  # some of their logs are there as well
     logs = {_name(path): path for path in LOGS if _name(path) not in simulated}
     for name, program in labelled().items():
@@ -126,7 +124,7 @@ def _causes() -> str:
 
 def _leaks() -> str:
     """As ``make truth KIND=leaks ARGS=--record`` recorded them."""
-    kind, rows = Leaks(), leaks.results()
+    kind, rows = Leaks(), leak_results()
     table = [[column.head for column in kind.columns], ["---"] * len(kind.columns)]
     table += [[str(column.text(row) or "–") for column in kind.columns] for row in rows.values()]
     missing = [f"`{name}`" for name in kind.programs() if name not in rows]

@@ -17,7 +17,7 @@ import pytest
 from docs.cases import CASES
 from tests.scenarios.streams import STREAMS
 from tests.truth.judging import BUSY_CORES, LEAST_GAIN
-from tests.truth.scenarios import results
+from tests.truth.programs import accuracy_results
 from tests.verdicts import accepted
 
 #: A gain is told too high if its lower end is above the measured one by more than this ratio.
@@ -53,7 +53,9 @@ def _told(name: str, report: dict[str, Any], measured: float) -> Iterator[Told]:
 
 def _of_programs() -> Iterator[Told]:
     simulated = {re.sub(r"\W+", "_", stream.name) for stream in STREAMS}
-    measured = {name: row.measured for name, row in results().items() if row.measured and row.others_cores < BUSY_CORES}
+    measured = {
+        name: row.measured for name, row in accuracy_results().items() if row.measured and row.others_cores < BUSY_CORES
+    }
     measured |= {case.log: case.gain for case in CASES.values()}
     for name, report in _reports("logs").items():
         if name in measured and name not in simulated:

@@ -6,8 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tuimon.agent.ring.reader import RingReader
 
@@ -77,3 +80,31 @@ def fake_torch(folder: Path, body: str = "__version__ = '0.0'") -> str:
     package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text(body + "\n")
     return str(package.parent)
+
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import Dataset  # noqa: E402
+
+
+class Batches(Dataset):
+    def __init__(self, length=4, bad=None, error=ValueError):
+        self.length, self.bad, self.error = length, bad, error
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        if index == self.bad:
+            raise self.error("bad item")
+        return torch.tensor([float(index)])
+
+
+def grow_old(folder):
+    """Make the files of a folder an hour old."""
+    for name in os.listdir(folder):
+        os.utime(folder / name, (time.time() - 3600,) * 2)
+
+
+def file_names(folder):
+    """Names of the files in a folder, none where there is no folder."""
+    return sorted(os.listdir(folder)) if folder.exists() else []

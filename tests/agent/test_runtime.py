@@ -5,8 +5,7 @@ import subprocess
 import sys
 import textwrap
 
-from tests.agent.folders import file_names
-from tests.agent.programs import PREAMBLE, environment, fake_torch, python
+from tests.agent.programs import PREAMBLE, environment, fake_torch, file_names, python
 from tuimon.agent import runtime
 from tuimon.agent.process import facts
 from tuimon.agent.ring import layout, paths

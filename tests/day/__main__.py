@@ -22,8 +22,7 @@ from bench import processes
 from bench.terminal import Terminal
 from tests.day.counted import Follower, logged, made
 from tests.day.faults import Faults, lively_gpu
-from tests.day.rates import INTERVAL_S, RANKS, Hourly, simulated_hours
-from tests.day.readings import Reading, read
+from tests.day.readings import INTERVAL_S, RANKS, Hourly, Reading, read, simulated_hours
 from tests.day.table import Day, promises, table
 from tests.fake_nvml import Scenario
 from tuimon.sources.log.reader import read_log

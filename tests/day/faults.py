@@ -9,7 +9,7 @@ from collections import Counter
 
 import psutil
 
-from tests.day.rates import Hourly, real_seconds
+from tests.day.readings import Hourly, real_seconds
 from tests.day.training import Every
 from tests.fake_nvml import Scenario, modern, usual
 

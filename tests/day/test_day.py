@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.day.__main__ import live
 from tests.day.counted import Logged, Rank
 from tests.day.faults import kill_sampler
-from tests.day.rates import RANKS
-from tests.day.readings import Reading
+from tests.day.readings import RANKS, Reading
 from tests.day.table import Day, promises, table
 
 MINUTES = 30.0
@@ -75,3 +75,12 @@ def test_only_py_spy_is_killed(tmp_path: Path) -> None:
             assert other.poll() is None
         finally:
             other.kill()
+
+
+@pytest.mark.torch
+def test_ten_minutes_are_counted_exactly(tmp_path: Path) -> None:
+    day = live(tmp_path, 0.2, full_screen=False)
+    assert len(day.made) == RANKS and all(rank.steps for rank in day.made.values())
+    broken = [promise.line() for promise in promises(day) if promise.exact and promise.kept is not True]
+    assert broken == [], table(day)
+    assert day.left_behind == []

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from tests.day.rates import WORKERS, Hourly, real_seconds
+from tests.day.readings import WORKERS, Hourly, real_seconds
 
 HOURLY = Hourly()
 

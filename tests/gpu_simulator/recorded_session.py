@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
+from math import ceil
 
 from tests.diagnosis.gpu import (
     BACKWARD,
@@ -21,12 +23,16 @@ from tests.diagnosis.gpu import (
     TO_DEVICE,
     gpu,
 )
-from tests.gpu_simulator.recorded_timeline import Timeline, blocking_copies
-from tests.gpu_simulator.recorded_training import RecordedTraining, recorded
+from tests.gpu_simulator import hardware
+from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
+from tests.gpu_simulator.machine import SECOND, Cpu, Gpu
+from tests.gpu_simulator.recorded_timeline import Timeline, blocking_copies, timeline
 from tests.gpu_simulator.recorded_truth import truth
+from tests.gpu_simulator.recording import Mark
 from tests.gpu_simulator.sessions import UUID
-from tests.gpu_simulator.training import PID
+from tests.gpu_simulator.training import PID, Training
 from tests.session.records import header, process, session_of, stacks, threads
+from tuimon.agent.gpu_clock.clock import GpuClock
 from tuimon.agent.ring import layout
 from tuimon.records import Record, Steps
 from tuimon.session.session import Session
@@ -96,3 +102,99 @@ def _beginning(training: RecordedTraining, begun_s: float) -> list[Record]:
         process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID], **ranks),
         LINES,
     ]
+
+
+_UNTIMED = (layout.FETCH_BEGIN,)
+#: How long a run is that is judged, at least; of so many steps the few at its ends that are not timed are 1 %.
+_SECONDS, _STEPS = 30.0, 300
+#: What torch has pinned where a training copies from pinned memory: a few batches.
+_PINNED_BYTES = 64 << 20
+
+
+class RecordedStream:
+    """The main stream of the recorded training, as far as the device asks."""
+
+    def __init__(self, cpu: Cpu, timeline: Timeline) -> None:
+        self._cpu = cpu
+        self._timeline = timeline
+        self._moved_ns = cpu.now_ns - timeline.begin_ns
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.reached_ns() <= self._cpu.now_ns
+
+    def record(self, cost_ns: int) -> int:
+        """An event; returns when the GPU comes to it."""
+        called_ns = self._cpu.now_ns
+        self._cpu.work(cost_ns)
+        reached_ns = self._timeline.reached_ns(called_ns - self._moved_ns) + self._moved_ns
+        return max(reached_ns, self._cpu.now_ns) + hardware.current.event_ns
+
+    def reached_ns(self) -> int:
+        """When the GPU has done all that was launched until now."""
+        return self._timeline.reached_ns(self._cpu.now_ns - self._moved_ns) + self._moved_ns
+
+    def marks(self) -> Iterator[Mark]:
+        """The boundaries of the loop, without end."""
+        moved_ns = self._moved_ns
+        while True:
+            for mark in self._timeline.marks:
+                yield mark._replace(time_ns=mark.time_ns + moved_ns)
+            moved_ns += self._timeline.period_ns
+
+
+class RecordedDevice(SimulatedDevice):
+    """The GPU of a recorded training."""
+
+    def __init__(self, cpu: Cpu, gpus: list[Gpu], stream: RecordedStream) -> None:
+        super().__init__(cpu, gpus)
+        self._recorded = stream
+
+    def stream_of(self, handle: StreamHandle) -> RecordedStream:  # type: ignore[override]
+        return self._recorded
+
+
+class RecordedTraining(Training):
+    """Its steps repeated for as long as ``repeat`` is asked to."""
+
+    def __init__(self, name: str, drift_ppm: float = 20.0) -> None:
+        super().__init__(drift_ppm)
+        self.timeline = timeline(name)
+        self.ring.world_size = self.timeline.recording.world_size
+        recorded = RecordedStream(self.cpu, self.timeline)
+        self.device = RecordedDevice(self.cpu, self.gpus, recorded)
+        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
+        self._marks = recorded.marks()
+        self._frees = sorted(
+            wait.begin_ns - self.timeline.begin_ns for wait in self.timeline.waits if wait.kind == "free"
+        )
+        self._begun_ns = self.cpu.now_ns
+
+    def repeat(self, seconds: float) -> list[Record]:
+        """Go on for so long; returns the records of it."""
+        return self.run(lambda _: self._next_mark(), seconds)
+
+    def _count_frees(self) -> None:
+        """What torch's allocator would count by now."""
+        periods, rest_ns = divmod(self.cpu.now_ns - self._begun_ns, self.timeline.period_ns)
+        frees = periods * len(self._frees) + bisect_right(self._frees, rest_ns)
+        self.device.allocator = (3 << 30, 5 << 30, 0, 0, frees, _PINNED_BYTES * self.timeline.recording.pinned)
+
+    def _next_mark(self) -> None:
+        self._count_frees()
+        mark = next(self._marks)
+        self.cpu.wait_until(mark.time_ns)
+        if mark.kind in _UNTIMED:
+            self.emit(mark.kind, mark.value)
+        else:
+            self.boundary(mark.kind, mark.value)
+
+
+@cache
+def recorded(name: str) -> tuple[RecordedTraining, tuple[Record, ...]]:
+    """A recorded training after whole periods, so that what is timed is what the truth is of; and its records."""
+    training = RecordedTraining(name)
+    period_s = training.timeline.period_ns / SECOND
+    seconds = max(ceil(_SECONDS / period_s), ceil(_STEPS / training.timeline.steps)) * period_s
+    return training, (*training.repeat(seconds), *training.end())

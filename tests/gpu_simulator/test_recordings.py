@@ -6,9 +6,8 @@ import pytest
 
 from tests.diagnosis.gpu import gpu
 from tests.gpu_simulator.comparison import event_errors_us, shares, timed
-from tests.gpu_simulator.recorded_session import records, session
+from tests.gpu_simulator.recorded_session import RecordedTraining, recorded, records, session
 from tests.gpu_simulator.recorded_timeline import timeline
-from tests.gpu_simulator.recorded_training import RecordedTraining, recorded
 from tests.gpu_simulator.recorded_truth import truth as truth_of
 from tests.gpu_simulator.recorded_verdict import verdict
 from tests.gpu_simulator.training import PID

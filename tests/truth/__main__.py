@@ -12,12 +12,10 @@ from tests.truth.gain import Gain
 from tests.truth.hang import Hang
 from tests.truth.inject import Inject
 from tests.truth.kind import Kind, run
-from tests.truth.leaks import Leaks
 from tests.truth.loops import Loops
 from tests.truth.pairs import Pairs
-from tests.truth.programs import Wild
+from tests.truth.programs import Leaks, Scenarios, Wild
 from tests.truth.rank import Rank
-from tests.truth.scenarios import Scenarios
 
 KINDS: dict[str, type[Kind[Any, Any]]] = {
     "causes": Causes,

@@ -2,7 +2,8 @@
 
 What runs on a CPU is recorded: the page's code, set into a program of ``tests/explain_pairs/programs``, under ``tuimon
 run``. The logs are kept in ``tests/data/pairs`` under the hash of that program's text, so that no log is of other code.
-What needs a GPU is simulated (``simulated_pairs.py``). What both sides compute is compared in ``pair_results.py``.
+What needs a GPU is simulated: the page's lines in the samples of a simulated training, or what NVML shows of it.
+What both sides compute is compared in ``pair_results.py``.
 """
 
 from __future__ import annotations
@@ -16,19 +17,25 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from tests.diagnosis.gpu import BACKWARD, FETCH, FORWARD, ITEM, LINES, STEP, TO_DEVICE, USUAL, gpu
+from tests.gpu_simulator import loops
+from tests.gpu_simulator.sessions import UUID
+from tests.gpu_simulator.training import PID
+from tests.scenarios.streams import STREAMS, Step, simulate
+from tests.session.records import header, process, stacks, threads
 from tests.truth.kind import Column, Kind, of
 from tests.truth.running import Failed, finished, started, under_tuimon
 from tuimon.diagnosis.explain.page import all_pages
 from tuimon.diagnosis.explain.written import Code
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
-from tuimon.records import MachineMemory, Record, Threads
+from tuimon.records import Frame, Frames, GpuProcess, GpuTime, MachineMemory, Record, Steps, Threads, TorchMemory
 from tuimon.sources.log.reader import read_log
 
 When = Literal["before", "after"]
@@ -96,8 +103,6 @@ class Side(NamedTuple):
 
     def records(self, log: Path | None = None) -> Iterator[Record]:
         """Its log's, or simulated ones; for a lack of memory, as on a machine that has less."""
-        from tests.truth.simulated_pairs import simulated_records
-
         if not self.is_recorded:
             yield from simulated_records(self)
             return
@@ -219,3 +224,110 @@ def _without_end(text: bytes) -> bytes:
     lines = text.splitlines(keepends=True)
     ends_s = [each["t"] for line in lines if (each := msgspec.json.decode(line))["type"] == "exit"]
     return b"".join(line for line in lines if not ends_s or msgspec.json.decode(line)["t"] < ends_s[0] - 2.0)
+
+
+_SIMULATED_S = 8.0
+#: A frame of the simulated program -> what its line has in it, one or another.
+_LINES = {
+    FETCH: ("for ",),
+    TO_DEVICE: (".to(",),
+    FORWARD: ("model(",),
+    BACKWARD: (".backward(",),
+    STEP: ("optimizer.step(",),
+    ITEM: (".item(", "[mask]"),
+}
+#: Rule -> the loop of ``tests/scenarios`` that is the same, with and without its fault.
+_STREAMS = {
+    "launch_bound": "small kernels",
+    "sync_point": "item() every step, work after it",
+    "transfer_bound": "pageable copies",
+}
+Samples = Iterable[tuple[list[int], int]]
+
+
+def simulated_records(side: Side) -> list[Record]:
+    """The records of a training with this code. Raises KeyError for a rule that has no simulation."""
+    return _of_stream(side) if side.rule in _STREAMS else _FACTS[side.rule](side.when)
+
+
+def _of_stream(side: Side) -> list[Record]:
+    stream = next(each for each in STREAMS if each.name == _STREAMS[side.rule])
+    if side.when == "before":
+        return _training(stream.step, _frames(side.text), stream.samples)
+    assert stream.fixed is not None
+    return _training(stream.fixed, _frames(side.text), [*USUAL, ([FETCH], 5)])
+
+
+def _frames(code: str) -> Frames:
+    """The simulated program's frames, its lines those of the code; a line that the code lacks is in none."""
+    rows = list(LINES.frames)
+    for number, parts in _LINES.items():
+        lines = enumerate(code.splitlines(), 1)
+        found = next(((n, text) for n, text in lines if any(part in text for part in parts)), (0, ""))
+        rows[number] = Frame("/home/me/train.py", found[0], "main", found[1].strip(), True)
+    return msgspec.structs.replace(LINES, frames=rows)
+
+
+def _training(step: Step, lines: Frames, samples: Samples, *facts: Record, **figures: object) -> list[Record]:
+    """A loop's records: its steps and GPU times, samples of these frames, threads, NVML's figures with ``figures``."""
+    simulated, _, busy = simulate(step, _SIMULATED_S)
+    begun_s = simulated[0].t - 1.0
+    known = [(ids, n) for ids, n in samples if all(lines.frames[i].line for i in ids)]
+    records: list[Record] = [header(pid=PID, cpu_count=8, t=begun_s), lines]
+    records += facts or [process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID])]
+    for record in simulated:
+        records.append(record)
+        if isinstance(record, Steps):
+            rows = [(PID, "python", 0.99, "running", 0.0), (PID + 1, "pt_autograd_0", 0.0, "running", 0.0)]
+            beside = {"pcie_rx_bytes_per_s": 2e9} | {"util": round(busy, 3)} | figures
+            records += [gpu(record.t, **beside), threads(record.t, *rows), stacks(record.t, *known)]
+    return records
+
+
+def _busy(*facts: Record, **figures: object) -> list[Record]:
+    """A training whose GPU is the bottleneck."""
+    return _training(loops.gpu_bound, LINES, USUAL, *facts, **{"util": 0.99, **figures})
+
+
+def _precision(when: When) -> list[Record]:
+    """The use of the GPU's tensor cores in float32, and under autocast with TF32."""
+    low = when == "after"
+    reported = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["float32"], tf32=low)
+    return _busy(reported, tensor_ratio=0.35 if low else 0.0)
+
+
+def _retries(when: When) -> list[Record]:
+    """torch's allocator, which has to try again, and later need not."""
+    records = _busy()
+    end_s = records[-1].t
+    counts = (4, 7) if when == "before" else (0, 0)
+    return records + [
+        TorchMemory(t=end_s + 6 + n, pid=PID, device=0, allocated_bytes=70, reserved_bytes=78, alloc_retries=count)
+        for n, count in enumerate(counts)
+    ]
+
+
+def _room(when: When) -> list[Record]:
+    """Without GPU times, which would tell more: a GPU that is used for a third, then for most of the time."""
+    used = {"util": 0.3, "memory_used_bytes": 8 << 30} if when == "before" else {"util": 0.9}
+    return [record for record in _training(loops.queue_full, LINES, USUAL, **used) if not isinstance(record, GpuTime)]
+
+
+def _others(when: When) -> list[Record]:
+    """Another program's share of the GPU that the training is on."""
+    ours, other = GpuProcess(PID, 1 << 30, 0.5), GpuProcess(9, 1 << 30, 0.4)
+    return _busy(processes=[ours, other] if when == "before" else [ours])
+
+
+def _on_gpu(_when: When) -> list[Record]:
+    """The same training with its work on a GPU."""
+    return _busy()
+
+
+_FACTS: dict[str, Callable[[When], list[Record]]] = {
+    "low_precision_unused": _precision,
+    "allocator_retries": _retries,
+    "small_batch": _room,
+    "neighbour": _others,
+    "compute_bound_cpu": _on_gpu,
+}

@@ -10,8 +10,7 @@ from html import unescape
 import pytest
 
 from tests.views import streams
-from tests.views.tui.running_app import running
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import running, texts
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
 from tuimon.views.explain import Block, page_html, parts_of, plain_page, write_pages

@@ -16,7 +16,7 @@ from tests.gpu_simulator import sessions
 from tests.session import records
 from tests.session.records import session_of
 from tests.small_terminal import SmallTerminal
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed

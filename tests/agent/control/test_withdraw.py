@@ -9,8 +9,7 @@ import threading
 
 import pytest
 
-from tests.agent.folders import file_names
-from tests.agent.programs import environment
+from tests.agent.programs import environment, file_names
 from tests.warm_torch import WarmProgram
 from tuimon.agent import install, runtime
 from tuimon.agent.control import orders

@@ -11,8 +11,7 @@ import sys
 import pytest
 
 import tuimon
-from tests.agent.folders import file_names, grow_old
-from tests.agent.programs import as_agents, environment, fake_torch, printed_json, python
+from tests.agent.programs import as_agents, environment, fake_torch, file_names, grow_old, printed_json, python
 from tests.state_size import size_of
 from tests.waiting import until
 from tuimon.agent import runtime

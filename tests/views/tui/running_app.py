@@ -1,5 +1,7 @@
 """The app under Pilot, and what its panes show."""
 
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
 
 from tuimon.views.tui.app import TuimonApp
@@ -27,3 +29,8 @@ def visible(app):
 
 
 ALL = frozenset({"verdict", "phases", "gpu", "output", "threads"})
+
+
+def texts(lines):
+    """The characters of each line, without blanks at its end."""
+    return [text_of(row).rstrip() for row in lines]

@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.views import streams
-from tests.views.tui.running_app import ALL, running, text, visible
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import ALL, running, text, texts, visible
 from tests.waiting import until
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit

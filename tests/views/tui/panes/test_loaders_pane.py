@@ -10,7 +10,6 @@ from tests.session.records import MS, frames, header, hot_lines, process, sessio
 from tests.session.stacks import profiles
 from tests.views import streams
 from tests.views.playback import MAIN
-from tests.views.tui import texts as drawn
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
@@ -228,7 +227,7 @@ def test_a_long_files_name_leaves_its_line_to_be_read():
     hot = hot._replace(place=place)
     for width in (80, 120):
         assert ":701 " in text_of(row_line(thread_columns([row], width), row))
-    assert ":701 " in drawn.texts(thread_lines(row, [hot], 100))[-1]
+    assert ":701 " in text_of(thread_lines(row, [hot], 100)[-1]).rstrip()
 
 
 def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import texts
 from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.views.tui.drawing.lines import cells
 from tuimon.views.tui.panes.phases_pane import PhasesState, lead_lines, lead_words, phases_lines

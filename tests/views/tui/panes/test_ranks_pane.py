@@ -4,8 +4,7 @@ import pytest
 
 from tests.session.records import steps
 from tests.views import streams
-from tests.views.tui.running_app import running, text, visible
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import running, text, texts, visible
 from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.step_sums import OnCores, stretch_of
 from tuimon.views.tui.drawing.lines import cells, text_of

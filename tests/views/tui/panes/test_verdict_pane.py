@@ -10,8 +10,7 @@ from tests.session.records import header, process, session_of, steps
 from tests.session.test_unseen import run
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
-from tests.views.tui.running_app import running, text
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Cost, Exit, Place

@@ -11,8 +11,7 @@ from tests.session.stacks.profiles import APP, MAIN
 from tests.views import streams
 from tests.views.playback import Playback
 from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Counted, of, play
-from tests.views.tui.running_app import running, text
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.reading import fold
 from tuimon.records import Place, RangePlace

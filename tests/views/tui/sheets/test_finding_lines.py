@@ -5,8 +5,7 @@ from msgspec import structs
 
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
-from tests.views.tui.running_app import running
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import running, texts
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Fix

@@ -12,8 +12,7 @@ from tests.session.stacks.profiles import MAIN
 from tests.views import streams
 from tests.views.playback import Playback
 from tests.views.tui.profile.samples import play
-from tests.views.tui.running_app import running
-from tests.views.tui.texts import texts
+from tests.views.tui.running_app import running, texts
 from tuimon.records import PHASES, MemoryHistory, MemoryLine, Notice
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
