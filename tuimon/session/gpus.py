@@ -7,8 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -20,8 +19,6 @@ from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Series, Span
 _XIDS = 32
 #: Most GPUs and MIG instances of a node that are remembered, and causes of lower clocks.
 _DEVICES, _CAUSES = 256, 64
-#: Windows of each length that a series holds of what holds clocks down: those of the last 30 s as they were recorded.
-_CAUSE_ROWS = 32
 #: Least time that a mean covers (s): our choice; the driver's own figures are of up to a second each.
 LEAST_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
@@ -72,61 +69,47 @@ def _most_of(values: Sequence[float]) -> float:
 
 
 class _Part(NamedTuple):
-    """Counters of which enough lies in steps."""
+    """A row of which enough lies in steps."""
 
-    row: Any  # of one of the series
+    row: int
     whole_s: float
     steps_s: float  # of that, in steps
 
 
-def _parts(rows: Sequence[_Counters] | Sequence[_Util], spans: Sequence[SteppingSpan]) -> list[_Part]:
-    found = []
-    for row in rows:
+def _parts(begins_s: Sequence[float], ends_s: Sequence[float], spans: Sequence[SteppingSpan]) -> list[_Part]:
+    found, spans_end_s = [], [span.end_s for span in spans]
+    for row, (begin_s, end_s) in enumerate(zip(begins_s, ends_s, strict=True)):
         inside_s = steps_s = 0.0
-        for span in islice(spans, bisect_right(spans, row.begin_s, key=attrgetter("end_s")), None):
-            if span.begin_s >= row.end_s:
+        for span in islice(spans, bisect_right(spans_end_s, begin_s), None):
+            if span.begin_s >= end_s:
                 break
-            overlap_s = min(row.end_s, span.end_s) - max(row.begin_s, span.begin_s)
+            overlap_s = min(end_s, span.end_s) - max(begin_s, span.begin_s)
             inside_s += overlap_s
             steps_s += overlap_s * span.steps_ratio
-        whole_s = row.end_s - row.begin_s
-        if steps_s > 0.0 and inside_s >= _LEAST_PART * whole_s:
-            found.append(_Part(row, whole_s, steps_s))
+        if steps_s > 0.0 and inside_s >= _LEAST_PART * (end_s - begin_s):
+            found.append(_Part(row, end_s - begin_s, steps_s))
     return found
 
 
-def _figures(parts: Sequence[_Part], name: str) -> list[tuple[_Part, float]]:
-    """A counter where it was measured."""
-    return [(part, value) for part in parts if not math.isnan(value := getattr(part.row, name))]
-
-
-def _mean(parts: Sequence[tuple[_Part, float]], least_s: float) -> float | None:
-    """The mean of figures, each by its time in steps; None for less time than this."""
-    if sum(part.whole_s for part, _ in parts) < least_s:
+def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAST_S) -> float | None:
+    """The mean of a counter where it was measured, each by its time in steps; None for less time than this."""
+    known = [(value, part) for part in parts if not math.isnan(value := column[part.row])]
+    if not known or sum(part.whole_s for _, part in known) < least_s:
         return None
-    return sum(value * part.steps_s for part, value in parts) / sum(part.steps_s for part, _ in parts)
+    return sum(value * part.steps_s for value, part in known) / sum(part.steps_s for _, part in known)
 
 
-def _util_bounds(parts: Sequence[tuple[_Part, float]]) -> dict[str, float | None]:
+def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, float | None]:
     """How long kernels ran in steps: of 1 s with kernels for 0.7 s and steps for 0.9 s, for 0.6 to 0.7 s."""
-    steps_s, whole_s = sum(part.steps_s for part, _ in parts), sum(part.whole_s for part, _ in parts)
+    steps_s, whole_s = sum(part.steps_s for part in parts), sum(part.whole_s for part in parts)
     if whole_s < LEAST_S:
         return {}
-    least_s = sum(max(0.0, value * part.whole_s - (part.whole_s - part.steps_s)) for part, value in parts)
-    most_s = sum(min(part.steps_s, value * part.whole_s) for part, value in parts)
+    ran = [(column[part.row] * part.whole_s, part) for part in parts]
     return {
-        "util_at_least": least_s / steps_s,
-        "util_at_most": min(1.0, most_s / steps_s),
+        "util_at_least": sum(max(0.0, s - (part.whole_s - part.steps_s)) for s, part in ran) / steps_s,
+        "util_at_most": min(1.0, sum(min(part.steps_s, s) for s, part in ran) / steps_s),
         "steps_ratio": steps_s / whole_s,
     }
-
-
-class _Clocks(NamedTuple):
-    """Records of what holds the clocks down; a row of a ``Series``. Counts: by cause, the millionths of its ratios."""
-
-    begin_s: float
-    end_s: float
-    records: float
 
 
 class Device:
@@ -136,15 +119,13 @@ class Device:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
         self.latest: Gpu | None = None
         self.xids: deque[int] = deque(maxlen=_XIDS)
-        self._counters = Series(_Counters, ROWS, how)
+        self._counters = Series(_Counters, ROWS, how)  # counts: by cause of lower clocks, the millionths of its ratios
         self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
-        self._clocks = Series(_Clocks, _CAUSE_ROWS)
         self._causes: list[str] = []  # their numbers
-        self._held: tuple[list[SteppingSpan], GpuMeans | None] | None = None  # what was queried last
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
-        self._held, before = None, self.latest
+        before = self.latest
         seldom = {name: getattr(before, name) for name in GPU_FACTS if before and getattr(record, name) is None}
         self.latest = structs.replace(record, **seldom) if seldom else record
         self.xids.extend(record.xids)
@@ -156,17 +137,14 @@ class Device:
                 joules, joules_s = used_j, record.t - begin_s
         values = (getattr(record, name) for name in (*COUNTERS, "memory_used_bytes"))
         known = (math.nan if value is None else value for value in values)
-        self._counters.append(_Counters(begin_s, record.t, joules, joules_s, *known))
+        ratios = {each.cause: 1.0 if each.ratio is None else each.ratio for each in record.throttled}
+        self._causes += [cause for cause in ratios if cause not in self._causes][: _CAUSES - len(self._causes)]
+        millionths = {at: round(1e6 * ratios[cause]) for at, cause in enumerate(self._causes) if cause in ratios}
+        self._counters.append(_Counters(begin_s, record.t, joules, joules_s, *known), millionths)
         samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
         each_s = (record.t - begin_s) / max(1, len(samples))
         for number, ratio in enumerate(samples if each_s else ()):
             self._util.append(_Util(begin_s + number * each_s, begin_s + (number + 1) * each_s, min(1.0, ratio)))
-        for throttle in record.throttled:
-            if throttle.cause not in self._causes and len(self._causes) < _CAUSES:
-                self._causes.append(throttle.cause)
-        ratios = {each.cause: 1.0 if each.ratio is None else each.ratio for each in record.throttled}
-        millionths = {at: round(1e6 * ratios[cause]) for at, cause in enumerate(self._causes) if cause in ratios}
-        self._clocks.append(_Clocks(record.t, record.t, 1), millionths)
 
     def course(self, span: Span) -> dict[str, tuple[float | None, ...]]:
         """The counters in stretches of equal length of a span, or of the latest records."""
@@ -180,37 +158,27 @@ class Device:
         A figure counts for the part of its time that lies in a stretch. Worked example: utilisation of 0.2 s each, and
         steps from 10.05 s on: of the figure of 10.0 to 10.2 three quarters count, and all of those that follow.
         """
-        if self._held is None or self._held[0] != spans:
-            self._held = list(spans), self._means(spans)
-        return self._held[1]
-
-    def _means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
         since = Span(spans[0].begin_s) if spans else NEVER
-        rows = [row for row in self._counters.rows(since) if row.end_s > row.begin_s]
-        if not rows:
+        columns = dict(zip(_Counters._fields, self._counters.columns(since), strict=True))
+        begins_s, ends_s = columns["begin_s"], columns["end_s"]
+        if not any(end_s > begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True)):
             return None
-        parts, util = _parts(rows, spans), _parts(self._util.rows(since), spans)
-        figures = {name: _mean(_figures(parts, name), LEAST_S) for name in COUNTERS}
-        watts = [(part, part.row.joules / part.row.joules_s) for part in parts if part.row.joules_s]
+        parts = _parts(begins_s, ends_s, spans)
+        begins_s, ends_s, util = self._util.columns(since)
+        util_parts = _parts(begins_s, ends_s, spans)
+        watts = [j / s if s else math.nan for j, s in zip(columns["joules"], columns["joules_s"], strict=True)]
         return GpuMeans(
-            **{**figures, "util_ratio": _mean(_figures(util, "util_ratio"), LEAST_S)},
-            **_util_bounds(_figures(util, "util_ratio")),
-            watts=_mean(watts, _LEAST_ENERGY_S),
+            **{**{name: _mean(parts, columns[name]) for name in COUNTERS}, "util_ratio": _mean(util_parts, util)},
+            **_util_bounds(util_parts, util),
+            watts=_mean(parts, watts, _LEAST_ENERGY_S),
         )
-
-    def utilisation(self, spans: Sequence[SteppingSpan]) -> float | None:
-        """The mean over these stretches; the latest where there is none yet."""
-        means = self.means(spans)
-        if means is not None and means.util_ratio is not None:
-            return means.util_ratio
-        return self.latest.util_ratio if self.latest is not None else None
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the last 30 s by cause, most first; of the records where the driver does not count the time."""
         span = Span(last_s=WINDOW_S)
-        sums, counts = self._clocks.over(span), self._clocks.counts(span)
-        shares = [(self._causes[cause], n / 1e6 / sums.records) for cause, n in counts.items()] if sums else []
-        return tuple(sorted(shares, key=lambda share: -share[1]))
+        counts = self._counters.counts(span)
+        records = len(self._counters.columns(span)[0]) if counts else 0
+        return tuple(sorted(((self._causes[at], n / 1e6 / records) for at, n in counts.items()), key=lambda e: -e[1]))
 
 
 class DeviceTable:
@@ -230,15 +198,6 @@ class DeviceTable:
     def latest(self) -> list[Gpu]:
         """The latest record of each."""
         return [device.latest for device in self._devices.values() if device.latest is not None]
-
-    def utilisations(self, uuids: Collection[str], spans: Sequence[SteppingSpan]) -> dict[str, float | None]:
-        """The utilisation of each of these GPUs, as ``GpuRow.figures`` has it."""
-        return {uuid: self._devices[uuid].utilisation(spans) for uuid in self._devices.keys() & uuids}
-
-    @property
-    def is_held_down(self) -> bool:
-        """True if something has held the clocks of any down in the last 30 s."""
-        return any(device.throttled() for device in self._devices.values())
 
     def rows(
         self,

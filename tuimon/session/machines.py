@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.gpus import DeviceTable
-from tuimon.session.rows import Growth, SteppingSpan
+from tuimon.session.rows import Growth
 from tuimon.session.series import LATEST, Series, Span
 
 #: Most nodes whose records are folded.
@@ -60,13 +60,6 @@ class NodeTable:
         """The latest record of each GPU of all nodes."""
         for tables in self._tables.values():
             yield from tables.devices.latest()
-
-    def utilisations(self, uuids: Collection[str], spans: Sequence[SteppingSpan]) -> dict[str, float | None]:
-        """Mean utilisation of these GPUs over given stretches."""
-        found: dict[str, float | None] = {}
-        for tables in self._tables.values():
-            found |= tables.devices.utilisations(uuids, spans)
-        return found
 
     def tables_of(self, number: int) -> NodeTables:
         """The tables of a node."""

@@ -87,8 +87,8 @@ Joins = Callable[[Sequence[float]], float]
 #: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
 #: makes eight lengths, some 4,000 rows.
 ROWS = 512
-#: Sums that are held, each from one row on, to go on from when rows have come.
-_HELD = 4
+#: Sums and counts that are held, each from one row on, to go on from when rows have come.
+_HELD = 8
 #: Moments that rows are kept apart at.
 _APART = 64
 
@@ -96,14 +96,6 @@ _APART = 64
 def first(values: Sequence[float]) -> float:
     """The first of the values of a column, for columns that are numbers of something."""
     return values[0]
-
-
-class _Sums(NamedTuple):
-    """The sums of some rows."""
-
-    until: int  # the row after the last of them
-    row: Any  # of the series' own type
-    counts: dict[int, int]
 
 
 @cache
@@ -136,7 +128,9 @@ class Series(Generic[R]):
         self._counts: list[array[int] | None] = []  # of each row: key, count, key, count ...
         self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
         self._apart: list[float] = []
-        self._held: dict[int, _Sums] = {}  # by their first row
+        self._held: dict[
+            tuple[int, bool], tuple[int, Any]
+        ] = {}  # from a row on, sums or counts: until which, and these
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -207,20 +201,22 @@ class Series(Generic[R]):
         """The rows of a span for a chart: stretches of equal length; of its last seconds alone the latest rows."""
         return self.rows(last=last) if span.last_s < math.inf else self.even_rows(span)
 
+    def columns(self, span: Span = EVER) -> list[array[float]]:
+        """The rows of a span, as columns."""
+        return self._columns(*self._within(span))
+
     def over(self, span: Span = EVER) -> R | None:
         """The sums of a span as one row; None where it has no row."""
-        sums = self._sums(span)
-        return sums.row if sums is not None else None
+        sums: R | None = self._held_over(span, are_counts=False)
+        return sums
 
     def counts(self, span: Span = EVER) -> dict[int, int]:
         """The counts of a span by key."""
-        sums = self._sums(span)
-        return sums.counts if sums is not None else {}
+        return self._held_over(span, are_counts=True) or {}
 
     def joined(self, rows: Sequence[R]) -> R:
         """Neighbouring rows, at least one of them, as one."""
-        columns = zip(self._how, zip(*rows, strict=True), strict=True)
-        return self._make(join(column) for join, column in columns)
+        return self._make(join(column) for join, column in zip(self._how, zip(*rows, strict=True), strict=True))
 
     def _rows(self, begin: int, end: int) -> list[R]:
         numbers, width, make = self._numbers, self._width, self._make
@@ -228,34 +224,40 @@ class Series(Generic[R]):
 
     def _within(self, span: Span) -> tuple[int, int]:
         """The first row of a span, and the one after its last."""
-        rows = range(len(self))
-        begin = bisect_left(rows, span.begin_s, key=self._middle_s)
-        end = max(begin, bisect_right(rows, span.end_s, key=self._middle_s))
+        rows, middle_s = range(len(self)), self._middle_s
+        begin = bisect_left(rows, span.begin_s, key=middle_s) if span.begin_s > -math.inf else 0
+        end = max(begin, bisect_right(rows, span.end_s, key=middle_s) if span.end_s < math.inf else len(rows))
         if span.last_s < math.inf and begin < end:
             since_s = self._numbers[(end - 1) * self._width + 1] - span.last_s
-            begin = max(begin, min(bisect_left(rows, since_s, key=self._middle_s), end - 1))
+            begin = max(begin, min(bisect_left(rows, since_s, key=middle_s), end - 1))
         return begin, end
 
     def _middle_s(self, row: int) -> float:
         at = row * self._width
         return (self._numbers[at] + self._numbers[at + 1]) / 2
 
-    def _sums(self, span: Span) -> _Sums | None:
+    def _columns(self, begin: int, end: int) -> list[array[float]]:
+        numbers, width = self._numbers, self._width
+        return [numbers[at : end * width : width] for at in range(begin * width, (begin + 1) * width)]
+
+    def _held_over(self, span: Span, *, are_counts: bool) -> Any:  # noqa: ANN401  (a row or counts)
         begin, end = self._within(span)
         if begin == end:
             return None
-        held = self._held.pop(begin, None)
-        if held is None or held.until > end:
-            held = _Sums(begin, None, {})
-        if held.until < end:
-            rows = self._rows(held.until, end)
-            if held.row is not None:
-                rows.insert(0, held.row)
-            held = _Sums(end, self.joined(rows), _added(held.counts, self._counts[held.until : end]))
-        self._held[begin] = held
+        until, sums = self._held.pop((begin, are_counts), (begin, None))
+        if until > end:
+            until, sums = begin, None
+        if until < end and are_counts:
+            sums = _added(sums or {}, self._counts[until:end])
+        elif until < end:
+            columns = self._columns(until, end)
+            for column, value in zip(columns, sums or (), strict=False):
+                column.insert(0, value)
+            sums = self._make(join(column) for join, column in zip(self._how, columns, strict=True))
+        self._held[begin, are_counts] = end, sums
         if len(self._held) > _HELD:
             del self._held[next(iter(self._held))]
-        return held
+        return sums
 
     def _join_oldest_of(self, level: int) -> None:
         """Join the two oldest rows of a level; one that is kept apart from the next rises alone."""
@@ -274,8 +276,11 @@ class Series(Generic[R]):
             counts[at] = _packed(_added({}, (counts[at], following)))
         if not self._held:
             return
-        whole = ((begin, sums) for begin, sums in self._held.items() if at + 1 not in (begin, sums.until))
-        self._held = {b - (b > at): sums._replace(until=sums.until - (sums.until > at)) for b, sums in whole}
+        self._held = {
+            (begin - (begin > at), kind): (until - (until > at), sums)
+            for (begin, kind), (until, sums) in self._held.items()
+            if at + 1 not in (begin, until)
+        }
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -277,6 +277,7 @@ class SessionView:
         split, phases_ns = self.samples(pid).split, self.step_totals(pid).sums.phases_ns
         return between_parts(split.with_optimizer(phases_ns) if split is not None else None)
 
+    @once
     def stepping_spans(self) -> list[SteppingSpan]:
         """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""
         focus = self.session.trainer()
@@ -412,15 +413,8 @@ class SessionView:
         per_second = self.step_totals(focus).sums.per_second if focus is not None else None
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
         devices = session.nodes.tables_of(node).devices
-        return devices.rows(self.now_s, processes, process, per_second, self._spans_of_means, self.span_of(None))
-
-    def utilisations(self, uuids: Collection[str]) -> dict[str, float | None]:
-        """The utilisation of these GPUs of all nodes, the mean that ``gpus`` has."""
-        return self.session.nodes.utilisations(uuids, self._spans_of_means)
-
-    @cached_property
-    def _spans_of_means(self) -> list[SteppingSpan]:
-        return self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
+        spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
+        return devices.rows(self.now_s, processes, process, per_second, spans, self.span_of(None))
 
     def compiler_events(self, pid: int, *whats: CompilerWork) -> list[CompilerEvents]:
         """Events of torch.compile in a process over the span, the longest first."""

@@ -147,7 +147,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def is_held_down(self) -> bool:
         """True if something has held the clocks of one of its GPUs down lately."""
-        return self._tables.devices.is_held_down
+        return any(row.throttled for row in self._view.gpus(self.node))
 
     @cached_property
     def has_strangers(self) -> bool:
