@@ -159,13 +159,12 @@ class Device:
         steps from 10.05 s on: of the figure of 10.0 to 10.2 three quarters count, and all of those that follow.
         """
         since = Span(spans[0].begin_s) if spans else NEVER
-        columns = dict(zip(_Counters._fields, self._counters.columns(since), strict=True))
-        begins_s, ends_s = columns["begin_s"], columns["end_s"]
+        columns, utils = self._counters.columns(since), self._util.columns(since)
+        begins_s, ends_s, util = columns["begin_s"], columns["end_s"], utils["util_ratio"]
         if not any(end_s > begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True)):
             return None
         parts = _parts(begins_s, ends_s, spans)
-        begins_s, ends_s, util = self._util.columns(since)
-        util_parts = _parts(begins_s, ends_s, spans)
+        util_parts = _parts(utils["begin_s"], utils["end_s"], spans)
         watts = [j / s if s else math.nan for j, s in zip(columns["joules"], columns["joules_s"], strict=True)]
         return GpuMeans(
             **{**{name: _mean(parts, columns[name]) for name in COUNTERS}, "util_ratio": _mean(util_parts, util)},
@@ -177,7 +176,7 @@ class Device:
         """Share of the last 30 s by cause, most first; of the records where the driver does not count the time."""
         span = Span(last_s=WINDOW_S)
         counts = self._counters.counts(span)
-        records = len(self._counters.columns(span)[0]) if counts else 0
+        records = len(self._counters.columns(span)["end_s"]) if counts else 0
         return tuple(sorted(((self._causes[at], n / 1e6 / records) for at, n in counts.items()), key=lambda e: -e[1]))
 
 

@@ -113,8 +113,8 @@ class Series(Generic[R]):
     """The windows of one process, device or loader; the head of this module explains it."""
 
     __slots__ = (
-        "_apart", "_counts", "_held", "_how", "_levels", "_make", "_not_summed", "_numbers", "_summed", "_width",
-        "limit",
+        "_apart", "_counts", "_held", "_how", "_levels", "_make", "_names", "_not_summed", "_numbers", "_summed",
+        "_width", "limit",
     )  # fmt: skip
 
     def __init__(self, row: type[R], limit: int = ROWS, how: Mapping[str, Joins] | None = None) -> None:
@@ -123,6 +123,7 @@ class Series(Generic[R]):
         make: Any = row  # no type says that a class is a named tuple
         self._make: Callable[[Iterable[float]], R] = make._make
         self._how, self._summed, self._not_summed = _joins_of(make._fields, tuple((how or {}).items()))
+        self._names: Sequence[str] = make._fields
         self._width = len(self._how)
         self._numbers = array("d")
         self._counts: list[array[int] | None] = []  # of each row: key, count, key, count ...
@@ -201,9 +202,9 @@ class Series(Generic[R]):
         """The rows of a span for a chart: stretches of equal length; of its last seconds alone the latest rows."""
         return self.rows(last=last) if span.last_s < math.inf else self.even_rows(span)
 
-    def columns(self, span: Span = EVER) -> list[array[float]]:
-        """The rows of a span, as columns."""
-        return self._columns(*self._within(span))
+    def columns(self, span: Span = EVER) -> dict[str, array[float]]:
+        """The rows of a span as columns: quicker than rows if only some are needed."""
+        return dict(zip(self._names, self._columns(*self._within(span)), strict=True))
 
     def over(self, span: Span = EVER) -> R | None:
         """The sums of a span as one row; None where it has no row."""

@@ -269,14 +269,14 @@ class StepCounts:
         self._paths[path] = key, found.phase
         return key
 
-    def totals(self, sums: StepStretch, counts: Mapping[int, int], latest: Iterable[StepStretch]) -> Totals:
-        """The steps of a span; ``latest``: its last windows."""
+    def totals(self, sums: StepStretch, counts: Mapping[int, int], slowest: Iterable[tuple[float, float]]) -> Totals:
+        """The steps of a span; ``slowest``: of each of its last windows."""
         known = self._paths.items()
         return Totals(
             sums,
             histogram={bucket: steps for bucket, steps in counts.items() if bucket >= 0},
             ranges={path: (counts[key], counts[key - 1], phase) for path, (key, phase) in known if key in counts},
-            slowest=[(row.slowest_ns, row.side_work_ns) for row in latest if row.slowest_ns],
+            slowest=[each for each in slowest if each[0]],
             sized=counts.get(_SIZED, 0),
             samples=counts.get(_SAMPLES, 0),
             tokens=counts.get(_TOKENS, 0),

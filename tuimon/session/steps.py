@@ -158,33 +158,35 @@ class StepStats:
         """
         if span.last_s == EVER.last_s:
             return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
-        rows = self._last_rows(span.last_s)
-        begin_s = next((row.begin_s for row in rows if row.steps or row.eval_count), None)
+        columns = self._series.columns(self._last_span(span.last_s))
+        begins_s = columns["begin_s"]
+        with_any = map(max, columns["steps"], columns["eval_count"])
+        begin_s = next((begin_s for begin_s, number in zip(begins_s, with_any, strict=True) if number), None)
         if begin_s is None:
             return Totals()
         totals = self.totals(Span(begin_s, self._loop_end_s))
-        since_s = sum(row.span_s for row in rows if row.begin_s >= self._loop_end_s)
+        since_s = sum(s for begin_s, s in zip(begins_s, columns["span_s"], strict=True) if begin_s >= self._loop_end_s)
         return totals._replace(sums=totals.sums._replace(span_s=totals.sums.span_s + since_s))
 
-    def _last_rows(self, last_s: float) -> list[StepStretch]:
-        """The windows of the last seconds, or since the last but two with a step."""
-        steady_s = self._run_begin_s()
-        rows = self._series.rows(Span(steady_s, last_s=last_s))
-        if sum(row.steps > 0 for row in rows) < _LEAST_WINDOWS:
-            rows = self._series.rows(Span(steady_s))
-            older = [at for at, row in enumerate(rows) if row.steps][-_LEAST_WINDOWS:]
-            rows = rows[older[0] :] if older else rows
-        return rows
+    def _last_span(self, last_s: float) -> Span:
+        """The last seconds, or since the last but two windows with a step."""
+        span = Span(self._run_begin_s(), last_s=last_s)
+        if sum(map(bool, self._series.columns(span)["steps"])) < _LEAST_WINDOWS:
+            columns = self._series.columns(Span(span.begin_s))
+            older = [begin_s for begin_s, steps in zip(columns["begin_s"], columns["steps"], strict=True) if steps]
+            span = Span(older[-_LEAST_WINDOWS:][0] if older else span.begin_s)
+        return span
 
     def steps_within(self, seconds: float) -> float:
         """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
-        rows = self._last_rows(WINDOW_S)
+        rows = self._series.rows(self._last_span(WINDOW_S))
         lengths = [row.end_s - row.begin_s for row in rows]
         return sum(row.steps for row in rows) / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
 
     def has_stepped_since(self, t: float) -> bool:
         """True if a step ended in a window that began after a moment."""
-        return any(row.steps and row.begin_s >= t for row in self._series.rows(Span(t)))
+        columns = self._series.columns(Span(t))
+        return any(steps and begin_s >= t for begin_s, steps in zip(columns["begin_s"], columns["steps"], strict=True))
 
     def windows(self, last: int | None = None) -> list[StepStretch]:
         """Stretches of equal length, also those without a step; the ``last`` ones as they were recorded."""
@@ -198,7 +200,7 @@ class StepStats:
     def spans(self, span: Span) -> list[SteppingSpan]:
         """When it made the steps that ``over`` covers."""
         is_ever = span.last_s == EVER.last_s
-        stretches = self.stretches() if is_ever else without_end(self._last_rows(span.last_s))
+        stretches = self.stretches() if is_ever else without_end(self._series.rows(self._last_span(span.last_s)))
         return stepping_spans(stretches, self.steady_span().begin_s)
 
     def in_loop(self) -> StepStretch | None:
@@ -218,7 +220,9 @@ class StepStats:
         totals = self._held.get(span)
         if totals is None:
             sums, counts = self._series.over(span) or StepStretch(), self._series.counts(span)
-            totals = self._held[span] = self._counts.totals(sums, counts, self._series.rows(span, _SLOWEST))
+            columns = self._series.columns(span)
+            slowest = zip(columns["slowest_ns"][-_SLOWEST:], columns["side_work_ns"][-_SLOWEST:], strict=True)
+            totals = self._held[span] = self._counts.totals(sums, counts, slowest)
         return totals
 
     @property

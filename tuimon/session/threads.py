@@ -267,7 +267,8 @@ class ThreadTable:
 
     def is_stopped(self, pid: int) -> bool:
         """True if the thread of a process that trains was stopped at the end of its latest window."""
-        return self.training_thread(pid, LATEST).stopped_ratio > 0
+        own = self._known.get(pid)
+        return own is not None and any(row.tid == own.tid and row.state == "stopped" for row in own.latest.threads)
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""
