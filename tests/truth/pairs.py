@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,8 +26,9 @@ import msgspec
 
 from tests.diagnosis.gpu import BACKWARD, FETCH, FORWARD, ITEM, LINES, STEP, TO_DEVICE, USUAL, gpu
 from tests.gpu_simulator import loops
+from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import UUID
-from tests.gpu_simulator.training import PID
+from tests.gpu_simulator.training import PID, Training
 from tests.scenarios.streams import STREAMS, Step, simulate
 from tests.session.records import header, process, stacks, threads
 from tests.truth.kind import Column, Kind, of
@@ -252,10 +254,24 @@ def simulated_records(side: Side) -> list[Record]:
 
 def _of_stream(side: Side) -> list[Record]:
     stream = next(each for each in STREAMS if each.name == _STREAMS[side.rule])
+    masks = "mask" in side.text
     if side.when == "before":
-        return _training(stream.step, _frames(side.text), stream.samples)
+        return _training(_masked if masks else stream.step, _frames(side.text), stream.samples)
     assert stream.fixed is not None
-    return _training(stream.fixed, _frames(side.text), [*USUAL, ([FETCH], 5)])
+    fixed = partial(_masked, wait=False) if masks else stream.fixed
+    return _training(fixed, _frames(side.text), [*USUAL, ([FETCH], 5)])
+
+
+def _masked(run: Training, wait: bool = True) -> None:
+    """The loss is of some of the values, whose number the CPU waits for: then it launches what the GPU waits for."""
+    run.fetch(0.5 * MS, 0.1)
+    run.kernels(80, 40 * US, 30 * US)
+    if wait:
+        run.stream.launch(2 * US)
+        run.stream.synchronise()
+    run.cpu.work(2 * MS, 0.1)
+    run.backward(lambda: run.kernels(120, 60 * US, 25 * US))
+    run.step(lambda: run.kernels(30, 40 * US, 20 * US))
 
 
 def _frames(code: str) -> Frames:

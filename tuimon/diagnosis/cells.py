@@ -169,7 +169,7 @@ class Cells(tuple[Cell, ...]):
     @property
     def cpu(self) -> float:
         """Their share of the wall time."""
-        return sum(cell.cpu for cell in self)
+        return sum((cell.cpu for cell in self), 0.0)
 
     @property
     def between(self) -> Interval:
@@ -185,6 +185,25 @@ class Cells(tuple[Cell, ...]):
 def cells(evidence: Evidence) -> Cells:
     """The wall time of the evidence's span: of a whole run all of it, of the last 30 s the loop."""
     return evidence.answer(_divided)
+
+
+def of_step(evidence: Evidence) -> Cells:
+    """Those of the steps alone; shares are of a step."""
+    return evidence.answer(_of_step)
+
+
+def _of_step(evidence: Evidence) -> Cells:
+    found = cells(evidence).where(phase=_STEP)
+    return Cells(_scaled(found, 1.0 / (found.cpu or 1.0)))
+
+
+def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
+    """Share of a step in which the GPU idles in some of its cells: what they cost, as far as the others leave that."""
+    gpu, step = evidence.gpu_steps, of_step(evidence)
+    taken, left = (Cells(cell for cell in step if takes(cell) is taken).cost for taken in (True, False))
+    if gpu is None or gpu.contradiction is not None:
+        return taken
+    return Interval(max(taken.low, gpu.idle.low - left.high), min(taken.high, gpu.idle.high - left.low))
 
 
 def _divided(evidence: Evidence) -> Cells:
@@ -244,7 +263,7 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
     """A phase by what the training thread is at in it, and in which function."""
     if share <= 0.0:
         return []
-    samples = evidence.samples.where(phase=phase)
+    samples = _samples_in(evidence, phase)
     unsure = error or 0.0
     exact = Interval(max(0.0, share - unsure), min(1.0, share + unsure))
     if not samples.total:
@@ -252,6 +271,21 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
         return [Cell(phase, doing, share, exact, basis="measured")]
     doing_of = _doing_in_data(evidence) if phase == "data" else _doing_of(evidence)
     return _of_samples(Cell(phase, "own", share, exact), samples, doing_of)
+
+
+def _samples_in(evidence: Evidence, phase: Phase) -> Samples:
+    """The training thread's samples in a phase; markers alone begin forward where a batch has come, before its copy."""
+    samples = evidence.samples.where(phase=phase)
+    is_divided = evidence.phases is not None and any(row.estimated for row in evidence.phases.rows)
+    if is_divided or phase not in ("data", "forward"):
+        return samples
+    if phase == "data":
+        return samples.where(lambda node: not _is_copied(node))
+    return Samples.joined((samples, evidence.samples.where(_is_copied, phase="data")))
+
+
+def _is_copied(node: Node) -> bool:
+    return node.activity == "transfer" and not node.has("fetch")
 
 
 def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]) -> list[Cell]:

@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
     pace.LOW_PRECISION_UNUSED,
     pace.UNEXPLAINED_IDLE,
     pace.QUEUE_FULL,
-    sync.SPIN_WAIT,
+    pace.SPIN_WAIT,
     pace.COMPUTE_BOUND,
     cpu.COMPUTE_BOUND_CPU,
     state.SMALL_BATCH,

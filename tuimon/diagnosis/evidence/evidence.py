@@ -14,7 +14,6 @@ from tuimon.diagnosis.evidence.course import Course
 from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_gpu
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.samples import (
-    GpuWaits,
     Launching,
     copying_by_bytes,
     copying_upper_bound,
@@ -349,8 +348,8 @@ class Evidence(Struct, frozen=True, dict=True):
         return next((each for each in reversed(self._view.session.traces) if each.pid == self.pid), None)
 
     @cached_property
-    def gpu_waits(self) -> GpuWaits | None:
-        """The lines at which the training thread waits for the GPU; None with too few samples."""
+    def gpu_waits(self) -> Samples | None:
+        """The samples in which the training thread waits for a value of its GPU; None with too few in steps."""
         return gpu_waits(self.samples, self.trace)
 
     @cached_property
@@ -359,7 +358,8 @@ class Evidence(Struct, frozen=True, dict=True):
         if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
         copying = copying_upper_bound(self.samples, self.torch_memory), copying_by_bytes(self.loader)
-        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, self.world_size, copying)
+        waits = self.gpu_waits
+        return gpu_steps(self.gpu_time, self.phases, self.samples, waits, self.gpus, self.world_size, copying)
 
     @cached_property
     def launching(self) -> Launching:

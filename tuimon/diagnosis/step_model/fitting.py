@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from tuimon.diagnosis.cells import Cells, Phase, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.samples import GpuWaits
-from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.step_model.edits import Step, Wait
 from tuimon.diagnosis.step_model.simulation import step_ms
@@ -25,7 +24,7 @@ _FITS = 0.10
 #: small models on 2 cores.
 _CLOSEST = 4.0
 #: Phases before which, or at whose beginning, a wait for the GPU comes before anything is launched.
-_BEFORE_LAUNCHES = ("data", "forward")
+_BEFORE_LAUNCHES: tuple[Phase, ...] = ("data", "forward")
 
 
 def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
@@ -104,34 +103,29 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
     The place of the training thread's wait is not known exactly: a wait among the side work comes before it, and the
     GPU has nothing to do meanwhile, or after it. The model that fits the measured step best counts.
     """
-    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    if gpu is None or waits is None or gpu.contradiction is not None or evidence.world_size > 1:
+    gpu = evidence.gpu_steps
+    if gpu is None or evidence.gpu_waits is None or gpu.contradiction is not None or evidence.world_size > 1:
         return None
-    waiting_ms = waits.share * whole_ms
-    beside_ms = _ms(evidence, "other") - waits.sync_by_phase.get("other", 0.0) * whole_ms
-    own_ms = max(0.0, step.own_ms - waiting_ms)
+    waits = of_step(evidence).where(doing={"sync", "copy"})
+    beside = evidence.phase("other")
+    beside_ms = (beside.ms_per_step or 0.0) if beside is not None else 0.0
+    own_ms = max(0.0, step.own_ms - waits.cpu * whole_ms)
     known = replace(
         step,
         own_ms=own_ms,
         own_running=1.0,
         burst_ms=0.0,
         burst_every=1,
-        side_ms=min(own_ms, max(0.0, beside_ms)),
+        side_ms=min(own_ms, max(0.0, beside_ms - waits.where({"other"}, {"sync"}).cpu * whole_ms)),
         gpu_ms=whole_ms * (1.0 - idle),
     )
-    found = [replace(known, waits=where) for where in _where(gpu, waits)]
-    best = min(found, key=lambda one: abs(step_ms(one) - whole_ms))
+    best = min((replace(known, waits=at) for at in _where(waits)), key=lambda one: abs(step_ms(one) - whole_ms))
     return best if abs(step_ms(best) - whole_ms) <= _FITS * whole_ms else None
 
 
-def _where(gpu: GpuSteps, waits: GpuWaits) -> tuple[Wait, ...]:
+def _where(waits: Cells) -> tuple[Wait, ...]:
     """The places at which the training thread may wait."""
-    if waits.share < TRACE:
+    if waits.cpu < TRACE:
         return ("no",)
-    early = waits.transfer + sum(waits.sync_by_phase.get(phase, 0.0) for phase in _BEFORE_LAUNCHES)
-    return ("first",) if 2 * early >= waits.share else ("launched", "last")
-
-
-def _ms(evidence: Evidence, phase: str) -> float:
-    row = evidence.phase(phase)
-    return (row.ms_per_step or 0.0) if row is not None else 0.0
+    early = waits.where(doing={"copy"}).cpu + waits.where(_BEFORE_LAUNCHES, {"sync"}).cpu
+    return ("first",) if 2 * early >= waits.cpu else ("launched", "last")

@@ -17,7 +17,7 @@ def batches(mean_bytes, pinned=False, window_s=10.0):
 
 
 def copied(*more, **figures):
-    found = findings("transfer", *USUAL[:1], ([TO_DEVICE], 400), util=0.6, cpu=0.99, more=more, **figures)
+    found = findings("transfer", *USUAL[:2], ([TO_DEVICE], 400), util=0.6, cpu=0.99, more=more, **figures)
     return found["transfer_bound"]
 
 

@@ -3,8 +3,10 @@
 import pytest
 
 from tests.diagnosis.gpu import (
+    FORWARD,
     FORWARD_ITEM,
     ITEM,
+    MODULE,
     USUAL,
     findings,
     gpu_time,
@@ -46,7 +48,7 @@ def test_a_loop_that_synchronises_after_every_phase_is_not_launch_bound():
     leads = dict.fromkeys(("fetch end", "backward begin", "backward end", "optimizer end"), (5.0, 1.0))
     phases = {"data": 1, "forward": 30, "backward": 50, "optimizer": 10}
     more = [gpu_time(5000, busy, leads), steps(5000, phases)]
-    found = findings("launch_bound", ([FORWARD_ITEM], 900), *USUAL, more=more)
+    found = findings("launch_bound", ([FORWARD, MODULE, FORWARD_ITEM], 900), *USUAL, more=more)
     assert "launch_bound" not in found
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, idle_by_counters, why_wide
-from tuimon.diagnosis.evidence.gpu.samples import GpuWaits
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 from tuimon.session.series import sampling_error
+from tuimon.session.stacks.samples import Samples
 
 #: Share of its time that the GPU may idle and still be the bottleneck: more is a claim of its own.
 BUSY_IDLE = REPORTED
@@ -122,15 +122,17 @@ class GpuSteps(NamedTuple):
 def gpu_steps(
     time: GpuTimeRow | None,
     table: PhaseTable | None,
-    waits: GpuWaits | None,
+    samples: Samples,
+    waits: Samples | None,
     gpus: Sequence[GpuRow],
     ranks: int = 1,
     copying: tuple[float | None, float | None] = (None, None),
 ) -> GpuSteps | None:
     """The steps on the GPU's clock; None without GPU times of enough steps.
 
-    ``ranks``: the world size. ``copying``: the share of all time in copies between host and GPU at most,
-    by samples and by the bytes of batches, where known.
+    ``waits``: those of the training thread's samples in which it waits for a value. ``ranks``: the world size.
+    ``copying``: the share of all time in copies between host and GPU at most, by samples and by the bytes of batches,
+    where known.
 
     Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
     NVML's utilisation bounds that of the whole step. If both can be true, what is certain of all phases but one
@@ -138,13 +140,18 @@ def gpu_steps(
     """
     if time is None or not has_enough_steps(time.steps, time.timed_s) or table is None:
         return None
-    rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
-    phases = {row.name: _gpu_phase(row, table, time, _unwaited_ms(table, waits, row.name)) for row in rows}
+    launching_ms = _launching_ms(time, table, samples.in_steps.total, waits)
+    phases = {}
+    for row in table.rows:
+        if row.name != "eval" and row.gpu_ms_per_step is not None:
+            ms, idle_ms = row.gpu_ms_per_step, row.gpu_idle_ms_per_step or 0.0
+            maybe_ms = (row.gpu_maybe_idle_ms_per_step or 0.0) if time.bounded else ms
+            at_most = min(ms, idle_ms + maybe_ms, launching_ms.get(row.name, ms))
+            phases[row.name] = GpuPhase(ms, Interval(idle_ms, max(idle_ms, at_most)))
     step_ms = sum(phase.ms for phase in phases.values())
     if step_ms <= 0:
         return None
-    by_events = Interval.sum_of(phase.idle for phase in phases.values())
-    by_events = by_events.times(1 / step_ms)
+    by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
     alone = ranks < 2 and not any(row.others for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
     copies = Copies(in_forward, *copying)
@@ -161,43 +168,24 @@ def has_enough_steps(steps: int, timed_s: float) -> bool:
     return steps >= MIN_STEPS or timed_s >= MIN_TIMED_S
 
 
-def _gpu_phase(row: PhaseRow, table: PhaseTable, time: GpuTimeRow, unwaited_ms: float | None) -> GpuPhase:
-    ms, idle_ms = row.gpu_ms_per_step or 0.0, row.gpu_idle_ms_per_step or 0.0
-    at_most = min(ms, idle_ms + (row.gpu_maybe_idle_ms_per_step or 0.0))
-    if not time.bounded:
-        at_most = max(at_most, min(ms, _launching_ms(table, row.name, time)))
-    if unwaited_ms is not None:
-        at_most = max(idle_ms, min(at_most, unwaited_ms))
-    return GpuPhase(ms, Interval(idle_ms, at_most))
+def _launching_ms(time: GpuTimeRow, table: PhaseTable, samples: int, waits: Samples | None) -> dict[str, float]:
+    """How long the CPU is in a phase without waiting for the GPU, and without what it is ahead at the beginning.
 
-
-def _launching_ms(table: PhaseTable, name: str, time: GpuTimeRow) -> float:
-    """For old logs: how long the CPU is still launching a phase that the GPU has come to, from the leads."""
-    lead = next((lead for begin in _BEGINS.get(name, ()) for lead in time.leads if lead.boundary == begin), None)
-    if lead is None:
-        return 0.0
-    ahead_us = 0.0 if lead.stream_idle_ratio >= MOST else lead.median_us
-    return max(0.0, _ms(_on_cpu(table, name)) - (ahead_us or 0.0) / 1e3)
-
-
-def _unwaited_ms(table: PhaseTable, waits: GpuWaits | None, name: str) -> float | None:
-    """How long the CPU is in a phase and does not wait for the GPU; None where nothing waits."""
-    on_cpu = _on_cpu(table, name)
-    waited = sum(waits.sync_by_phase.get(row.name, 0.0) for row in on_cpu) if waits is not None else 0.0
-    step_ms = _ms(row for row in table.rows if row.name != "eval")
-    if waits is None or waited < TRACE or not step_ms:
-        return None
-    surely = max(0.0, waited - sampling_error(waited, waits.samples))
-    return max(0.0, _ms(on_cpu) - surely * step_ms)
-
-
-def _on_cpu(table: PhaseTable, name: str) -> list[PhaseRow]:
-    """The rows of a phase of the GPU; where samples divide the phases, its clock knows only their sum, as forward."""
-    return [row for row in table.rows if row.name == name or (row.estimated and name == "forward")]
-
-
-def _ms(rows: Iterable[PhaseRow]) -> float:
-    return sum(row.ms_per_step or 0.0 for row in rows)
+    Only then may the GPU idle there. That the CPU waits, samples show; in old logs, the rest is all that is known. If
+    samples divide the phases, the GPU's clock knows only their sum, as forward.
+    """
+    rows = [row for row in table.rows if row.name != "eval"]
+    step_ms = sum(row.ms_per_step or 0.0 for row in rows)
+    leads, found = {lead.boundary: lead for lead in time.leads}, {}
+    for name in (row.name for row in rows):
+        on_cpu = [row for row in rows if row.name == name or (row.estimated and name == "forward")]
+        waited = sum(waits.phases[row.name] for row in on_cpu) / samples if waits is not None else 0.0
+        surely = max(0.0, waited - sampling_error(waited, samples)) if waited >= TRACE else 0.0
+        lead = next((leads[begin] for begin in _BEGINS.get(name, ()) if begin in leads), None)
+        ahead_us = lead.median_us if lead is not None and lead.stream_idle_ratio < MOST and not time.bounded else 0.0
+        if surely or not time.bounded:
+            found[name] = sum(row.ms_per_step or 0.0 for row in on_cpu) - surely * step_ms - (ahead_us or 0.0) / 1e3
+    return found
 
 
 def _narrowed(phases: dict[str, GpuPhase], idle: Interval, step_ms: float) -> dict[str, GpuPhase]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.evidence.gpu.samples import PINNED_RATIO as LINK_RATIO
-from tuimon.diagnosis.evidence.gpu.samples import GpuWaits, bytes_per_step, pcie_bytes_per_s
+from tuimon.diagnosis.evidence.gpu.samples import bytes_per_step, pcie_bytes_per_s
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
@@ -48,14 +49,18 @@ class _Copy(NamedTuple):
 
 def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned."""
-    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
-    if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < REPORTED:
+    gpu, copying = evidence.gpu_steps, evidence.samples.in_steps.where(doing="transfer")
+    hot = copying.hottest()
+    if gpu is None or evidence.gpu_waits is None or hot is None:
         return None
-    lost = _lost(evidence, gpu, waits)
+    waiting = of_step(evidence).where(doing={"copy"}).cpu
+    if waiting < REPORTED:
+        return None
+    lost = _lost(evidence, gpu, waiting)
     if lost.low < REPORTED:
         return None
     copied = _copied(evidence, lost, gpu.step_ms)
-    place, between = waits.hot_transfer.place, idle_part(lost)
+    place, between = hot.place, idle_part(lost)
     rate = f" at {copied.bytes_per_s / 1e9:.2g} GB/s" if copied.bytes_per_s else ""
     return Finding(
         headline=f"{between} of each step copies the batch to the GPU{rate} while CPU and GPU wait",
@@ -63,7 +68,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
         share_of_step=lost.high,
         where=(place,),
         evidence={
-            "waiting_share": waits.transfer,
+            "waiting_share": waiting,
             "lead_ms": _ahead_ms(gpu),
             "copy_ms_per_step": copied.ms,
             "copy_bytes_per_step": copied.total_bytes,
@@ -72,7 +77,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     )
 
 
-def _lost(evidence: Evidence, gpu: GpuSteps, waits: GpuWaits) -> Interval:
+def _lost(evidence: Evidence, gpu: GpuSteps, waiting: float) -> Interval:
     """The share of the step that the copy costs.
 
     The samples at the copy include waiting until the GPU comes to it: the launch lead at the fetch's end is taken off.
@@ -82,10 +87,10 @@ def _lost(evidence: Evidence, gpu: GpuSteps, waits: GpuWaits) -> Interval:
     """
     ahead_ms, forward, backward = _ahead_ms(gpu), gpu.share("forward"), gpu.share("backward")
     if ahead_ms is not None:
-        least = min(waits.transfer - ahead_ms / gpu.step_ms, forward)
-        most = min(least + sampling_error(waits.transfer, waits.samples), forward)
+        least = min(waiting - ahead_ms / gpu.step_ms, forward)
+        most = min(least + sampling_error(waiting, evidence.samples.in_steps.total), forward)
     else:
-        least, most = (min(waits.transfer, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
+        least, most = (min(waiting, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
     exchange = evidence.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
     others = exchange.share.high if exchange is not None else 0.0
     return Interval(least - others, max(least, most) - others)

@@ -15,7 +15,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
-from tuimon.diagnosis.rules.gpu.pace import COMPUTE, IDLE_BOUNDS
+from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.severity import CRITICAL_GAIN
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
@@ -27,6 +27,8 @@ from tuimon.session.rows import HotLine, LoaderRow, TorchMemoryRow
 from tuimon.session.stacks.samples import Samples
 from tuimon.text import number_text, size_text
 
+#: The phases that launch a training's work.
+COMPUTE = ("forward", "backward", "optimizer")
 #: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
 _EVERY_STEP = 1.0
