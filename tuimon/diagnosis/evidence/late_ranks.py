@@ -64,6 +64,11 @@ class LateRank(Struct, frozen=True, gc=False):
     why: Why | None
     error: float = 0.0  # of the share, where samples alone show it
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if others run on another host."""
+        return self.row.host is not None and any(other.host != self.row.host for other in self.others)
+
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     """The latest rank with what the others lose, however little that is; None without two measured ranks."""

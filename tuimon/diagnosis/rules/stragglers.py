@@ -8,7 +8,7 @@ from statistics import median
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.batches import READS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, Turns, Why, late_rank, longer_passes, waits_for_cores
+from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, late_rank, longer_passes, waits_for_cores
 from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding
@@ -27,84 +27,39 @@ from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import ms_text
 
-#: The cause of these findings.
-IN_TURN = "in_turn"
 #: How many ranks the headline names.
 _NAMED = 4
 #: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
-#: What a rank that is late in a phase should do.
-_MEND = {
-    "data": "make its batches as cheap as the others'",
-    "forward": "compare its batches and its machine with the others'",
-    "backward": "compare its batches and its machine with the others'",
-    "optimizer": "compare its machine with the others'",
-    "other": "do this side work less often, or beside the training",
+
+
+_LONGER, _LATE_IN = "{by}longer in {longer_in}", "rank {rank} is {by}late in {place}: "
+#: Why a rank is late: a clause of the headline, and the fix.
+_REASONS = {
+    "stopped": (
+        "which is stopped {ratio} of the time",
+        "find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger",
+    ),
+    "no core": (
+        "whose training thread waits {ratio} of the time for a core",
+        "give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit",
+    ),
+    "collections": (
+        f"{_LONGER}, in the garbage collector",
+        "collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()",
+    ),
+    "passes": (
+        _LONGER,
+        "give rank {rank} as much work as the others: its forward and its backward are longer alike",
+    ),
+    "reads": (_LONGER, f"{_LATE_IN}make its reads as fast as the others'"),
+    "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others'"),
+    "forward": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
+    "backward": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
+    "optimizer": (_LONGER, f"{_LATE_IN}compare its machine with the others'"),
+    "other": (_LONGER, f"{_LATE_IN}do this side work less often, or beside the training"),
 }
-_WHY: dict[Why, str] = {
-    "stopped": "which is stopped {percent} of the time",
-    "no core": "whose training thread waits {percent} of the time for a core",
-}
-
-
-def ranks_in_turn(evidence: Evidence) -> Finding | None:
-    """No rank is late every time, but in each step one is, and all others wait for it.
-
-    If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
-    """
-    turns = evidence.turns
-    waits = median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])  # for cores
-    if turns is None or turns.share < REPORTED + waits:
-        return None
-    first = turns.last[0][0]
-    phase, hot = _where(evidence, turns.phase)
-    return Finding(
-        cause=IN_TURN,
-        headline=_turns_headline(turns, phase) + in_library(hot),
-        fixes=(without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),),
-        share_of_step=turns.share,
-        where=(hot.place,) if hot else (),
-        evidence={
-            "rank": first.rank,
-            "pid": own_id(first.pid),
-            "last_share": turns.last[0][1],
-            "last": _shares(turns, len(turns.last)),
-            "waited_ms": turns.share * turns.step_ms,
-            "phase": phase,
-            "longer_ms": turns.longer_ms,
-            "steps_compared": turns.steps,
-        },
-    )
-
-
-def _where(evidence: Evidence, phase: str) -> tuple[str, HotLine | None]:
-    """The phase, and where all ranks are in it most: they run the same code, and each is late now and then."""
-    phases = _DIVIDED if phase == BETWEEN else (phase,)
-    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.compared)
-    if not samples.total:
-        return ("the step" if phase == BETWEEN else phase), None
-    most = max(phases, key=lambda name: samples.phases[name])
-    return most, samples.where(phase=most).hottest()
-
-
-def _is_at_work(node: Node) -> bool:
-    """True if a rank waits for no other one."""
-    return node.activity != "ranks"
-
-
-def _turns_headline(turns: Turns, phase: str) -> str:
-    more = len(turns.last) - _NAMED
-    others = f" and {more} others" if more > 1 else " and 1 other" if more == 1 else ""
-    return (
-        f"ranks take turns being late ({_shares(turns, _NAMED)} of the steps{others}): {percent(turns.share)} of each"
-        f" step waits for the last one, {ms_text(turns.longer_ms)} longer in {phase}"
-    )
-
-
-def _shares(turns: Turns, most: int) -> str:
-    """``0 in 40 %, 3 in 35 %``: ranks, and in how many of the steps each was last."""
-    return ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:most])
 
 
 def straggler_rank(evidence: Evidence) -> Finding | None:
@@ -114,30 +69,102 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     longest.
     """
     late = late_rank(evidence.rank_rows) or _late_by_samples(evidence)
-    in_turn = ranks_in_turn(evidence) if _wait(evidence) else None
+    waits = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
+    # to compare steps one by one takes longer
+    in_turn = _in_turn(evidence) if waits and median(waits) >= REPORTED else None
     if late is None or late.share < max(REPORTED, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
         return in_turn
-    own = evidence.of_rank(late.row.pid)
+    row, own = late.row, evidence.of_rank(late.row.pid)
     hot = _hottest(own, late) if own is not None else None
     few = own.longest_steps(late.waited_ms) if own is not None and late.waited_ms is not None else None
+    reason = late.why or ("passes" if late.longer_in != late.phase else late.phase)
+    if reason == "data" and hot is not None and own is not None and own.data_samples.part(doing=READS) >= MOST:
+        reason = "reads"
+    facts = {
+        "rank": row.rank,
+        "by": f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else "",
+        "longer_in": late.longer_in,
+        "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
+        "ratio": percent(row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0),
+    }
+    clause, fix = (template.format_map(facts) for template in _REASONS[reason])
     return Finding(
-        headline=_headline(late, few) + in_library(hot),
-        fixes=(without_cost(evidence, _action(late, own, hot, few), Interval.around(late.share, late.error)),),
+        headline=f"{_lost(late, few)}, {clause}{in_library(hot)}",
+        fixes=(without_cost(evidence, fix, Interval.around(late.share, late.error)),),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={
-            "rank": late.row.rank,
-            "pid": own_id(late.row.pid),
-            **({"host": late.row.host} if _on_host(late) else {}),
+            "rank": row.rank,
+            "pid": own_id(row.pid),
+            **({"host": row.host} if late.is_elsewhere else {}),
             "waited_ms": late.waited_ms,
             "phase": late.phase,
             "longer_ms": late.longer_ms,
             **({"late_in_steps": few.steps, "of_steps": few.of} if few is not None else {}),
             **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
-            **({"gc_ms": late.row.gc_ms} if late.why == "collections" else {}),
-            **({"stopped_share": late.row.stopped_ratio} if late.why == "stopped" else {}),
+            **({"gc_ms": row.gc_ms} if late.why == "collections" else {}),
+            **({"stopped_share": row.stopped_ratio} if late.why == "stopped" else {}),
         },
     )
+
+
+def _lost(late: LateRank, few: LongestSteps | None) -> str:
+    """``the other 3 ranks wait 40 % of each step for rank 2``; ``few``: those that most of the wait lies in."""
+    others, row = len(late.others) - len(late.also), late.row
+    first = next(other.rank for other in late.others if other.rank not in late.also or not others)
+    who = f"rank {first} waits" if others <= 1 else f"the other {others} ranks wait"
+    more = f" and {len(late.also)} more" if late.also else ""
+    ones = f"rank {row.rank}{f' on {row.host}' if late.is_elsewhere else ''}{more}"
+    if len(late.also) == 1:
+        ones = f"ranks {row.rank} and {late.also[0]}"
+    of, most = ("each step", "") if few is None else ("the time", f", most of it in {few.steps} of {few.of} steps")
+    return f"{who} {percent(late.share)} of {of} for {ones}{most}"
+
+
+def _in_turn(evidence: Evidence) -> Finding | None:
+    """No rank is late every time, but in each step one is, and all others wait for it.
+
+    If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
+    """
+    turns = evidence.turns
+    waits = median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])  # for cores
+    if turns is None or turns.share < REPORTED + waits:
+        return None
+    # where all ranks are in the phase most: they run the same code, and each is late now and then
+    phases = _DIVIDED if turns.phase == BETWEEN else (turns.phase,)
+    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.compared)
+    phase = max(phases, key=lambda name: samples.phases[name])
+    hot = samples.where(phase=phase).hottest()
+    if not samples.total:
+        phase = "the step" if turns.phase == BETWEEN else turns.phase
+    first, more = turns.last[0][0], len(turns.last) - _NAMED
+    others = f" and {more} others" if more > 1 else " and 1 other" if more == 1 else ""
+    last = [f"{row.rank} in {percent(share)}" for row, share in turns.last]
+    return Finding(
+        cause="in_turn",
+        headline=(
+            f"ranks take turns being late ({', '.join(last[:_NAMED])} of the steps{others}): {percent(turns.share)} of"
+            f" each step waits for the last one, {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}"
+        ),
+        fixes=(without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),),
+        share_of_step=turns.share,
+        where=(hot.place,) if hot else (),
+        evidence={
+            "rank": first.rank,
+            "pid": own_id(first.pid),
+            "last_share": turns.last[0][1],
+            "last": ", ".join(last),
+            "waited_ms": turns.share * turns.step_ms,
+            "phase": phase,
+            "longer_ms": turns.longer_ms,
+            "steps_compared": turns.steps,
+        },
+    )
+
+
+def _is_at_work(node: Node) -> bool:
+    """True if a rank waits for no other one."""
+    return node.activity != "ranks"
 
 
 def _late_by_samples(evidence: Evidence) -> LateRank | None:
@@ -192,12 +219,6 @@ def _own_shares(rank: Evidence, waits: Communication) -> dict[str, float]:
     return own | {"backward": rank.share_of("backward") - waits.in_backward}
 
 
-def _wait(evidence: Evidence) -> bool:
-    """True if ranks wait for each other at all: comparing their steps one by one takes longer."""
-    known = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
-    return bool(known) and median(known) >= REPORTED
-
-
 def _hottest(own: Evidence, late: LateRank) -> HotLine | None:
     """The late rank's own line in its longer phase, not one at which it waits for others itself.
 
@@ -214,57 +235,6 @@ def _hottest(own: Evidence, late: LateRank) -> HotLine | None:
     return samples.where(_is_at_work).hottest()
 
 
-def _headline(late: LateRank, few: LongestSteps | None) -> str:
-    """``few``: the steps that most of the wait lies in, where it is not in every one."""
-    others, row = len(late.others) - len(late.also), late.row
-    first = next(other.rank for other in late.others if other.rank not in late.also or not others)
-    who = f"rank {first} waits" if others <= 1 else f"the other {others} ranks wait"
-    when = f"of the time for {_late_ones(late)}" if few is not None else f"of each step for {_late_ones(late)}"
-    lost = f"{who} {percent(late.share)} {when}" + (f", most of it in {few.steps} of {few.of} steps" if few else "")
-    if late.why in _WHY:
-        ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
-        return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
-    reason = ", in the garbage collector" if late.why == "collections" else ""
-    by = f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else ""
-    return f"{lost}, {by}longer in {late.longer_in}{reason}"
-
-
-def _late_ones(late: LateRank) -> str:
-    """``rank 2``, ``ranks 2 and 5``, ``rank 2 and 3 more``; on several nodes ``rank 20 on node2``."""
-    if len(late.also) == 1:
-        return f"ranks {late.row.rank} and {late.also[0]}"
-    more = f" and {len(late.also)} more" if late.also else ""
-    return f"rank {late.row.rank}{_on_host(late)}{more}"
-
-
-def _on_host(late: LateRank) -> str:
-    """The host that it runs on, if others run elsewhere."""
-    host = late.row.host
-    return f" on {host}" if host is not None and any(other.host != host for other in late.others) else ""
-
-
-def _action(late: LateRank, own: Evidence | None, hot: HotLine | None, few: LongestSteps | None) -> str:
-    """The fix names what the rank is late in; only longer passes in step show that it has more work."""
-    rank = late.row.rank
-    match late.why:
-        case "stopped":
-            return f"find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger"
-        case "no core":
-            return f"give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit"
-        case "collections":
-            return f"collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
-    if late.longer_in != late.phase:
-        return f"give rank {rank} as much work as the others: its forward and its backward are longer alike"
-    mend, place = _MEND[late.phase], late.phase
-    if own is not None and hot is not None:
-        samples = own.samples
-        place = work_at(hot, update_path(samples))
-        if late.phase == "data" and samples.where(phase="data").part(doing=READS) >= MOST:
-            mend = "make its reads as fast as the others'"
-    by = f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else ""
-    return f"rank {rank} is {by}late in {place}: {mend}"
-
-
 STRAGGLER_RANK = Rule(
     title="A rank that others wait for",
     judge=straggler_rank,
@@ -277,6 +247,6 @@ STRAGGLER_RANK = Rule(
     ),
     needs=(RANKS,),
     thresholds=(REPORTED, LARGE, SMALL, *CONFIDENCE),
-    causes=(IN_TURN,),
+    causes=("in_turn",),
     contradicts_order=True,
 )
