@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from string import Formatter
 
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
@@ -66,18 +65,3 @@ def idle_part(idle: Interval) -> str:
     if low == high:
         return high
     return f"up to {high}" if idle.low < min(SMALL, idle.high / 2) else f"{low.removesuffix(' %')} to {high}"
-
-
-class _Words(Formatter):
-    """``{:%}`` is a share."""
-
-    def format_field(self, value: object, format_spec: str) -> str:
-        """A value as people read it."""
-        if isinstance(value, float) and format_spec == "%":
-            return percent(min(1.0, value))
-        return str(super().format_field(value, format_spec))
-
-
-def filled(template: str, facts: object) -> str:
-    """A template over ``f``, the facts."""
-    return _Words().vformat(template, (), {"f": facts})

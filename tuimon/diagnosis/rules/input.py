@@ -42,7 +42,7 @@ from tuimon.diagnosis.step_model.fitting import OWN_PART
 from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
-from tuimon.diagnosis.words import CHANGES_TRAINING, filled, idle_part, in_library, percent, work_at
+from tuimon.diagnosis.words import CHANGES_TRAINING, idle_part, in_library, percent, work_at
 from tuimon.session.rows import HotLine, LoaderRow, PhaseRow
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
@@ -113,97 +113,56 @@ class Facts(Struct, frozen=True, dict=True):
         """True if starting workers for each epoch takes time."""
         return self.model.likely.starts_ms > 0.0
 
-    # -- words
-
-    @property
-    def at(self) -> str:
-        """The end of a clause: the function, if a library owns the loop."""
-        return in_library(self.hot)
-
-    @property
-    def starting(self) -> str:
-        """How long the workers of an epoch take to start and end."""
-        starts = self.evidence.epoch_starts
-        if starts is None or starts.each_s is None:
-            return "its workers are started anew for every epoch"
-        what, each_s = "starting and ending workers" if starts.end_s else "starting workers", starts.each_s
-        took = f"{each_s:.1f} s" if each_s >= 0.1 else f"{1e3 * each_s:.0f} ms"
-        return f"{what} takes {took} an epoch"
-
     @cached_property
-    def in_few_steps(self) -> str:
-        """The few steps that hold most of the drawing of indices, where an epoch begins; empty if it is in all."""
-        drawing = sum(cell.cpu for cell in self.cells if cell.doing == "draw") / sum(cell.cpu for cell in self.cells)
-        few = self.evidence.longest_steps(drawing * (self.data.ms_per_step or 0.0))
-        return f", mostly in {few.steps} of {few.of:,} steps" if few is not None else ""
+    def words(self) -> dict[str, object]:
+        """What the templates name."""
+        evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
+        starts, again = evidence.epoch_starts, evidence.read_again
+        starting = "its workers are started anew for every epoch"
+        if starts is not None and (each_s := starts.each_s) is not None:
+            took = f"{each_s:.1f} s" if each_s >= 0.1 else f"{1e3 * each_s:.0f} ms"
+            starting = f"starting {'and ending ' if starts.end_s else ''}workers takes {took} an epoch"
+        drawing = sum(cell.cpu for cell in self.cells if cell.doing == "draw")
+        drawing /= sum(cell.cpu for cell in self.cells) or 1.0
+        few = evidence.longest_steps(drawing * (self.data.ms_per_step or 0.0)) if drawing else None
+        late_ms = (loader.late_ms if loader is not None else None) or 0.0
+        late = late_worker(loader) if loader is not None and late_ms else None
+        every = max(1, round(late_ms / (loader.held_ms or late_ms))) if loader is not None and late_ms else 1
+        waits = "waiting for the network" if workers.on_network else "blocked"
+        blocked = f"{waits}, not computing ({percent(workers.cpu_ratio or 0.0)} CPU)"
+        remote = (self.samples.share(below="network") or 0.0) >= MOST
+        return {
+            "at": in_library(hot),
+            "hot_share": percent(hot.share) if hot is not None else "",
+            "run": evidence.run,
+            "workers": workers,
+            "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
+            "busy": percent(min(1.0, workers.busy_ratio or 0.0)),
+            "computes": percent(workers.ran_ratio or 0.0),
+            "blocked": blocked if hot is not None else f"{blocked}: disk, network or sleep",
+            "starting": starting,
+            "in_few_steps": f", mostly in {few.steps} of {few.of:,} steps" if few is not None else "",
+            "late": f"1 batch in {every} is {ms_text(late_ms)} late{f' ({late})' if late is not None else ''}",
+            "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
+            "anew": f", {size_text(again.epoch_bytes)} is read anew every epoch" if again is not None else "",
+            "read_once": again.remedy if again is not None else "",
+            "prepares": "reads it over the network" if remote else "prepares it",
+            "makes": self.rollout.maker,
+            "spare": self.spare_cores,
+            "option": "dataloader_num_workers" if evidence.launching.owner == "transformers" else "num_workers",
+            "cheaper": self._cheaper(),
+        }
 
-    @property
-    def fetch_ms(self) -> str:
-        """How long a fetch takes."""
-        wait_ms = self.loader.wait_ms if self.loader is not None else None
-        return ms_text(wait_ms) if wait_ms is not None else "long"
-
-    @property
-    def beyond_cores(self) -> str:
-        """Why first workers may be more than the cores."""
-        cores = self.evidence.run.cores
-        is_more = (self.more_workers or 0) > cores
-        return f"; more than the {cores} cores, as items wait instead of computing" if is_more else ""
-
-    @property
-    def late_batch(self) -> str:
-        """How seldom the next batch in order comes late, how late, and from where."""
-        if self.loader is None:
-            return ""
-        late_ms, worker = self.loader.late_ms or 0.0, late_worker(self.loader)
-        every = max(1, round(late_ms / (self.loader.held_ms or late_ms)))
-        return f"1 batch in {every} is {ms_text(late_ms)} late{f' ({worker})' if worker is not None else ''}"
-
-    @property
-    def workers_are(self) -> str:
-        """``both workers are``."""
-        number = self.workers.number
-        return {1: "the worker is", 2: "both workers are"}.get(number, f"all {number} workers are")
-
-    @property
-    def blocked(self) -> str:
-        """``blocked, not computing (2 % CPU)``."""
-        how = "waiting for the network" if self.workers.on_network else "blocked"
-        on = "" if self.hot else ": disk, network or sleep"
-        return f"{how}, not computing ({percent(self.workers.cpu_ratio or 0.0)} CPU){on}"
-
-    @property
-    def anew(self) -> str:
-        """How much is read from the disk in every epoch."""
-        again = self.evidence.read_again
-        return f", {size_text(again.epoch_bytes)} is read anew every epoch" if again is not None else ""
-
-    @property
-    def prepares(self) -> str:
-        """What the training process does for its data."""
-        return "reads it over the network" if (self.samples.share(below="network") or 0.0) >= MOST else "prepares it"
-
-    @property
-    def option(self) -> str:
-        """The option that sets the number of workers, as the user writes it."""
-        return "dataloader_num_workers" if self.evidence.launching.owner == "transformers" else "num_workers"
-
-    @property
-    def cheaper(self) -> str:
+    def _cheaper(self) -> str:
         """``make augment() data.py:31 cheaper (cache it)``; a line of the loop's own, which only takes, has no name."""
         path, hot = update_path(self.evidence.samples), self.hot
         at_line = self.samples.where(lambda node: hot is not None and node.place == hot.place)
         takes = at_line.part(below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper"
+        how = "vectorise or cache it" if self.evidence.uses_gpu is False else "vectorise, cache, or move it to the GPU"
         if at_line.part(doing=READS) >= MOST if at_line.total else self.workers.waiting:
             how = "cache, or read ahead"  # there is nothing to compute
-        else:
-            how = (
-                "vectorise or cache it"
-                if self.evidence.uses_gpu is False
-                else "vectorise, cache, or move it to the GPU"
-            )
         return f"make {work_at(hot, path)} cheaper ({how})"
 
     # -- figures
@@ -298,8 +257,11 @@ class Remedy(NamedTuple):
         to = self.to(facts) if self.when(facts) else None
         if to is None:
             return None
-        change = Change(self.what, to) if self.what is not None else None
-        return Way(filled(self.text, facts), change, self.part(facts), self.changes_training)
+        change, cores = Change(self.what, to) if self.what is not None else None, facts.evidence.run.cores
+        text = self.text.format(n=f"{to:.0f}", **facts.words)
+        if self.what == "workers" and not facts.workers.number and to > cores:
+            text += f"; more than the {cores} cores, as items wait instead of computing"
+        return Way(text, change, self.part(facts), self.changes_training)
 
 
 class Cause(Struct, frozen=True):
@@ -317,7 +279,7 @@ class Cause(Struct, frozen=True):
 
 def _cheaper(more: str = "", what: What = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
     """The function to blame, as if it cost nothing."""
-    return Remedy(f"{{f.cheaper}}{more}", what, part=lambda f: f.part, when=when)
+    return Remedy(f"{{cheaper}}{more}", what, part=lambda f: f.part, when=when)
 
 
 def _workers(text: str, when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
@@ -377,19 +339,19 @@ _KEEPING = (
         when=lambda f: f.are_restarted,
     ),
     Remedy(
-        "set num_workers=0 (now {f.workers.number}): starting workers takes longer than to make the batches",
+        "set num_workers=0 (now {workers.number}): starting workers takes longer than to make the batches",
         "workers",
         when=lambda f: f.are_restarted and not f.lie_ready,
     ),
 )
 _FIRST_WORKERS = (
     _workers(
-        "set {f.option}={f.more_workers} (now 0): loading then overlaps with training{f.beyond_cores}",
+        "set {option}={n} (now 0): loading then overlaps with training",
         when=lambda f: f.evidence.pool is None,
     ),
     _workers(
-        "set {f.option}={f.more_workers} (now 0) and multiprocessing_context='spawn': threads of this process make the"
-        " items, which a forked worker would wait for in vain{f.beyond_cores}",
+        "set {option}={n} (now 0) and multiprocessing_context='spawn': threads of this process make the"
+        " items, which a forked worker would wait for in vain",
         when=lambda f: f.evidence.pool is not None,
     ),
     Remedy(
@@ -400,12 +362,12 @@ _FIRST_WORKERS = (
     ),
     _cheaper(when=lambda f: f.loaders_own < MOST),
 )
-_READ_ONCE = Remedy("{f.evidence.read_again.remedy}", "items", when=lambda f: f.evidence.read_again is not None)
-_MORE_WORKERS = "set {f.option}={f.more_workers} (now {f.workers.number}) on this {f.evidence.run.cores}-core machine"
-_STARTING = Cause(None, ": {f.starting}", (), takes=lambda cell: cell.doing == "start", at=lambda f: None)
+_READ_ONCE = Remedy("{read_once}", "items", when=lambda f: f.evidence.read_again is not None)
+_MORE_WORKERS = "set {option}={n} (now {workers.number}) on this {run.cores}-core machine"
+_STARTING = Cause(None, ": {starting}", (), takes=lambda cell: cell.doing == "start", at=lambda f: None)
 _ROLLOUT = Cause(
     "rollout",
-    ": the loop {f.rollout.maker}{f.at}",
+    ": the loop {makes}{at}",
     (
         Remedy(
             f"step {_MORE_ENVIRONMENTS}x as many environments together, for fewer steps each: a call of the policy then"
@@ -422,7 +384,7 @@ _ROLLOUT = Cause(
         ),
         _cheaper(when=lambda f: not f.rollout.is_by_policy),
         Remedy(
-            "step {f.spare_cores} environments at once, each in a process of its own (a vectorised environment)",
+            "step {spare} environments at once, each in a process of its own (a vectorised environment)",
             "items",
             to=lambda f: 1.0 / f.spare_cores,
             part=lambda f: Interval.around(f.rollout.environment),
@@ -442,10 +404,10 @@ _ROLLOUT = Cause(
 )
 _HAND_OVER = Cause(
     "hand_over",
-    ": batches are ready, but each takes {f.fetch_ms} to hand over",
+    ": batches are ready, but each takes {fetch} to hand over",
     (
         Remedy(
-            "set num_workers=0 (now {f.workers.number}): handing a batch over takes longer than to make it", "workers"
+            "set num_workers=0 (now {workers.number}): handing a batch over takes longer than to make it", "workers"
         ),
         Remedy(
             f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
@@ -461,7 +423,7 @@ CAUSES = (
     _STARTING,
     Cause(  # the policy is the training's own work
         "hand_rolled_loader",
-        ", {f.hot.share:%} of that in one function{f.at}",
+        ", {hot_share} of that in one function{at}",
         (_cheaper(),),
         when=lambda f: f.beside_rollout > max(REPORTED, f.rollout.environment * f.data.share),
         at=lambda f: f.evidence.beside_rollout,
@@ -470,7 +432,7 @@ CAUSES = (
     _ROLLOUT,
     Cause(
         "sampler",
-        ": the training process draws the indices{f.in_few_steps}{f.at}",
+        ": the training process draws the indices{in_few_steps}{at}",
         (
             _cheaper(
                 ": draw whole arrays of indices at once, or the next epoch's in a thread while this one trains", "fetch"
@@ -483,7 +445,7 @@ CAUSES = (
     ),
     Cause(
         "hand_rolled_loader",
-        ": another process makes it{f.at}",
+        ": another process makes it{at}",
         (_cheaper(", or make the data in more processes"),),
         takes=lambda cell: cell.via[:1] == ("process",),
         when=lambda f: f.evidence.senders.working is not None,
@@ -492,14 +454,14 @@ CAUSES = (
     ),
     Cause(
         "hand_rolled_loader",
-        ": it is sent to the training{f.at}",
+        ": it is sent to the training{at}",
         (Remedy("make the data in more processes, or make each of them faster", "items", part=lambda f: f.part),),
         takes=lambda cell: cell.via[:1] == ("process",),
         model=_after_the_fetch,
     ),
     Cause(
         "slow_item",
-        ": {f.late_batch}, later ones lie ready{f.at}",
+        ": {late}, later ones lie ready{at}",
         (
             Remedy(
                 "set in_order=False: batches then come as they are made, in another order",
@@ -516,10 +478,10 @@ CAUSES = (
     _HAND_OVER,
     _of_workers(
         "idle_workers",
-        ": all batches come from {f.workers.number} of {f.workers.started} workers{f.at}",
+        ": all batches come from {workers.number} of {workers.started} workers{at}",
         Remedy(
-            "give each of the {f.workers.started} workers its share of the data (get_worker_info(), {f.workers.started}"
-            " shards or more); or set {f.option}={f.workers.number} (now {f.workers.started}), which is as fast",
+            "give each of the {workers.started} workers its share of the data (get_worker_info(), {workers.started}"
+            " shards or more); or set {option}={workers.number} (now {workers.started}), which is as fast",
             "workers",
             to=lambda f: f.workers.started,
         ),
@@ -528,7 +490,7 @@ CAUSES = (
     ),
     _of_workers(
         "disk_wait",
-        ": the workers wait for the disk{f.anew}",
+        ": the workers wait for the disk{anew}",
         _READ_ONCE,
         Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),
         doing="io",
@@ -536,36 +498,36 @@ CAUSES = (
     ),
     _of_workers(
         "slow_collate",
-        ": the workers collate batches{f.at}",
+        ": the workers collate batches{at}",
         _cheaper(_AT_ONCE),
         doing="collate",
         at=lambda f: f.workers.hot_in_collate or f.workers.hot,
     ),
-    _of_workers(None, ": the workers make it{f.at}", _cheaper(), when=lambda f: not f.workers.are_saturated),
+    _of_workers(None, ": the workers make it{at}", _cheaper(), when=lambda f: not f.workers.are_saturated),
     _of_workers(
         "workers_saturated",
-        ": {f.workers_are} {f.blocked}{f.at}{f.anew}",
-        _workers(f"{_MORE_WORKERS}: each computes only {{f.workers.ran_ratio:%}} of its time"),
+        ": {are} {blocked}{at}{anew}",
+        _workers(f"{_MORE_WORKERS}: each computes only {{computes}} of its time"),
         _READ_ONCE,
         _cheaper(),
         when=lambda f: f.workers.waiting,
     ),
     _of_workers(
         "workers_saturated",
-        ": {f.workers_are} {f.workers.busy_ratio:%} busy{f.at}",
+        ": {are} {busy} busy{at}",
         _workers(_MORE_WORKERS),
         _cheaper(),
         when=lambda f: f.evidence.run.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
     ),
     _of_workers(
         "slow_item",
-        ": {f.workers_are} {f.workers.busy_ratio:%} busy{f.at}",
-        _cheaper(": all {f.evidence.run.cores} cores are busy, so more workers would need more cores"),
+        ": {are} {busy} busy{at}",
+        _cheaper(": all {run.cores} cores are busy, so more workers would need more cores"),
     ),
-    Cause(None, ": its workers have just ended{f.at}", (_cheaper(),), when=lambda f: f.workers.gone),
+    Cause(None, ": its workers have just ended{at}", (_cheaper(),), when=lambda f: f.workers.gone),
     Cause(
         "hand_rolled_loader",
-        ": it is prepared in a thread{f.at}",
+        ": it is prepared in a thread{at}",
         (_cheaper(", or make it in several processes: the training thread waits for it"),),
         takes=lambda cell: cell.via[:1] == ("thread",),
         when=lambda f: not f.is_marked,
@@ -574,12 +536,12 @@ CAUSES = (
     ),
     Cause(
         "hand_rolled_loader",
-        ": the training process {f.prepares}{f.at}",
+        ": the training process {prepares}{at}",
         (
             _cheaper(", or move it into the data set: the workers then do it", when=lambda f: f.workers.number > 0),
             _cheaper(when=lambda f: not f.workers.number),
             _workers(
-                "prepare the next batch in DataLoader workers during the step{f.beyond_cores}",
+                "prepare the next batch in DataLoader workers during the step",
                 # beside a rollout it is not there before the update
                 when=lambda f: not f.workers.number and f.evidence.beside_rollout is None,
             ),
@@ -590,19 +552,19 @@ CAUSES = (
     ),
     Cause(
         "no_workers",
-        ": threads of the training process prepare it{f.at}",
+        ": threads of the training process prepare it{at}",
         _FIRST_WORKERS,
         takes=lambda cell: cell.via[:1] == ("thread",),
         at=lambda f: (f.evidence.pool.hot if f.evidence.pool is not None else None) or f.own,
     ),
     Cause(
         "slow_collate",
-        ": the training process collates batches{f.at}",
+        ": the training process collates batches{at}",
         (*_FIRST_WORKERS[2:3], _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
         takes=lambda cell: cell.doing == "collate",
         at=lambda f: collating_function(f.own, f.loader, f.samples),
     ),
-    Cause("no_workers", ": the training process {f.prepares}{f.at}", _FIRST_WORKERS),
+    Cause("no_workers", ": the training process {prepares}{at}", _FIRST_WORKERS),
 )
 
 
@@ -655,7 +617,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     places = (facts.hot, facts.own)
     return Finding(
         severity="info" if is_told else "warning",
-        headline=waits + filled(cause.clause, facts),
+        headline=waits + cause.clause.format_map(facts.words),
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=cause.name,
         share_of_step=claim.share,

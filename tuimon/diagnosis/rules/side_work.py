@@ -27,7 +27,7 @@ from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.step_model.measured import host_model, queue_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
-from tuimon.diagnosis.words import at_hot, filled, idle_part, in_library, percent, work_at
+from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.rows import HotLine, PhaseRow
 from tuimon.session.standing import outer_calls
@@ -208,7 +208,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         runs_model=runs_model,
         kind=kind_of_work(samples, hot) if hot is not None else None,
     )
-    fix = work.without(filled(next(text for when, text in _REMEDIES if when(work)), work), 1.0)
+    fix = work.without(next(text for when, text in _REMEDIES if when(work)).format(f=work), 1.0)
     low, high = fix.gain or (1.0, 1.0)
     if hot is None and samples.total:
         low = 1.0  # samples may show nothing to act on
