@@ -8,8 +8,8 @@ from msgspec import structs
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, SlowStep, StandingProcess, Standstill
 from tuimon.session.goodput import goodput
-from tuimon.views.goodput_text import goodput_json, goodput_text
 from tuimon.views.headless import summary_lines
+from tuimon.views.progress_text import goodput_json, goodput_text
 from tuimon.views.report.page import as_html
 from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.text import text_report

@@ -22,7 +22,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
 from tuimon.session.rows import StepSummary
 from tuimon.session.session import Session, SessionView
-from tuimon.views.gpu_idle import idle_bounds, with_idle_bounds
+from tuimon.views.gpu_text import idle_bounds, with_idle_bounds
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 

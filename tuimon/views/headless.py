@@ -23,11 +23,17 @@ from tuimon.views.finding_text import (
     rule_title,
 )
 from tuimon.views.format import clock, count, ms, percent, plain, rate, shorten, timed_steps, wrap
-from tuimon.views.goodput_text import goodput_text
-from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.gpu_text import gpu_progress, lead_progress
-from tuimon.views.memory_text import memory_lines
-from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, progress_json, rate_texts
+from tuimon.views.gpu_text import gpu_progress, lead_progress, with_idle_bounds
+from tuimon.views.progress_text import (
+    flops_text,
+    goodput_text,
+    left_text,
+    loss_text,
+    memory_lines,
+    position_text,
+    progress_json,
+    rate_texts,
+)
 from tuimon.views.standstill_text import list_lines
 from tuimon.views.state_text import end_tip, ended_text, sampling_text, state_text, unseen_text
 

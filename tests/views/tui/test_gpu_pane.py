@@ -8,10 +8,10 @@ from rich.cells import cell_len
 from tests.views.tui.gpu_rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace, roles
 from tuimon.records import GpuProcess
 from tuimon.session.rows import GpuMeans, TorchMemoryRow
-from tuimon.views.tui.drawing.glyphs import ascii_only
+from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
-from tuimon.views.tui.gpu.names import alarm_lines
+from tuimon.views.tui.gpu.gpu_table import alarm_lines
 
 
 def test_gpus_of_others_are_one_line():

@@ -153,7 +153,7 @@ def _wait_for(taking: Taking, signals: LeaveSignals) -> None:
 def _show(path: str, taking: Taking | None = None) -> None:
     """Print its summary; one that was just taken comes into the log of its run as well."""
     from tuimon.views.tui.drawing.lines import text_of
-    from tuimon.views.tui.sheets.trace_lines import trace_lines
+    from tuimon.views.tui.sheets.trace_sheet import trace_lines
 
     trace = read_trace(path)
     summary = summarize(trace)

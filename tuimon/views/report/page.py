@@ -27,15 +27,14 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.format import count, ms, phase_name
-from tuimon.views.goodput_text import goodput_bar
-from tuimon.views.gpu_idle import idle_share_text, idle_text_of, with_idle_bounds
+from tuimon.views.gpu_text import idle_share_text, idle_text_of, with_idle_bounds
+from tuimon.views.progress_text import goodput_bar, with_work
 from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
 from tuimon.views.report.ranks_json import WELL
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import how_ended, last_state_text
-from tuimon.views.worker_cpu import with_work
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16

@@ -11,7 +11,7 @@ from tuimon.records import PHASES
 from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, superseded, training_numbers, training_rows
 from tuimon.session.session import Session, SessionView
 from tuimon.views.finding_text import headline_text
-from tuimon.views.gpu_idle import with_idle_bounds
+from tuimon.views.gpu_text import with_idle_bounds
 from tuimon.views.report.step_json import Json, phases_json, picked, rounded, steps_json
 
 #: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuimon.session.rows import PhaseRow, PhaseTable, StepSummary
-from tuimon.views.gpu_idle import idle_bounds, measured_idle_ms
+from tuimon.views.gpu_text import idle_bounds, measured_idle_ms
 
 #: Values of JSON: str, int, float, bool, None and lists and dicts of these.
 Json = Any  # a recursive alias is beyond mypy's inference in the literals below

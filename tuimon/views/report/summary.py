@@ -20,10 +20,8 @@ from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
-from tuimon.views.goodput_text import goodput_json
-from tuimon.views.gpu_idle import with_idle_bounds
-from tuimon.views.memory_text import memory_lines
-from tuimon.views.progress_text import progress_json
+from tuimon.views.gpu_text import with_idle_bounds
+from tuimon.views.progress_text import goodput_json, memory_lines, progress_json
 from tuimon.views.report.ranks_json import nodes_json, ranks_json, trainings_json
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, picked, rounded, steps_json

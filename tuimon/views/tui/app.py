@@ -17,8 +17,7 @@ from tuimon.views.tui.leaving import LeavableApp
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
-from tuimon.views.tui.profile.header import Mode
-from tuimon.views.tui.profile.profile_pane import ProfilePane
+from tuimon.views.tui.profile.profile_pane import Mode, ProfilePane
 from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.terminal_app import Capabilities
 

@@ -13,8 +13,7 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from tuimon.views.tui.drawing import palette
-from tuimon.views.tui.drawing.canvas import Canvas
-from tuimon.views.tui.drawing.glyphs import Glyphs, glyphs_of
+from tuimon.views.tui.drawing.canvas import Canvas, Glyphs, glyphs_of
 from tuimon.views.tui.terminal_driver import TerminalDriver
 
 #: Shown in the place of a traceback.

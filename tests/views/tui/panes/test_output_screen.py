@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.output_screen import HISTORY_LINES, OutputScreen, folded
+from tuimon.views.tui.panes.output_pane import HISTORY_LINES, OutputScreen, folded
 
 
 def shown(*chunks, count=50):

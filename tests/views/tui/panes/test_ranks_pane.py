@@ -7,9 +7,8 @@ from tests.views import streams
 from tests.views.tui.running_app import running, text, texts, visible
 from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.step_sums import OnCores, stretch_of
-from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.rank_lines import rank_columns, ranks_head, strip_line, strips, training_lines
+from tuimon.views.tui.drawing.lines import cells, row_line, text_of
+from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_head, strip_line, strips, training_lines
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(

@@ -21,8 +21,7 @@ from tuimon.views.report.text import text_report
 from tuimon.views.trace_text import known_before
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets import trace_sheet
-from tuimon.views.tui.sheets.trace_lines import trace_lines
-from tuimon.views.tui.sheets.trace_sheet import TraceSheet, read_taken
+from tuimon.views.tui.sheets.trace_sheet import TraceSheet, read_taken, trace_lines
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
 MS = 1_000_000

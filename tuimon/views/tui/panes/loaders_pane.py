@@ -11,11 +11,23 @@ from rich.cells import cell_len
 from tuimon.session.rows import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
+from tuimon.views.progress_text import with_work
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
-from tuimon.views.tui.drawing.lines import Line, Span, cells, column, justified, line, place_column, places_width
+from tuimon.views.tui.drawing.lines import (
+    Column,
+    Line,
+    Span,
+    cells,
+    column,
+    columns_of,
+    head_line,
+    justified,
+    line,
+    place_column,
+    places_width,
+    row_line,
+)
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
-from tuimon.views.worker_cpu import with_work
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

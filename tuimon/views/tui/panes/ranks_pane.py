@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
-from tuimon.views.tui.drawing.lines import Line, Span, clip, filled, justified, line, with_cursor
+from tuimon.session.step_sums import StepStretch
+from tuimon.views.format import ABSENT, ms, percent, place, plain, size
+from tuimon.views.tui.drawing.charts import layers, spread
+from tuimon.views.tui.drawing.lines import (
+    Column,
+    Line,
+    Span,
+    cells,
+    clip,
+    column,
+    columns_of,
+    filled,
+    head_line,
+    justified,
+    line,
+    row_line,
+    with_cursor,
+)
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.drawing.table import row_line
-from tuimon.views.tui.panes.rank_lines import LATE, OWN, WAIT, rank_columns, ranks_head, strips, training_lines
+from tuimon.views.tui.panes.title_line import run_name
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -32,6 +50,252 @@ _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
 _TRAININGS_PART = 3
 #: Rows that other trainings need: their title, the names of the columns, one of them.
 _LEAST_TRAININGS = 3
+#: Own work is drawn solid, what waits in collectives dotted.
+OWN, WAIT = "█", "┄"
+#: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
+LATE, VERY_LATE = 0.1, 0.3
+_RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 7, 10, 6, 9, 15
+_LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 20, 12
+#: Of a training: its command, and the line that its first rank is at.
+_LEAST_COMMAND, _MOST_COMMAND, _LEAST_AT = 12, 32, 16
+#: Blanks before a column that is aligned to the left.
+GAP = 2
+_STATES = {
+    "starting": ("starting", "dim"),
+    "training": ("", "dim"),
+    "stopped": ("stopped", "warning"),
+    "silent": ("silent", "warning"),
+    "lost": ("lost", "critical"),
+    "ended": ("", "dim"),  # as all others: the run is over
+}
+
+#: How many windows of a rank the strip can show.
+_HISTORY = 256
+#: Seconds that a cell may stand for.
+_CELLS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+#: The median is taken of so many ranks, evenly chosen: of a thousand it is the same, and costs a twentieth.
+_COMPARED = 64
+#: Lateness as a share of the step from which a cell is drawn so: below the first it is nobody's fault.
+_LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "warning"), (0.1, "▃", "warning"))
+_CALM, _GAP = Span("▁", "track"), Span(" ")
+
+#: How late each rank was in each cell, as a share of the step: by pid, oldest first, as far as any is known.
+Strips = dict[int, tuple[float | None, ...]]
+
+
+def rank_columns(
+    rows: Sequence[RankRow], width: int, focus: int | None, over_time: Callable[[int], Strips]
+) -> list[Column[RankRow]]:
+    """The columns that fit: the bar and the line first, then the state, the GPU, the step time, memory.
+
+    ``focus``: the process whose figures are those of all other panes. ``over_time``: strips of so many cells.
+    """
+    wait = _WAIT * any(row.wait_ratio is not None for row in rows)
+    room = width - _RANK - _LATE - wait - 2 * (GAP + _LEAST_BAR) - _LEAST_PLACE
+    hosts = {row.host for row in rows}
+    wanted = {
+        "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
+        "node": (GAP + min(_MOST_NODE, max(cell_len(host or "") for host in hosts))) * (len(hosts) > 1),
+        "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
+        "step": _STEP,
+        "memory": _MEMORY,
+    }
+    shown, room = _that_fit(wanted, room)
+    more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
+    bar = _LEAST_BAR + more
+    late = over_time(bar)
+    longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
+    return columns_of(
+        Column("rank", _RANK, lambda row: rank_head(row, focus=row.pid == focus), ">"),
+        Column("late", _LATE, lambda row: (_late_text(row), _loud(row, "dim")), ">", GAP),
+        Column("a step", bar, lambda row: _bar(row, bar, longest_ms)),
+        Column("wait", wait, _wait, ">"),
+        Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
+        Column("GPU", shown["gpu"], lambda row: (percent(row.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
+        Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
+        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
+        Column("  over time", GAP + bar, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
+        Column("  at", max(_LEAST_PLACE + room - 2 * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
+    )
+
+
+def _that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
+    """Of columns by importance those that fit, 0 for the others; and the room that is left."""
+    widths = {}
+    for name, width in wanted.items():
+        widths[name] = width if width <= room else 0
+        room -= widths[name]
+    return widths, room
+
+
+def ranks_head(columns: Sequence[Column[RankRow]], sort: str) -> Line:
+    """The names of the columns, the one that sorts underlined."""
+    spans: list[Span] = []
+    for each in columns:
+        before, name, after = column(each.name, each.width, each.align).partition(each.name)
+        spans += line(before, (name, "dim underline" if name == sort else "dim"), after, " " * each.gap)
+    return tuple(spans)
+
+
+def rank_head(row: RankRow, *, focus: bool) -> Line:
+    """The rank's number."""
+    return line((column(f"{'▸' if focus else ''}{row.rank}", _RANK, ">"), "key bold" if focus else _loud(row, "text")))
+
+
+def _loud(row: RankRow, calm: str) -> str:
+    late = row.late_ratio or 0.0
+    return "critical bold" if late >= VERY_LATE else "warning bold" if late >= LATE else calm
+
+
+def _wait(row: RankRow) -> tuple[str, str]:
+    wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
+    return wait, "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
+
+
+def _late_text(row: RankRow) -> str:
+    if row.late_ms is None or not row.step_ms:
+        return ABSENT
+    return f"~+{ms(row.late_ms)}" if row.late_ms >= 0.02 * row.step_ms else "·"
+
+
+def state_span(row: RankRow) -> Span:
+    """The state, if something is out of order."""
+    text, role = _STATES[row.state]
+    if row.state == "training" and row.behind:
+        text, role = f"{row.behind} behind", "warning"
+    elif row.state == "training" and row.restarts:
+        text = f"restarted {row.restarts}×" if row.restarts > 1 else "restarted"
+    return Span(column(text, _STATE - GAP), role)
+
+
+def place_text(row: RankRow) -> str:
+    """The line that it is at; empty where that is not known."""
+    if row.place is None:
+        return ""
+    return plain(f"{place(row.place.file, row.place.line)} {row.place.source or row.place.function}")
+
+
+def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
+    """The step as long as it is beside the longest: each phase's own part solid, what waits in it dotted."""
+    if not row.phases or not row.step_ms or longest_ms <= 0:
+        return (Span(" " * width),)
+    scale, waits = row.step_ms / longest_ms, dict(row.waits)
+    parts = []
+    for name, share in row.phases:
+        wait = min(waits.get(name, 0.0), share)
+        parts += [((share - wait) * scale, OWN, name), (wait * scale, WAIT, name)]
+    spans = layers([part for part in parts if part[0] * width >= 0.5], width)
+    return (*spans, Span(" " * (width - cells(spans))))
+
+
+def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[Line]]:
+    """The names of the columns, and a line for each training; the columns that matter least go first."""
+    room = width - _RANK - 2 - _LEAST_COMMAND - GAP - _LEAST_AT
+    wanted = {
+        "step": _STEP,
+        "state": _STATE * any(state_span(row.first).text.strip() != "" for row in rows),
+        "ranks": 7 * any(row.ranks > 1 for row in rows),
+        "GPU": _GPU * any(row.first.gpu_ratio is not None for row in rows),
+        "pid": 9,
+        "memory": 10,
+        "steps": 10,
+    }
+    shown, room = _that_fit(wanted, room)
+    command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
+    rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
+    columns: list[Column[TrainingRow]] = columns_of(
+        Column("", _RANK, _number, ">", 2),
+        Column("training", command, lambda row: (run_name(row.command), "text")),
+        Column("pid", shown["pid"], lambda row: (str(own_id(row.first.pid)), "text"), ">"),
+        Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
+        Column("steps", shown["steps"], lambda row: (str(row.first.steps), "text"), ">"),
+        Column("step", shown["step"], lambda row: (ms(row.first.step_ms), "text"), ">"),
+        Column("GPU", shown["GPU"], lambda row: (percent(row.first.gpu_ratio), "text"), ">"),
+        Column("memory", shown["memory"], lambda row: (size(row.first.memory_bytes), "text"), ">"),
+        Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row.first))),
+        Column("  at", rest + GAP, lambda row: (f"  {place_text(row.first)}", "dim")),
+    )
+    return head_line(columns), [row_line(columns, row) for row in rows]
+
+
+def _number(row: TrainingRow) -> tuple[str, str]:
+    return f"{'▸' if row.in_focus else ''}{row.number}", "key bold" if row.in_focus else "text"
+
+
+def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
+    """Strips of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
+    sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
+    histories = {row.pid: row.history(_HISTORY) for row in (*sample, *shown)}
+    # how far the ranks' histories go back, so that the strip holds it all, and does not creep
+    full = [history for history in histories.values() if history]
+    longest_s = max((history[-1].end_s - history[-1].begin_s for history in full), default=1.0)
+    known_s = min(now_s - min((history[0].end_s for history in full), default=now_s), _HISTORY * longest_s)
+    cell_s = next((float(s) for s in _CELLS_S if s * cells >= known_s), float(_CELLS_S[-1]))
+    last = int(now_s // cell_s)
+    first = last - cells + 1
+    own = {
+        row.pid: _own(row, histories[row.pid], first, cells, cell_s)
+        for row in {r.pid: r for r in (*sample, *shown)}.values()
+    }
+    columns = list(zip(*(own[row.pid] for row in sample), strict=True))
+    from statistics import median  # noqa: PLC0415  (the first frame has no steps to compare)
+
+    typical = [median(known) if len(known := [v for v in column if v is not None]) > 1 else None for column in columns]
+    late = {row.pid: _late(own[row.pid], typical) for row in shown}
+    begin = min((_first_known(each) for each in late.values()), default=0)
+    end = cells - min((_first_known(each[::-1]) for each in late.values()), default=0)
+    return {pid: each[begin:end] for pid, each in late.items()}
+
+
+def _first_known(late: Sequence[float | None]) -> int:
+    return next((at for at, value in enumerate(late) if value is not None), len(late))
+
+
+def strip_line(late: Sequence[float | None], width: int) -> Line:
+    """A rank's cells, in all of the width; neighbours that look alike are one span."""
+    spans: list[Span] = []
+    for value in spread(late, width, max):
+        cell = _GAP if value is None else _cell(value)
+        if spans and spans[-1].role == cell.role:
+            spans[-1] = Span(spans[-1].text + cell.text, cell.role)
+        else:
+            spans.append(cell)
+    return tuple(spans)
+
+
+def _cell(value: float) -> Span:
+    return next((Span(glyph, role) for least, glyph, role in _LEVELS if value >= least), _CALM)
+
+
+def _late(own: Sequence[float | None], typical: Sequence[float | None]) -> tuple[float | None, ...]:
+    return tuple(
+        None if mine is None or theirs is None else mine - theirs for mine, theirs in zip(own, typical, strict=True)
+    )
+
+
+def _own(row: RankRow, history: Sequence[StepStretch], first: int, cells: int, cell_s: float) -> list[float | None]:
+    """Share of the step that is the rank's own work, by cell."""
+    waits = sum(share for phase, share in row.waits if phase != "backward")
+    sums, times = [0.0] * cells, [0.0] * cells
+    for window in reversed(history):
+        end = int(window.end_s // cell_s) - first
+        if end < 0:
+            break
+        if not window.steps:
+            continue
+        own, window_s = _own_share(window, waits, on_gpu=row.on_gpu), window.end_s - window.begin_s
+        begin = int(window.begin_s // cell_s) - first + 1
+        for cell in range(max(min(begin, end), 0), min(end, cells - 1) + 1):
+            sums[cell] += own * window_s
+            times[cell] += window_s
+    return [total / s if s else None for total, s in zip(sums, times, strict=True)]
+
+
+def _own_share(window: StepStretch, waits: float, *, on_gpu: bool) -> float:
+    """Own share of a window's steps: what is outside backward without waits there, or how long the thread was busy."""
+    outside = 1.0 - window.backward_ns / window.total_ns - waits
+    return max(outside, 0.0 if on_gpu else window.busy_ns / window.total_ns)
 
 
 class RanksState(NamedTuple):

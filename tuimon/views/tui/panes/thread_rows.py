@@ -10,8 +10,17 @@ from tuimon.node_ids import own_id
 from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar, layers
-from tuimon.views.tui.drawing.lines import Line, clipped, clipped_left, column, line, place_column, places_width
-from tuimon.views.tui.drawing.table import Column, columns_of
+from tuimon.views.tui.drawing.lines import (
+    Column,
+    Line,
+    clipped,
+    clipped_left,
+    column,
+    columns_of,
+    line,
+    place_column,
+    places_width,
+)
 
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 

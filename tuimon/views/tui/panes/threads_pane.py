@@ -17,10 +17,9 @@ from tuimon.session.rows import ThreadRow
 from tuimon.session.series import mean_of_known
 from tuimon.text import whole_number
 from tuimon.views.format import advice, place, plain
-from tuimon.views.tui.drawing.lines import Line, Span, filled, line, notes_lines
+from tuimon.views.tui.drawing.lines import Line, Span, filled, head_line, line, notes_lines, row_line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.drawing.table import head_line, row_line
 from tuimon.views.tui.panes.thread_rows import thread_columns
 
 if TYPE_CHECKING:

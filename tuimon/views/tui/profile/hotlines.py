@@ -12,9 +12,21 @@ from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import LineShare, LineTable, Samples
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped_left, filled, line, place_column, places_width
+from tuimon.views.tui.drawing.lines import (
+    Column,
+    Line,
+    Span,
+    cells,
+    clipped_left,
+    columns_of,
+    filled,
+    head_line,
+    line,
+    place_column,
+    places_width,
+    row_line,
+)
 from tuimon.views.tui.drawing.moving import RowCursor
-from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
 from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
 
 #: Ways to sort, cycled by ``s``.

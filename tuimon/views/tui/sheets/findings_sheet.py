@@ -17,7 +17,7 @@ from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain import Block, Heading, Item, Paragraph, code_tokens, spaced_parts
 from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text, verdict_name
 from tuimon.views.format import ABSENT, count, duration, place, plain
-from tuimon.views.goodput_text import goodput_bar, goodput_text
+from tuimon.views.progress_text import goodput_bar, goodput_text
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, cells, column, hanging, justified, line, paragraph, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import MemoryHistory, MemoryLine, Notice
 from tuimon.views.format import advice, plain, size
-from tuimon.views.memory_text import head_text, limits_text
+from tuimon.views.progress_text import head_text, limits_text
 from tuimon.views.tui.drawing.lines import Line, column, line, paragraph, place_column, places_width
 from tuimon.views.tui.sheets.sheet import Sheet
 

@@ -11,9 +11,8 @@ from textual.events import Click, Key
 
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.canvas import Canvas
-from tuimon.views.tui.drawing.lines import Span, line
+from tuimon.views.tui.drawing.lines import Column, Span, columns_of, head_line, line, row_line
 from tuimon.views.tui.drawing.moving import MOVES, moved, scrolled
-from tuimon.views.tui.drawing.table import Column, columns_of, head_line, row_line
 from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 

@@ -4,26 +4,174 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from threading import Event
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from textual.worker import Worker
 
 from tuimon.errors import TuimonError
-from tuimon.records import TraceTaken
+from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.tracing.taking import Taking
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
-from tuimon.views.format import duration, plain
-from tuimon.views.trace_text import known_before, trace_text
-from tuimon.views.tui.drawing.lines import Line, paragraph
+from tuimon.views.format import ABSENT, count, duration, ms, percent, plain
+from tuimon.views.trace_text import flops_text, known_before, trace_text
+from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
-from tuimon.views.tui.sheets.trace_lines import trace_lines
 
 STEPS = 5
 _POLL_S = 0.1
+_ROWS = 12
+#: Characters of a line of the user's code beside an operator.
+_WHERE = 32
+_ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between")
+
+
+def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
+    """All tables; figures are of one step, in the mean of those traced."""
+    parts = (
+        _notes(trace, summary, width),
+        _gpus(summary),
+        _syncs(summary),
+        _operators(summary, width),
+        _kernels(summary, width),
+    )
+    lines: list[Line] = []
+    for part in parts:
+        lines += [(), *part] if lines and part else part
+    return lines
+
+
+def headline(taken: TakenBy | None, summary: Summary) -> str:
+    """``5 steps · 12.1 ms each``."""
+    if not summary.has_steps:
+        return f"no steps marked · {ms(summary.span_ns / 1e6)}"
+    text = f"{summary.steps} step{'s' if summary.steps > 1 else ''} · {ms(summary.span_ns / summary.steps / 1e6)} each"
+    if taken is not None and taken.step_ms:
+        text += f" (before the trace: {ms(taken.step_ms)})"
+    return text
+
+
+def _notes(trace: Trace, summary: Summary, width: int) -> list[Line]:
+    taken = trace.taken
+    lines = [line((headline(taken, summary), "strong"))]
+    if summary.flops:
+        lines += paragraph(f"{flops_text(summary.flops, summary.steps)}.", width)
+    if taken is not None and taken.stop_ms is not None:
+        lines += paragraph(
+            f"The profiler slows the traced steps; to stop and to write held the training up for {ms(taken.stop_ms)}.",
+            width,
+            "dim",
+        )
+        if taken.held_limit_ms is not None and taken.stop_ms > taken.held_limit_ms:
+            text = f"That is more than the {ms(taken.held_limit_ms)} allowed: it was estimated from one step before"
+            lines += paragraph(f"{text}, and torch cannot be interrupted.", width, "warning")
+        if taken.wanted > taken.steps:
+            text = f"{taken.wanted} steps were ordered; more would have held the training up for longer than allowed."
+            lines += paragraph(text, width, "warning")
+    if trace.ended_early:
+        lines += paragraph(f"The file was not read to its end: {trace.ended_early}.", width, "warning")
+    if trace.dropped or trace.unreadable:
+        text = f"Not shown: {count(trace.dropped)} events beyond the limit, {count(trace.unreadable)} damaged."
+        lines += paragraph(text, width, "warning")
+    return lines
+
+
+def _gpus(summary: Summary) -> list[Line]:
+    lines = []
+    for gpu in summary.gpus:
+        idle = 1 - gpu.busy_ns / gpu.span_ns if gpu.span_ns else None
+        name = f" ({gpu.name})" if gpu.name else ""
+        lines.append(
+            line(
+                (f"GPU {gpu.device}{name} ", "text"),
+                (f"idle {percent(idle)}", "strong"),
+                (f" · {count(round(gpu.kernels / summary.steps))} kernels a step", "dim"),
+            )
+        )
+    return lines
+
+
+def _syncs(summary: Summary) -> list[Line]:
+    def drawn(row: TracedSync) -> Line:
+        return line(
+            (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
+            (column(percent(row.total_ns / (summary.span_ns or 1)), 6, ">"), "text"),
+            "  ",
+            (plain(row.name), _role(row.phase)),
+            (f" {plain(row.call)}" if row.operator else "", "text"),
+            (f" · {plain(row.where) or ABSENT}" if row.where or summary.has_lines else "", "key"),
+            (f" · {_per_step(row.count, summary.steps)}", "dim"),
+        )
+
+    return _table("Where the CPU waited for the GPU", "a step; share of the step", summary.syncs, drawn)
+
+
+def _operators(summary: Summary, width: int) -> list[Line]:
+    has_gpu = bool(summary.gpus)
+    total = sum(row.total_ns for row in summary.operators) or 1
+
+    def drawn(row: TracedWork) -> Line:
+        gpu = f"GPU {ms((row.gpu_ns or 0) / summary.steps / 1e6, unit=False)}" if has_gpu else ""
+        where = column(plain(row.where) or ABSENT, _WHERE).rstrip() if summary.has_lines else ""
+        room = width - 36 - (_WHERE + 3 if where else 0)
+        return line(
+            _ms(row.total_ns, summary.steps, "strong"),
+            (column(percent(row.total_ns / total), 6, ">"), "text"),
+            (column(gpu, 11, ">") if has_gpu else "", "gpu-edge"),
+            *_named(row.name, row.phase, row.count, summary.steps, room),
+            (f" · {where}" if where else "", "key"),
+        )
+
+    note = "own time on the CPU a step" + (", and of the kernels they launched" if has_gpu else "")
+    return _table("Operators", note, summary.operators, drawn)
+
+
+def _kernels(summary: Summary, width: int) -> list[Line]:
+    total = sum(row.total_ns for row in summary.kernels) or 1
+
+    def drawn(row: TracedWork) -> Line:
+        return line(
+            _ms(row.total_ns, summary.steps, "strong"),
+            (column(percent(row.total_ns / total), 6, ">"), "text"),
+            *_named(row.name, row.phase, row.count, summary.steps, width - 25),
+        )
+
+    return _table("Kernels", "time on the GPU a step", summary.kernels, drawn)
+
+
+Row = TypeVar("Row")
+
+
+def _table(title: str, note: str, rows: Sequence[Row], drawn: Callable[[Row], Line]) -> list[Line]:
+    """The first rows below their heading; nothing without any."""
+    hidden = len(rows) - _ROWS
+    more = [line((f"           … {hidden} more", "dim"))] if hidden > 0 else []
+    return [line((title, "strong"), (f"  {note}", "dim")), *map(drawn, rows[:_ROWS]), *more] if rows else []
+
+
+def _named(name: str, phase: str, number: int, steps: int, room: int) -> tuple[Span, ...]:
+    return (
+        Span("  "),
+        Span(column(plain(name), max(room, 20)).rstrip(), _role(phase)),
+        Span(f" · {_per_step(number, steps)}", "dim"),
+    )
+
+
+def _per_step(number: int, steps: int) -> str:
+    mean = number / steps
+    return f"{count(round(mean))}×" if mean >= 0.95 else f"{count(number)}× in {steps} steps"
+
+
+def _ms(value_ns: int, steps: int, role: str) -> Span:
+    return Span(column(ms(value_ns / steps / 1e6, unit=False), 10, ">"), role)
+
+
+def _role(phase: str) -> str:
+    return phase if phase in _ROLES else "text"
 
 
 class Taken(NamedTuple):
