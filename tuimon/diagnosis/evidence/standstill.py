@@ -1,29 +1,31 @@
-"""Signs of a hang: what the ranks of one training do while none of them comes further."""
+"""Signs of a hang: what the ranks of one training do, and wait for, while none of them comes further."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.standstill_waits import (
-    First,
-    Rank,
-    Wait,
-    first_of,
-    forked_in_vain,
-    peers_of,
-    sampled_stack,
-    stack_of,
-    wait_of,
-)
-from tuimon.records import Frame, Place, Process, Threads
+from tuimon.records import Frame, Place, StandingProcess
 from tuimon.records import Standstill as Taken
 from tuimon.session.session import Session
-from tuimon.session.stacks.activity import activity_of, innermost_wait
+from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
+from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.trie import user_place
-from tuimon.session.standing import Stuck, is_at_exit, waits_for_thread, waits_for_work
+from tuimon.session.standing import (
+    Stuck,
+    is_at_exit,
+    outer_calls,
+    stands_at_lock,
+    waits_for_thread,
+    waits_for_work,
+)
+from tuimon.torch_code import is_loader_code
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.evidence.evidence import Evidence
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
@@ -34,6 +36,20 @@ LEAST_S = 10.0
 COMPUTING_CPU = 0.5
 #: The reason why a program is there after its training: it sleeps, or waits for a thread of its own.
 Rest = Literal["sleep", "thread"]
+#: ``work``: to be given work, or whatever it waits for once the training is over; ``unknown``: its stack has not been
+#: sampled since it stands still, nor taken.
+Wait = Literal[OutsideWait, "work", "unknown"]
+_WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
+#: Calls into C by which a server of the user's own gets its requests.
+_RECEIVES = frozenset({"recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg"})
+
+
+class First(Struct, frozen=True, gc=False):
+    """One training process in its first step."""
+
+    waits_for: Literal["batch", "thread", "ranks"] | None  # None: it stands elsewhere, or its stack is unknown
+    may_go_on: bool  # a process or a thread imports, compiles, waits for what may rightly take long, or is not known
+    is_stuck: bool  # at a lock; or all workers that make a batch wait for a thread, and have none
 
 
 class StandingRank(Struct, frozen=True, gc=False):
@@ -71,21 +87,26 @@ class Standstill(Struct, frozen=True, gc=False):
     idle_s: float | None  # since all stacks were taken, or files were read or written after that
 
 
-def standstills(evidence: Rank, all_ranks: Sequence[Rank], session: Session) -> Iterator[Standstill]:
+def standstills(evidence: Evidence, session: Session) -> Iterator[Standstill]:
     """Standstills of the training in focus, then of others with several ranks; none that has come further lately."""
     seen: set[int] = set()
-    for first in (evidence, *all_ranks):
+    for first in (evidence, *evidence.ranks):
         if first.pid in seen or (first is not evidence and _world_size(first) < 2):
             continue
-        members = peers(first, all_ranks)
+        members = _peers(first, evidence.ranks)
         seen.update(each.pid for each in members)
-        live = [each for each in members if not _has_ended(each)]
-        quiet_s = _quiet_s(live)
-        if quiet_s is not None:
-            yield _standstill(live, members, quiet_s, session)
+        live = [each for each in members if each.process is None or not each.process.ended]
+        open_s = [each.steps.open_for_s if each.steps is not None else None for each in live]
+        quiet = [each for each in open_s if each is not None and each >= LEAST_S]
+        if quiet and len(quiet) == len(live):
+            yield _standstill(live, members, min(quiet), session)
 
 
-def peers(evidence: Rank, ranks: Sequence[Rank]) -> list[Rank]:
+def _world_size(evidence: Evidence) -> int:
+    return evidence.world_size if evidence.process is not None and evidence.process.rank is not None else 1
+
+
+def _peers(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Evidence]:
     """The processes of one training, itself first: of its world size, and where ranks come twice, of its parent."""
     size = _world_size(evidence)
     if size < 2:
@@ -98,28 +119,17 @@ def peers(evidence: Rank, ranks: Sequence[Rank]) -> list[Rank]:
     return [evidence, *same]
 
 
-def _quiet_s(live: Sequence[Rank]) -> float | None:
-    """How long none of them has come to another boundary; None where one has lately, or that is not known of one."""
-    quiet_s = None
-    for each in live:
-        open_s = each.steps.open_for_s if each.steps is not None else None
-        if open_s is None or open_s < LEAST_S:
-            return None
-        quiet_s = open_s if quiet_s is None else min(quiet_s, open_s)
-    return quiet_s
-
-
-def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, session: Session) -> Standstill:
+def _standstill(live: Sequence[Evidence], members: Sequence[Evidence], quiet_s: float, session: Session) -> Standstill:
     begun_s = session.now_s - quiet_s
     past = session.standstills.since(begun_s)
     taken = past.taken if past is not None else None
-    ranks = tuple(_standing(each, begun_s, taken, session) for each in live)
+    ranks = tuple(_Standing(each, begun_s, taken, session).rank() for each in live)
     moved_s = session.standstills.moved_s
-    present = {rank.rank for rank in ranks}
-    ended = (each.process.rank for each in members if _has_ended(each) and each.process is not None)
+    ended = (each.process for each in members if each.process is not None and each.process.ended)
+    lost = {process.rank for process in ended} - {rank.rank for rank in ranks}
     return Standstill(
         ranks=ranks,
-        lost=tuple(sorted({rank for rank in ended if rank is not None and rank not in present})),
+        lost=tuple(sorted(rank for rank in lost if rank is not None)),
         quiet_s=quiet_s,
         taken=taken,
         stuck=tuple(past.stuck) if past is not None else (),
@@ -128,95 +138,263 @@ def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, s
     )
 
 
-def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Session) -> StandingRank:
-    pid, steps, threads = evidence.pid, evidence.steps, evidence.threads
-    stats, sampled, tid = session.step_stats.get(pid), session.stacks.get(pid), _training_tid(pid, session)
-    workers = [session.threads.of(worker.pid) for worker in evidence.child_workers]
-    main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
-    return StandingRank(
-        pid=pid,
-        tid=tid if tid != pid else None,
-        rank=evidence.process.rank if evidence.process is not None else None,
-        phase=steps.open_phase if steps is not None else None,
-        first=first_of(evidence, tid, begun_s, taken, session) if stats is None or not stats.total else None,
-        forked=forked_in_vain(evidence, tid, begun_s, taken, session),
-        median_ms=stats.over().quantile_ms(0.5) if stats is not None else None,
-        longest_ms=stats.over().quantile_ms(1.0) if stats is not None else None,
-        cpu_ratio=_cpu_ratio(threads, tid, stack_of(pid, tid, begun_s, taken, session))
-        if threads is not None
-        else None,
-        worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
-        is_still=sampled.threads.is_still(tid, begun_s) if sampled is not None else None,
-        wait=wait_of(evidence, tid, begun_s, taken, session),
-        peers=tuple(peers_of(taken, pid)),
-        # the threads may have been read after the stop
-        is_stopped=(main is not None and main.state == "stopped") or (stats is not None and stats.was_stopped),
-        main_moves=_main_moves(pid, tid, session),
-        rests=_rests(pid, tid, taken),
-        place=sampled.threads.place_of(tid) if sampled is not None else None,
-        others=tuple(_other_places(pid, tid, evidence.child_workers, session)),
-    )
+class _Standing(Struct, frozen=True, dict=True):
+    """One training process since it stands still, by the latest samples, and by all stacks once they are taken."""
+
+    evidence: Evidence
+    begun_s: float
+    taken: Taken | None
+    session: Session
+
+    @property
+    def pid(self) -> int:
+        return self.evidence.pid
+
+    @cached_property
+    def tid(self) -> int:
+        return _training_tid(self.pid, self.session)
+
+    @cached_property
+    def sampled(self) -> ProcessStacks | None:
+        return self.session.stacks.get(self.pid)
+
+    @cached_property
+    def own(self) -> list[Frame]:
+        """The stack of the training thread."""
+        return self.stack(self.pid, self.tid)
+
+    @cached_property
+    def workers(self) -> dict[int, list[Frame]]:
+        """The workers that are in the user's code, with the stacks of their main threads."""
+        stacks = {each.pid: self.stack(each.pid, each.pid) for each in self.evidence.child_workers}
+        return {pid: stack for pid, stack in stacks.items() if user_place(stack) is not None}
+
+    @property
+    def main_moves(self) -> bool:
+        """True if a main thread that trains nothing goes on, such as one that draws a progress bar."""
+        return self.tid != self.pid and self.sampled is not None and self.sampled.threads.same_stack_s(self.pid) == 0.0
+
+    def process(self, pid: int) -> StandingProcess | None:
+        """What was found of a process when all stacks were taken."""
+        return next((each for each in self.taken.processes if each.pid == pid), None) if self.taken else None
+
+    def taken_stack(self, pid: int, tid: int) -> list[Frame]:
+        """The stack of a thread then, root first; empty if it is unknown, as those below."""
+        groups = self.taken.groups if self.taken is not None else []
+        return next((group.frames for group in groups if (pid, tid) in group.threads), [])
+
+    def sampled_stack(self, pid: int, tid: int) -> list[Frame]:
+        """The most frequent stack of a thread in the latest window."""
+        sampled = self.session.stacks.get(pid)
+        latest = sampled.threads.stack_of(tid) if sampled is not None else None
+        return list(latest[0].frames) if latest is not None else []
+
+    def stack(self, pid: int, tid: int) -> list[Frame]:
+        """The stack of a thread since the process stands still."""
+        if found := self.taken_stack(pid, tid):
+            return found
+        sampled = self.session.stacks.get(pid)
+        is_of_now = sampled is not None and sampled.threads.is_still(tid, self.begun_s) is not None
+        return self.sampled_stack(pid, tid) if is_of_now else []
+
+    def rank(self) -> StandingRank:
+        """All of it."""
+        pid, tid, threads, sampled = self.pid, self.tid, self.evidence.threads, self.sampled
+        steps, stats = self.evidence.steps, self.session.step_stats.get(pid)
+        workers = [self.session.threads.of(worker.pid) for worker in self.evidence.child_workers]
+        main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
+        return StandingRank(
+            pid=pid,
+            tid=tid if tid != pid else None,
+            rank=self.evidence.process.rank if self.evidence.process is not None else None,
+            phase=steps.open_phase if steps is not None else None,
+            first=self.first() if stats is None or not stats.total else None,
+            forked=self.forked_in_vain(),
+            median_ms=stats.over().quantile_ms(0.5) if stats is not None else None,
+            longest_ms=stats.over().quantile_ms(1.0) if stats is not None else None,
+            cpu_ratio=self.cpu_ratio(),
+            worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
+            is_still=sampled.threads.is_still(tid, self.begun_s) if sampled is not None else None,
+            wait=self.wait(),
+            peers=tuple(self.peers(pid)),
+            # the threads may have been read after the stop
+            is_stopped=(main is not None and main.state == "stopped") or (stats is not None and stats.was_stopped),
+            main_moves=self.main_moves,
+            rests=self.rests(),
+            place=sampled.threads.place_of(tid) if sampled is not None else None,
+            others=tuple(self.other_places()),
+        )
+
+    def cpu_ratio(self) -> float | None:
+        """CPU of the process; of one that trains in another thread than the main one, without that.
+
+        Unless the training may wait for what the main thread computes.
+        """
+        threads = self.evidence.threads
+        if threads is None:
+            return None
+        main = next((row for row in threads.threads if row.tid == self.pid != self.tid), None)
+        if threads.cpu_ratio is None or main is None or main.cpu_ratio is None:
+            return threads.cpu_ratio
+        if main.cpu_ratio > COMPUTING_CPU and (not self.own or waits_for_thread(self.own)):
+            return threads.cpu_ratio
+        return max(0.0, threads.cpu_ratio - main.cpu_ratio)
+
+    def peers(self, pid: int) -> list[int]:
+        """Who is at the other end of what a process is blocked on, where that is known, and nobody there will send."""
+        row = self.process(pid)
+        return row.peers or [] if row is not None else []
+
+    # -- what it waits for
+
+    def wait(self) -> Wait | None:
+        """The wait of the process and its workers for something outside the training; ``unknown`` without a stack."""
+        found = [self.work_wait()]
+        for pid, tid in ((self.pid, self.tid), *((each.pid, each.pid) for each in self.evidence.child_workers)):
+            if self.session.over("recent").disk_ratio(pid) == 1.0:
+                found.append("slow")
+            stack, row = self.stack(pid, tid), self.process(pid)
+            wait: Wait | None = outside_wait(stack) if stack else None
+            if not stack and pid == self.pid and self.taken is None:
+                wait = "unknown"
+            if wait == "slow" and self.peers(pid):
+                wait = None
+            if wait == "file" and self.taken is not None and (row is None or row.io_bytes_per_s is None):
+                wait = "slow"
+            found.append(wait)
+        return next((kind for kind in _WAITS if kind in found), None)
+
+    def work_wait(self) -> Wait | None:
+        """``work`` if the training thread has nothing to train just now, so that its wait is no hang; None if it has.
+
+        - Its stack has left all loops in which it trained, and waits or sleeps: ``work``.
+        - It is the main thread, and only all stacks of the run could show that: ``unknown`` until they are taken.
+        - It is another thread, and has ended or is idle in a pool: ``work``.
+        - It is another thread and waits for a job: ``prompt`` while the main thread is at one, ``work`` if it is
+          outside its loop while the main thread serves.
+        """
+        own, row = self.own, self.process(self.pid)
+        if row is not None and row.has_left and own and innermost_wait(own) is None:
+            receives = own[-1].user and not _RECEIVES.isdisjoint(outer_calls(own[-1].source))
+            if waits_for_work(own) or receives:  # for what need not come: neither batch, rank nor lock
+                return "work"
+        is_outside = waits_for_work(own) and self.sampled is not None and self.sampled.calls_backward(own) is False
+        if self.tid == self.pid:
+            return "unknown" if self.taken is None and is_outside else None
+        if self.thread_has_ended():
+            return "work"
+        if not own:
+            return None
+        if activity_of(own) == "idle":
+            return "work"
+        main = self.stack(self.pid, self.pid)
+        if waits_for_work(own) and outside_wait(main) == "prompt":
+            return "prompt"
+        return "work" if is_outside and activity_of(main) in ("io", "idle") else None
+
+    def thread_has_ended(self) -> bool:
+        """True if the thread is known to have ended: not listed where all are, or without a stack to take."""
+        threads, tid = self.evidence.threads, self.tid
+        if threads and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
+            return True
+        return bool(self.taken_stack(self.pid, self.pid)) and not self.taken_stack(self.pid, tid)
+
+    def rests(self) -> Rest | None:
+        """How a main thread passes its time whose training is over; None of a server, and where that is not known."""
+        row = self.process(self.pid)
+        if row is None or not row.has_left or row.listens or self.tid != self.pid:
+            return None
+        stack = self.taken_stack(self.pid, self.tid)
+        if activity_of(stack) == "sleep":
+            return "sleep"
+        waits = stack and innermost_wait(stack) is None and waits_for_work(stack) and waits_for_thread(stack)
+        return "thread" if waits else None
+
+    def other_places(self) -> Iterator[Place]:
+        """The places of the threads that its training waits for, or of the workers; nobody else holds it up.
+
+        Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended. At
+        the exit any thread keeps the program alive, also one that waits for work.
+        """
+        pid, stack = self.pid, self.sampled_stack(self.pid, self.tid)
+        at_exit, others = is_at_exit(stack), list[tuple[int, int]]()
+        if self.sampled is not None and waits_for_thread(stack):
+            others = [(pid, each) for each in self.sampled.tids("now") if each != self.tid]
+        if self.main_moves:
+            others = [(pid, each) for _, each in others if each != pid]
+        if innermost_wait(stack) == "batch":
+            others = [(worker.pid, worker.pid) for worker in self.evidence.child_workers]
+        for each, thread in others:
+            stack = self.sampled_stack(each, thread)
+            place = user_place(stack)
+            if place is not None and (at_exit or not waits_for_work(stack)):
+                yield place
+
+    # -- in its first step
+
+    def first(self) -> First:
+        """What is known of it there."""
+        waits_for = innermost_wait(self.own) or ("thread" if _waits_inside(self.own) else None)
+        others = {pid: list(self.other_stacks(pid)) for pid in (self.pid, *self.workers)}
+        more = self.threads_of_waiting()
+        stacks = (self.own, *self.workers.values(), *(stack for each in others.values() for stack in each))
+        return First(
+            waits_for=waits_for,
+            may_go_on=any(map(_may_go_on, stacks))
+            or any(number is None or number > len(others[pid]) for pid, number in more.items()),
+            is_stuck=self.workers_have_none() if waits_for == "batch" else stands_at_lock(self.own),
+        )
+
+    def forked_in_vain(self) -> bool:
+        """True if it waits for a batch, and all workers that make one wait for a thread that no fork has brought."""
+        if innermost_wait(self.own) != "batch":
+            return False
+        loaders = self.session.over("recent").loaders(self.pid)
+        return any(loader.facts.context == "fork" for loader in loaders) and self.workers_have_none()
+
+    def threads_of_waiting(self) -> dict[int, int | None]:
+        """How many threads each worker that waits for one has beside its main one; None where that is not known."""
+        found: dict[int, int | None] = {}
+        for pid, stack in self.workers.items():
+            if _waits_inside(stack):
+                threads = self.session.over("recent").process_threads(pid)
+                found[pid] = sum(row.count for row in threads.threads) + threads.folded - 1 if threads else None
+        return found
+
+    def workers_have_none(self) -> bool:
+        """True if all workers at work wait for a thread, and have none."""
+        more = self.threads_of_waiting()
+        return bool(more) and len(more) == len(self.workers) and not any(more.values())
+
+    def other_stacks(self, pid: int) -> Iterator[list[Frame]]:
+        """The taken stacks of a process's threads, but for its main thread and the one that trains."""
+        for group in self.taken.groups if self.taken is not None else []:
+            if any(each == pid and thread not in (pid, self.tid) for each, thread in group.threads):
+                yield group.frames
 
 
-def _cpu_ratio(threads: Threads, tid: int, stack: Sequence[Frame]) -> float | None:
-    """CPU of a process; of one that trains in another thread than the main one, without that.
+def _may_go_on(stack: Sequence[Frame]) -> bool:
+    inside = _in_data_set(stack)
+    return bool(inside) and (activity_of(inside) in ("import", "compile") or outside_wait(inside) is not None)
 
-    Unless the training may wait for what the main thread computes.
-    """
-    main = next((row for row in threads.threads if row.tid == threads.pid != tid), None)
-    if threads.cpu_ratio is None or main is None or main.cpu_ratio is None:
-        return threads.cpu_ratio
-    if main.cpu_ratio > COMPUTING_CPU and (not stack or waits_for_thread(stack)):
-        return threads.cpu_ratio
-    return max(0.0, threads.cpu_ratio - main.cpu_ratio)
+
+def _waits_inside(stack: Sequence[Frame]) -> bool:
+    """True if it waits for another thread of its process."""
+    inside = _in_data_set(stack)
+    return waits_for_thread(inside) and not awaits_process(inside)
+
+
+def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
+    """The part of a stack inside the DataLoader's, where the user's code runs there; else all of it."""
+    loader = max((at for at, frame in enumerate(stack) if is_loader_code(frame.file)), default=-1)
+    inside = stack[loader + 1 :]
+    return inside if any(frame.user for frame in inside) else stack
 
 
 def _training_tid(pid: int, session: Session) -> int:
     """The thread that trains, by the markers."""
     stats = session.step_stats.get(pid)
     return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
-
-
-def _main_moves(pid: int, tid: int, session: Session) -> bool:
-    """True if the main thread of a process that trains in another goes on, such as one that draws a progress bar."""
-    sampled = session.stacks.get(pid)
-    return tid != pid and sampled is not None and sampled.threads.same_stack_s(pid) == 0.0
-
-
-def _rests(pid: int, tid: int, taken: Taken | None) -> Rest | None:
-    """How a main thread passes its time whose training is over; None of a server, and where that is not known."""
-    row = next((each for each in taken.processes if each.pid == pid), None) if taken is not None else None
-    if taken is None or row is None or not row.has_left or row.listens or tid != pid:
-        return None
-    stack = next((group.frames for group in taken.groups if (pid, tid) in group.threads), [])
-    if activity_of(stack) == "sleep":
-        return "sleep"
-    return (
-        "thread"
-        if stack and innermost_wait(stack) is None and waits_for_work(stack) and waits_for_thread(stack)
-        else None
-    )
-
-
-def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
-    """The places of the threads that its training waits for, or of the workers; nobody else holds it up.
-
-    Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended. At the
-    exit any thread keeps the program alive, also one that waits for work.
-    """
-    stack = sampled_stack(pid, tid, session)
-    at_exit = is_at_exit(stack)
-    sampled = session.stacks.get(pid)
-    others = [(pid, each) for each in sampled.tids("now") if each != tid] if sampled and waits_for_thread(stack) else []
-    if _main_moves(pid, tid, session):
-        others = [(pid, each) for _, each in others if each != pid]
-    if innermost_wait(stack) == "batch":
-        others = [(worker.pid, worker.pid) for worker in workers]
-    for each, thread in others:
-        stack = sampled_stack(each, thread, session)
-        place = user_place(stack)
-        if place is not None and (at_exit or not waits_for_work(stack)):
-            yield place
 
 
 def last_places(pid: int, session: Session) -> dict[int, Place]:
@@ -229,12 +407,3 @@ def last_places(pid: int, session: Session) -> dict[int, Place]:
         if place is not None:
             places[each] = place
     return places
-
-
-def _world_size(evidence: Rank) -> int:
-    process = evidence.process
-    return process.world_size or 1 if process is not None and process.rank is not None else 1
-
-
-def _has_ended(evidence: Rank) -> bool:
-    return evidence.process is not None and evidence.process.ended

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
-from tuimon.diagnosis.evidence.standstill_waits import First, Wait
+from tuimon.diagnosis.evidence.standstill import First, StandingRank, Standstill, Wait
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
