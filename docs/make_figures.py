@@ -15,7 +15,7 @@ from docs.cases import CASES, Case
 from docs.make_accuracy import accuracy
 from tests.recorded_logs import ROOT, log_path
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 from tuimon.sources.log.reader import read_log
 from tuimon.views.finding_text import fix_text, rule_title, times_text
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tests.recorded_logs import ROOT, log_path
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import Change
+from tuimon.diagnosis.verdicts import Change
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.records import Exit

@@ -23,8 +23,7 @@ from tests.gpu_simulator.recording import names as recordings
 from tests.recorded_logs import LOGS
 from tests.truth.pairs import all_sides
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log

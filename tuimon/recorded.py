@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs

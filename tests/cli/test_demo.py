@@ -13,8 +13,7 @@ from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.cli.commands.demo import DEFAULT, DEMOS, log_of, open_demo
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.reading import Reading, fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Reading, Verdicts, fold
 from tuimon.records import Exit
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log

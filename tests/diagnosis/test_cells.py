@@ -10,7 +10,7 @@ from tests.verdicts import corpora
 from tuimon.diagnosis import cells as module
 from tuimon.diagnosis.cells import Cells, cells
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 
 RUNS = {f"{corpus}/{run.name}": run for corpus, runs in corpora().items() for run in runs}
 STEP = ("data", "forward", "backward", "optimizer", "other")

@@ -12,8 +12,7 @@ from msgspec import structs
 from tests.recorded_logs import LOGS, log_path
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Gpu, Record
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log

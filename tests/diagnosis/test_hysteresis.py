@@ -1,7 +1,7 @@
 """The primary verdict does not flicker, and its changes are kept."""
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import Hysteresis
+from tuimon.diagnosis.verdicts import Hysteresis
 
 
 def finding(rule, severity="warning", share=0.3, cause=None):

@@ -5,10 +5,9 @@ from msgspec.structs import replace
 
 from tests.session.records import header
 from tuimon.diagnosis import verdicts
-from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
-from tuimon.diagnosis.hysteresis import SettledGains
+from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix, graded
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.severity import graded
+from tuimon.diagnosis.verdicts import SettledGains
 from tuimon.records import Place
 from tuimon.session.session import Session
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding, Fix, graded
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.severity import graded
 
 
 def severity(proposed="warning", gain=None, low=None, share=None):

@@ -6,8 +6,7 @@ import pytest
 
 from tests.recorded_logs import log_path
 from tests.session.records import header, process, session_of, steps, threads
-from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.session.state import stands_still
 from tuimon.sources.log.reader import read_log
 

@@ -30,9 +30,8 @@ from tests.truth.pairs import all_sides
 from tests.truth.programs import TESTS, Program, labelled
 from tests.truth.running import finished, under_tuimon
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import name_of
-from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.threshold import REPORTED
+from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Record
 from tuimon.session.goodput import goodput
 from tuimon.session.state import run_state, unseen_trainings
@@ -164,7 +163,7 @@ class Causes(Kind[Case, Told]):
         yield Told(
             *case[:2],
             case.evidence,
-            told=(name_of(found) or name) if name else "",
+            told=(found.name if found is not None else name) if name else "",
             place="{}:{}".format(*place) if place else "",
             place_right=place in lines if lines else None,
             false=tuple(sorted(false)) if twin is not None else None,
@@ -192,7 +191,7 @@ def _names(records: Iterable[Record]) -> dict[str, Finding | None]:
     session, findings = fold(records)
     names: dict[str, Finding | None] = {}
     for finding in reversed(findings):
-        names |= {finding.rule: finding, name_of(finding) or finding.rule: finding}
+        names |= {finding.rule: finding, finding.name: finding}
     spent = goodput(session)
     if spent is not None:
         names |= {f"goodput/{part}": None for part, s in spent.parts.items() if s >= REPORTED * spent.total_s}

@@ -17,7 +17,6 @@ from tests.truth.kind import Column, Kind, of, times
 from tests.truth.loops import PLACES_OF, write
 from tests.truth.running import Truth, finished, watched
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.hysteresis import name_of
 from tuimon.records import Place
 
 AS_IT_IS = "as it is"
@@ -125,7 +124,7 @@ class Gain(Kind[Plan, Tried]):
         gains = measured(case, [change for _, _, change in found if change is not None], args.each, args.folder)
         for finding, fix, change in found:
             if fix.estimated_speedup is not None or change is not None:
-                name = str(name_of(finding))
+                name = finding.name
                 yield Tried(case.name, name, finding.severity, change or "", fix, gains.get(change or ""))
 
     def totals(self, rows: Sequence[Tried]) -> Iterator[str]:

@@ -15,7 +15,6 @@ from msgspec import Struct
 from tests.truth.kind import Column, marked, of, times, whole_seconds
 from tests.truth.running import Outcome, Truth
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import name_of
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Stacks, Steps
@@ -152,7 +151,7 @@ class Folded(NamedTuple):
     @property
     def early_names(self) -> tuple[str, ...]:
         """Findings before the first step, without those that a run without a step may have."""
-        return tuple(sorted({str(name_of(found)) for found in self.early if not BY_NAME[found.rule].before_steps}))
+        return tuple(sorted({found.name for found in self.early if not BY_NAME[found.rule].before_steps}))
 
     def settled_after(self, is_right: Callable[[Finding | None], bool], others_cores: float = 0.0) -> float | None:
         """Seconds from the first step until nothing wrong is reported any more; None if the end is wrong too."""
@@ -209,8 +208,8 @@ def judge(label: Label, outcome: Outcome) -> Judgement:
         place_right=place in lines if lines else None,
         share_error=share_error(folded.session, outcome.truth),
         verdict_s=folded.settled_after(label.is_right, outcome.others_cores),
-        false_alarms=tuple(str(name_of(found)) for found in findings if label.is_false(found)),
-        alarms=tuple(str(name_of(found)) for found in findings if found.severity in LOUD),
+        false_alarms=tuple(found.name for found in findings if label.is_false(found)),
+        alarms=tuple(found.name for found in findings if found.severity in LOUD),
         early=folded.early_names,
         promised=times_text(fix.estimated_speedup, *fix.gain) if is_promised and fix.gain else "",
         predicted=predicted,
@@ -229,7 +228,7 @@ def verdict_of(findings: Sequence[Finding]) -> Verdict:
         return Verdict("-", "", "")
     place = first.where[0] if first.where and first.severity in LOUD else None
     function = f"{place.function}() {place.file.rpartition('/')[2]}" if place is not None else ""
-    return Verdict(name_of(first) or "-", first.severity, function)
+    return Verdict(first.name, first.severity, function)
 
 
 def of_best_fix(finding: Finding) -> float | None:

@@ -33,10 +33,9 @@ from tests.scenarios.streams import STREAMS, Step, simulate
 from tests.session.records import header, process, stacks, threads
 from tests.truth.kind import Column, Kind, of
 from tests.truth.running import Failed, finished, started, under_tuimon
-from tuimon.diagnosis.explain.page import all_pages
-from tuimon.diagnosis.explain.written import Code
+from tuimon.diagnosis.explain.page import Code, all_pages
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Frame, Frames, GpuProcess, GpuTime, MachineMemory, Record, Steps, Threads, TorchMemory
 from tuimon.sources.log.reader import read_log
 

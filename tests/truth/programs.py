@@ -24,7 +24,6 @@ from tests.truth.judging import LOUD, Judgement, Label, fold, judge, of_best_fix
 from tests.truth.kind import Column, Kind, marked, of, read_rows, whole_seconds, write_rows
 from tests.truth.running import attached, gained_by, watched
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import name_of
 
 TESTS = Path(__file__).parents[1]
 SCRIPTS, WILD = TESTS / "scenarios" / "scripts", TESTS / "wild" / "programs"
@@ -71,7 +70,7 @@ class Program:
         """True if this may be the first finding."""
         if self.is_healthy:
             return finding is None or finding.severity not in LOUD
-        return finding is not None and (finding.rule in self.rules or name_of(finding) in self.rules)
+        return finding is not None and (finding.rule in self.rules or finding.name in self.rules)
 
     def is_false(self, finding: Finding) -> bool:
         """True for any warning about a healthy program."""
@@ -239,12 +238,12 @@ class Leaks(Programs):
         false = [each for _, findings in twin.moments for each in findings if each.rule == "memory_pressure"]
         yield LeakRow(
             case.name,
-            f"{name_of(found)} ({found.severity})" if found is not None else "",
+            f"{found.name} ({found.severity})" if found is not None else "",
             found is not None and case.is_right(found),
             "{}:{}".format(*places[0]) if places else "",
             not case.blamed or (bool(places) and places[0] in case.lines(found)),
             told[0][0] if told else None,
-            tuple(dict.fromkeys(str(name_of(each)) for each in false)),
+            tuple(dict.fromkeys(each.name for each in false)),
         )
 
     def totals(self, rows: list[LeakRow]) -> list[str]:  # type: ignore[override]  # its rows are no judgements

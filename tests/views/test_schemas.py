@@ -16,7 +16,7 @@ from tests.session.records import header, process, session_of, steps
 from tests.views.tui.sheets.test_sheets import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.summary import report_of

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Place
 
 Severity = Literal["critical", "warning", "info", "benign"]
 #: The ends of a fix's gain are at most this factor apart: our choice; what is less certain is no estimate.
 WIDEST_RANGE = 2.0
+WARNING_GAIN = Threshold(
+    1.05,
+    "least gain of the fix (step time now / then) from which a finding is a warning",
+    "our choice: a gain of less than 5 % is hardly worth a change",
+)
+CRITICAL_GAIN = Threshold(
+    1.20,
+    "least gain of the fix (step time now / then) from which a finding is critical",
+    "our choice: a fifth of the cost of a training is worth an interruption",
+)
+#: Gravest first.
+SEVERITY: dict[Severity, int] = {severity: place for place, severity in enumerate(get_args(Severity))}
 
 
 What = Literal[
@@ -97,7 +112,7 @@ class Finding(Struct, frozen=True):
     ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``fixes`` are
     best first, none where there is nothing to do; ``action`` and ``estimated_speedup`` are those of the best: time of a
     step and its part of the evaluation, now / without the cause, never above what the evidence bears. ``critical`` and
-    ``warning`` are what a rule proposes: ``diagnosis.severity`` makes them follow from the gain.
+    ``warning`` are what a rule proposes: ``graded`` makes them follow from the gain.
     """
 
     headline: str
@@ -109,6 +124,11 @@ class Finding(Struct, frozen=True):
     evidence: dict[str, float | int | str | None] = field(default_factory=dict)
     rule: str = ""  # set by the table of rules
     elsewhere: bool = False  # on another node than the process in focus: it explains nothing of that one
+
+    @property
+    def name(self) -> str:
+        """``rule/cause``, or ``rule`` where there is no cause."""
+        return f"{self.rule}/{self.cause}" if self.cause else self.rule
 
     @property
     def best(self) -> Fix:
@@ -124,6 +144,87 @@ class Finding(Struct, frozen=True):
     def estimated_speedup(self) -> float | None:
         """The gain of that action."""
         return self.best.estimated_speedup
+
+
+# -- how grave it is follows from what its fixes gain
+
+
+def graded(finding: Finding) -> Finding:
+    """The finding with the severity that its gain supports.
+
+    The lower end of an estimated gain decides alone. If no gain is estimated, the share of the step bounds it from
+    above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule sets. A finding that does
+    harm, or has neither gain nor share, stays as it is. Further fixes that gain less than a warning's are left out.
+    """
+    fixes = _in_order(finding.fixes)
+    others = (fix for fix in fixes[1:] if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)
+    finding = replace(finding, fixes=(*fixes[:1], *others))
+    if finding.severity == "benign":
+        return finding
+    if finding.best.least is not None:
+        return replace(finding, severity=_of_gain(finding.best.least))
+    if finding.severity == "info" or finding.share_of_step is None:
+        return finding
+    return replace(
+        finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=SEVERITY.__getitem__)
+    )
+
+
+def within_share(finding: Finding) -> Finding:
+    """The finding with no fix that gains more than its share of the step is worth: 1 / (1 - share), Amdahl's law."""
+    if finding.share_of_step is None:
+        return finding
+    return replace(finding, fixes=tuple(_within(fix, _bound(finding.share_of_step)) for fix in finding.fixes))
+
+
+def _within(fix: Fix, most: float) -> Fix:
+    """The fix with no greater gain than this; one that has no upper end keeps none."""
+    if fix.gain is None:
+        return fix
+    low, high = fix.gain
+    estimated = min(fix.estimated_speedup, most) if fix.estimated_speedup is not None else None
+    return fix._replace(
+        estimated_speedup=estimated, gain=Interval(min(low, most), high if math.isinf(high) else min(high, most))
+    )
+
+
+def _in_order(fixes: Sequence[Fix]) -> list[Fix]:
+    """As the rule has ordered them, but none that changes the training before one that does not and may gain as much.
+
+    A batch twice as large gains 2x, torch.compile 1.5x to 2.5x: the second comes first.
+    """
+
+    def place(fix: Fix, at: int) -> tuple[int, bool]:
+        if not fix.changes_training:
+            return at, False
+        as_good = [i for i, each in enumerate(fixes) if not each.changes_training and _most(each) >= _most(fix)]
+        return max([at, *as_good]), True
+
+    return [fixes[at] for at in sorted(range(len(fixes)), key=lambda at: place(fixes[at], at))]
+
+
+def _most(fix: Fix) -> float:
+    """What a fix may gain; nothing where that is not known."""
+    return fix.gain.high if fix.gain is not None else 1.0
+
+
+def likely_gain(finding: Finding) -> float:
+    """The gain by which findings of one severity are ordered: as estimated, or its bound."""
+    gain = finding.best.estimated_speedup or finding.best.least
+    return gain if gain is not None else _bound(finding.share_of_step or 0.0)
+
+
+def _of_gain(gain: float) -> Severity:
+    if gain >= CRITICAL_GAIN:
+        return "critical"
+    return "warning" if gain >= WARNING_GAIN else "info"
+
+
+def _bound(share: float) -> float:
+    return 1.0 / max(1e-9, 1.0 - share)
+
+
+# -- as programs read it
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, None, lists and dicts of these

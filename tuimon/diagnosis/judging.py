@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from tuimon.diagnosis.attribution import attributed
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.needless import wait_in_pass
 from tuimon.diagnosis.rules.start import WARMUP
-from tuimon.diagnosis.severity import graded, within_share
 from tuimon.session.session import Session
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import SEVERITY, Finding, likely_gain
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import (
     after,
@@ -23,10 +21,7 @@ from tuimon.diagnosis.rules import (
 )
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
 from tuimon.diagnosis.rules.gpu import copy, devices, launches, pace, state, sync
-from tuimon.diagnosis.severity import likely_gain
 
-#: Gravest first.
-SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
 #: In their order among findings of equal severity and share.
 RULES: tuple[Rule, ...] = (
     start.WARMUP,

@@ -1,22 +1,194 @@
-"""The findings of a run, from moment to moment and on the whole."""
+"""The findings of a run: from moment to moment, without flicker, and on the whole; also those of a recorded one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import Change, Hysteresis, SettledGains
+from tuimon.diagnosis.finding import SEVERITY, WIDEST_RANGE, Finding, Fix, graded, within_share
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.records import Exit, Record
 from tuimon.session.ranks import ranks_end
 from tuimon.session.session import Session
 from tuimon.session.state import stands_still
 
+#: Seconds that a new primary finding must hold: our choice, three windows; a shorter one would follow single windows.
+HOLD_S = 3.0
+#: ... unless it is graver and takes this much more of the step: our choice; what clearly costs more shows at once.
+STRONGER_RATIO = 1.5
+_CHANGES_LIMIT = 100
+#: Seconds over which a gain is averaged: our choice. Of the 30 s that it rests on, each replaces a thirtieth, but
+#: 1 / (1 - share) makes 5x to 3.8x of 80 % and 74 %, as far apart as shares of 150 samples may be; a longer mean would
+#: keep back what the first seconds add.
+MEAN_S = 5.0
+#: A gain stays as it is shown while its mean is within this factor of it: our choice, what a reader takes for equal.
+SAME_RATIO = 1.1
+#: A gain this many times as large or small as the mean is no scatter but a change, and shows at once: our choice, the
+#: widest range of a fix.
+CHANGED_RATIO = 2.0
 #: A state that held for less than this share of the judged time has passed, and is not a property of the run: our
 #: choice; one shorter than a tenth is better read from the changes. A state at the end is always reported.
 PASSING_RATIO = 0.1
+#: Records are closer than this while a run is recorded: a longer time is judged by none of them.
+_UNRECORDED_S = 60.0
+#: A run of more ranks is judged less often, as much more as it has more: each judging takes about 0.6 ms a rank.
+_RANKS_EACH_S = 16
+
+
+class Change(NamedTuple):
+    """The primary verdict changed: before and after are ``rule`` or ``rule/cause``, None for no finding."""
+
+    t_s: float
+    step: int | None  # steps ended by then
+    before: str | None
+    after: str | None
+
+    def text(self) -> str:
+        """``at step 1,200: input_bound -> compute_bound_cpu``."""
+        when = f"at step {self.step:,}: " if self.step is not None else ""
+        return f"{when}{self.before or 'nothing'} -> {self.after or 'nothing'}"
+
+
+class Hysteresis:
+    """Orders the findings of each moment so that a brief one does not take the first place.
+
+    One moment a second, B no graver than A::
+
+        found   A  B  A  A  B  B  B  B
+        shown   A  A  A  A  A  A  A  B     B has held for HOLD_S
+    """
+
+    def __init__(self) -> None:
+        self.changes: deque[Change] = deque(maxlen=_CHANGES_LIMIT)
+        self._primary: Finding | None = None
+        self._gone_s: float | None = None  # since when the primary is not among the findings
+        self._challenger: str | None = None
+        self._challenged_s = 0.0  # since when the challenger has held
+        self._begun = False  # a verdict was given after the warm-up
+
+    def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
+        """The findings, with the primary that has held first.
+
+        A primary that is no longer found stays for ``HOLD_S`` at most, even if others take turns meanwhile.
+        """
+        first = findings[0] if findings else None
+        primary = self._primary.name if self._primary is not None else None
+        found = next((each for each in findings if each.name == primary), None)
+        if found is not None:
+            self._gone_s = None
+        elif self._gone_s is None:
+            self._gone_s = now_s
+        if first is found and (first is not None or primary is None):
+            self._primary, self._challenger = first, None
+            return list(findings)
+        challenger = first.name if first is not None else ""
+        if self._challenger != challenger:
+            self._challenger, self._challenged_s = challenger, now_s
+        since_s = self._challenged_s if self._gone_s is None else min(self._challenged_s, self._gone_s)
+        if self._yields_to(first) or now_s - since_s >= HOLD_S:
+            self._change(first, now_s, step)
+            return list(findings)
+        kept = found if found is not None else self._primary
+        rest = [f for f in findings if kept is None or f.rule != kept.rule]
+        return [kept, *rest] if kept is not None else []
+
+    def _yields_to(self, first: Finding | None) -> bool:
+        """True if ``first`` replaces the primary verdict at once, without holding for ``HOLD_S``.
+
+        It does if there is no primary yet, or only warm-up; if it is a hang or warm-up; if it adds a cause to the same
+        rule; or if it is graver and takes ``STRONGER_RATIO`` times as much of the step.
+        """
+        old = self._primary
+        if old is None or old.rule == "warmup":
+            return True
+        if first is None:
+            return False
+        if first.rule in ("warmup", "hang") or (first.rule == old.rule and old.cause is None):
+            return True
+        graver = SEVERITY[first.severity] < SEVERITY[old.severity]
+        return graver and (first.share_of_step or 0.0) > STRONGER_RATIO * (old.share_of_step or 0.0)
+
+    def _change(self, first: Finding | None, now_s: float, step: int | None) -> None:
+        before, after = self._primary, first
+        self._primary, self._challenger, self._gone_s = first, None, None
+        if any(f is not None and f.rule == "warmup" for f in (before, after)):
+            return
+        if before is not None and after is not None and before.rule == after.rule and before.cause is None:
+            return
+        if self._begun or before is not None:
+            self.changes.append(
+                Change(now_s, step, *(each.name if each is not None else None for each in (before, after)))
+            )
+        self._begun = True
+
+
+class _Gain(Struct):
+    """A gain with its ends, as shown and as the means that follow it; logarithms: half and twice are equally far."""
+
+    means: list[float]
+    shown: list[float]
+    since_s: float
+    latest_s: float
+
+    def follow(self, found: list[float], now_s: float) -> None:
+        """Take what was found now into the means, by the time since the moment before."""
+        if abs(found[0] - self.means[0]) > math.log(CHANGED_RATIO):
+            self.means, self.shown, self.since_s = found, found, now_s
+        passed_s = max(0.0, now_s - self.latest_s)
+        held_s = min(MEAN_S, now_s - self.since_s)
+        if passed_s and held_s:
+            part = passed_s / (held_s + passed_s)
+            self.means = [mean + part * (new - mean) for mean, new in zip(self.means, found, strict=True)]
+        self.latest_s = now_s
+        if max(abs(a - b) for a, b in zip(self.shown, self.means, strict=True)) > math.log(SAME_RATIO):
+            self.shown = self.means  # together: the ends belong to the estimate
+
+
+class SettledGains:
+    """Follows the gains of the findings from moment to moment.
+
+    One moment a second, of a fix whose samples scatter::
+
+        found   6.6  4.2  6.2  5.5  6.0
+        shown   6.6  5.3  5.3  5.3  5.3
+    """
+
+    def __init__(self) -> None:
+        self._gains: dict[object, _Gain] = {}
+
+    def settle(self, findings: Sequence[Finding], now_s: float) -> list[Finding]:
+        """The findings with the gains that are shown; what is no longer found is forgotten."""
+        before, self._gains = self._gains, {}
+        return [self._settled(finding, before, now_s) for finding in findings]
+
+    def _settled(self, finding: Finding, before: dict[object, _Gain], now_s: float) -> Finding:
+        fixes = tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes)
+        settled = within_share(replace(finding, fixes=fixes))  # the share beside a gain is of now
+        return settled if BY_NAME[finding.rule].is_harm else graded(settled)
+
+    def _settled_fix(self, finding: Finding, fix: Fix, before: dict[object, _Gain], now_s: float) -> Fix:
+        """The gain that is shown."""
+        if fix.estimated_speedup is None or fix.gain is None or math.isinf(fix.gain.high):
+            return fix
+        key = (finding.name, fix.change or fix.action, finding.where)
+        logs = [math.log(gain) for gain in (fix.estimated_speedup, *fix.gain)]
+        held = self._gains.get(key) or before.get(key) or _Gain(logs, logs, now_s, now_s)
+        held.follow(logs, now_s)
+        self._gains[key] = held
+        if held.shown == logs:
+            return fix
+        estimated, low, high = map(math.exp, held.shown)
+        bound = high / WIDEST_RANGE
+        if math.isclose(low, bound):  # by rounding alone it is no further below the upper end
+            low = math.nextafter(bound, math.inf)
+        return fix._replace(estimated_speedup=estimated, gain=Interval(low, high))
 
 
 class _Held(Struct):
@@ -92,3 +264,58 @@ class Verdicts:
             for rule, held in self._held.items()
             if rule in at_end or held.total_s >= PASSING_RATIO * self._judged_s
         ]
+
+
+class Reading:
+    """Adds records to a session and judges it on the way, as a monitor would have while they were recorded."""
+
+    def __init__(self, session: Session, verdicts: Verdicts) -> None:
+        self.findings: Sequence[Finding] = ()
+        self._session = session
+        self._verdicts = verdicts
+        self._judged_s: float | None = None
+        self._due_s = 0.0  # worked out once a judgement, not for each of thousands of records
+
+    def add(self, record: Record) -> None:
+        """Add the next record of the log, and judge if it is time to."""
+        session = self._session
+        before_s = session.now_s if session.start_s is not None else record.t
+        if isinstance(record, Exit) and self._judged_s is not None and before_s - self._judged_s >= 1.0:
+            self.judge()  # what held at the end, as far as the last records show it
+        session.add(record)
+        if self._judged_s is None:
+            self._judged_s = self._start_s
+        if record.t - before_s > _UNRECORDED_S:
+            self._judged_s += record.t - before_s
+        if record.t < self._due_s or record.t - self._judged_s < 1.0:
+            return
+        self._due_s = self._judged_s + self._every_s(record.t)
+        if record.t >= self._due_s:
+            self.judge()
+
+    def judge(self) -> Sequence[Finding]:
+        """The findings of this moment; after the run's end, the last ones."""
+        session = self._session
+        if session.exit is None:
+            lasting_s = session.now_s - self._judged_s if self._judged_s is not None else 0.0
+            self.findings = self._verdicts.judge_moment(session, max(lasting_s, 0.0))
+            self._judged_s = session.now_s
+        return self.findings
+
+    @property
+    def _start_s(self) -> float:
+        return self._session.start_s if self._session.start_s is not None else self._session.now_s
+
+    def _every_s(self, now_s: float) -> float:
+        """Once a second at first, less often as the log grows: rules cost milliseconds a rank and logs last days."""
+        ranks = len(self._session.trainers())
+        return max(1.0, (now_s - self._start_s) / 100) * max(1.0, ranks / _RANKS_EACH_S)
+
+
+def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
+    """The Session at the end of a log, and the findings over its steady part; ``verdicts`` keeps how they changed."""
+    session, verdicts = Session(), verdicts or Verdicts()
+    reading = Reading(session, verdicts)
+    for record in records:
+        reading.add(record)
+    return session, verdicts.judge_run(session)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import name_of
-from tuimon.diagnosis.reading import Reading
 from tuimon.diagnosis.rules.after import is_over
 from tuimon.diagnosis.rules.hang import may_hang
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Reading, Verdicts
 from tuimon.monitor.pollers import Pollers
 from tuimon.records import Frame
 from tuimon.session.session import Session
@@ -74,7 +72,7 @@ class Judging:
 
 
 def _primary(findings: Sequence[Finding]) -> str | None:
-    return name_of(next(iter(findings), None))
+    return findings[0].name if findings else None
 
 
 def suspicion(session: Session) -> Suspicion | None:

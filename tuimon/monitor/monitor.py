@@ -21,8 +21,7 @@ from tuimon.sources.log.output import OutputTail
 from tuimon.sources.plain_records import plain_record
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.hysteresis import Change
-    from tuimon.diagnosis.verdicts import Verdicts
+    from tuimon.diagnosis.verdicts import Change, Verdicts
     from tuimon.monitor.hooks import Hooks  # only an attach loads them
     from tuimon.monitor.judging import Judging  # the rules: the first frame needs none
     from tuimon.sources.log.writer import LogWriter  # only a run with a log does

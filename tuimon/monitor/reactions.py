@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import IO, Any, NamedTuple
 
 from tuimon.diagnosis.finding import Finding, finding_json
-from tuimon.diagnosis.hysteresis import HOLD_S, name_of
+from tuimon.diagnosis.verdicts import HOLD_S
 from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.session.standing import group_json, standing
@@ -167,7 +167,7 @@ class Reactions:
 
     def _see(self, session: Session, findings: Sequence[Finding]) -> None:
         now_s = session.now_s
-        names = {name_of(finding) or "": finding for finding in findings}
+        names = {finding.name: finding for finding in findings}
         steps = _steps(session)
         for name, seen in list(self._seen.items()):
             # a hang is another one when steps went on; any other finding is reported once a run

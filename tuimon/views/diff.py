@@ -10,7 +10,7 @@ from tuimon.diagnosis.cells import Doing, Via
 from tuimon.diagnosis.comparison.compare import compare, factor
 from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Row, Side
 from tuimon.diagnosis.comparison.runs import Run, run_of
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 from tuimon.errors import UnreadableLog
 from tuimon.sources.log.joined.opening import Chosen, read_logs
 from tuimon.views.finding_text import rule_title

@@ -80,7 +80,7 @@ NONE_SURE = "No fix is certain to gain 5 % or more."
 
 def only_minor(finding: Mapping[str, Any]) -> str:  # Any: the report's JSON
     """The verdict on a training whose findings are all minor, by the first of them."""
-    from tuimon.diagnosis.severity import WARNING_GAIN  # noqa: PLC0415  (who has a finding has loaded it; the first frame has none)
+    from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (who has a finding has loaded it; the first frame has none)
 
     estimated = finding["estimated_speedup"]
     if finding["fixes"] and estimated is None and finding["speedup_at_least"] is None:

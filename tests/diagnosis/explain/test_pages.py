@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuimon.diagnosis import explain
-from tuimon.diagnosis.explain.page import Page, all_pages, page_of
-from tuimon.diagnosis.explain.written import written
+from tuimon.diagnosis.explain.page import Page, all_pages, page_of, page_with, written
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 
 each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
@@ -51,14 +50,11 @@ def test_thresholds_are_those_of_the_rule() -> None:
     assert "TraceML" in share.source
 
 
-def test_text_beside_code_which_no_view_shows_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = Path(explain.__file__).parent / "pages"
-    page = (pages / "gil.md").read_text().replace("```python after", "Or this:\n\n```python after")
-    (tmp_path / "pages").mkdir()
-    (tmp_path / "pages" / "edited.md").write_text(page)
-    monkeypatch.setattr("tuimon.diagnosis.explain.written.files", lambda _package: tmp_path)
+def test_text_beside_code_which_no_view_shows_is_an_error() -> None:
+    sections = written("gil")["gil_contention"]
+    edited = sections["What to do"].replace("```python after", "Or this:\n\n```python after")
     with pytest.raises(ValueError, match="Or this:"):
-        written("edited")
+        page_with(BY_NAME["gil_contention"], {**sections, "What to do": edited})
 
 
 def test_a_page_with_an_unknown_name_is_an_error() -> None:

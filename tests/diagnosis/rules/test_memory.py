@@ -5,7 +5,7 @@ import pytest
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 from tuimon.records import (
     Exit,
     Frame,

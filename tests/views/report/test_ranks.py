@@ -11,8 +11,7 @@ from bench.fleet_logs import Job, write
 from tests.session.records import header, process, session_of, steps, threads
 from tests.views.report.test_html import log_of, page_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Exit, Record
 from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session

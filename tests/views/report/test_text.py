@@ -15,8 +15,7 @@ from tests.recorded_logs import LOGS
 from tests.session import records
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.reader import read_log

@@ -86,7 +86,7 @@ def table() -> list[str]:
 
 
 def _verdict(demo: Demo) -> str:
-    from tuimon.diagnosis.reading import fold
+    from tuimon.diagnosis.verdicts import fold
     from tuimon.views.finding_text import rule_title
 
     with log_of(demo) as path:

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
-from tuimon.diagnosis.reading import fold
-from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text

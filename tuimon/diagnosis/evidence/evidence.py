@@ -147,7 +147,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def standstills(self) -> tuple[Standstill, ...]:
         """Signs of a hang: of its training, then of each other of several ranks."""
-        return tuple(standstills(self, self._view.session))
+        return tuple(standstills(self, self.ranks, self._view.session))
 
     @cached_property
     def last_places(self) -> dict[int, Place]:

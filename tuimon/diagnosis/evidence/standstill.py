@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from tuimon.records import Frame, Place, StandingProcess
+from tuimon.diagnosis.evidence.steps import StepEvidence
+from tuimon.records import Frame, Place, Process, StandingProcess, Threads
 from tuimon.records import Standstill as Taken
 from tuimon.session.session import Session
 from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
@@ -23,9 +24,6 @@ from tuimon.session.standing import (
     waits_for_work,
 )
 from tuimon.torch_code import is_loader_code
-
-if TYPE_CHECKING:
-    from tuimon.diagnosis.evidence.evidence import Evidence
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
@@ -42,6 +40,21 @@ Wait = Literal[OutsideWait, "work", "unknown"]
 _WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
 #: Calls into C by which a server of the user's own gets its requests.
 _RECEIVES = frozenset({"recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg"})
+
+
+class _Rank(Protocol):
+    """The evidence of one process, as far as it matters here."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def process(self) -> Process | None: ...
+    @property
+    def steps(self) -> StepEvidence | None: ...
+    @property
+    def threads(self) -> Threads | None: ...
+    @property
+    def child_workers(self) -> tuple[Process, ...]: ...
 
 
 class First(Struct, frozen=True, gc=False):
@@ -87,13 +100,13 @@ class Standstill(Struct, frozen=True, gc=False):
     idle_s: float | None  # since all stacks were taken, or files were read or written after that
 
 
-def standstills(evidence: Evidence, session: Session) -> Iterator[Standstill]:
+def standstills(evidence: _Rank, all_ranks: Sequence[_Rank], session: Session) -> Iterator[Standstill]:
     """Standstills of the training in focus, then of others with several ranks; none that has come further lately."""
     seen: set[int] = set()
-    for first in (evidence, *evidence.ranks):
+    for first in (evidence, *all_ranks):
         if first.pid in seen or (first is not evidence and _world_size(first) < 2):
             continue
-        members = _peers(first, evidence.ranks)
+        members = _peers(first, all_ranks)
         seen.update(each.pid for each in members)
         live = [each for each in members if each.process is None or not each.process.ended]
         open_s = [each.steps.open_for_s if each.steps is not None else None for each in live]
@@ -102,11 +115,12 @@ def standstills(evidence: Evidence, session: Session) -> Iterator[Standstill]:
             yield _standstill(live, members, min(quiet), session)
 
 
-def _world_size(evidence: Evidence) -> int:
-    return evidence.world_size if evidence.process is not None and evidence.process.rank is not None else 1
+def _world_size(evidence: _Rank) -> int:
+    process = evidence.process
+    return process.world_size or 1 if process is not None and process.rank is not None else 1
 
 
-def _peers(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Evidence]:
+def _peers(evidence: _Rank, ranks: Sequence[_Rank]) -> list[_Rank]:
     """The processes of one training, itself first: of its world size, and where ranks come twice, of its parent."""
     size = _world_size(evidence)
     if size < 2:
@@ -119,7 +133,7 @@ def _peers(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Evidence]:
     return [evidence, *same]
 
 
-def _standstill(live: Sequence[Evidence], members: Sequence[Evidence], quiet_s: float, session: Session) -> Standstill:
+def _standstill(live: Sequence[_Rank], members: Sequence[_Rank], quiet_s: float, session: Session) -> Standstill:
     begun_s = session.now_s - quiet_s
     past = session.standstills.since(begun_s)
     taken = past.taken if past is not None else None
@@ -141,7 +155,7 @@ def _standstill(live: Sequence[Evidence], members: Sequence[Evidence], quiet_s: 
 class _Standing(Struct, frozen=True, dict=True):
     """One training process since it stands still, by the latest samples, and by all stacks once they are taken."""
 
-    evidence: Evidence
+    evidence: _Rank
     begun_s: float
     taken: Taken | None
     session: Session

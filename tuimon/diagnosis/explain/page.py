@@ -1,18 +1,29 @@
-"""The page that explains a rule: one content for the terminal, the screen, the HTML report and programs."""
+"""The page that explains a rule: one content for the terminal, the screen, the HTML report and programs.
+
+The written part is Markdown of a fixed shape, one file a family of rules in ``pages/``. ``# rule`` begins a page with
+its meaning in plain words; ``## How sure``, ``## Wrong when``, ``## Causes``, ``## What to do``, ``## No code to
+change`` and ``## Links`` follow; ``### title (cause)`` is a pair of code blocks, whose fences are marked ``before`` and
+``after``.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.resources import files
 
 import msgspec
 
-from tuimon.diagnosis.explain.written import Code, Link, Written, written
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
-from tuimon.diagnosis.threshold import Threshold
 
 #: The schema of ``explain --format json``.
 EXPLAIN_SCHEMA = 1
+_PAIR = re.compile(r"(?P<title>.*?)(?: \((?P<cause>\w+)\))?")
+_FENCED = re.compile(r"```(?P<language>\w+) (?P<when>before|after)\n(?P<code>.*?)\n```", re.DOTALL)
+_CAUSE = re.compile(r"`(?P<name>\w+)`: (?P<text>.*)")
+_LINK = re.compile(r"(?P<text>.*): (?P<url>https://\S+)")
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -21,6 +32,23 @@ class Limit(msgspec.Struct, frozen=True):
     value: float
     meaning: str
     source: str
+
+
+class Code(msgspec.Struct, frozen=True):
+    """A change: the rule, with this cause where one is named, fires ``before`` and not ``after``."""
+
+    title: str
+    language: str
+    before: str
+    after: str
+    cause: str | None = None
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A link to further reading."""
+
+    text: str
+    url: str
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -67,25 +95,80 @@ def all_pages() -> list[Page]:
 
 
 @cache
+def written(family: str) -> dict[str, dict[str, str]]:
+    """The sections of the pages of a family, such as ``gpu/pace``, by rule; its meaning is the one without a name."""
+    text = (files(__package__) / "pages" / f"{family}.md").read_text(encoding="utf-8")
+    pages = {}
+    for name, body in _parts(text, "# "):
+        head, *sections = re.split(r"^(?=## )", body, flags=re.MULTILINE)
+        pages[name] = {"": head, **dict(_parts("".join(sections), "## "))}
+    return pages
+
+
+@cache
 def _page(rule: Rule) -> Page:
     family = rule.judge.__module__.partition(".rules.")[2].replace(".", "/")
-    text: Written = written(family)[rule.name]
+    return page_with(rule, written(family)[rule.name])
+
+
+def page_with(rule: Rule, sections: dict[str, str]) -> Page:
+    """The page of a rule. Raises KeyError where a section is missing, ValueError where a line has no such form."""
+    advice, *pairs = re.split(r"^(?=### )", sections["What to do"], flags=re.MULTILINE)
+    causes = [_matched(_CAUSE, item) for item in _items(sections.get("Causes", ""))]
+    links = [_matched(_LINK, item) for item in _items(sections["Links"])]
+    limits = (Limit(float(each), each.meaning, each.source) for each in rule.thresholds)
     return Page(
         rule=rule.name,
         title=rule.title,
         summary=rule.explanation,
-        meaning=text.meaning,
-        sureness=text.sureness,
+        meaning=_flowing(sections[""]),
+        sureness=_flowing(sections["How sure"]),
         needs=[need.what for need in rule.needs],
-        thresholds=list(dict.fromkeys(map(_limit, rule.thresholds))),
-        wrong_when=text.wrong_when,
-        causes=text.causes,
-        advice=text.advice,
-        code=text.code,
-        no_code=text.no_code,
-        links=text.links,
+        thresholds=list(dict.fromkeys(limits)),
+        wrong_when=list(_items(sections["Wrong when"])),
+        causes={cause["name"]: cause["text"] for cause in causes},
+        advice=_flowing(advice),
+        code=[_pair(title, text) for title, text in _parts("".join(pairs), "### ")],
+        no_code=_flowing(sections["No code to change"]) if "No code to change" in sections else None,
+        links=[Link(link["text"], link["url"]) for link in links],
     )
 
 
-def _limit(threshold: Threshold) -> Limit:
-    return Limit(float(threshold), threshold.meaning, threshold.source)
+def _pair(title: str, text: str) -> Code:
+    blocks = {block["when"]: block for block in _FENCED.finditer(text)}
+    if rest := _flowing(_FENCED.sub("", text)):
+        raise ValueError(f"text beside code is shown nowhere: {rest}")
+    before, after, head = blocks["before"], blocks["after"], _matched(_PAIR, title)
+    return Code(head["title"], before["language"], before["code"], after["code"], head["cause"])
+
+
+def _parts(text: str, mark: str) -> Iterator[tuple[str, str]]:
+    """The parts that begin with a heading of this level, as (heading, what follows); code is no heading."""
+    name, lines, in_code = "", list[str](), False
+    for line in text.splitlines(keepends=True):
+        in_code ^= line.startswith("```")
+        if line.startswith(mark) and not in_code:
+            if name:
+                yield name, "".join(lines)
+            name, lines = line.removeprefix(mark).strip(), []
+        else:
+            lines.append(line)
+    if name:
+        yield name, "".join(lines)
+
+
+def _items(text: str) -> Iterable[str]:
+    items = re.split(r"^(?=- )", text.strip(), flags=re.MULTILINE)
+    return (_flowing(item.removeprefix("- ")) for item in items if item)
+
+
+def _flowing(text: str) -> str:
+    """A paragraph on one line."""
+    return " ".join(text.split())
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not of the form {pattern.pattern}: {text}")
+    return found

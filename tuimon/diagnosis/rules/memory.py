@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.devices import RECENT_S
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Keeping, Machine
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.finding import Finding, Fix, Severity
+from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
 from tuimon.diagnosis.rule import MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.diagnosis.words import at
@@ -33,7 +33,6 @@ SWAP_BYTES_PER_S = Threshold(
     "bytes swapped a second from which a training suffers",
     "our choice: 250 pages a second, each of which may stop a thread for a read from disk",
 )
-_GRAVEST_FIRST: tuple[Severity, ...] = get_args(Severity)
 SOON_S = Threshold(
     600.0, "seconds until memory is full, below which that is critical", "our choice: time left to save a checkpoint"
 )
@@ -86,7 +85,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
     on_gpus = (_gpu_growth(evidence, row, row.growth) for row in evidence.torch_memory if row.growth is not None)
     on_gpu = min((each for each in on_gpus if each is not None), key=_full_in_s, default=None)
     found += [on_gpu] if on_gpu is not None else []
-    return max(found, key=lambda finding: -_GRAVEST_FIRST.index(finding.severity), default=None)
+    return min(found, key=lambda finding: SEVERITY[finding.severity], default=None)
 
 
 def _on(evidence: Evidence, machine: Machine) -> Finding | None:

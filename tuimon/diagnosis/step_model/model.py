@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix
+from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix
 from tuimon.diagnosis.interval import WHOLE, Interval
-from tuimon.diagnosis.severity import WARNING_GAIN
 from tuimon.diagnosis.step_model.edits import EDITS, HALF, Step, changed
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.threshold import Threshold

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec.structs import asdict
 
 from tuimon.diagnosis.finding import Finding, finding_json
-from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.judging import unjudged
+from tuimon.diagnosis.verdicts import Change
 from tuimon.node_ids import own_id
 from tuimon.records import MemoryHistory, TraceTaken
 from tuimon.session.goodput import goodput

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.recorded_logs import log_path
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 from tuimon.sources.log.reader import read_log
 
 

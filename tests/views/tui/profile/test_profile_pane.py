@@ -13,7 +13,7 @@ from tests.views.playback import Playback
 from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Counted, of, play
 from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.reading import fold
+from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
 from tuimon.sources.log.reader import read_log

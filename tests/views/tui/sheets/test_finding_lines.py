@@ -9,9 +9,9 @@ from tests.views.tui.running_app import running, texts
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Fix
-from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Unjudged
+from tuimon.diagnosis.verdicts import Change
 from tuimon.views.evidence_text import evidence_rows, evidence_text
 from tuimon.views.finding_text import times_text
 from tuimon.views.tui.drawing.lines import cells, text_of

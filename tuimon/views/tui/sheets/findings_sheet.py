@@ -26,8 +26,8 @@ from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.diagnosis.hysteresis import Change
     from tuimon.diagnosis.judging import Unjudged
+    from tuimon.diagnosis.verdicts import Change
     from tuimon.monitor.monitor import Monitor
     from tuimon.session.session import Session
 
