@@ -7,7 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from tests.agent.programs import Batches
+from tests.agent.batches import Batches
 from tuimon import phase, step
 from tuimon.agent import pace, runtime
 

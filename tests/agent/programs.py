@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tuimon.agent.ring.reader import RingReader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,23 +78,6 @@ def fake_torch(folder: Path, body: str = "__version__ = '0.0'") -> str:
     package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text(body + "\n")
     return str(package.parent)
-
-
-torch = pytest.importorskip("torch")
-from torch.utils.data import Dataset  # noqa: E402
-
-
-class Batches(Dataset):
-    def __init__(self, length=4, bad=None, error=ValueError):
-        self.length, self.bad, self.error = length, bad, error
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        if index == self.bad:
-            raise self.error("bad item")
-        return torch.tensor([float(index)])
 
 
 def grow_old(folder):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.agent.programs import Batches, is_ours
+from tests.agent.batches import Batches
+from tests.agent.programs import is_ours
 from tuimon.agent.loading import loader_facts
 from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.ring import layout

@@ -21,8 +21,8 @@ import torch
 from torch import autograd
 from torch.utils.data import DataLoader
 
+from tests.agent.batches import Batches
 from tests.agent.loop_shapes import SHAPES, Loop, gaps_always, ranges_in_every_step, two_loaders
-from tests.agent.programs import Batches
 from tuimon.agent import api, ranges
 
 

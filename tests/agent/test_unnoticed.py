@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from tests.agent.programs import Batches
+from tests.agent.batches import Batches
 from tuimon.agent import install
 from tuimon.agent.loading import batches, loader_facts, worker
 from tuimon.agent.outside import HIDES_FRAMES

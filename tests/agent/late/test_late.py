@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.agent.programs import Batches
+from tests.agent.batches import Batches
 from tuimon.agent import install, late, runtime
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
