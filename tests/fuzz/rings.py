@@ -18,7 +18,7 @@ from tuimon.agent.ring.loading_slots import SLOT as LOADING_SLOT
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Process, Record
-from tuimon.sources.control.channel import Channel, ControlError
+from tuimon.sources.control_channel import Channel, ControlError
 from tuimon.sources.markers.follower import RingFollower
 
 _SLOT = layout.struct.Struct("<QQHHIQ")

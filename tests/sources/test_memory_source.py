@@ -14,7 +14,7 @@ from tuimon.agent.ring.side_files import MEMORY, side_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import MemoryHistory, Notice, Record
 from tuimon.sources import memory as memory_source
-from tuimon.sources.control.channel import NoAnswer, Refused
+from tuimon.sources.control_channel import NoAnswer, Refused
 from tuimon.sources.memory import STEPS, MemorySource, read_history
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText

@@ -25,7 +25,7 @@ from tuimon.agent.ring import paths
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
 from tuimon.launch.injection.inject import inject
-from tuimon.sources.control.channel import withdraw_hooks
+from tuimon.sources.control_channel import withdraw_hooks
 
 #: How long each shape does what it does in a step, in seconds.
 SHAPES = {"kernel": 0.02, "sleep": 0.05, "extension": 5.0, "fork": 0.0, "threads": 0.02}

@@ -13,8 +13,7 @@ from tuimon.launch.injection.target import has_torch
 from tuimon.proc import procfs
 from tuimon.proc.processes import is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
-from tuimon.sources.control.channel import withdraw_hooks
-from tuimon.sources.control.holding import Holding
+from tuimon.sources.control_channel import Holding, withdraw_hooks
 
 #: The text that people read before they decide.
 RISK = (

@@ -18,7 +18,7 @@ from tuimon.proc.side_files import read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import MemoryHistory, MemoryLine, Notice, Record
 from tuimon.sources.base import Source
-from tuimon.sources.control.channel import ANSWER_S, Channel, ControlError, Request, open_channel
+from tuimon.sources.control_channel import ANSWER_S, Channel, ControlError, Request, open_channel
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText
 

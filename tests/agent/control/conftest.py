@@ -12,7 +12,7 @@ from tuimon.agent.ring import control_words
 from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.sources.control.channel import Channel, open_channel
+from tuimon.sources.control_channel import Channel, open_channel
 
 
 @pytest.fixture(autouse=True)

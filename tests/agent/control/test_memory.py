@@ -14,7 +14,7 @@ from tuimon.agent.control.memory import Blocks, CudaRecording
 from tuimon.agent.gpu_clock import cuda
 from tuimon.agent.ring import side_files
 from tuimon.agent.ring.control_words import Command, State
-from tuimon.sources.control.channel import Refused
+from tuimon.sources.control_channel import Refused
 
 HERE = (("train.py", 7, "log"), ("train.py", 20, "main"))
 THERE = (("train.py", 12, "main"),)

@@ -22,7 +22,7 @@ from tuimon.agent.ring.control_words import (
 )
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.sources.control.channel import Busy, Channel, Failed, NoAgent, NoAnswer, Refused, TooOld
+from tuimon.sources.control_channel import Busy, Channel, Failed, NoAgent, NoAnswer, Refused, TooOld
 
 
 def test_an_order_is_taken_at_the_next_step_and_answered(channel, step, command):

@@ -16,8 +16,8 @@ from tuimon.agent.control import orders
 from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, Command, State
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
-from tuimon.sources.control import holding as monitor
-from tuimon.sources.control.channel import Channel, NoAgent, open_channel
+from tuimon.sources import control_channel as monitor
+from tuimon.sources.control_channel import Channel, NoAgent, open_channel
 
 TRAINING = """
 import json, sys, torch

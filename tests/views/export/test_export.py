@@ -12,8 +12,7 @@ from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.export import speedscope_schema
 from tuimon.records import Exit, Gpu, Mark, RangePlace
-from tuimon.views.export.perfetto import write_perfetto
-from tuimon.views.export.stack_samples import Selection, collapsed, speedscope
+from tuimon.views.export import Selection, collapsed, speedscope, write_perfetto
 
 LOG = [
     header(t=10.0),

@@ -17,7 +17,7 @@ from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
 from tuimon.errors import TraceError
-from tuimon.sources.control.channel import NoAgent, Request, open_channel
+from tuimon.sources.control_channel import NoAgent, Request, open_channel
 from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.tracing.trace_records import leave_record
 from tuimon.sources.tracing.trace_writer import read_lines, write_trace

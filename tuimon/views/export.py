@@ -1,26 +1,148 @@
-"""The stack samples of a log, in the formats of speedscope and of flame graph tools."""
+"""A log for other viewers: counters for Perfetto, stack samples for speedscope and flame graph tools."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from msgspec import Struct, field
 
 from tuimon.code_origin import is_agent_file
-from tuimon.node_ids import own_id
-from tuimon.records import PHASES, Frame, Record, Stacks, Threads
+from tuimon.node_ids import id_on_node, node_of, own_id
+from tuimon.records import (
+    PHASES,
+    Exit,
+    Frame,
+    Gpu,
+    GpuTime,
+    Header,
+    Mark,
+    Process,
+    Record,
+    Stacks,
+    Steps,
+    Threads,
+)
+from tuimon.records import Node as RunNode
 from tuimon.session.rows import role_kind
 from tuimon.session.session import Session
 from tuimon.session.stacks.phases import placed
 from tuimon.session.stacks.samples import RANGE, Sample
 from tuimon.session.stacks.trie import Node
 from tuimon.text import plain
-from tuimon.views.export.process_names import ProcessNames
+from tuimon.views.json_text import json_text
 
 _Thread = tuple[int, int]  # pid, tid
 _Counts = Counter[Node]
+#: Ids of processes are below this on Linux (PID_MAX_LIMIT); Perfetto reads 32 bits.
+_PIDS = 1 << 22
+_Event = dict[str, Any]  # Any: JSON
+
+
+def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
+    """Write the file, event by event: a log of a day has millions. Times are microseconds of the monotonic clock."""
+    separator = '{"displayTimeUnit":"ms","traceEvents":['
+    names = ProcessNames()
+    for record in records:
+        names.add_record(record)
+        for event in _events(record, names):
+            event["pid"] = names.number(event["pid"])
+            out.write(separator + json_text(event).rstrip("\n"))
+            separator = ","
+    out.write("]}\n" if separator == "," else separator + "]}\n")
+
+
+def _events(record: Record, names: ProcessNames) -> Iterator[_Event]:
+    match record:
+        case RunNode():  # facts that a node has once
+            yield _meta(id_on_node(record.number, 0), "process_name", name=f"node {record.host}")
+        case Process():
+            command = f"{record.role} {' '.join(record.command)[:80]}"
+            yield _meta(record.pid, "process_name", name=": ".join(filter(None, (names.title(record.pid), command))))
+            rank = names.rank(record.pid)
+            if rank is not None:
+                yield _meta(record.pid, "process_sort_index", sort_index=rank)
+        case Steps() if record.count:
+            if record.usual:
+                per_step = {p.name: p.total_ns / record.usual / 1e6 for p in record.phases}
+                yield _counter(record, "ms per step", per_step)
+            yield _counter(record, "steps per second", {"steps": record.count / record.window_s})
+        case Threads() if record.cpu_ratio is not None:
+            yield _counter(record, "CPU cores", {"cores": record.cpu_ratio})
+        case Gpu() if record.util_ratio is not None:
+            yield _counter(record, f"GPU {record.index} utilisation", {"percent": 100 * record.util_ratio})
+        case GpuTime():
+            yield from _gpu_time(record)
+        case Mark():
+            yield _instant(record, "p", record.name)
+        case Exit():
+            yield _instant(record, "g", f"ended: {record.signal or record.exit_code}")
+
+
+def _gpu_time(record: GpuTime) -> Iterator[_Event]:
+    leads = {lead.boundary: lead.median_us / 1000 for lead in record.leads if lead.median_us is not None}
+    if leads:
+        yield _counter(record, "launches run ahead, ms", leads)
+    if record.total_ns:
+        shares = {phase.name: phase.span_ns / record.total_ns for phase in record.phases if phase.name != "eval"}
+        yield _counter(record, "GPU time by phase", shares)
+        idle = sum(phase.idle_ns for phase in record.phases if phase.name != "eval") / record.total_ns
+        yield _counter(record, "GPU idle, certain", {"ratio": idle})
+
+
+def _counter(record: Record, name: str, values: dict[str, float]) -> _Event:
+    return {"ph": "C", "name": name, "pid": record.pid, "ts": record.t * 1e6, "args": values}
+
+
+def _instant(record: Record, scope: str, name: str) -> _Event:
+    """``scope``: "p", of its process, or "g", of all."""
+    return {"ph": "i", "s": scope, "name": name, "pid": record.pid, "tid": own_id(record.pid), "ts": record.t * 1e6}
+
+
+def _meta(pid: int, kind: str, **args: object) -> _Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": 0, "args": args}
+
+
+class ProcessNames:
+    """Folds Header, Node and Process records: hosts, ranks, and ids that no other node has."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[int, str] = {}  # by number of the node
+        self._ranks: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
+        self._taken: set[int] = set()
+
+    def add_record(self, record: Record) -> None:
+        """Note the facts in a record of a node or process; ignore others."""
+        match record:
+            case Header():
+                self._hosts.setdefault(0, record.host)
+            case RunNode():
+                self._hosts[record.number] = record.host
+            case Process() if record.rank is not None and not record.serves:
+                self._ranks[record.pid] = record.rank
+
+    def rank(self, pid: int) -> int | None:
+        """The rank of a process; None where it has none."""
+        return self._ranks.get(pid)
+
+    def title(self, pid: int) -> str:
+        """``rank 3 on node2``, ``rank 3``, ``on node2``; empty for a process without a rank, on the only node."""
+        rank, host = self._ranks.get(pid), self._hosts.get(node_of(pid))
+        on_host = f"on {host}" if len(self._hosts) > 1 and host else ""
+        return " ".join(filter(None, ("" if rank is None else f"rank {rank}", on_host)))
+
+    def number(self, pid: int) -> int:
+        """An id within 32 bits that no other process has: its own, where no other node's process came with it."""
+        number = self._numbers.get(pid)
+        if number is None:
+            number = own_id(pid)
+            if number in self._taken:
+                number = _PIDS + len(self._numbers)
+            self._taken.add(number)
+            self._numbers[pid] = number
+        return number
 
 
 class Selection(Struct, frozen=True):

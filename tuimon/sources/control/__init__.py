@@ -1,1 +1,0 @@
-"""Orders to the agent inside a training, and what it answers."""

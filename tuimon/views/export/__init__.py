@@ -1,1 +1,0 @@
-"""Exports of a recorded run to other tools' formats: one file per format."""
