@@ -130,18 +130,16 @@ def copying_upper_bound(samples: Samples, memory: Iterable[TorchMemoryRow]) -> f
         return None
     if samples.total < 3 * MIN_SAMPLES:
         return None
-    copying = samples.where(_may_copy)
+    copying = samples.where(
+        lambda node: (
+            bool(node.frames)
+            and node.activity not in _CALLS_NOTHING
+            and not copies_nothing(node.frame.file, node.frame.function.rpartition(".")[2])
+        )
+    )
     in_model = copying.where(lambda node: any("torch/nn/modules/" in f.file for f in node.frames), phase="forward")
-    counted = copying.total + in_model.total
-    ratio = min(1.0, counted / samples.total)
+    ratio = min(1.0, (copying.total + in_model.total) / samples.total)
     return min(1.0, ratio + sampling_error(max(ratio, 1.0 / samples.total), samples.total))
-
-
-def _may_copy(node: Node) -> bool:
-    if node.activity in _CALLS_NOTHING or not node.frames:
-        return False
-    leaf = node.frame
-    return not copies_nothing(leaf.file, leaf.function.rpartition(".")[2])
 
 
 def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | None:
@@ -189,10 +187,9 @@ _OWNERS: tuple[tuple[Owner, re.Pattern[str]], ...] = (
 class Launching(Struct, frozen=True, gc=False):
     """How a training queues its work; shares are of the step."""
 
-    is_compiled: bool = False
-    is_graphed: bool = False  # replays CUDA graphs
-    cells: HotLine | None = None  # calls a recurrent cell for each step of time
-    loop: HotLine | None = None  # otherwise a loop in the model that makes most of forward's launches
+    is_compiled: bool = False  # or replays CUDA graphs
+    loop: HotLine | None = None  # in the model, which makes most of forward's launches
+    calls_cell: bool = False  # that loop calls a recurrent cell for each step of time
     scaler: float = 0.0  # GradScaler's own work and waits
     update: float = 0.0  # the optimizer's phase
     tensor_by_tensor: float = 0.0  # of that, where it goes through tensors one by one
@@ -206,7 +203,6 @@ def launching(samples: Samples) -> Launching:
     if steps.total < MIN_SAMPLES:
         return Launching()
     forward = steps.where(phase="forward")
-    compiled = forward.share(below="compiled_call") or 0.0
     # the loops of functions that lead to backward are the training's
     training = samples.where(phase="backward").through
     looped = forward.where(
@@ -214,17 +210,16 @@ def launching(samples: Samples) -> Launching:
     )
     has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
     cells = looped.where(_calls_cell)
-    by_cells = has_loop and cells.total >= MOST * looped.total
+    calls_cell = has_loop and cells.total >= MOST * looped.total
     files = {frame.file for row in steps.rows for frame in row.node.frames}
     return Launching(
-        is_compiled=compiled >= SMALL,
-        is_graphed=steps.part(below="graph_replay") > 0,
-        cells=cells.hottest() if by_cells else None,
-        loop=looped.hottest() if has_loop and not by_cells else None,
-        scaler=steps.share(lambda node: node.has("scaler") and not node.has("optimizer_code")) or 0.0,
+        is_compiled=forward.part(below="compiled_call") >= SMALL or steps.part(below="graph_replay") > 0,
+        loop=(cells if calls_cell else looped).hottest() if has_loop else None,
+        calls_cell=calls_cell,
+        scaler=steps.part(lambda node: node.has("scaler") and not node.has("optimizer_code")),
         update=steps.part(phase="optimizer"),
-        tensor_by_tensor=steps.share(below="one_tensor") or 0.0,
-        all_tensors_together=steps.share(below="foreach") or 0.0,
+        tensor_by_tensor=steps.part(below="one_tensor"),
+        all_tensors_together=steps.part(below="foreach"),
         owner=next((name for name, file in _OWNERS if any(map(file.search, files))), None),
     )
 

@@ -34,9 +34,7 @@ GPU_CLOCK_WAIT_S = Threshold(
     "seconds after the first step by which GPU times have come, or will not",
     "our choice: they come within two seconds; three times that leaves room for a busy machine",
 )
-#: The boundary that ends a phase within the computation.
-_ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
-#: The boundaries that begin it, the first that there is.
+#: The boundaries that begin a phase within the computation, the first that there is.
 _BEGINS = {
     "forward": ("fetch end", "optimizer end"),
     "backward": ("backward begin",),
@@ -106,17 +104,6 @@ class GpuSteps(NamedTuple):
     def lead(self, boundary: str) -> LeadRow | None:
         """How far launches run ahead at one kind of boundary."""
         return next((row for row in self.time.leads if row.boundary == boundary), None)
-
-    def keeps_up(self, phase: str) -> bool:
-        """True if the GPU has finished nearly all launched work when the CPU reaches the end of a phase.
-
-        Without a lead (the clocks are not known well enough) no: the GPU was far behind at every query.
-        """
-        lead = self.lead(_ENDS.get(phase, ""))
-        if lead is None:
-            return False
-        ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
-        return lead.stream_idle_ratio >= MOST or (ahead_us is not None and ahead_us < SMALL_LEAD_US)
 
 
 def gpu_steps(

@@ -138,19 +138,12 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
         return None
     in_torch = looped.part(doing="torch")
     is_operations = in_torch > MOST or held.ratio < MOST * of_all_time
-    backward = evidence.phase("backward")
-    has_backward = is_operations and backward is not None and looped.part(keeps_no_gradients) < NEARLY_ALL
-    again = _again(own_share, part, backward.share) if backward is not None and has_backward else 0.0
+    backward, again = evidence.phase("backward"), 0.0
+    if backward is not None and is_operations and looped.part(keeps_no_gradients) < NEARLY_ALL:
+        # the same part of backward, which leaves the rest of the model at least as long there as its forward pass took,
+        # as layers do: operations on the batch, such as features of it, need no gradients
+        again = max(0.0, min(backward.share * part, backward.share - own_share * (1.0 - part)))
     return _PythonWork(hot._replace(share=looped.total / whole.total), share, held.ratio, is_operations, again)
-
-
-def _again(forward: float, part: float, backward: float) -> float:
-    """The share of the step in which backward goes through this part of the forward pass again.
-
-    It takes the same part of backward, but leaves the rest of the model at least as long there as its forward pass
-    took, as layers do: operations on the batch, such as features of it, need no gradients.
-    """
-    return max(0.0, min(backward * part, backward - forward * (1.0 - part)))
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
@@ -164,49 +157,34 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         return None
     if (found := python_in_model(evidence, table)) is not None:
         return found
-    compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
+    rows = [row for row in table.rows if row.name in (*_PHASES, "optimizer")]
+    compute = {row.name: row.share for row in rows}
     share = sum(compute.values())
-    unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
-    if not is_sure(evidence, min(share, _runs(evidence)), MOST, unsure, early=False):
+    unsure = max((row.error for row in rows if row.error is not None), default=0.0)
+    thread, used = evidence.training_thread, evidence.threads.cpu_ratio if evidence.threads else None
+    runs = used if used is not None else 1.0  # of the process, where the kernel does not report waits for a core
+    if thread.cpu_ratio is not None and thread.delay_ratio is not None:
+        runs = thread.cpu_ratio + thread.delay_ratio
+    if not is_sure(evidence, min(share, runs), MOST, unsure, early=False):
         return None
-    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.here.cores
-    heaviest = max(compute, key=compute.__getitem__)
-    hot = evidence.hottest_in(heaviest)
-    on = f" ({cpu:.1f} of {cores} cores)" if cpu is not None and cores is not None else ""
-    needless = list(needless_work(evidence))
+    heaviest, cores = max(compute, key=compute.__getitem__), evidence.run.here.cores
+    hot, needless = evidence.hottest_in(heaviest), list(needless_work(evidence))
+    on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
+    computes = f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}"
     in_order = not needless and wait_in_pass(evidence) is None
+    action = advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence, in_order=in_order)
     return Finding(
         severity="info",
-        headline="; ".join(
-            (
-                f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}",
-                *(work.what for work in needless),
-            )
-        ),
-        fixes=(
-            *(Fix(work.action) for work in needless),
-            Fix(advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence, in_order=in_order)),
-        ),
+        headline="; ".join((computes, *(work.what for work in needless))),
+        fixes=(*(Fix(work.action) for work in needless), Fix(action)),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
-            "cpu_ratio": cpu,
+            "cpu_ratio": used,
             "step_ms": evidence.step_ms,
-            **{f"{name}_share": s for name, s in compute.items()},
+            **{f"{name}_share": part for name, part in compute.items()},
         },
     )
-
-
-def _runs(evidence: Evidence) -> float:
-    """Share of time that the training thread runs or waits for a core.
-
-    Where the kernel does not report that wait, the cores that the process uses; 1 if nothing is known.
-    """
-    cpu, delay = evidence.training_thread
-    if cpu is not None and delay is not None:
-        return cpu + delay
-    used = evidence.threads.cpu_ratio if evidence.threads is not None else None
-    return used if used is not None else 1.0
 
 
 def _faster(evidence: Evidence, *, in_order: bool) -> str:
@@ -217,11 +195,9 @@ def _faster(evidence: Evidence, *, in_order: bool) -> str:
             f"move the model and each batch to GPU {idle.index} (.to('cuda')): this machine's {idle.name} is not used;"
             " torch must be a build with CUDA"
         )
-    lower = (
-        ", a smaller model or torch.autocast('cpu', torch.bfloat16)"
-        if lower_is_faster(evidence)
-        else " or a smaller model"
-    )
+    lower = " or a smaller model"
+    if lower_is_faster(evidence):
+        lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)"
     return f"use a GPU{lower}{': the loop is in order' if in_order else ''}"
 
 

@@ -17,9 +17,9 @@ from tuimon.diagnosis.step_model.measured import host_model, without, without_co
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
-from tuimon.records import OptimizerFacts, Place
+from tuimon.records import OptimizerFacts
 from tuimon.session.rows import HotLine, PhaseRow
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.trie import Node
 
 FUSED_OF_SINGLE = Threshold(
@@ -69,7 +69,16 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
         return None
     share = optimizer.share * min(1.0, (single + together) / (found.update or 1.0))
     gone = Interval(1.0 - min(1.0, _FEWEST * takes), 1.0).times(share).up_to(idle_at_most)
-    action = _words(evidence, facts, single >= together, has_fused)
+    name = facts.name if facts is not None else "the optimizer"
+    number = f"{facts.tensors} tensors" if facts is not None and facts.tensors else "tensors"
+    if not has_fused:
+        action = f"use {name} without foreach=False: its {number} are then updated together, not one by one"
+    else:
+        is_option = found.owner == "transformers"
+        option = 'optim="adamw_torch_fused"' if is_option else "fused=True"
+        instead = " instead of foreach=False" if single >= together and not is_option else ""
+        how = "one by one" if single >= together else "by one operation per part of the update"
+        action = f"set {option} for {name}{instead}: a few launches then update its {number}, now updated {how}"
     return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
 
 
@@ -79,38 +88,37 @@ def largest_optimizer(evidence: Evidence) -> OptimizerFacts | None:
     return max(known, key=lambda facts: facts.tensors or 0, default=None)
 
 
-def _words(evidence: Evidence, facts: OptimizerFacts | None, one_by_one: bool, has_fused: bool) -> str:
-    name = facts.name if facts is not None else "the optimizer"
-    number = f"{facts.tensors} tensors" if facts is not None and facts.tensors else "tensors"
-    if not has_fused:
-        return f"use {name} without foreach=False: its {number} are then updated together, not one by one"
-    option = 'optim="adamw_torch_fused"' if evidence.launching.owner == "transformers" else "fused=True"
-    instead = " instead of foreach=False" if one_by_one and evidence.launching.owner != "transformers" else ""
-    how = "one by one" if one_by_one else "by one operation per part of the update"
-    return f"set {option} for {name}{instead}: a few launches then update its {number}, now updated {how}"
-
-
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
-    An update written by hand that goes through tensors in Python is reported from a smaller part on.
+    An update on the CPU that a function of the user's makes, rows or tensors one by one, is reported from a smaller
+    part on: its operations are so small that what surrounds them takes most of their time, so the GIL is held.
 
     An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
     not the bottleneck it may hide the update, so no gain is estimated.
     """
-    optimizer = evidence.phase("optimizer")
+    optimizer, gpu = evidence.phase("optimizer"), evidence.gpu_steps
     if optimizer is None or evidence.awaits_gpu_times:
         return None
-    hot = evidence.hottest_in("optimizer")
-    own = _own_share(evidence, hot)
-    if hot is not None and (by_hand := _one_by_one(evidence, optimizer, hot, own)) is not None:
-        return by_hand
-    gpu = evidence.gpu_steps
-    share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
-    if not is_sure(evidence, share, OPTIMIZER_SHARE):
+    hot, samples = evidence.hottest_in("optimizer"), evidence.samples.where(phase="optimizer")
+    own, held = 0.0, None
+    if hot is not None and hot.library is None and samples.total >= MIN_SAMPLES:
+        own = samples.part(lambda node: _is_own(node, hot.function), below=hot.function)
+    if hot is not None and evidence.uses_gpu is False:
+        held = evidence.gil_held_in(hot.place)
+    by_hand, is_busy = optimizer.share * own, gpu is not None and gpu.is_bottleneck
+    if hot is not None and held is not None and is_sure(evidence, by_hand):
+        known = held.ratio if by_hand >= OPTIMIZER_SHARE else held.surely
+        if known >= SMALL_PART * by_hand:
+            whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
+            fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
+            return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.step_ms)
+    if gpu is not None and is_busy:
+        optimizer = optimizer._replace(share=gpu.share("optimizer"))
+    if not is_sure(evidence, optimizer.share, OPTIMIZER_SHARE):
         return None
-    gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
-    at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not gpu.is_bottleneck else 1.0)
+    gained = optimizer.share if evidence.uses_gpu is False or is_busy else 0.0
+    at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
     if at_once is not None:
         fixes = [at_once]
     elif hot is not None and own >= MOST:
@@ -120,40 +128,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         ]
     else:
         fixes = _of_torchs(evidence, gained)
-    return _finding(evidence, share, hot, "", fixes)
-
-
-def _own_share(evidence: Evidence, hot: HotLine | None) -> float:
-    """The part of the update that a function of the user's makes by itself; 0 with too few samples."""
-    samples = evidence.samples.where(phase="optimizer")
-    if hot is None or hot.library is not None or samples.total < MIN_SAMPLES:
-        return 0.0
-    return _own_update_share(samples, hot.place)
-
-
-def _one_by_one(evidence: Evidence, optimizer: PhaseRow, hot: HotLine, own: float) -> Finding | None:
-    """An update on the CPU of which a function of the user's makes this part, rows or tensors one by one.
-
-    Its operations are so small that what surrounds them takes most of their time: the GIL is held for a good part.
-    """
-    share, held = optimizer.share * own, evidence.gil_held_in(hot.place)
-    if evidence.uses_gpu is not False or held is None or not is_sure(evidence, share):
-        return None
-    if (held.ratio if share >= OPTIMIZER_SHARE else held.surely) < SMALL_PART * share:
-        return None
-    action = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach operations"
-    what = ": Python code updates tensors one by one"
-    return _finding(
-        evidence, optimizer.share, hot, what, [without(evidence, "optimizer", action, Interval.around(share))]
-    )
-
-
-def _unfused(evidence: Evidence) -> float:
-    """The part of the update on a CPU that a fused one of torch's could do; 0 with too few samples."""
-    if evidence.uses_gpu is not False:
-        return 0.0
-    samples = evidence.samples.where(phase="optimizer")
-    return samples.share(below="unfused") or 0.0
+    return _finding(optimizer, hot, "", fixes, evidence.step_ms)
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
@@ -162,7 +137,8 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     A fused one is one word. An update that takes longer than forward and backward together updates far more than these
     use: that would be left.
     """
-    part, facts = _unfused(evidence), largest_optimizer(evidence)
+    updates, facts = evidence.samples.where(phase="optimizer"), largest_optimizer(evidence)
+    part = updates.share(below="unfused") or 0.0 if evidence.uses_gpu is False else 0.0
     is_fused = facts is not None and facts.fused is True
     less = without(
         evidence,
@@ -197,19 +173,26 @@ def _one_group(facts: OptimizerFacts | None, update: Interval, model: StepModel)
     return model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
 
 
-def _finding(evidence: Evidence, share: float, hot: HotLine | None, what: str, fixes: Sequence[Fix]) -> Finding:
+def _finding(
+    optimizer: PhaseRow, hot: HotLine | None, what: str, fixes: Sequence[Fix], step_ms: float | None
+) -> Finding:
     """The finding; ``what``: the rest of its headline."""
-    optimizer = evidence.phase("optimizer")
     return Finding(
-        headline=f"the optimizer's update takes {percent(share)} of each step{what}{in_library(hot)}",
+        headline=f"the optimizer's update takes {percent(optimizer.share)} of each step{what}{in_library(hot)}",
         fixes=tuple(fixes),
-        share_of_step=share,
+        share_of_step=optimizer.share,
         where=(hot.place,) if hot else (),
-        evidence={
-            "optimizer_ms_per_step": optimizer.ms_per_step if optimizer else None,
-            "step_ms": evidence.step_ms,
-        },
+        evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": step_ms},
     )
+
+
+def _is_own(node: Node, function: Function) -> bool:
+    """True if a function updates by itself, or by operations of torch: not by another optimizer, which it calls."""
+    below = takewhile(
+        lambda pair: (pair[0].file, pair[0].function) != function,
+        zip(reversed(node.frames), reversed(node.kinds), strict=True),
+    )
+    return not any(kind == "optimizer" or is_library_file(frame.file) for frame, kind in below)
 
 
 OPTIMIZER_BOUND = Rule(
@@ -232,20 +215,3 @@ OPTIMIZER_BOUND = Rule(
     ),
     contradicts_order=True,
 )
-
-
-def _own_update_share(update: Samples, place: Place) -> float:
-    """The share of the samples in which the function of a place updates by itself, or by operations of torch.
-
-    An optimizer of torch's or of another library, which it calls, is not its own.
-    """
-    function = (place.file, place.function)
-    return update.part(lambda node: _is_own(node, function), below=function)
-
-
-def _is_own(node: Node, function: tuple[str, str]) -> bool:
-    below = takewhile(
-        lambda pair: (pair[0].file, pair[0].function) != function,
-        zip(reversed(node.frames), reversed(node.kinds), strict=True),
-    )
-    return not any(kind == "optimizer" or is_library_file(frame.file) for frame, kind in below)

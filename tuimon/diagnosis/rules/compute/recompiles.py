@@ -15,7 +15,6 @@ from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.records import CompilerEvents, Place
-from tuimon.session.stacks.samples import Samples
 from tuimon.text import code_place
 
 #: Graph breaks that are named.
@@ -23,72 +22,46 @@ _PLACES = 3
 
 
 class Guard(NamedTuple):
-    """``differs``: the end of "recompiles, as ..."."""
+    """What a guard of torch.compile looks at: ``differs``: the end of "recompiles, as ..."."""
 
     differs: str
     fix: str
 
 
-_DYNAMIC = (
+_DYNAMIC = Guard(
+    "dimension {d} of {x} differs",
     "let it be dynamic: torch.compile without dynamic=False, or torch._dynamo.mark_dynamic({x}, {d}) before the call;"
-    " or pad to a few lengths"
+    " or pad to a few lengths",
 )
 #: The first that matches holds. Texts: torch/csrc/dynamo/guards.cpp and torch/_dynamo/guards.py of torch 2.2 to 2.13.
-_GUARDS: tuple[tuple[re.Pattern[str], Guard], ...] = tuple(
-    (re.compile(pattern), Guard(differs, fix))
-    for pattern, differs, fix in (
-        (
-            r"tensor '(?P<x>[^']+(?:'[^']*'[^']*)*)' size mismatch at index (?P<d>\d+)",
-            "dimension {d} of {x} differs",
-            _DYNAMIC,
-        ),
-        (
-            r"(?P<x>[\w.\[\]'\"]+)\.size\(\)\[(?P<d>\d+)\]",
-            "dimension {d} of {x} differs",
-            _DYNAMIC,
-        ),
-        (
-            r"tensor '(?P<x>.+)' rank mismatch",
-            "the number of dimensions of {x} differs",
-            "give {x} as many dimensions each time",
-        ),
-        (
-            r"tensor '(?P<x>.+)' (?P<d>dtype|device|stride|requires_grad|dispatch key set) mismatch",
-            "the {d} of {x} differs",
-            "give {x} with the same {d} each time",
-        ),
-        (
-            r"grad_mode|GLOBAL_STATE|autocast",
-            "gradients or autocast are on in one call and off in another",
-            "call it in one mode: a version for training and one for evaluation is usual, more are not",
-        ),
-        (
-            r"BACKEND_MATCH|different backend",
-            "torch.compile is called with another backend",
-            "call torch.compile once, and keep what it returns",
-        ),
-        (
-            r"got deallocated|invalidated because",
-            "the compiled object was replaced",
-            "compile once and keep the object, instead of making and compiling one after the other",
-        ),
-        (
-            r"len\((?P<x>[^()]+)\)",
-            "the length of {x} differs",
-            "give {x} the same length each time, or as one tensor",
-        ),
-        (
-            r"___check_(?:obj|type)_id\((?P<x>[^,()]+)",
-            "{x} is another object",
-            "make {x} once and pass the same object each time",
-        ),
-        (
-            r"(?P<x>[A-Za-z_][\w.\[\]'\"]*) (?:==|is|!=|<=?|>=?) ",
-            "{x} has another value",
-            "pass {x} as a tensor: torch.tensor({x})",
-        ),
-    )
-)
+_GUARDS: dict[str, Guard] = {
+    r"tensor '(?P<x>[^']+(?:'[^']*'[^']*)*)' size mismatch at index (?P<d>\d+)": _DYNAMIC,
+    r"(?P<x>[\w.\[\]'\"]+)\.size\(\)\[(?P<d>\d+)\]": _DYNAMIC,
+    r"tensor '(?P<x>.+)' rank mismatch": Guard(
+        "the number of dimensions of {x} differs", "give {x} as many dimensions each time"
+    ),
+    r"tensor '(?P<x>.+)' (?P<d>dtype|device|stride|requires_grad|dispatch key set) mismatch": Guard(
+        "the {d} of {x} differs", "give {x} with the same {d} each time"
+    ),
+    r"grad_mode|GLOBAL_STATE|autocast": Guard(
+        "gradients or autocast are on in one call and off in another",
+        "call it in one mode: a version for training and one for evaluation is usual, more are not",
+    ),
+    r"BACKEND_MATCH|different backend": Guard(
+        "torch.compile is called with another backend", "call torch.compile once, and keep what it returns"
+    ),
+    r"got deallocated|invalidated because": Guard(
+        "the compiled object was replaced",
+        "compile once and keep the object, instead of making and compiling one after the other",
+    ),
+    r"len\((?P<x>[^()]+)\)": Guard("the length of {x} differs", "give {x} the same length each time, or as one tensor"),
+    r"___check_(?:obj|type)_id\((?P<x>[^,()]+)": Guard(
+        "{x} is another object", "make {x} once and pass the same object each time"
+    ),
+    r"(?P<x>[A-Za-z_][\w.\[\]'\"]*) (?:==|is|!=|<=?|>=?) ": Guard(
+        "{x} has another value", "pass {x} as a tensor: torch.tensor({x})"
+    ),
+}
 _LOCAL = re.compile(r"L\[['\"](\w+)['\"]\]")
 _ANY = Guard(
     "something differs from what was compiled",
@@ -100,8 +73,8 @@ _ANY = Guard(
 def guard_of(reason: str) -> Guard:
     """The subject of a guard: ``tensor 'x' size mismatch at index 1`` -> dimension 1 of x differs."""
     text = _LOCAL.sub(r"\1", reason)
-    for pattern, guard in _GUARDS:
-        found = pattern.search(text)
+    for pattern, guard in _GUARDS.items():
+        found = re.search(pattern, text)
         if found is not None:
             names = found.groupdict()
             return Guard(guard.differs.format(**names), guard.fix.format(**names))
@@ -110,84 +83,51 @@ def guard_of(reason: str) -> Guard:
 
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread compiles its model after the first steps, too: it does so for each new input."""
-    main = evidence.samples
-    share = _share(main)
-    if not is_sure(evidence, share) or not is_sure(evidence, _share(evidence.samples_since_first_step)):
-        return _gave_up(evidence) or _breaks(evidence)
-    hot = main.in_steps.where(below="compile").hottest()
+    # what the compiler waits for a core, and the garbage that it makes, go with it
+    share, later = (
+        samples.in_steps.share(below="compile") or 0.0
+        for samples in (evidence.samples, evidence.samples_since_first_step)
+    )
+    if not is_sure(evidence, share) or not is_sure(evidence, later):
+        return _uncompiled(evidence)
+    hot = evidence.samples.in_steps.where(below="compile").hottest()
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
     why = f": {guard.differs}" if again and again[0].reason else ""
+    figures: dict[str, float | int | str | None] = {"compiling_share": share, "step_ms": evidence.step_ms}
+    count, window_s = sum(event.count for event in again), evidence.phases.window_s if evidence.phases else 0.0
+    if count and window_s:
+        figures |= {
+            "recompiles_per_minute": 60.0 * count / window_s,
+            "recompile_ms": sum(event.total_ns for event in again) / count / 1e6,
+            "recompiled": f"{again[0].function}() {code_place(again[0].file, again[0].line)}",
+            **_guarded(again[0]),
+        }
     return Finding(
         headline=f"{percent(share)} of each step compiles {_name(again)} anew{why}",
         fixes=(without(evidence, "compiling", guard.fix, Interval.around(share)),),
         share_of_step=share,
         where=(hot.place,) if hot else (),
-        evidence={
-            "compiling_share": share,
-            "step_ms": evidence.step_ms,
-            **_figures(evidence, again),
-        },
+        evidence=figures,
     )
 
 
-def _share(samples: Samples) -> float:
-    return samples.in_steps.share(below="compile") or 0.0
-
-
-def _name(again: Sequence[CompilerEvents]) -> str:
-    return f"{again[0].function}()" if again and again[0].function.isidentifier() else "the model"
-
-
-def _figures(evidence: Evidence, again: Sequence[CompilerEvents]) -> dict[str, float | int | str | None]:
-    """The pace and length of recompilations, and the guard that failed in most of them, where Dynamo notes them."""
-    window_s = evidence.phases.window_s if evidence.phases is not None else 0.0
-    count = sum(event.count for event in again)
-    if not count or not window_s:
-        return {}
-    first = again[0]
-    return {
-        "recompiles_per_minute": 60.0 * count / window_s,
-        "recompile_ms": sum(event.total_ns for event in again) / count / 1e6,
-        "recompiled": f"{first.function}() {code_place(first.file, first.line)}",
-        **_guard(first),
-    }
-
-
-def _guard(event: CompilerEvents) -> dict[str, float | int | str | None]:
-    file, _, line = event.guarded.rpartition(":")
-    return {
-        "failed_guard": event.reason or None,
-        "guard_at": code_place(file, int(line)) if file and line.isdecimal() else None,
-    }
-
-
-def _gave_up(evidence: Evidence) -> Finding | None:
-    """A function has reached the most versions that torch makes of one, and runs uncompiled where none of them fits."""
-    given_up = evidence.compiler_events_of_run("limit")
-    if not given_up or not given_up[0].function:
-        return None
-    first = given_up[0]
-    guard = guard_of(first.reason)
-    versions = sum(
-        event.count
-        for event in evidence.compiler_events_of_run("compiled", "recompiled")
-        if (event.file, event.line) == (first.file, first.line)
-    )
-    after = f" after {versions} versions" if versions > 1 else ""
-    return Finding(
-        severity="info",
-        cause="gave_up",
-        headline=f"torch.compile gave up on {_name(given_up)}{after}: new inputs run uncompiled",
-        fixes=(Fix(guard.fix),),
-        where=(Place(first.file, first.line, first.function),),
-        evidence=_guard(first),
-    )
-
-
-def _breaks(evidence: Evidence) -> Finding | None:
-    """The model is compiled in pieces, between which Python runs; launch_bound has this as a fix where it costs."""
-    breaks = evidence.compiler_events_of_run("graph_break")
+def _uncompiled(evidence: Evidence) -> Finding | None:
+    """What runs uncompiled: a function of which torch makes no more versions, or the code between pieces of a model."""
+    given_up, breaks = evidence.compiler_events_of_run("limit"), evidence.compiler_events_of_run("graph_break")
+    if given_up and given_up[0].function:
+        first = given_up[0]
+        made = evidence.compiler_events_of_run("compiled", "recompiled")
+        versions = sum(event.count for event in made if (event.file, event.line) == (first.file, first.line))
+        after = f" after {versions} versions" if versions > 1 else ""
+        return Finding(
+            severity="info",
+            cause="gave_up",
+            headline=f"torch.compile gave up on {_name(given_up)}{after}: new inputs run uncompiled",
+            fixes=(Fix(guard_of(first.reason).fix),),
+            where=(Place(first.file, first.line, first.function),),
+            evidence=_guarded(first),
+        )
     if not breaks:
         return None
     places = tuple(dict.fromkeys(Place(each.file, each.line, each.function) for each in breaks))
@@ -200,6 +140,19 @@ def _breaks(evidence: Evidence) -> Finding | None:
         where=places[:_PLACES],
         evidence={"graph_breaks": sum(each.count for each in breaks)},
     )
+
+
+def _name(events: Sequence[CompilerEvents]) -> str:
+    return f"{events[0].function}()" if events and events[0].function.isidentifier() else "the model"
+
+
+def _guarded(event: CompilerEvents) -> dict[str, float | int | str | None]:
+    """The guard that failed in most of them, where Dynamo notes it."""
+    file, _, line = event.guarded.rpartition(":")
+    return {
+        "failed_guard": event.reason or None,
+        "guard_at": code_place(file, int(line)) if file and line.isdecimal() else None,
+    }
 
 
 RECOMPILES = Rule(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Literal
-
-from msgspec import Struct
-from msgspec.structs import replace
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
@@ -17,7 +14,6 @@ from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model
-from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.library_code import is_tracer
@@ -60,13 +56,16 @@ _EMULATED = {
 _MODEL = ("forward", "backward")
 
 
-class _Slow(Struct, frozen=True):
-    """A setting, and the share of each step in which it is at work."""
+class _Setting(NamedTuple):
+    """A setting in force that slows down this share of each step, of which a part is left without it."""
 
     cause: str
     headline: str
     share: float
-    fix: Fix
+    action: str
+    takes: float = _LEAST_LEFT
+    error: float = 0.0  # of ``takes``
+    what: Literal["model", "gil"] = "model"
     place: Place | None = None
 
 
@@ -74,19 +73,33 @@ def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down what the CPU computes; the one whose change gains most, then the others."""
     if evidence.uses_gpu is not False or not is_sure(evidence, 1.0, early=False):
         return None
-    judged = (_two_bytes(evidence), _float64(evidence), _tracer(evidence), _checks(evidence), _anomalies(evidence))
-    found = [slow for slow in judged if slow is not None and (slow.fix.estimated_speedup or 1.0) >= WARNING_GAIN]
+    judged = [(setting, _fix(evidence, setting)) for setting in (*_types(evidence), *_sampled(evidence))]
+    found = [(setting, fix) for setting, fix in judged if (fix.estimated_speedup or 1.0) >= WARNING_GAIN]
     if not found:
         return None
-    best, *others = sorted(found, key=lambda slow: -(slow.fix.estimated_speedup or 1.0))
+    found = sorted(found, key=lambda each: -(each[1].estimated_speedup or 1.0))
+    best = found[0][0]
     return Finding(
         cause=best.cause,
         headline=best.headline,
-        fixes=tuple(slow.fix for slow in (best, *others)),
+        fixes=tuple(fix for _, fix in found),
         share_of_step=best.share,
         where=(best.place,) if best.place else (),
-        evidence={f"{slow.cause}_share": slow.share for slow in found},
+        evidence={f"{setting.cause}_share": setting.share for setting, _ in found},
     )
+
+
+def _fix(evidence: Evidence, setting: _Setting) -> Fix:
+    """The fix that leaves the part ``takes``, give or take its error, of this share of the step."""
+    model, takes = host_model(evidence), max(_LEAST_LEFT, setting.takes)
+    part = Interval.around(setting.share)  # of what holds the GIL: of all that the thread does, whatever the phase
+    if setting.what == "model":
+        part = model.own_part(part)
+    unsure = Interval.around(part.middle, part.middle * setting.error / (1.0 - takes))
+    fix = model.fix(setting.action, Change(setting.what, takes), unsure)
+    if setting.cause == "anomaly":
+        return fix.without_upper_end  # no sample shows its search of the gradients
+    return fix._replace(changes_training=setting.cause == "float64")
 
 
 def lower_is_faster(evidence: Evidence) -> bool:
@@ -96,79 +109,77 @@ def lower_is_faster(evidence: Evidence) -> bool:
     return process is not None and process.vectors in _BF16_HERE and "bfloat16" not in computed
 
 
-def _two_bytes(evidence: Evidence) -> _Slow | None:
-    process = evidence.process
-    if process is None or process.vectors is None:
-        return None
+def _types(evidence: Evidence) -> Iterator[_Setting]:
+    """Types that the process reports, in which this CPU computes more slowly."""
+    process, share = evidence.process, evidence.share_of(*_MODEL)
+    if process is None:
+        return
     computed = {*process.matmul_dtypes, *process.parameter_dtypes}
     takes = {dtype: by[process.vectors] for dtype, by in _EMULATED.items() if process.vectors in by}
     dtype = next((dtype for dtype in takes if dtype in computed), None)
-    if dtype is None:
-        return None
-    share = evidence.share_of(*_MODEL)
-    how = "parameters in float32" if dtype in process.parameter_dtypes else "no torch.autocast"
-    return _Slow(
-        dtype,
-        f"forward and backward take {percent(share)} of each step in {dtype}, which this CPU has no instructions for",
-        share,
-        _of_model(evidence, f"compute in float32 on this machine ({how})", share, float(takes[dtype]), TAKES_ERROR),
-    )
+    if dtype is not None:
+        how = "parameters in float32" if dtype in process.parameter_dtypes else "no torch.autocast"
+        yield _Setting(
+            dtype,
+            f"forward and backward take {percent(share)} of each step in {dtype}, which this CPU has no instructions"
+            " for",
+            share,
+            f"compute in float32 on this machine ({how})",
+            takes[dtype],
+            TAKES_ERROR,
+        )
+    if process.parameter_dtypes == ["float64"]:
+        share = evidence.share_of(*_MODEL, "optimizer")
+        yield _Setting(
+            "float64",
+            f"the parameters are float64: computing with them takes {percent(share)} of each step",
+            share,
+            "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)",
+            FLOAT64_TAKES,
+            TAKES_ERROR,
+        )
 
 
-def _float64(evidence: Evidence) -> _Slow | None:
-    process = evidence.process
-    if process is None or process.parameter_dtypes != ["float64"]:
-        return None
-    share = evidence.share_of(*_MODEL, "optimizer")
-    action = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
-    return _Slow(
-        "float64",
-        f"the parameters are float64: computing with them takes {percent(share)} of each step",
-        share,
-        _of_model(evidence, action, share, float(FLOAT64_TAKES), TAKES_ERROR)._replace(changes_training=True),
-    )
+def _sampled(evidence: Evidence) -> Iterator[_Setting]:
+    """What samples show at work: checks, notes of stacks, and whatever follows each call or line of Python.
 
-
-def _tracer(evidence: Evidence) -> _Slow | None:
-    """A profiler, debugger or measurement of coverage slows what runs while the GIL is held.
-
-    The process reports it, or samples show a function of Python's that follows each call or line.
+    The process may report such a tracer instead; it slows what runs while the GIL is held.
     """
-    process, tid = evidence.process, evidence.training_tid
+    samples, process, tid = evidence.samples.in_steps, evidence.process, evidence.training_tid
+    for cause, is_it, headline, action in (
+        (
+            "validation",
+            _checks_arguments,
+            "torch.distributions checks its arguments for {} of each step",
+            "turn off the checks of torch.distributions once the program is right:"
+            " torch.distributions.Distribution.set_default_validate_args(False), or validate_args=False",
+        ),
+        (
+            "anomaly",
+            _notes_stack,
+            "autograd's anomaly detection notes the stack of each operation for {} of each step",
+            ANOMALY[1],
+        ),
+    ):
+        checking = samples.where(is_it)
+        if checking.total >= MIN_SAMPLES:
+            share, hot = checking.total / samples.total, checking.hottest()
+            yield _Setting(cause, headline.format(percent(share)), share, action, place=hot and hot.place)
     held = next((row.gil_ratio for row in evidence.thread_rows if row.tid == tid), None)
-    tracing = evidence.samples.in_steps.where(_traces(evidence))
-    hot = tracing.hottest()
+    tracing = samples.where(_traces(evidence))
     is_on = tracing.total >= MIN_SAMPLES or (process is not None and "tracer" in process.debug_settings)
-    if not is_on or held is None:
-        return None
-    action = "train without the profiler, debugger or coverage measurement that sees each call or line of Python"
-    takes = float(TRACED_TAKES)
-    part = Interval.around(held)  # of all that the thread does, whatever the phase
-    return _Slow(
-        "tracer",
-        f"a tracer follows the Python code, which takes {percent(held)} of each step",
-        held,
-        _fix(host_model(evidence), action, "gil", part, takes, TRACED_ERROR),
-        hot.place if hot is not None else None,
-    )
-
-
-def _checks(evidence: Evidence) -> _Slow | None:
-    """torch.distributions checks the arguments of each distribution, and the values whose probability is asked for."""
-    action = (
-        "turn off the checks of torch.distributions once the program is right:"
-        " torch.distributions.Distribution.set_default_validate_args(False), or validate_args=False"
-    )
-    return _sampled(
-        evidence, "validation", _checks_arguments, "torch.distributions checks its arguments for {}", action
-    )
-
-
-def _anomalies(evidence: Evidence) -> _Slow | None:
-    """Anomaly detection keeps the stack of each operation; that it searches gradients for NaN, no sample shows."""
-    headline = "autograd's anomaly detection notes the stack of each operation for {}"
-    slow = _sampled(evidence, "anomaly", _notes_stack, headline, ANOMALY[1])
-    return replace(slow, fix=slow.fix.without_upper_end) if slow is not None else None
+    if is_on and held is not None:
+        hot = tracing.hottest()
+        yield _Setting(
+            "tracer",
+            f"a tracer follows the Python code, which takes {percent(held)} of each step",
+            held,
+            "train without the profiler, debugger or coverage measurement that sees each call or line of Python",
+            TRACED_TAKES,
+            TRACED_ERROR,
+            "gil",
+            hot and hot.place,
+        )
 
 
 def without_settings(samples: Samples, evidence: Evidence) -> Samples:
@@ -198,22 +209,6 @@ def _notes_stack(node: Node) -> bool:
     return notes and not node.has("compile")
 
 
-def _sampled(evidence: Evidence, cause: str, is_it: Callable[[Node], bool], headline: str, action: str) -> _Slow | None:
-    """Checks that samples show at work; None where these are few."""
-    samples = evidence.samples.in_steps
-    checking = samples.where(is_it)
-    if checking.total < MIN_SAMPLES:
-        return None
-    share, hot = checking.total / samples.total, checking.hottest()
-    return _Slow(
-        cause,
-        headline.format(f"{percent(share)} of each step"),
-        share,
-        _of_model(evidence, action, share, _LEAST_LEFT, 0.0),
-        hot.place if hot is not None else None,
-    )
-
-
 def _checks_arguments(node: Node) -> bool:
     leaf = node.frame
     if leaf.file.endswith("torch/distributions/constraints.py"):
@@ -222,21 +217,6 @@ def _checks_arguments(node: Node) -> bool:
         "__init__",
         "_validate_sample",
     )
-
-
-def _of_model(evidence: Evidence, action: str, share: float, takes: float, error: float) -> Fix:
-    """A fix that leaves the part ``takes``, give or take ``error``, of this share of the step."""
-    model = host_model(evidence)
-    return _fix(model, action, "model", model.own_part(Interval.around(share)), takes, error)
-
-
-def _fix(
-    model: StepModel, action: str, what: Literal["model", "gil"], part: Interval, takes: float, error: float
-) -> Fix:
-    """The fix with its gain: of the part, ``takes`` is left, give or take ``error``."""
-    takes = max(_LEAST_LEFT, takes)
-    unsure = Interval.around(part.middle, part.middle * error / (1.0 - takes))
-    return model.fix(action, Change(what, takes), unsure)
 
 
 SLOW_SETTING = Rule(

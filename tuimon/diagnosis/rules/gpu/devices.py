@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
 from tuimon.diagnosis.evidence.devices import READINGS, is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE
-from tuimon.records import GpuProcess, Place, Process, bare_uuid
+from tuimon.records import Place, Process, bare_uuid
 from tuimon.session.machines import Placement
 from tuimon.session.rows import GpuRow
 from tuimon.text import plain, size_text
 
 #: The first version of torch whose torchrun has --numa-binding: https://docs.pytorch.org/docs/2.9/elastic/numa.html
-_NUMA_BINDING = (2, 9)
+_NUMA_BINDING = [2, 9]
 
 
 def idle_gpu(evidence: Evidence) -> Finding | None:
@@ -29,23 +27,20 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
     still = [row for row in own if runs_nothing(row) and not row.others]
     if len(still) == len(own):
         return _model_on_cpu(still, evidence)
-    return _held(still, own) or _unused(gpus, own, evidence) or _contexts(gpus, evidence)
+    return _held(still, own) if still else _unused(gpus, own, evidence) or _contexts(gpus, evidence)
 
 
 def _model_on_cpu(still: Sequence[GpuRow], evidence: Evidence) -> Finding:
     process, hot = evidence.process, evidence.hottest_in("forward")
-    without_cuda = process is not None and process.torch is not None and "+cpu" in process.torch
     action = "move the model and each batch to the GPU: .to('cuda')"
-    if without_cuda:
+    if process is not None and process.torch is not None and "+cpu" in process.torch:
         action += "; torch here is a build without CUDA, so install one with it"
     runs = "runs" if len(still) == 1 else "run"
     headline = f"{_names(still)} {runs} no kernel: the model computes on the CPU"
     return _idle("model_on_cpu", headline, action, _figures(still), (hot.place,) if hot is not None else ())
 
 
-def _held(still: Sequence[GpuRow], own: Sequence[GpuRow]) -> Finding | None:
-    if not still:
-        return None
+def _held(still: Sequence[GpuRow], own: Sequence[GpuRow]) -> Finding:
     held_bytes = sum(process.memory_bytes or 0 for row in still for process in row.latest.processes)
     part = f"{size_text(held_bytes)} of {_names(still)}" if held_bytes else _names(still)
     them = "it" if len(still) == 1 else "them"
@@ -55,15 +50,13 @@ def _held(still: Sequence[GpuRow], own: Sequence[GpuRow]) -> Finding | None:
 
 def _unused(gpus: Sequence[GpuRow], own: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
     """GPUs that CUDA_VISIBLE_DEVICES names; without it those of this machine that are like the ones in use."""
-    named = [row for row in gpus if row.latest.chosen]
-    models = {row.latest.name for row in own}
+    named, models = [row for row in gpus if row.latest.chosen], {row.latest.name for row in own}
     could = named or [row for row in gpus if row.latest.name in models]
     free = [row for row in could if is_free(row) and runs_nothing(row)]
     if not free:
         return None
-    there_are = len(own) + len(free)
-    processes = (evidence.run.processes.get(pid) for pid in evidence.run.here.trainers)
-    has_ranks = any((process.world_size or 1) > 1 for process in processes if process is not None)
+    there_are, processes = len(own) + len(free), evidence.run.processes
+    has_ranks = any((processes[pid].world_size or 1) > 1 for pid in evidence.run.here.trainers if pid in processes)
     how = "" if has_ranks else " and DistributedDataParallel"
     gpus_text = f"{len(own)} GPU{'s' * (len(own) > 1)}"
     action = f"train on all {there_are} (torchrun --nproc-per-node {there_are}{how}), or ask for {gpus_text}"
@@ -78,36 +71,43 @@ def _unused(gpus: Sequence[GpuRow], own: Sequence[GpuRow], evidence: Evidence) -
 
 def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
     """Ranks that hold memory of a GPU on which they do not train, and workers that hold any."""
+    known = evidence.run.processes
     for row in gpus:
-        known = evidence.run.processes
         found = [(each, known[each.pid]) for each in row.latest.processes if each.pid in known]
         ranks = [each for each, process in found if _trains_elsewhere(process, row)]
-        if ranks:
-            who, action = "rank", "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)"
-            return _holding(ranks, who, "on which they do not train", row, action)
-        if not any(each.sm_ratio for each in row.latest.processes):
-            continue  # then nothing tells a worker that computes from one that does not
-        workers = [each for each, process in found if process.role == "worker" and (each.sm_ratio or 0.0) < TRACE]
-        if workers:
-            action = "keep the data set's tensors on the CPU, and move each batch in the training loop"
-            return _holding(workers, "DataLoader worker", "on which they compute nothing", row, action)
+        # without anyone's share nothing tells a worker that computes from one that does not
+        is_told = any(each.sm_ratio for each in row.latest.processes)
+        idle = [each for each, process in found if process.role == "worker" and (each.sm_ratio or 0.0) < TRACE]
+        for holders, who, one, many, action in (
+            (
+                ranks,
+                "rank",
+                "it does not train",
+                "they do not train",
+                "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)",
+            ),
+            (
+                idle if is_told else [],
+                "DataLoader worker",
+                "it computes nothing",
+                "they compute nothing",
+                "keep the data set's tensors on the CPU, and move each batch in the training loop",
+            ),
+        ):
+            if holders:
+                number, sizes = len(holders), [each.memory_bytes for each in holders if each.memory_bytes is not None]
+                hold = f"{who} holds" if number == 1 else f"{who}s hold"
+                held = f"{size_text(sum(sizes))} of " if len(sizes) == number else ""
+                which = f"on which {one if number == 1 else many}"
+                figures = {"gpu": row.latest.index, "processes": number, "held_bytes": sum(sizes) or None}
+                headline = f"{number} {hold} {held}GPU {row.latest.index}, {which}"
+                return _idle("context", headline, action, figures)
     return None
 
 
 def _trains_elsewhere(process: Process, row: GpuRow) -> bool:
     own = {bare_uuid(uuid) for uuid in process.gpu_uuids}
     return process.role == "trainer" and bool(own) and bare_uuid(row.latest.uuid) not in own
-
-
-def _holding(holders: Sequence[GpuProcess], who: str, clause: str, row: GpuRow, action: str) -> Finding:
-    known = [each.memory_bytes for each in holders if each.memory_bytes is not None]
-    held = f"{size_text(sum(known))} of " if len(known) == len(holders) else ""
-    many = len(holders) > 1
-    if not many:
-        clause = clause.replace("they do", "it does").replace("they compute", "it computes")
-    headline = f"{len(holders)} {who}{'s' * many} hold{'s' * (not many)} {held}GPU {row.latest.index}, {clause}"
-    figures = {"gpu": row.latest.index, "processes": len(holders), "held_bytes": sum(known) or None}
-    return _idle("context", headline, action, figures)
 
 
 def _idle(
@@ -136,49 +136,45 @@ def _figures(rows: Sequence[GpuRow]) -> dict[str, float | int | str | None]:
     }
 
 
-class _Far(Struct, frozen=True):
-    """A training process that runs on another NUMA node than its GPU is attached to."""
-
-    process: Process
-    gpu: GpuRow
-    node: int  # of the GPU
-    runs_on: int
-    is_confined: bool  # to cores of other nodes
-
-    @property
-    def who(self) -> str:
-        """``rank 3``."""
-        return f"rank {self.process.rank}" if self.process.rank is not None else "the training"
-
-
 def placement(evidence: Evidence) -> Finding | None:
     """A training process runs on cores of another NUMA node than the one that its GPU is attached to."""
     far = list(_far(evidence))
     if not far:
         return None
-    first = next((each for each in far if each.process.pid == evidence.pid), far[0])
-    index, ranks = first.gpu.latest.index, len(evidence.run.here.trainers)
-    runs = "may only run" if first.is_confined else "runs"
-    headline = f"GPU {index} is attached to NUMA node {first.node}, and {first.who} {runs} on node {first.runs_on}"
+    process, gpu, node, place = next((each for each in far if each[0].pid == evidence.pid), far[0])
+    index, ranks, runs_on = gpu.latest.index, len(evidence.run.here.trainers), place.ran_on[-1]
+    is_confined = node not in place.allowed
+    who = f"rank {process.rank}" if process.rank is not None else "the training"
+    headline = f"GPU {index} is attached to NUMA node {node}, and {who}"
+    headline += f" {'may only run' if is_confined else 'runs'} on node {runs_on}"
+    version = [int(part) for part in (process.torch or "").split(".")[:2] if part.isdecimal()]
+    if is_confined:
+        action = (
+            f"let it use cores of node {node}: change what binds it (numactl, taskset), or ask the scheduler for cores"
+            " near the GPU (Slurm: --gres-flags=enforce-binding)"
+        )
+    elif (process.world_size or 1) > 1 and version >= _NUMA_BINDING:
+        action = "start the ranks with torchrun --numa-binding=node"
+    else:
+        action = f"bind it to that node: numactl --cpunodebind={node} --localalloc python ..."
     return Finding(
         severity="info",
         headline=headline + (f"; so it is with {len(far)} of {ranks} ranks" if len(far) > 1 else ""),
-        fixes=(Fix(_nearer(first)),),
+        fixes=(Fix(action),),
         evidence={
             "gpu": index,
-            "gpu_node": first.node,
-            "runs_on_node": first.runs_on,
+            "gpu_node": node,
+            "runs_on_node": runs_on,
             "ranks_far": len(far),
             "ranks": ranks,
         },
     )
 
 
-def _far(evidence: Evidence) -> Iterator[_Far]:
-    machine = evidence.run.here
-    for pid in machine.trainers:
-        place = machine.placement(pid)
-        process = evidence.run.processes.get(pid) if place is not None else None
+def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
+    """Training processes away from their GPU's node: confined to other cores, or hardly ever seen near it."""
+    for pid in evidence.run.here.trainers:
+        place, process = evidence.run.here.placement(pid), evidence.run.processes.get(pid)
         if place is None or process is None or process.ended:
             continue
         uuids = {bare_uuid(uuid) for uuid in process.gpu_uuids}
@@ -186,31 +182,9 @@ def _far(evidence: Evidence) -> Iterator[_Far]:
         near = {tuple(row.latest.near_nodes or ()) for row in gpus}
         if len(near) != 1 or not (nodes := near.pop()):
             continue  # several GPUs that are apart, or nothing is known
-        is_confined = set(nodes).isdisjoint(place.allowed)
-        if is_confined or _stays_away(place, nodes):
-            yield _Far(process, gpus[0], nodes[0], place.ran_on[-1], is_confined)
-
-
-def _stays_away(place: Placement, near: Sequence[int]) -> bool:
-    away = sum(node not in near for node in place.ran_on)
-    return len(place.ran_on) >= READINGS and away >= NEARLY_ALL * len(place.ran_on)
-
-
-def _nearer(far: _Far) -> str:
-    if far.is_confined:
-        return (
-            f"let it use cores of node {far.node}: change what binds it (numactl, taskset), or ask the scheduler for"
-            " cores near the GPU (Slurm: --gres-flags=enforce-binding)"
-        )
-    if (far.process.world_size or 1) > 1 and _version(far.process.torch) >= _NUMA_BINDING:
-        return "start the ranks with torchrun --numa-binding=node"
-    return f"bind it to that node: numactl --cpunodebind={far.node} --localalloc python ..."
-
-
-def _version(torch: str | None) -> tuple[int, ...]:
-    """``(2, 13)`` of ``2.13.0+cu130``; empty where unknown."""
-    parts = (torch or "").split(".")[:2]
-    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
+        away, seen = sum(node not in nodes for node in place.ran_on), len(place.ran_on)
+        if set(nodes).isdisjoint(place.allowed) or (seen >= READINGS and away >= NEARLY_ALL * seen):
+            yield process, gpus[0], nodes[0], place
 
 
 IDLE_GPU = Rule(

@@ -11,11 +11,22 @@ from tuimon.diagnosis.rules.gpu.launches import larger_batch
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import node_of
-from tuimon.session.rows import GpuRow
 
-#: Causes of throttling that mean something is wrong; at its power limit a busy GPU works as it was built to.
-_FAULTS = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
-_CAPS = ("power cap", "sync boost", "application clocks")
+_COOL = "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
+_RESET = "reset the clocks that someone has set: nvidia-smi -q -d CLOCK shows them"
+#: Causes of throttling that mean something is wrong, and what to do about each.
+_FAULTS = {
+    "hardware slowdown": _COOL,
+    "thermal (software)": _COOL,
+    "thermal (hardware)": _COOL,
+    "power brake": "ask whoever runs the machine: its power supply holds the GPU back",
+}
+#: At its power limit a busy GPU works as it was built to.
+_CAUSES = _FAULTS | {
+    "power cap": "raise the power limit if it is below its default (nvidia-smi -pl): at full power this is normal",
+    "sync boost": _RESET,
+    "application clocks": _RESET,
+}
 
 
 def throttled(evidence: Evidence) -> Finding | None:
@@ -29,7 +40,7 @@ def throttled(evidence: Evidence) -> Finding | None:
         if machine.is_held_down or machine.node == node_of(evidence.pid)
         for gpu in evidence.run.gpus_used_on(machine.node)
         for cause, share in gpu.throttled
-        if share >= LARGE and cause in _FAULTS + _CAPS
+        if share >= LARGE and cause in _CAUSES
     ]
     if not held or evidence.uses_gpu is False:
         return None
@@ -43,7 +54,7 @@ def throttled(evidence: Evidence) -> Finding | None:
     return Finding(
         severity="warning" if busy and cause in _FAULTS else "info",
         headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time: {cause}{clocks}",
-        fixes=(Fix(_cooler(cause)).by_up_to(most),),
+        fixes=(Fix(_CAUSES[cause]).by_up_to(most),),
         share_of_step=1.0 - slowed if slowed is not None and busy else None,
         evidence={
             "cause": cause,
@@ -57,16 +68,6 @@ def throttled(evidence: Evidence) -> Finding | None:
             "speedup_at_most": most,
         },
     )
-
-
-def _cooler(cause: str) -> str:
-    if cause.startswith("thermal") or cause == "hardware slowdown":
-        return "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
-    if cause == "power brake":
-        return "ask whoever runs the machine: its power supply holds the GPU back"
-    if cause == "power cap":
-        return "raise the power limit if it is below its default (nvidia-smi -pl): at full power this is normal"
-    return "reset the clocks that someone has set: nvidia-smi -q -d CLOCK shows them"
 
 
 def allocator_retries(evidence: Evidence) -> Finding | None:
@@ -107,21 +108,24 @@ def small_batch(evidence: Evidence) -> Finding | None:
 
     Kept only where nothing else explains an idle GPU.
     """
-    figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in evidence.gpus]
-    if evidence.phases is None or not figures or evidence.awaits_idle_causes:
+    known = [
+        (utilisation(row), row.latest.memory_used_bytes, row.latest.memory_total_bytes, row.latest)
+        for row in evidence.gpus
+    ]
+    figures = [(used, held / total, gpu) for used, held, total, gpu in known if used is not None and held and total]
+    if evidence.phases is None or not figures or len(figures) < len(known) or evidence.awaits_idle_causes:
         return None
-    if any(used is None or filled is None or max(used, filled) >= MOST for _, used, filled in figures):
+    if any(max(used, filled) >= MOST for used, filled, _ in figures):
         return None
-    gpu, used, filled = figures[0]
-    busy = used or 0.0
-    larger = larger_batch(evidence, Interval(1.0 - busy, 1.0 - busy).up_to(evidence.launches_at_most))
+    used, filled, gpu = figures[0]
+    larger = larger_batch(evidence, Interval(1.0 - used, 1.0 - used).up_to(evidence.launches_at_most))
     if larger is None:
         return None
     return Finding(
         severity="info",
         headline=(
-            f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time, and {percent(filled or 0.0)} of its"
-            " memory: room for a larger batch"
+            f"GPU {gpu.index} is used {percent(used)} of the time, and {percent(filled)} of its memory: room for a"
+            " larger batch"
         ),
         fixes=(
             larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),
@@ -129,15 +133,10 @@ def small_batch(evidence: Evidence) -> Finding | None:
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,
-            "sm_ratio": gpu.latest.sm_ratio,
-            "occupancy_ratio": gpu.latest.occupancy_ratio,
+            "sm_ratio": gpu.sm_ratio,
+            "occupancy_ratio": gpu.occupancy_ratio,
         },
     )
-
-
-def _filled(gpu: GpuRow) -> float | None:
-    used, total = gpu.latest.memory_used_bytes, gpu.latest.memory_total_bytes
-    return used / total if used is not None and total else None
 
 
 ALLOCATOR_RETRIES = Rule(
