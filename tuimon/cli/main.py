@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tuimon.cli.quick_start import without_collections
-from tuimon.cli.streams import replace_closed_streams, write_message
+from tuimon.cli.writing import replace_closed_streams, write_message
 from tuimon.errors import TuimonError
 
 #: Each command is ``tuimon.cli.commands.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.

@@ -7,7 +7,7 @@ import gc
 import threading
 from collections.abc import Iterator
 
-from tuimon.cli.streams import write_message
+from tuimon.cli.writing import write_message
 
 #: Collections of the middle generation between two of everything; Python's own value is 10.
 _FULL_COLLECTIONS = 1000

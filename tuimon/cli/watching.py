@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tuimon.cli.quick_start import without_collections, word_when_slow
-from tuimon.cli.streams import let_go_of_terminal, takes_output
+from tuimon.cli.writing import let_go_of_terminal, takes_output
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options

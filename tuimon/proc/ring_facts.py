@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,13 +14,82 @@ from msgspec import Meta, Struct
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.files import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.proc.loop_stacks import Frames, LoopStack, loop_stacks, reported_frames
+from tuimon.agent.ring.side_files import FILE_LIMIT
 from tuimon.records import Count, Index, OptimizerFacts
 from tuimon.text import plain
 
 _Text = Annotated[str, Meta(min_length=1)]
 #: As many as an agent describes.
 _Optimizers = Annotated[tuple[OptimizerFacts, ...], Meta(max_length=4)]
+Boundary = Literal["backward", "optimizer"]
+#: (file, line, function), root first.
+Frames = tuple[tuple[str, int, str], ...]
+#: Most frames of a stack that is believed; the agent publishes fewer.
+_FRAMES = 128
+
+
+def read_side_file(path: str) -> bytes:
+    """The bytes of a file of this user; none when it is not there, too large, or another kind of file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        info = os.fstat(handle)
+        if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode) or info.st_size > FILE_LIMIT:
+            return b""
+        return os.read(handle, FILE_LIMIT)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
+
+
+class LoopStack(NamedTuple):
+    """A stack of the training thread in a boundary of its loop."""
+
+    boundary: Boundary
+    frames: Frames
+
+
+def loop_stacks(fact: object) -> tuple[LoopStack, ...]:
+    """The stacks in the fact ``loop`` (``agent/process/loop_stacks.py``); those that are no stacks are left out."""
+    stacks = ((boundary, reported_frames(fact, boundary)) for boundary in get_args(Boundary))
+    return _shared(tuple(LoopStack(boundary, frames) for boundary, frames in stacks if frames))
+
+
+def reported_frames(fact: object, name: str) -> Frames:
+    """The stack of this name in a fact that has the files of its stacks by number; empty if it is none."""
+    if not isinstance(fact, dict):
+        return ()
+    files = fact.get("files")
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        return ()
+    return _frames(fact.get(name), files)
+
+
+#: The stacks read last, and those before: the ranks of a run have the same, and hold them once.
+_latest: list[tuple[LoopStack, ...]] = []
+_LATEST = 4
+
+
+def _shared(stacks: tuple[LoopStack, ...]) -> tuple[LoopStack, ...]:
+    """Equal ones that were read before, if there are any."""
+    known = next((each for each in _latest if each == stacks), stacks)
+    _latest[:] = [known, *(each for each in _latest if each is not known)][:_LATEST]
+    return known
+
+
+def _frames(stack: object, files: list[str]) -> Frames:
+    """Empty if any of them is no frame."""
+    out: list[tuple[str, int, str]] = []
+    for frame in stack if isinstance(stack, list) and len(stack) <= _FRAMES else ():
+        match frame:
+            case [int(file), int(line), str(function)] if 0 <= file < len(files) and 0 <= line < 1 << 31:
+                out.append((files[file], line, function))
+            case _:
+                return ()
+    return tuple(out)
 
 
 class RingFacts(Struct, frozen=True, gc=False):

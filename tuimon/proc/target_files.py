@@ -20,7 +20,7 @@ from tuimon.agent.ring.paths import ring_path
 from tuimon.agent.ring.side_files import CELLS, side_file
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.side_files import read_side_file
+from tuimon.proc.ring_facts import read_side_file
 
 _READ, _SEARCH = 4, 1
 #: Bits 1 and 2 of the capability sets, linux/capability.h: either reads any file.

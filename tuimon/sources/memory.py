@@ -14,7 +14,7 @@ from tuimon.agent.ring.paths import ring_path
 from tuimon.agent.ring.side_files import MEMORY, remove_file, side_file
 from tuimon.code_origin import is_user_file
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.side_files import read_side_file
+from tuimon.proc.ring_facts import read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import MemoryHistory, MemoryLine, Notice, Record
 from tuimon.sources.base import Source

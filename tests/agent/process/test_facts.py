@@ -15,7 +15,7 @@ from tests.warm_torch import warm_python
 from tuimon.agent import pace
 from tuimon.agent.process import facts, loop_stacks, optimizer_facts, precision
 from tuimon.agent.ring.reader import RingReader
-from tuimon.proc.loop_stacks import reported_frames
+from tuimon.proc.ring_facts import reported_frames
 
 
 def test_the_facts_of_a_process(program):

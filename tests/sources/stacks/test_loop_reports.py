@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.proc.loop_stacks import LoopStack
-from tuimon.proc.ring_facts import RingFacts
+from tuimon.proc.ring_facts import LoopStack, RingFacts
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame

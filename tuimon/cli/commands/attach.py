@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from tuimon.cli.options import add_watching, options_of, parser_of
-from tuimon.cli.streams import write_message
+from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.attached import attach
 from tuimon.launch.candidates import find_candidates

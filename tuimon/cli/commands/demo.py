@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tuimon.cli.options import parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
-from tuimon.cli.streams import write_message
+from tuimon.cli.writing import write_message
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options

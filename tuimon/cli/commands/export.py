@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from tuimon.cli.options import add_run_choice, parser_of
-from tuimon.cli.streams import write_message
-from tuimon.cli.writing import Output, add_output
+from tuimon.cli.writing import Output, add_output, write_message
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
 from tuimon.records import PHASES, Frames, Header, Node, Notice, Process, Record
-from tuimon.sources.log.joined.notices import UNREADABLE
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
+from tuimon.sources.log.joined.source import UNREADABLE
 from tuimon.text import plain
 from tuimon.views.export import Selection
 from tuimon.views.json_text import json_text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from tuimon.cli.options import VALUE_OPTIONS, add_watching, options_of, parser_of, split_command
-from tuimon.cli.streams import write_message
+from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.resolve import resolve
 from tuimon.launch.signals import LeaveSignals, Relay

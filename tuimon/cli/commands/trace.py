@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.cli.options import parser_of
-from tuimon.cli.streams import write_message
-from tuimon.cli.writing import add_output
+from tuimon.cli.writing import add_output, write_message
 from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.session import Session

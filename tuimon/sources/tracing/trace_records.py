@@ -13,7 +13,7 @@ from msgspec import structs
 
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.side_files import TRACED, side_file, write_file
-from tuimon.proc.side_files import read_side_file
+from tuimon.proc.ring_facts import read_side_file
 from tuimon.records import TraceTaken
 
 #: Traces whose records may still come: reading a large one takes seconds.

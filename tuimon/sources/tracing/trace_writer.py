@@ -17,7 +17,7 @@ import msgspec
 from tuimon.agent.ring.side_files import LINES, remove_file, side_file
 from tuimon.code_origin import is_user_file
 from tuimon.errors import TraceError
-from tuimon.proc.side_files import read_side_file
+from tuimon.proc.ring_facts import read_side_file
 from tuimon.sources.outputs import output_file
 from tuimon.text import plain
 from tuimon.trace.events import Stretch

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from tuimon.errors import UnreadableLog, UsageError
 from tuimon.records import Notice, Record
 from tuimon.sources.base import Done
-from tuimon.sources.log.joined.notices import unreadable_notice
 from tuimon.sources.log.joined.runs import Run, Runs, choose_run, names_of, runs_in
-from tuimon.sources.log.joined.source import JoinedSource
+from tuimon.sources.log.joined.source import JoinedSource, unreadable_notice
 from tuimon.sources.log.reader import LogSource, read_log
 
 

@@ -18,7 +18,6 @@ from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice,
 from tuimon.sources.base import Backlog, Done, Source
 from tuimon.sources.log.joined.identity import FrameIds
 from tuimon.sources.log.joined.node_log import NodeLog
-from tuimon.sources.log.joined.notices import JoinedNotices, names, unreadable_notice
 from tuimon.sources.log.joined.runs import LogHead, Run, read_head
 from tuimon.sources.log.pace import Pace
 from tuimon.sources.log.reader import log_paths, skipped_notice
@@ -32,6 +31,45 @@ Next: TypeAlias = tuple[float, NodeLog, Record]
 _SAME_BOOT_S = 2.0
 #: Open files that are left to others.
 _FILES = 64
+#: The source of a notice of logs that cannot be read.
+UNREADABLE = "unreadable"
+#: Most nodes, and most logs, that a notice names.
+_NAMED = 3
+
+
+class JoinedNotices:
+    """Folds the notices of all nodes."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[str, Notice]] = {}  # source -> node -> its notice
+
+    def add_notice(self, notice: Notice, host: str, nodes: int) -> Notice:
+        """The notice to report of the source now; ``nodes``: of the run."""
+        held = self._held.setdefault(notice.source, {})
+        held.pop(host, None)
+        if notice.level != "ok":
+            held[host] = notice
+        if not held:
+            return structs.replace(notice, pid=0)
+        latest = next(reversed(held.values()))
+        alike = sorted(host for host, each in held.items() if each.message == latest.message)
+        if nodes == len(alike):
+            return structs.replace(latest, pid=0)
+        return structs.replace(latest, pid=0, message=f"{names(alike)}: {latest.message}")
+
+
+def unreadable_notice(errors: Sequence[UnreadableLog], t: float) -> Notice:
+    """Which logs were left out, or read only in part, while the others were read."""
+    more = f"; and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
+    message = f"read without what is unreadable: {'; '.join(each.message for each in errors[:_NAMED])}{more}"
+    return Notice(t=t, pid=0, source=UNREADABLE, level="warning", message=message, hint=errors[0].hint)
+
+
+def names(hosts: Sequence[str]) -> str:
+    """Some nodes: ``n1, n2, n3 and 5 more nodes``."""
+    if len(hosts) <= _NAMED + 1:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[:_NAMED])} and {len(hosts) - _NAMED} more nodes"
 
 
 class RunLogs:
