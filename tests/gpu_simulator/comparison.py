@@ -10,7 +10,7 @@ from tuimon.records import GpuTime, Record
 from tuimon.session.gpu_time import DeviceTimes
 from tuimon.session.rows import GpuTimeRow
 from tuimon.session.series import EVER
-from tuimon.sources.gpu_clock.offset import LeadEstimate, SeenEvent
+from tuimon.sources.gpu_clock.offset import LeadEstimate, TimedBoundary
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 
 KINDS = {name: kind for kind, name in BOUNDARIES.items()}
@@ -49,8 +49,10 @@ def lead_errors_us(training: Training, records: Iterable[Record]) -> list[tuple[
     return errors
 
 
-def event_errors_us(training: Training, seen: Iterable[tuple[SeenEvent, LeadEstimate]]) -> list[tuple[float, float]]:
+def event_errors_us(
+    training: Training, seen: Iterable[tuple[TimedBoundary, LeadEstimate]]
+) -> list[tuple[float, float]]:
     """How far each lead at a boundary is off, and the half width that is admitted."""
     true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
-    at_boundaries = [(event, estimate) for event, estimate in seen if event.kind in BOUNDARIES]
-    return [(abs(estimate.lead_us - true[event.marked_ns]), estimate.error_us) for event, estimate in at_boundaries]
+    at_boundaries = [(boundary, estimate) for boundary, estimate in seen if boundary.kind in BOUNDARIES]
+    return [(abs(estimate.lead_us - true[each.time_ns]), estimate.error_us) for each, estimate in at_boundaries]

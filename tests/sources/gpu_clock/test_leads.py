@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuimon.agent.ring import layout
-from tuimon.sources.gpu_clock.offset import Chain
+from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary
+from tuimon.sources.loop.step import Stretch
 
 MS, SECOND = 1_000_000, 1_000_000_000
 #: The CPU's clock less the GPU's, the time from marker to GPU, and from there until the event is seen done.
@@ -17,7 +18,9 @@ def leads_of(chain: Chain, gpu_moments: list[int], *, far_ahead: int | None = No
     for number, gpu_ns in enumerate(gpu_moments):
         reached_ns = OFFSET + gpu_ns
         time = layout.EventTime(gpu_ns if number != far_ahead else 1 << 40, gap_us=None, stream_idle=False)
-        chain.add_event(layout.FETCH_END, reached_ns - LEAD_NS, reached_ns + SEEN_NS, time)
+        marked_ns = reached_ns - LEAD_NS
+        stretch = Stretch("data", marked_ns, marked_ns, layout.FETCH_END, 3, 1, None, False, False, 0)
+        chain.add_event(TimedBoundary(stretch), reached_ns + SEEN_NS, time)
     return [estimate.lead_us for _, estimate in chain.take_leads()]
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tuimon.agent.ring import layout
-from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate, SeenEvent
+from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate
 from tuimon.sources.gpu_clock.timed_steps import TimedStepFinder
 from tuimon.sources.loop.machine import LoopMachine
 
@@ -41,10 +41,11 @@ class Play:
         """The steps that are known after it."""
         tokens = script.split()
         events = [self._mark(*_TOKEN.fullmatch(token).groups()) for token in tokens]
-        for number, event in filter(None, events):
+        for number, gpu_ns, lead in filter(None, events):
             boundary = self.finder.pop_waiting(number)
             if boundary is not None:
-                boundary.set_time(event, self.chain)
+                boundary.chain, boundary.gpu_ns, boundary.lead = self.chain, gpu_ns, lead
+                boundary.stream_idle, boundary.earliest_ns = lead.stream_idle, boundary.time_ns
         return self.finder.take_steps()
 
     def _feed(self, time, kind, flag, value):
@@ -66,9 +67,7 @@ class Play:
         if sign == "?":
             return None
         lead = FAR if ahead is None else int(ahead)
-        event = SeenEvent(kind, time, time + int(ahead or 0), time, time + FAR, sign == "*")
-        event.lead = LeadEstimate((0 if sign == "*" else lead) / 1000, 0.0, sign == "*")
-        return self.number, event
+        return self.number, time + int(ahead or 0), LeadEstimate((0 if sign == "*" else lead) / 1000, 0.0, sign == "*")
 
 
 def spans(step):
@@ -119,7 +118,7 @@ def test_a_lead_at_the_end_of_a_phase_does_not_show_that_the_gpu_was_busy_at_its
 def test_a_lead_that_is_not_known_well_leaves_the_bound_loose():
     play = Play()
     (step,) = play("fetch)=10+20 bwd(=40+20 bwd)=80+20 opt(=85+20 opt)=90+20 fetch)=95+20")
-    first = step.boundaries[0].event
+    first = step.boundaries[0]
     assert spans(step)["forward"] == (30, 0, 10)
     first.lead = LeadEstimate(0.020, 0.015, False)
     assert spans(step)["forward"] == (30, 0, 25)

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 
 from tuimon.agent.ring.layout import EventTime
 from tuimon.records import Lead
+from tuimon.sources.loop.step import Stretch
 
 #: From the end of recording until an idle GPU reaches the event (its latency, 2-5 us), and from the marker to
 #: the beginning of recording (1-3 us). Longer where the thread is interrupted just then.
@@ -38,6 +39,8 @@ _HISTORY_NS = 60_000_000_000
 _BLOCK_NS = 2_000_000_000
 _ANYTHING_NS = 1e13
 
+#: When the rate was known, and what it was between: nothing is known yet.
+_ANY_RATE = 0.0, -MAX_RATE, MAX_RATE
 #: The possible offsets (ns) and rates: a convex polygon.
 Polygon = list[tuple[float, float]]
 ABOVE, BELOW = 1.0, -1.0
@@ -48,14 +51,6 @@ class Bounds(Struct, frozen=True, gc=False):
 
     lowest: float
     highest: float
-
-
-class Rates(Struct, frozen=True, gc=False):
-    """The rate was between these."""
-
-    at_ns: float = 0.0
-    slowest: float = -MAX_RATE
-    fastest: float = MAX_RATE
 
 
 class Point(NamedTuple):
@@ -85,7 +80,7 @@ class ClockOffset:
         self._base_ns = 0  # offsets are counted from here, to keep floats exact
         self._latest_ns = 0.0
         self._slack_ns = 0.0
-        self._rates = Rates()
+        self._rates = _ANY_RATE
 
     def add_event(
         self, gpu_ns: int, earliest_ns: int, latest_ns: int, prompt_ns: int | None = None, rounding_ns: float = 0.0
@@ -124,10 +119,10 @@ class ClockOffset:
             polygon = self._possible()
             if polygon:
                 rates = [rate for _, rate in polygon]
-                self._rates = Rates(self._latest_ns, min(rates), max(rates))
+                self._rates = self._latest_ns, min(rates), max(rates)
                 return [self._bounds(polygon, moment) for moment in moments]
             # no line fits: the system's clock was slewed, and what is old no longer holds
-            self._rates = Rates()
+            self._rates = _ANY_RATE
             for _ in range((len(self._blocks) + 1) // 2):
                 self._blocks.popleft()
         return None
@@ -139,9 +134,9 @@ class ClockOffset:
 
     def _possible(self) -> Polygon:
         """The possible offsets at the latest event, and rates; empty if the bounds exclude each other."""
-        change = RATE_WANDER * (self._latest_ns - self._rates.at_ns) / 1e9
-        slow = max(self._rates.slowest - change, -MAX_RATE)
-        fast = min(self._rates.fastest + change, MAX_RATE)
+        at_ns, slowest, fastest = self._rates
+        change = RATE_WANDER * (self._latest_ns - at_ns) / 1e9
+        slow, fast = max(slowest - change, -MAX_RATE), min(fastest + change, MAX_RATE)
         anything = _ANYTHING_NS
         polygon: Polygon = [(-anything, slow), (anything, slow), (anything, fast), (-anything, fast)]
         for block in self._blocks:
@@ -241,34 +236,38 @@ class LeadEstimate(Struct, frozen=True, gc=False):
     error_us: float
     stream_idle: bool
 
-    @property
-    def known(self) -> bool:
-        """True if it is certain enough to be reported."""
-        return _is_certain(self.lead_us, self.error_us)
 
+class TimedBoundary(Struct, eq=False):
+    """A boundary that has an event; once that was seen done, when the GPU reached it."""
 
-class SeenEvent(Struct, eq=False):
-    """The GPU reached a boundary at ``gpu_ns`` of its clock; on the CPU's between ``earliest_ns`` and ``latest_ns``."""
-
-    kind: int
-    marked_ns: int
-    gpu_ns: int
-    earliest_ns: int
-    latest_ns: int
-    stream_idle: bool
+    stretch: Stretch  # that it ends
+    evaluated: bool = False  # the batch before it was evaluated
+    chain: Chain | None = None  # the count that the event's time is in
+    gpu_ns: int = 0  # by the GPU's clock; by the CPU's between these two
+    earliest_ns: int = 0
+    latest_ns: int = 0
+    stream_idle: bool = False  # a query proved that nothing was queued when the event was recorded
     lead: LeadEstimate | None = None  # once the offset of the clocks was estimated
 
     @property
+    def kind(self) -> int:
+        """One of the boundaries that have events."""
+        return self.stretch.kind
+
+    @property
+    def time_ns(self) -> int:
+        """When the CPU reached it."""
+        return self.stretch.end_ns
+
+    @property
     def reached_ns(self) -> float | None:
-        """When the GPU reached the boundary, by the CPU's clock; None while the offset of the clocks is unknown."""
-        return None if self.lead is None else self.marked_ns + 1000 * self.lead.lead_us
+        """When the GPU reached it, by the CPU's clock; None while the offset of the clocks is unknown."""
+        return None if self.lead is None else self.time_ns + 1000 * self.lead.lead_us
 
     @property
     def reached_from_ns(self) -> float:
-        """The earliest moment of the CPU's clock at which the GPU may have reached the boundary."""
-        if self.lead is None:
-            return self.earliest_ns
-        return self.marked_ns + 1000 * (self.lead.lead_us - self.lead.error_us)
+        """The earliest moment of the CPU's clock at which the GPU may have reached it."""
+        return self.earliest_ns if self.lead is None else self.time_ns + 1000 * (self.lead.lead_us - self.lead.error_us)
 
 
 class Chain(Struct, eq=False):
@@ -278,19 +277,19 @@ class Chain(Struct, eq=False):
     anchor_ns: int = 0  # of the latest anchor, from the first
     error_us: float | None = None  # half the width of the offset, as estimated last
     _offset: ClockOffset = field(default_factory=ClockOffset)
-    _waiting: list[SeenEvent] = field(default_factory=list)
+    _waiting: list[TimedBoundary] = field(default_factory=list)
 
-    def add_event(self, kind: int, marked_ns: int, seen_ns: int, time: EventTime) -> SeenEvent:
-        """An event was seen done; its time is on this count."""
-        gpu_ns = self.anchor_ns + time.elapsed_ns
+    def add_event(self, boundary: TimedBoundary, seen_ns: int, time: EventTime) -> None:
+        """A boundary's event was seen done; its time is on this count."""
+        gpu_ns, marked_ns = self.anchor_ns + time.elapsed_ns, boundary.time_ns
         gap_ns = 1000 * (time.gap_us or 0)
         earliest_ns = marked_ns if not gap_ns or time.stream_idle else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
         prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.stream_idle and time.gap_us is not None else None
         self._offset.add_event(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
-        event = SeenEvent(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.stream_idle)
+        boundary.chain, boundary.gpu_ns, boundary.stream_idle = self, gpu_ns, time.stream_idle
+        boundary.earliest_ns, boundary.latest_ns = earliest_ns, seen_ns
         if len(self._waiting) < _WAITING:
-            self._waiting.append(event)
-        return event
+            self._waiting.append(boundary)
 
     def move_anchor(self, elapsed_ns: int) -> None:
         """Another event becomes the anchor, ``elapsed_ns`` after the one before."""
@@ -303,33 +302,33 @@ class Chain(Struct, eq=False):
         if not waiting:
             return []
         # streams keep no order among themselves, and beyond both ends a straight line through bounds is none
-        first_ns, last_ns = min(event.gpu_ns for event in waiting), max(event.gpu_ns for event in waiting)
+        first_ns, last_ns = min(each.gpu_ns for each in waiting), max(each.gpu_ns for each in waiting)
         ends = self._offset.bounds_at((first_ns, last_ns))
         if ends is None:
             return []
         first, last = ends
         self.error_us = (last.highest - last.lowest) / 2000
         length_ns = max(1, last_ns - first_ns)
-        for event in waiting:
-            event.lead = lead_at(event, _between(first, last, (event.gpu_ns - first_ns) / length_ns))
-        return [(event.kind, event.lead) for event in waiting if event.lead is not None]
+        leads = []
+        for boundary in waiting:
+            part = (boundary.gpu_ns - first_ns) / length_ns
+            lowest = first.lowest + part * (last.lowest - first.lowest)
+            highest = first.highest + part * (last.highest - first.highest)
+            boundary.lead = lead_at(boundary, Bounds(lowest, highest))
+            leads.append((boundary.kind, boundary.lead))
+        return leads
 
 
-def _between(first: Bounds, last: Bounds, part: float) -> Bounds:
-    return Bounds(
-        first.lowest + part * (last.lowest - first.lowest), first.highest + part * (last.highest - first.highest)
-    )
-
-
-def lead_at(event: SeenEvent, offset: Bounds) -> LeadEstimate:
+def lead_at(boundary: TimedBoundary, offset: Bounds) -> LeadEstimate:
     """The lead at one boundary, from its event and the bounds of the clocks' offset.
 
     It was reached before it was seen done: an offset by which it was not is that of other events.
     """
-    latest_ns = max(event.earliest_ns, event.latest_ns)
-    low_ns = min(max(float(event.earliest_ns), event.gpu_ns + offset.lowest), float(latest_ns))
-    high_ns = max(low_ns, min(float(latest_ns), event.gpu_ns + offset.highest))
-    return LeadEstimate(((low_ns + high_ns) / 2 - event.marked_ns) / 1000, (high_ns - low_ns) / 2000, event.stream_idle)
+    latest_ns = float(max(boundary.earliest_ns, boundary.latest_ns))
+    low_ns = min(max(float(boundary.earliest_ns), boundary.gpu_ns + offset.lowest), latest_ns)
+    high_ns = max(low_ns, min(latest_ns, boundary.gpu_ns + offset.highest))
+    lead_us, error_us = ((low_ns + high_ns) / 2 - boundary.time_ns) / 1000, (high_ns - low_ns) / 2000
+    return LeadEstimate(lead_us, error_us, boundary.stream_idle)
 
 
 def lead_record(boundary: str, estimates: Iterable[LeadEstimate]) -> Lead:
@@ -339,7 +338,7 @@ def lead_record(boundary: str, estimates: Iterable[LeadEstimate]) -> Lead:
     mean_us, error_us = fmean(e.lead_us for e in estimates), fmean(e.error_us for e in estimates)
     mean = round(mean_us, 1) if _is_certain(mean_us, error_us) else None
     least_us = max(0.0, round(min(estimate.lead_us - estimate.error_us for estimate in estimates), 1))
-    known = [estimate.lead_us for estimate in estimates if estimate.known]
+    known = [each.lead_us for each in estimates if _is_certain(each.lead_us, each.error_us)]
     if 2 * len(known) <= len(estimates):
         return Lead(boundary, len(estimates), None, None, None, stream_idle, mean, least_us)
     lowest, middle, highest = (round(value, 1) for value in (min(known), median(known), max(known)))

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN, GpuAccumulation, GpuExchange
-from tuimon.sources.gpu_clock.offset import Chain, SeenEvent
+from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary
 from tuimon.sources.loop.step import Stretch
 
 #: Steps whose events may still come: a GPU is at most a thousand launches behind.
@@ -27,34 +27,6 @@ _TIMED = frozenset(
     (layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
 )
 _BEGINS_STEP = frozenset((layout.FETCH_END, layout.BACKWARD_BEGIN))
-
-
-class TimedBoundary(Struct, eq=False):
-    """A boundary that has an event, and the event's time once it is known."""
-
-    stretch: Stretch  # that it ends
-    evaluated: bool = False  # the batch before it was evaluated
-    event: SeenEvent | None = None  # as it was seen done
-    chain: Chain | None = None  # the count that the event's time is in
-
-    @property
-    def kind(self) -> int:
-        """One of ``_TIMED``."""
-        return self.stretch.kind
-
-    @property
-    def time_ns(self) -> int:
-        """When the CPU reached it."""
-        return self.stretch.end_ns
-
-    @property
-    def stream_idle(self) -> bool:
-        """True if a query proved that nothing was queued when the event was recorded."""
-        return self.event is not None and self.event.stream_idle
-
-    def set_time(self, event: SeenEvent, chain: Chain) -> None:
-        """Its event was seen done."""
-        self.event, self.chain = event, chain
 
 
 class GpuStretch(NamedTuple):
@@ -177,10 +149,8 @@ class TimedStepFinder:
 
 def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -> Iterator[GpuStretch]:
     """The work of the GPU from one boundary to the next."""
-    if before.event is None or after.event is None:
-        return
-    span_ns = max(0, after.event.gpu_ns - before.event.gpu_ns)
-    at_most_ns = _idle_at_most_ns(before.event, after.event)
+    span_ns = _span_ns(before, after)
+    at_most_ns = _idle_at_most_ns(before, after)
     if is_evaluation:
         yield GpuStretch("eval", span_ns, maybe_idle_ns=at_most_ns)
         return
@@ -191,17 +161,15 @@ def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -
     yield GpuStretch("forward" if label == BETWEEN else label, span_ns, maybe_idle_ns=at_most_ns)
 
 
-def _idle_at_most_ns(before: SeenEvent, after: SeenEvent) -> int:
+def _idle_at_most_ns(before: TimedBoundary, after: TimedBoundary) -> int:
     """How long the GPU may have had nothing to do between two boundaries.
 
     Once the CPU has come to the second, all work before it is launched: from then on the GPU is busy until it gets
     there too. The rest is the time from the GPU's arrival at the first boundary to the CPU's arrival at the second.
     If the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is 7 ms.
     """
-    span_ns = max(0, after.gpu_ns - before.gpu_ns)
-    if after.stream_idle:
-        return span_ns
-    return max(0, min(span_ns, round(after.marked_ns - before.reached_from_ns)))
+    span_ns = _span_ns(before, after)
+    return span_ns if after.stream_idle else max(0, min(span_ns, round(after.time_ns - before.reached_from_ns)))
 
 
 def _fetched(after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[GpuStretch]:
@@ -254,7 +222,7 @@ class Exchanges:
         if not passes:
             return
         last = passes[-1]
-        reached_ns = last.update.event.reached_ns if last.update.event is not None else None
+        reached_ns = last.update.reached_ns
         if reached_ns is not None:
             parts_ns = (_span_ns(*pair) for pair in pairwise(last))
             self._keep(GpuExchange(round(reached_ns / 1e9, 6), _forward_ns(step), *parts_ns))
@@ -288,6 +256,4 @@ def _forward_ns(step: TimedStep) -> int | None:
 
 
 def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:
-    if begin.event is None or end.event is None:
-        return 0
-    return max(0, end.event.gpu_ns - begin.event.gpu_ns)
+    return max(0, end.gpu_ns - begin.gpu_ns)

@@ -174,8 +174,7 @@ class GpuTracker:
             self._estimated_ns = seen_ns
         boundary = self._steps.pop_waiting(number)
         if boundary is not None:
-            time = layout.unpack_gpu_time(value)
-            boundary.set_time(chain.add_event(boundary.kind, boundary.time_ns, seen_ns, time), chain)
+            chain.add_event(boundary, seen_ns, layout.unpack_gpu_time(value))
 
     def _anchor(self, value: int) -> None:
         device, elapsed_ns = layout.unpack_gpu_anchor(value)
