@@ -55,6 +55,7 @@ class Pace(StepCounter):
         self._go_on(0, -1)
         self.is_inside = False  # a backward is under way
         self.fetches = self.backwards = self.steps = 0  # of the gap
+        self.begun = 0  # beside these, fetches that have begun a step each
         self.left = self._planned = FIRST  # updates of this spell, or gap
         self.began_ns = self.looked_ns = monotonic_ns()  # this spell or gap; and when a gap's clock was read last
         self._looked_left = 0  # what was left then
@@ -146,7 +147,7 @@ class Pace(StepCounter):
         if runtime.emit == self.wake:
             runtime.emit = writer.emit
         writer.hold()
-        counts = layout.pack_gap(self.fetches, self.backwards, passed, self.steps)
+        counts = layout.pack_gap(self.fetches + self.begun, self.backwards, passed, self.steps + self.begun)
         writer.emit_of(ended_ns, thread, GAP_END, counts, kind or layout.GAP_IN_STEP[min(self.run, 1) + 1])
         self._passed += passed
         # What cut the gap short may come in every step, as a user range; else the gap goes on with the next. A long
@@ -187,7 +188,7 @@ class Pace(StepCounter):
             return
         writer.emit(GAP_BEGIN, kind)
         writer.flush()  # it is all that is known until the gap ends
-        self.fetches = self.backwards = self.steps = 0
+        self.fetches = self.backwards = self.steps = self.begun = 0
         self._kind, self.left, self._planned = kind, updates, updates
         self.looked_ns, self._looked_left = now_ns, updates
         runtime.emit = self.wake

@@ -78,18 +78,18 @@ def hook_fetch(dataloader: Any) -> None:
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
-        number = numbers.get(id(self)) or iterator_id(self)
-        is_counted = number == state.usual_iterator and state.run > 0
+        is_counted = state.run > 0 and numbers.get(id(self)) == state.usual_iterator
         if is_counted:
             state.run, state.updated = -1, False
-            state.fetches += 1
-            state.steps += 1
+            state.begun += 1
         else:
+            number = numbers.get(id(self)) or iterator_id(self)
             is_counted = state.thread == get_ident() and state.passes_fetch(number)
         if is_counted:
             try:
                 batch = original(self)
             except BaseException as error:
+                number = iterator_id(self)
                 pace.fail_fetch(number)
                 runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
                 worker.end_fetch(self)
