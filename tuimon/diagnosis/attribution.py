@@ -1,192 +1,137 @@
-"""Who waits for whom: time that two findings claim belongs to one of them, by one order of precedence.
+"""Time is claimed once: a finding whose time mostly belongs to others goes, and hands over what it advises.
 
-Worked example: the training thread waits at ``loss.item()``, and the GPU idles after it because batches come late. The
-idle time is one; ``sync_point`` and ``input_bound`` both claim it. It belongs to the longer wait, which takes over the
-fixes of the other.
+Worked example: the training thread waits at ``loss.item()``, and then makes a batch, for a quarter of each step. The
+GPU has nothing to do meanwhile, as the wait has let its queue run dry. That quarter of its time ``sync_point`` and
+``input_bound`` both claim. The first, longer by a little, holds the time, and takes over the fixes of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tuimon.diagnosis.cells import STEP, Cell, cells
+from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.threshold import LARGE, MOST
-
-#: Share of the step by which two findings may overlap, as samples tell: our choice.
-_SAME_TIME = 0.05
-#: Any finding whose fix is worth a change.
-_LOUD = "loud"
-Meets = Callable[[Finding, Finding], bool]
+from tuimon.diagnosis.threshold import MOST
 
 
-class Attribution(NamedTuple):
-    """A row: if all of ``when`` holds of both findings, the time of ``part`` belongs to the finding of ``whole``."""
+class Room(NamedTuple):
+    """The time of a step that findings can claim."""
 
-    whole: str
-    part: str
-    when: tuple[Meets, ...] = ()
-    keeps: Literal["nothing", "fixes", "places"] = "nothing"  # of the part; places come with its fixes
-    figures: tuple[str, ...] = ()  # of its evidence
-
-
-def _share(finding: Finding) -> float:
-    return finding.share_of_step or 0.0
+    cells: Sequence[Cell]
+    sizes: Sequence[float]  # share of the step of each; with GPU times, what the GPU idles meanwhile at most
+    total: float  # of all: what the GPU idles in each phase at most may add up to more than it does in all
+    is_idle_time: bool = False
 
 
-def _is_loud(finding: Finding) -> bool:
-    return finding.severity in ("critical", "warning")
-
-
-def _covers(part: float) -> Meets:
-    """``whole`` takes at least this part of the time of the other."""
-    return lambda whole, other: _share(whole) >= part * _share(other)
-
-
-def _is_here(whole: Finding, _part: Finding) -> bool:
-    return not whole.elsewhere
-
-
-def _holds_cores(whole: Finding, _part: Finding) -> bool:
-    return "delay_ratio" in whole.evidence
-
-
-def _starve_workers(data: Finding, cores: Finding) -> bool:
-    """Unless the run is kept from cores that are there, which is the first thing to mend."""
-    return bool(data.evidence.get("workers")) and not cores.elsewhere and "kept_to" not in cores.evidence
-
-
-def _at_its_lines(whole: Finding, part: Finding) -> bool:
-    return set(part.where) <= set(whole.where)
-
-
-def _in_its_functions(whole: Finding, part: Finding) -> bool:
-    functions, others = ({(place.file, place.function) for place in finding.where} for finding in (whole, part))
-    return bool(others) and others <= functions
-
-
-def _has_line(_whole: Finding, part: Finding) -> bool:
-    return bool(part.where)
-
-
-def _costs(whole: Finding, _part: Finding) -> bool:
-    return whole.severity != "benign"
-
-
-def _is_benign(_whole: Finding, part: Finding) -> bool:
-    return part.severity == "benign"
-
-
-def _is_one_rank(late: Finding, _part: Finding) -> bool:
-    return not late.cause
-
-
-def _is_left_on_cpu(cpu: Finding, idle: Finding) -> bool:
-    return idle.cause == "model_on_cpu" and not cpu.cause
-
-
-def _gains_nothing_sure(_whole: Finding, part: Finding) -> bool:
-    return part.best.least is None
-
-
-def _has_its_fix(whole: Finding, part: Finding) -> bool:
-    return part.best.change is not None and part.best.change == whole.best.change
-
-
-def _awaits_one_thread(held: Finding, data: Finding) -> bool:
-    """The thread that holds the GIL is also waited for at a queue, in the function in which the data is late."""
-    functions = ({(place.file, place.function) for place in finding.where[:1]} for finding in (held, data))
-    known = isinstance(held.evidence.get("queue_wait_share"), float) and not held.elsewhere
-    return known and bool(set.intersection(*functions))
-
-
-def _at_the_queue(data: Finding, held: Finding) -> bool:
-    waited = held.evidence.get("queue_wait_share")
-    return _awaits_one_thread(held, data) and isinstance(waited, float) and waited >= MOST * _share(held)
-
-
-def _is_one_idle_time(one: Finding, other: Finding) -> bool:
-    """Launches that run ahead would cover the making of a batch; a batch that is made sooner leaves less to cover."""
-    sync = one if one.rule == "sync_point" else other
-    most = sync.evidence.get("gpu_idle_at_most")
-    return isinstance(most, float) and _is_loud(sync) and _share(one) + _share(other) > most + _SAME_TIME
-
-
-#: In this order; what a row has attributed, later ones no longer find.
-TABLE: tuple[Attribution, ...] = (
-    # too few cores are why the workers are slow; many small parallel loops suffer most, and others are not the reason
-    Attribution("input_bound", "cpu_oversubscribed", (_starve_workers,), "fixes", ("cores_waited_for",)),
-    Attribution("cpu_oversubscribed", "neighbour", (_is_here, _is_benign)),
-    Attribution("cpu_oversubscribed", "optimizer_bound", (_is_here,)),
-    # all of an update may be waits for a core that others hold, or, operation by operation, for the GIL
-    Attribution("neighbour", "optimizer_bound", (_is_here, _holds_cores, _covers(1.0))),
-    Attribution("gil_contention", "optimizer_bound", (_is_here, _covers(MOST))),
-    # of a thread that is waited for at a queue and for the GIL, the longer wait
-    Attribution("input_bound", "gil_contention", (_at_the_queue,)),
-    Attribution("gil_contention", "input_bound", (_awaits_one_thread,)),
-    # a compiler makes garbage, and the GPU waits for it
-    Attribution("recompiles", "gc_pauses", (_covers(1.0),)),
-    Attribution("recompiles", "launch_bound", (_covers(MOST),)),
-    # ranks that wait for a late one do not wait for the network, unless more than ranks that take turns explain
-    Attribution("straggler_rank", "comm_bound", (_covers(MOST),)),
-    Attribution("straggler_rank", "comm_bound", (_is_one_rank,)),
-    # what makes a rank late is reported once
-    Attribution("straggler_rank", "side_work", (_has_line, _at_its_lines), "fixes"),
-    Attribution("straggler_rank", "gc_pauses", (_has_line, _at_its_lines), "fixes"),
-    # a copy, an update or a wait may be why launches come late; if all of them do, a wait costs little more
-    Attribution("transfer_bound", "launch_bound", (_gains_nothing_sure,)),
-    Attribution("optimizer_bound", "launch_bound", (_has_its_fix,), "fixes"),
-    Attribution("sync_point", "launch_bound", (_covers(MOST),)),
-    Attribution("launch_bound", "sync_point", (_has_line,), "places", ("waiting_share",)),
-    # idle time of the GPU belongs to the longer of two waits, a line to one finding
-    Attribution("sync_point", "input_bound", (_is_one_idle_time, _covers(1.0)), "fixes"),
-    Attribution("input_bound", "sync_point", (_is_one_idle_time,), "fixes"),
-    Attribution("transfer_bound", "sync_point", (_at_its_lines,)),
-    Attribution("sync_point", "side_work", (_costs, _at_its_lines)),
-    # a loop of small operations, a large part of which are checks: what these take is measured, its gain is a guess
-    Attribution("slow_setting", "compute_bound_cpu", (_in_its_functions, _covers(LARGE)), "fixes"),
-    # a busy core is that wait
-    Attribution(_LOUD, "spin_wait", (_has_line, _at_its_lines)),
-    Attribution("sync_point", "spin_wait", (_costs, _has_line, _at_its_lines)),
-    # a model on the CPU beside an idle GPU is one finding, which names both
-    Attribution("compute_bound_cpu", "idle_gpu", (_is_left_on_cpu,)),
-)
-
-
-def attributed(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> list[Finding]:
+def attributed(findings: Iterable[Finding], rules: Mapping[str, Rule], evidence: Evidence | None) -> list[Finding]:
     """Without findings whose time is another's. During a hang nothing else counts: shares are past.
 
     Of what is only said of a loop that nothing holds up, the first counts: a larger batch is a guess as long as it is
-    not known why a GPU idles.
+    not known why a GPU idles. A wait that does no harm is none where one at the same line costs time.
     """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [found["hang"]]
     holds_up = any(_is_loud(each) and rules[each.rule].contradicts_order for each in found.values())
     in_order = [name for name, rule in rules.items() if rule.only_in_order and name in found and not found[name].cause]
-    for rule in in_order[0 if holds_up else 1 :]:
-        del found[rule]
-    for row in TABLE:
-        loud = [rule for rule, each in found.items() if _is_loud(each)]
-        for rule in loud if row.whole == _LOUD else [row.whole]:
-            whole, part = found.get(rule), found.get(row.part)
-            if whole is not None and part is not None and all(meets(whole, part) for meets in row.when):
-                found[rule] = _with(whole, part, row)
-                del found[row.part]
+    for name in in_order[0 if holds_up else 1 :]:
+        del found[name]
+    claiming = [found[name] for name, rule in rules.items() if rule.takes is not None and name in found]
+    costly = [each for each in claiming if each.severity != "benign"]
+    for each in claiming:
+        if each.severity == "benign" and any(_is_at_lines(each, other) for other in costly):
+            del found[each.rule]
+    if len(costly) > 1 and evidence is not None:
+        kept = claimed_once(costly, rules, _room(evidence))
+        found = {name: kept.get(name, each) for name, each in found.items() if name in kept or each not in costly}
     return list(found.values())
 
 
-def _with(whole: Finding, part: Finding, row: Attribution) -> Finding:
-    """The finding with what the row keeps of the other."""
-    if row.keeps == "nothing":
-        return whole
-    known = {fix.action for fix in whole.fixes}
+def _room(evidence: Evidence) -> Room:
+    divided, gpu = cells(evidence), evidence.gpu_steps
+    steps = divided.where(phase=STEP).cpu or 1.0
+    if gpu is None:
+        return Room(divided, [cell.cpu / steps for cell in divided], 1.0 / steps)
+    beside = sum(cell.cost.high for cell in divided if cell.phase not in STEP)
+    sizes = [cell.cost.high / steps for cell in divided]
+    return Room(divided, sizes, gpu.idle.high + beside / steps, is_idle_time=True)
+
+
+def claimed_once(findings: Iterable[Finding], rules: Mapping[str, Rule], room: Room) -> dict[str, Finding]:
+    """The findings that hold most of the time that they claim, by rule; the longest first.
+
+    A claim that may be nothing counts half, and so does one on whatever others leave: half of it explained, it is.
+    Each takes its time from cells that no other claims as far as it can. What the GPU idles no cell bounds alone: it is
+    laid on calls by their length, but a wait may be why any of them comes late.
+    """
+    order = sorted(findings, key=lambda each: (not rules[each.rule].claims_first, -_weight(each, rules[each.rule])))
+    claims = {each.rule: _claimed(each, rules[each.rule], room) for each in order}
+    claimants = Counter(i for claim in claims.values() for i in claim)
+    held: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # of each cell, by rule
+    kept: dict[str, Finding] = {}
+    for finding in order:
+        claim, share = claims[finding.rule], finding.share_of_step or 0.0
+        reach = min(room.total, sum(room.sizes[i] for i in claim))
+        wanted = max(reach, share) if room.is_idle_time else reach
+        here, everywhere = _by_rule(held, claim), _by_rule(held, held)
+        gone = sum(everywhere.values())
+        free = min(reach - sum(here.values()), room.total - gone)
+        if kept and free < MOST * wanted and gone >= MOST * share:
+            others = here or everywhere
+            holder = kept[max(others, key=others.__getitem__)]
+            kept[holder.rule] = _with(holder, finding, rules)
+            continue
+        kept[finding.rule] = finding
+        for i in sorted(claim, key=claimants.__getitem__):
+            part = min(share, room.sizes[i] - sum(held[i].values()))
+            held[i][finding.rule] += part
+            share -= part
+    return kept
+
+
+def _weight(finding: Finding, rule: Rule) -> float:
+    surely = _is_loud(finding) and finding.best.least is not None
+    return (finding.share_of_step or 0.0) * (1.0 if surely else MOST) * (MOST if rule.claims_rest else 1.0)
+
+
+def _claimed(finding: Finding, rule: Rule, room: Room) -> list[int]:
+    return [i for i, cell in enumerate(room.cells) if rule.takes is not None and rule.takes(cell, finding)]
+
+
+def _by_rule(held: Mapping[int, Mapping[str, float]], among: Iterable[int]) -> dict[str, float]:
+    """The time that each rule holds of some cells."""
+    total: dict[str, float] = defaultdict(float)
+    for i in among:
+        for rule, part in held.get(i, {}).items():
+            total[rule] += part
+    return total
+
+
+def _with(holder: Finding, gone: Finding, rules: Mapping[str, Rule]) -> Finding:
+    """The finding with what another advises that mends the same time and is not known yet."""
+    is_known = _is_at_lines(gone, holder) and not rules[holder.rule].claims_first
+    mends_other_time = rules[gone.rule].claims_rest and holder.best.change not in {
+        fix.change for fix in gone.fixes if fix.change is not None
+    }
+    if gone.share_of_step is None or is_known or mends_other_time:
+        return holder
+    known = {fix.action for fix in holder.fixes}
     return replace(
-        whole,
-        fixes=(*whole.fixes, *(fix for fix in part.fixes if fix.action not in known)),
-        where=tuple(dict.fromkeys((*whole.where, *part.where))) if row.keeps == "places" else whole.where,
-        evidence={**whole.evidence, **{name: part.evidence[name] for name in row.figures}},
+        holder,
+        fixes=(*holder.fixes, *(fix for fix in gone.fixes if fix.action not in known)),
+        where=tuple(dict.fromkeys((*holder.where, *gone.where))),
     )
+
+
+def _is_at_lines(finding: Finding, of: Finding) -> bool:
+    return bool(finding.where) and set(finding.where) <= set(of.where)
+
+
+def _is_loud(finding: Finding) -> bool:
+    return finding.severity in ("critical", "warning")

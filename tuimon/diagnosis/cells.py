@@ -79,11 +79,14 @@ Doing = Literal[
     "thread",
     "message",
 ]
-#: What was waited for; ``thread``, ``process``: another one of the program's, which makes its data.
-Via = Literal["batch", "thread", "process", "rank", "core", "gil"]
+#: What was waited for; ``thread``, ``process``: another one of the program's, which makes its data. ``compile``: what
+#: made the garbage that is collected.
+Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
-_STEP: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
+STEP: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
+PASSES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
+LOOP: tuple[Phase, ...] = (*STEP, "eval")
 #: Those that the GPU's clock knows as one where samples divide them.
 _BETWEEN: frozenset[Phase] = frozenset({"data", "forward", "other"})
 _DOING: dict[Activity, Doing] = {
@@ -193,7 +196,7 @@ def of_step(evidence: Evidence) -> Cells:
 
 
 def _of_step(evidence: Evidence) -> Cells:
-    found = cells(evidence).where(phase=_STEP)
+    found = cells(evidence).where(phase=STEP)
     return Cells(_scaled(found, 1.0 / (found.cpu or 1.0)))
 
 
@@ -214,7 +217,7 @@ def _divided(evidence: Evidence) -> Cells:
     if evaluated is None:
         evaluated = 1.0 - evidence.in_steps
     rows = {row.name: row for row in table.rows}
-    steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in _STEP if name in rows]
+    steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
     cells = [cell for phase in steps for cell in phase]
     cells = _scaled(cells, (1.0 - evaluated) / (sum(cell.cpu for cell in cells) or 1.0))
     if evaluated:
@@ -319,11 +322,13 @@ def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
             return "gc"
         if evidence.uses_gpu and awaits(node):
             return "sync"
-        at = named[node.activity]
+        at = named["torch" if node.activity == "compile" else node.activity]  # compiled code, which runs
         if node.has("fetch") and draws(node):
             return "draw"
         if node.has("network"):
             return "network"
+        if node.has("compile"):
+            return "compile"
         if at not in _RUNS or not node.has("fetch"):
             return at
         return "collate" if node.has("collates") else "item"
@@ -400,6 +405,11 @@ def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     if steps is None or steps.collections is None or steps.window_s <= 0:
         return cells
     measured = steps.collections.total_ns / 1e9 / steps.window_s
+    by_compiler, by_python = (sum(cell.cpu for cell in cells if takes(cell)) for takes in (_compiles, _runs_python))
+    if by_compiler:
+        known = sum(cell.cpu for cell in cells if cell.doing == "gc")
+        part = by_compiler / (by_compiler + by_python)
+        cells = lay(cells, part * (measured - known), _compiles, "gc", ("compile",))
     for takes in (_runs_python, _runs):
         known = sum(cell.cpu for cell in cells if cell.doing == "gc")
         cells = lay(cells, measured - known, takes, "gc")
@@ -415,8 +425,11 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     held = evidence.gil_contention
     if held is None:
         return cells
-    holder = evidence.other_threads.get(held.culprit.tid, NO_SAMPLES)
-    return lay(cells, held.share, _runs, "own", ("gil",), _most_frequent(holder))
+    node = _most_frequent(evidence.other_threads.get(held.culprit.tid, NO_SAMPLES))
+    cells = lay(cells, held.share, _runs, "own", ("gil",), node)
+    if held.share > held.queue_wait:  # one thread's work: the longer of the two waits for it says what it is
+        cells = lay(cells, held.queue_wait, _is_data, "own", ("batch", "gil"), node)
+    return cells
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -424,7 +437,7 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
     if evidence.epoch_starts is not None:
         starting = evidence.epoch_starts.share * in_data
-        cells = lay(cells, starting, lambda cell: cell.phase == "data" and not cell.via, "start")
+        cells = lay(cells, starting, _is_data, "start")
     workers, loader = evidence.workers, evidence.loader
     if loader is not None and loader.wait_ms and is_held_back(loader, workers):
         cells = lay(cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",))
@@ -496,8 +509,8 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for other ranks: by what the latest of them does longer, and by their waits for a core; then exchanges."""
     rows = evidence.rank_rows
-    in_steps = sum(cell.cpu for cell in cells if cell.phase in _STEP)
-    for phase in _STEP if rows else ():
+    in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
+    for phase in STEP if rows else ():
         shown = sum(cell.cpu for cell in cells if cell.phase == phase and cell.doing == "rank")
         waits = evidence.waits_for_ranks(phase) * in_steps - shown
         cells = lay(cells, waits, partial(_is_beside_ranks, phase), "rank")
@@ -532,6 +545,14 @@ def _runs(cell: Cell) -> bool:
 
 def _runs_python(cell: Cell) -> bool:
     return not cell.via and cell.doing in _PYTHON
+
+
+def _compiles(cell: Cell) -> bool:
+    return cell.doing == "compile"
+
+
+def _is_data(cell: Cell) -> bool:
+    return cell.phase == "data" and not cell.via
 
 
 def _awaits_batch(cell: Cell) -> bool:
@@ -579,8 +600,8 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
     """
     rows = evidence.phases.rows if evidence.phases is not None else ()
     estimated = {row.name for row in rows if row.estimated}
-    divided = tuple(name for name in _STEP if name == "forward" or (name in _BETWEEN and name in estimated))
-    for group in (divided, *((name,) for name in _STEP if name not in divided)):
+    divided = tuple(name for name in STEP if name == "forward" or (name in _BETWEEN and name in estimated))
+    for group in (divided, *((name,) for name in STEP if name not in divided)):
         own = [cell for cell in cells if cell.phase in group]
         idle = gpu.idle_in(*group).times(in_steps)
         weights = [cell.cpu if cell.doing != "sync" else 0.0 for cell in own]
@@ -591,4 +612,4 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
             yield Cell(group[0], "launch", 0.0, cost=idle, basis="inferred")
         for cell, weight in zip(own, weights, strict=True):
             yield replace(cell, cost=idle.times(weight / total))
-    yield from (replace(cell, cost=cell.between) for cell in cells if cell.phase not in _STEP)
+    yield from (replace(cell, cost=cell.between) for cell in cells if cell.phase not in STEP)

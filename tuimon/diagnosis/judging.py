@@ -28,7 +28,10 @@ def diagnose_state(session: Session) -> list[Finding]:
     """The findings of rules about a moment: no other rule judges a loop that stands still."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
-    return _ranked(_found(evidence_of(session.over("recent"), pid), rules)) if pid is not None else []
+    if pid is None:
+        return []
+    evidence = evidence_of(session.over("recent"), pid)
+    return _ranked(_found(evidence, rules), evidence)
 
 
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
@@ -41,25 +44,26 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
         ended = {finding.rule for finding in ending}
         states = [*ending, *(state for state in states if state.rule not in ended)]
     if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
-        return _ranked(states)
+        return _ranked(states, evidence)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
     found = [*_found(evidence, rules), *states]
     if all(finding.severity in ("info", "benign") and finding.rule != "side_work" for finding in found):
         found += filter(None, [wait_in_pass(evidence)])  # what no rule takes is told once nothing is worth a change
-    return _ranked(found)
+    return _ranked(found, evidence)
 
 
 def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
     if not evidence.has_steps:
-        return _ranked(_found(evidence, [rule for rule in RULES if rule.before_steps]))
+        return _ranked(_found(evidence, [rule for rule in RULES if rule.before_steps]), evidence)
     if beginning := _found(evidence, [WARMUP]):
         return beginning
-    return _ranked(_found(evidence, [rule for rule in RULES if rule is not WARMUP]))
+    return _ranked(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), evidence)
 
 
-def _ranked(findings: Iterable[Finding]) -> list[Finding]:
-    return ranked([_graded(finding) for finding in attributed(findings, BY_NAME)])  # fixes of others may have come
+def _ranked(findings: Iterable[Finding], evidence: Evidence | None) -> list[Finding]:
+    left = attributed(findings, BY_NAME, evidence)
+    return ranked([_graded(finding) for finding in left])  # fixes of others may have come
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
@@ -185,6 +186,9 @@ class Rule(Struct, frozen=True):
     needs: tuple[Need, ...]
     thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
+    takes: Callable[[Cell, Finding], bool] | None = None  # the cells whose time its findings claim
+    claims_first: bool = False  # before longer claims
+    claims_rest: bool = False  # what others leave: those that explain half of it come before
     contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
     only_in_order: bool = False  # a finding without a cause means: nothing that contradicts order explains this better
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself

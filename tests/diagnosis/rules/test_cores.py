@@ -133,7 +133,6 @@ def beside_four_workers(cpu, delay):
 def test_too_many_workers_are_reported_with_the_data_they_bring_late():
     found = run(*beside_four_workers(0.2, 0.2), phases=STARVED)
     assert "cpu_oversubscribed" not in found
-    assert found["input_bound"].evidence["cores_waited_for"] == pytest.approx(2.2)
     best, *_, fewer = found["input_bound"].fixes
     assert best.action.startswith("make items cheaper")
     assert best.estimated_speedup == pytest.approx(1 / 0.4)  # what the wait for data is worth

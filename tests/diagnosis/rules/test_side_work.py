@@ -480,9 +480,10 @@ def test_a_long_update_is_promised_a_gain_where_the_device_that_sets_the_pace_ta
     lead = 9000.0 if gain else 0.0
     leads = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (lead, 0.0 if gain else 1.0))
     more = [r for t in range(5000, 5008) for r in (steps(t, phases), gpu_time(t, busy, leads))]
-    finding = findings("gpu_bound", *USUAL, more=more)["optimizer_bound"]
-    assert finding.estimated_speedup == (pytest.approx(gain) if gain else None)
-    assert len(finding.fixes) == 1
+    found = findings("gpu_bound", *USUAL, more=more)
+    (fix,) = [fix for finding in found.values() for fix in finding.fixes if "every few batches" in fix.action]
+    assert fix.estimated_speedup == (pytest.approx(gain) if gain else None)
+    assert ("optimizer_bound" if gain else "launch_bound") in found  # it is launched operation by operation then
 
 
 def test_side_work_counts_as_far_as_the_gpu_idles():

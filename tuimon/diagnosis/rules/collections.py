@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuimon.diagnosis.cells import cells
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import collecting_line, sampled_collections
@@ -25,7 +26,9 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         return _sampled(evidence)
     if not collections.pauses or not steps.recent or steps.window_s <= 0:
         return None
-    share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
+    found = cells(evidence).where(doing={"gc"})
+    of_compiler = found.where(via="compile").cpu / (found.cpu or 1.0)  # which is its own affair
+    share = min(1.0, (1.0 - of_compiler) * collections.total_ns / (steps.window_s * 1e9))
     if not is_sure(evidence, share, TRACE):
         return None
     call = collecting_line(evidence.samples)
@@ -96,4 +99,5 @@ GC_PAUSES = Rule(
     ),
     needs=(COLLECTIONS,),
     thresholds=(TRACE, REPORTED, *CONFIDENCE),
+    takes=lambda cell, _: cell.doing == "gc" and not cell.via,
 )

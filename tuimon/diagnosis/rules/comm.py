@@ -196,4 +196,5 @@ COMM_BOUND = Rule(
     needs=(RANKS, SAMPLES),
     thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, LARGE),
     contradicts_order=True,
+    takes=lambda cell, _: cell.doing == "exchange",
 )

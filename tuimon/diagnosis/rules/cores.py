@@ -6,6 +6,7 @@ import math
 import re
 from typing import NamedTuple
 
+from tuimon.diagnosis.cells import LOOP, cells
 from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, Mask, worst_of
@@ -59,7 +60,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         ),
         fixes=(Fix(advice.action),),
         where=advice.where,
-        share_of_step=evidence.training_thread.delay_ratio if here else machine.delay_ratio,
+        share_of_step=_waited(evidence) if here else machine.delay_ratio,
         evidence={
             "cores": demand.cores,
             "cores_used": demand.cpu,
@@ -70,6 +71,14 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         },
         elsewhere=not here,
     )
+
+
+def _waited(evidence: Evidence) -> float | None:
+    """The share of the step in which the training waits for a core that its own threads have, or for a worker's."""
+    if evidence.training_thread.delay_ratio is None:
+        return None
+    found = cells(evidence)
+    return found.where(doing={"own"}, via="core").cpu / (found.where(phase=LOOP).cpu or 1.0)
 
 
 def lost_share(machine: Machine) -> float | None:
@@ -175,4 +184,9 @@ CPU_OVERSUBSCRIBED = Rule(
     needs=(RUN_QUEUE,),
     thresholds=(WANTED_RATIO, DELAY_SHARE, SMALL),
     contradicts_order=True,
+    takes=lambda cell, finding: (
+        not finding.elsewhere
+        and cell.doing == "own"
+        and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
+    ),
 )

@@ -21,8 +21,8 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     Without that work a step takes 1 - share of its time.
     """
     found = evidence.gil_contention if evidence.uses_gpu is False else None
-    if found is None or found.share < REPORTED:
-        return None
+    if found is None or found.share < max(REPORTED, found.queue_wait):
+        return None  # it is waited for at its queue first of all: input_bound
     place, lost = found.place, found.share + found.queue_wait
     waits = f" {percent(found.queue_wait)} of the time for its batches and" if found.queue_wait else ""
     return Finding(
@@ -70,5 +70,6 @@ GIL_CONTENTION = Rule(
     ),
     needs=(SAMPLES,),
     thresholds=(REPORTED, UNSURE, MIN_SAMPLES),
+    takes=lambda cell, _: "gil" in cell.via,
     contradicts_order=True,
 )

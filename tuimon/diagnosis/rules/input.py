@@ -678,4 +678,5 @@ INPUT_BOUND = Rule(
         "rollout",
     ),
     contradicts_order=True,
+    takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
 )

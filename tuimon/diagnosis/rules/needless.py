@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import Doing, Phase, cells
+from tuimon.diagnosis.cells import PASSES, Doing, cells
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
@@ -52,13 +52,12 @@ _WAITS: dict[Doing, tuple[str, str]] = {
     "network": ("calls other machines", "collect what {} sends or asks for, or do it in a thread"),
     "import": ("imports modules", "import before the loop what is imported at {}"),
 }
-_PASSES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 
 
 def wait_in_pass(evidence: Evidence) -> Finding | None:
     """The longest wait inside a pass or an update, which is no work of the model's; what it would gain nobody knows."""
-    steps = cells(evidence).where(phase=("data", "other", *_PASSES))
-    waits = [cell for cell in steps.where(phase=_PASSES, doing=_WAITS) if not cell.via]
+    steps = cells(evidence).where(phase=("data", "other", *PASSES))
+    waits = [cell for cell in steps.where(phase=PASSES, doing=_WAITS) if not cell.via]
     longest = max(waits, key=lambda cell: cell.cost.low, default=None)
     place = longest.node.place if longest is not None and longest.node is not None else None
     if longest is None or place is None or not is_sure(evidence, share := longest.cost.low / steps.cpu, early=False):

@@ -137,7 +137,7 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
     trainers = run.here.training_threads
     cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
     delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
-    if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers):
+    if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers) or lost_share(run.here) is not None:
         return None
     if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
         return None

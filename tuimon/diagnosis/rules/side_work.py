@@ -282,4 +282,7 @@ SIDE_WORK = Rule(
     thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
     causes=("checkpoint", "network", "evaluation"),
     contradicts_order=True,
+    takes=lambda cell, finding: (
+        cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
+    ),
 )

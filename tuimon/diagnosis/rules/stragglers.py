@@ -249,4 +249,6 @@ STRAGGLER_RANK = Rule(
     thresholds=(REPORTED, LARGE, SMALL, *CONFIDENCE),
     causes=("in_turn",),
     contradicts_order=True,
+    takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],
+    claims_first=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
@@ -18,7 +19,7 @@ from tuimon.diagnosis.evidence.lines import (
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
-from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
+from tuimon.diagnosis.rules.compute.settings import lower_is_faster, slow_setting, without_settings
 from tuimon.diagnosis.rules.needless import needless_work, wait_in_pass
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
@@ -55,7 +56,8 @@ class _PythonWork(NamedTuple):
 def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     """A finding about a Python function in forward or backward that takes a large part of the step.
 
-    A faster device does nothing for it.
+    A faster device does nothing for it. Where a setting in force has a large part of its work checked or traced, that
+    comes first, as what it takes is measured.
     """
     found = [work for work in (_python_work(evidence, table), _looping_work(evidence)) if work is not None]
     work = max(found, key=lambda work: work.share, default=None)
@@ -72,10 +74,13 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         " faster",
         Interval.around(work.share + told, work.in_backward),
     )
+    setting = evidence.answer(slow_setting)
+    is_checked = setting is not None and _is_in(hot, setting) and (setting.share_of_step or 0.0) >= LARGE * work.share
     return Finding(
         cause="python",
+        severity="info" if is_checked else "warning",
         headline=f"{percent(work.share)} of each step {what}{again}{in_library(hot)}",
-        fixes=(fix,),
+        fixes=(fix.by_up_to(fix.gain.high if fix.gain is not None else None) if is_checked else fix,),
         share_of_step=work.share + told,
         where=(hot.place,),
         evidence={
@@ -85,6 +90,12 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
             **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
         },
     )
+
+
+def _is_in(hot: HotLine, finding: Finding) -> bool:
+    """True if all places of a finding are in the function of this line."""
+    functions = {(place.file, place.function) for place in finding.where}
+    return functions == {(hot.place.file, hot.place.function)}
 
 
 def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
@@ -216,4 +227,7 @@ COMPUTE_BOUND_CPU = Rule(
     thresholds=(MOST, REPORTED, LARGE, SMALL_PART, LOOKS, *CONFIDENCE),
     only_in_order=True,
     causes=("python",),
+    takes=lambda cell, finding: (
+        not finding.cause and cell.phase in PASSES and cell.doing in ("own", "torch") and not cell.via
+    ),
 )

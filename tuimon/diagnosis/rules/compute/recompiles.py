@@ -169,4 +169,5 @@ RECOMPILES = Rule(
     thresholds=(REPORTED, MIN_SAMPLES, *CONFIDENCE),
     causes=("gave_up", "graph_breaks"),
     contradicts_order=True,
+    takes=lambda cell, finding: not finding.cause and (cell.doing == "compile" or "compile" in cell.via),
 )

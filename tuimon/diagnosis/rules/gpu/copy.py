@@ -133,4 +133,5 @@ TRANSFER_BOUND = Rule(
     needs=(GPU_TIMES, GPU_WAITS),
     thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL, LINK_RATIO),
     contradicts_order=True,
+    takes=lambda cell, _: cell.doing == "copy",
 )

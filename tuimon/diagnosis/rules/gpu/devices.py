@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.evidence.devices import READINGS, is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
@@ -199,6 +200,7 @@ IDLE_GPU = Rule(
     thresholds=(READINGS, TRACE, SMALL),
     causes=("unused", "held", "model_on_cpu", "context"),
     of_moment=True,
+    takes=lambda cell, finding: finding.cause == "model_on_cpu" and cell.phase in PASSES,
 )
 
 PLACEMENT = Rule(

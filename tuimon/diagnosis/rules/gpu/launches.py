@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import Cell, Doing, gpu_idle_in
+from tuimon.diagnosis.cells import PASSES, Cell, Doing, gpu_idle_in
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix
@@ -253,4 +253,6 @@ LAUNCH_BOUND = Rule(
     ),
     causes=("allocator",),
     contradicts_order=True,
+    takes=lambda cell, _: cell.phase in (*PASSES, "other") or cell.doing in ("copy", "launch"),
+    claims_rest=True,
 )

@@ -262,6 +262,7 @@ SPIN_WAIT = Rule(
     ),
     needs=(GPU_TIMES,),
     thresholds=(NEARLY_ALL, REPORTED, LARGE),
+    takes=lambda cell, _: cell.doing == "sync",
 )
 
 COMPUTE_BOUND = Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tuimon.diagnosis.cells import Cell, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.samples import traced_waits
 from tuimon.diagnosis.finding import Change, Finding, Fix
@@ -127,4 +127,5 @@ SYNC_POINT = Rule(
     needs=(GPU_TIMES, GPU_WAITS),
     thresholds=(SMALL, REPORTED, TRACE),
     contradicts_order=True,
+    takes=lambda cell, _: cell.phase in STEP and _awaits_no_batch(cell),
 )
