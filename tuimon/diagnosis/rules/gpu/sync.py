@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.samples import traced_waits
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.rules.gpu.pace import harmless
-from tuimon.diagnosis.step_model.measured import queue_model, without_cost
-from tuimon.diagnosis.threshold import REPORTED, SMALL, TRACE
+from tuimon.diagnosis.step_model.measured import without_cost
+from tuimon.diagnosis.threshold import REPORTED, SMALL
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.records import Place
 from tuimon.text import plain
@@ -40,9 +40,8 @@ def sync_point(evidence: Evidence) -> Finding | None:
     wait, calls = (reads, calls_at(hot.place)) if is_read else (copies, None)
     what = "a copy to or from the GPU" if calls is None else plain(calls[0].what) if calls else "one line"
     figures = {"waiting_share": wait.cpu, **traced_waits(evidence.trace, hot.place)}
-    surely, perhaps = gpu_idle_in(evidence, _is_beside_data), gpu_idle_in(evidence, _awaits_no_batch)
-    least = min(surely.low, wait.cpu)
-    cost = Interval(least, max(least, min(perhaps.high, wait.between.high)))
+    idle = gpu_idle_in(evidence, _awaits_no_batch)
+    cost = Interval(min(idle.low, wait.cpu), min(idle.high, wait.between.high))
     if min(wait.cpu, cost.high) < SMALL:
         return (
             harmless(
@@ -55,7 +54,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
             if wait.cpu >= REPORTED
             else None
         )
-    best = _without(evidence, advice_for(hot.place, calls), cost)
+    best = without_cost(evidence, advice_for(hot.place, calls), cost)
     after = f"blocks the CPU {percent(wait.cpu)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(wait.cpu)} of the time: 100 % CPU there is that wait"
@@ -73,27 +72,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
     )
 
 
-def _is_beside_data(cell: Cell) -> bool:
-    """True unless the GPU may idle there as it waits for a batch: the rest is the wait's."""
-    return cell.phase != "data"
-
-
 def _awaits_no_batch(cell: Cell) -> bool:
-    """True if launches that run ahead would cover it."""
+    """True if launches that run ahead would cover it: they wait for no batch that others make."""
     return "batch" not in cell.via and cell.doing != "batch"
-
-
-def _without(evidence: Evidence, action: str, share: Interval) -> Fix:
-    """The gain of a training without such a wait, which costs this share of the step: as simulated, where it may be."""
-    change, model = Change("sync", 0.0), queue_model(evidence)
-    fix = without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
-    simulated = model._replace(claimed=share).fix(action, change) if model is not None else None
-    if simulated is not None:
-        bounds, gained = (each.gain or Interval(1.0, 1.0) for each in (fix, simulated))
-        if bounds.meets(gained):
-            gained = Interval(max(bounds.low, gained.low), bounds.high)
-            return Fix.gaining(action, gained, change, likely=simulated.estimated_speedup)
-    return fix._replace(change=change)
 
 
 def calls_at(place: Place) -> Sequence[SyncCall]:
@@ -125,7 +106,7 @@ SYNC_POINT = Rule(
         " both can be gained."
     ),
     needs=(GPU_TIMES, GPU_WAITS),
-    thresholds=(SMALL, REPORTED, TRACE),
+    thresholds=(SMALL, REPORTED),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase in STEP and _awaits_no_batch(cell),
 )
