@@ -15,7 +15,6 @@ from tuimon.diagnosis.evidence.devices import process_gpus, runs_nothing, uses_g
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges, on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.samples import (
     Launching,
-    copying_by_bytes,
     copying_upper_bound,
     gpu_waits,
     launching,
@@ -357,7 +356,7 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its steps on the GPU's clock; None with too few GPU times."""
         if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
-        copying = copying_upper_bound(self.samples, self.torch_memory), copying_by_bytes(self.loader)
+        copying = copying_upper_bound(self.samples, self.torch_memory)
         waits = self.gpu_waits
         return gpu_steps(self.gpu_time, self.phases, self.samples, waits, self.gpus, self.world_size, copying)
 

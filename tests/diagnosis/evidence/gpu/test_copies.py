@@ -6,9 +6,7 @@ import pytest
 
 from tests.diagnosis.gpu import LINES, PID
 from tuimon.diagnosis.evidence.gpu.samples import (
-    SLOW_COPY,
     bytes_per_step,
-    copying_by_bytes,
     pcie_bytes_per_s,
 )
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
@@ -25,15 +23,9 @@ def loader_row(count=2, mean_bytes=1 << 20, on_cpu=2, fetches_per_s=100.0, batch
     return LoaderRow(**values | {"latest": latest, "facts": facts, "fetches_per_s": fetches_per_s, "batches": measured})
 
 
-def test_bytes_of_batches_bound_what_copies_take_also_from_pinned_memory():
-    assert copying_by_bytes(loader_row()) == pytest.approx(100 * (1 << 20) / SLOW_COPY)
-    assert copying_by_bytes(loader_row(mean_bytes=1 << 30)) == 1.0
-
-
 @pytest.mark.parametrize("row", [None, loader_row(batches=False), loader_row(on_cpu=0), loader_row(fetches_per_s=None)])
-def test_bytes_that_are_not_known_bound_nothing(row):
-    assert copying_by_bytes(row) is None
-    assert bytes_per_step(row, None) is None
+def test_bytes_that_are_not_measured_are_unknown(row):
+    assert bytes_per_step(row, 20.0) is None
 
 
 def test_bytes_of_a_step_are_those_of_all_its_fetches():

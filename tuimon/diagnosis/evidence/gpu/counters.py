@@ -35,17 +35,14 @@ class Copies(Struct, frozen=True, gc=False):
     """The most time that copies between host and GPU take: utilisation does not count them, as they are not kernels."""
 
     in_phase: float  # share of the steps in the phase that copies lie in
-    # Shares of all time; None where that is not known: by samples, and by the bytes of the batches.
-    sampled: float | None = None
-    by_bytes: float | None = None
+    sampled: float | None = None  # share of all time, by samples; None where that is not known
 
     def in_steps(self, means: GpuMeans) -> float:
         """Share of the steps, by the counters of PCIe as well."""
         rates = [rate for rate in (means.pcie_rx_bytes_per_s, means.pcie_tx_bytes_per_s) if rate is not None]
-        by_pcie, steps_ratio = (sum(rates) / SLOW_PCIE if rates else None), means.steps_ratio or 1.0
-        known: list[float | None] = [share for share in (self.sampled, by_pcie) if share is not None]
-        known = known or [self.by_bytes]
-        return min((share / steps_ratio for share in known if share is not None), default=self.in_phase)
+        known = [sum(rates) / SLOW_PCIE] if rates else []
+        known += [self.sampled] if self.sampled is not None else []
+        return min((share / (means.steps_ratio or 1.0) for share in known), default=self.in_phase)
 
 
 def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> Interval | None:
@@ -70,22 +67,15 @@ def why_wide(
     """Why the bounds lie far apart; None where they are close; ``counters``: the bounds by NVML's utilisation."""
     if idle.width < LARGE:
         return None
-    reasons = list(_reasons(counters, gpus, copies, ranks)) or ["launches are hardly ahead"]
-    return f"{'; '.join(reasons)}; {MEASURED_BY}"
-
-
-def _reasons(counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int) -> Sequence[str]:
+    reasons = []
     if counters is None:
-        return ["NVML's utilisation is not known"]
-    found = []
-    if ranks > 1:
-        found.append("NVML counts NCCL's kernels as busy, also where they wait")
-    if any(row.others for row in gpus):
-        found.append("NVML counts other programs as busy")
-    if copies.sampled is None and copies.by_bytes is None and not any(map(_has_pcie_rates, gpus)):
-        found.append("NVML gives no PCIe rates, so copies may take all that no kernel does")
-    return found
-
-
-def _has_pcie_rates(row: GpuRow) -> bool:
-    return row.latest.pcie_rx_bytes_per_s is not None or row.latest.pcie_tx_bytes_per_s is not None
+        reasons.append("NVML's utilisation is not known")
+    else:
+        rates = [rate for row in gpus for rate in (row.latest.pcie_rx_bytes_per_s, row.latest.pcie_tx_bytes_per_s)]
+        if ranks > 1:
+            reasons.append("NVML counts NCCL's kernels as busy, also where they wait")
+        if any(row.others for row in gpus):
+            reasons.append("NVML counts other programs as busy")
+        if copies.sampled is None and all(rate is None for rate in rates):
+            reasons.append("NVML gives no PCIe rates, so copies may take all that no kernel does")
+    return f"{'; '.join(reasons or ['launches are hardly ahead'])}; {MEASURED_BY}"

@@ -99,12 +99,6 @@ SMALL_PINNED_BYTES = Threshold(
     "our choice: 0.1 ms over PCIe 3; torch itself pins a few bytes, through which item() reads its value"
     " (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/CUDAScalar.cu)",
 )
-SLOW_COPY = Threshold(
-    2e9,
-    "bytes a second, below which no copy over PCIe goes",
-    "our choice, half of what pageable memory reaches on PCIe 3 (4 GB/s:"
-    " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/)",
-)
 #: In these a thread calls nothing of CUDA.
 _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
 PINNED_RATIO = Threshold(
@@ -147,20 +141,9 @@ def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | N
 
     Those that come in the GPU's memory are copied elsewhere, by a library or a worker.
     """
-    per_second = _bytes_per_second(loader)
-    return per_second * step_ms / 1e3 if per_second is not None and step_ms else None
-
-
-def copying_by_bytes(loader: LoaderRow | None) -> float | None:
-    """Share of all time in copies of its batches to the GPU, at most; None where they are not measured."""
-    per_second = _bytes_per_second(loader)
-    return min(1.0, per_second / SLOW_COPY) if per_second is not None else None
-
-
-def _bytes_per_second(loader: LoaderRow | None) -> float | None:
     if loader is None or loader.batches is None or not loader.batches.on_cpu or not loader.fetches_per_s:
         return None
-    return loader.batches.mean_bytes * loader.fetches_per_s
+    return loader.batches.mean_bytes * loader.fetches_per_s * step_ms / 1e3 if step_ms else None
 
 
 def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:

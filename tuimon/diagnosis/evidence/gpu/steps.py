@@ -113,13 +113,12 @@ def gpu_steps(
     waits: Samples | None,
     gpus: Sequence[GpuRow],
     ranks: int = 1,
-    copying: tuple[float | None, float | None] = (None, None),
+    copying: float | None = None,
 ) -> GpuSteps | None:
     """The steps on the GPU's clock; None without GPU times of enough steps.
 
     ``waits``: those of the training thread's samples in which it waits for a value. ``ranks``: the world size.
-    ``copying``: the share of all time in copies between host and GPU at most, by samples and by the bytes of batches,
-    where known.
+    ``copying``: the share of all time in copies between host and GPU at most, by samples.
 
     Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
     NVML's utilisation bounds that of the whole step. If both can be true, what is certain of all phases but one
@@ -141,7 +140,7 @@ def gpu_steps(
     by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
     alone = ranks < 2 and not any(row.others for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
-    copies = Copies(in_forward, *copying)
+    copies = Copies(in_forward, copying)
     by_counters = idle_by_counters(gpus, copies, alone=alone)
     if by_counters is not None and not by_events.meets(by_counters):
         return GpuSteps(time, by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))

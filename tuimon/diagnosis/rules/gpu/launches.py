@@ -92,6 +92,11 @@ def _launches(cell: Cell) -> bool:
     return cell.phase != "data" and cell.doing not in _WAITS
 
 
+def _is_of_model(cell: Cell) -> bool:
+    """True of what is launched at once where a model is compiled: not of the update."""
+    return cell.phase in ("forward", "backward")
+
+
 class _Allocator(NamedTuple):
     """An allocator that gives memory back in each step, and the line that makes it do so, where there is one."""
 
@@ -166,12 +171,12 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
 
 def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
     """What makes fewer launches of any loop; what is gained of a model compiled otherwise is unknown."""
-    found, gpu = evidence.launching, evidence.gpu_steps
+    found = evidence.launching
     larger = larger_batch(evidence, idle)
     if larger is not None:
         yield larger
-    if gpu is not None and not found.is_compiled:  # the update is launched as before
-        yield without_idling(evidence, _COMPILE[found.owner], gpu.idle_in("forward", "backward"))
+    if not found.is_compiled:
+        yield without_idling(evidence, _COMPILE[found.owner], gpu_idle_in(evidence, _is_of_model))
     for each in evidence.compiler_events_of_run("graph_break")[:1]:
         place = at(Place(each.file, each.line, each.function))
         yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({each.reason})")

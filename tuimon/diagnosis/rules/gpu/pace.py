@@ -10,7 +10,7 @@ from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
-from tuimon.diagnosis.evidence.gpu.samples import SLOW_COPY, SMALL_PINNED_BYTES
+from tuimon.diagnosis.evidence.gpu.samples import SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rule
@@ -236,7 +236,7 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
     )
 
 
-_COUNTERS = (TRACE, GAPS, DEVICE_COPIES, TRACE, MOST, SLOW_PCIE, SLOW_COPY, SMALL_PINNED_BYTES)
+_COUNTERS = (TRACE, GAPS, DEVICE_COPIES, TRACE, MOST, SLOW_PCIE, SMALL_PINNED_BYTES)
 #: The thresholds of bounds of the GPU's idle time.
 IDLE_BOUNDS = (REPORTED, MIN_STEPS, SMALL_LEAD_US, MOST, TRACE, *_COUNTERS)
 QUEUE_FULL = Rule(
