@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.standstill import First, StandingRank, Standstill, Wait
+from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.diagnosis.words import after, at
 from tuimon.node_ids import own_id
-from tuimon.records import BETWEEN, Place
+from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 
 HANG_S = Threshold(
@@ -84,61 +84,53 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
 
 def may_hang(still: Standstill) -> bool:
     """True if nothing moves, though there is work, and nobody is known to be at a prompt: time to take all stacks."""
-    if still.quiet_s < max(HANG_S, _usual_s(still)):
+    ranks, waits = still.ranks, [rank.wait for rank in still.ranks]
+    median_ms = max(rank.median_ms or 0.0 for rank in ranks)
+    longest_ms = max(rank.longest_ms or 0.0 for rank in ranks)
+    usual_s = max(HANG_RATIO * median_ms / 1e3, min(LONGEST_RATIO * longest_ms / 1e3, SLOW_WAIT_S))
+    if still.quiet_s < max(HANG_S, usual_s):
         return False
-    if any(rank.first and not _is_served(rank.first, rank.wait) for rank in still.ranks):
+    if "prompt" in waits or all(wait == "work" for wait in waits) or all(rank.is_stopped for rank in ranks):
         return False
-    if all(rank.is_stopped for rank in still.ranks):
-        return False
-    if any(rank.wait == "prompt" or rank.is_still is False for rank in still.ranks):
-        return False
-    if all(rank.wait == "work" for rank in still.ranks):
-        return False
-    return all(_is_idle(rank) for rank in still.ranks)
-
-
-def _is_served(first: First, wait: Wait | None) -> bool:
-    """True if a rank waits for what only the run itself can give it, or may, as long as its stack is not known."""
-    if wait == "unknown":
-        return True
-    return wait is None and first.waits_for is not None and not first.may_go_on
-
-
-def _usual_s(still: Standstill) -> float:
-    """How long nothing may move in this loop, as it was so far."""
-    median_ms = max((rank.median_ms or 0.0 for rank in still.ranks), default=0.0)
-    longest_ms = max((rank.longest_ms or 0.0 for rank in still.ranks), default=0.0)
-    return max(HANG_RATIO * median_ms / 1e3, min(LONGEST_RATIO * longest_ms / 1e3, SLOW_WAIT_S))
-
-
-def _is_idle(rank: StandingRank) -> bool:
-    """True if each rank and worker uses no more CPU than heartbeat and watchdog threads do."""
-    return rank.cpu_ratio is not None and max((rank.cpu_ratio, *rank.worker_cpu_ratios)) <= SMALL
+    for rank in ranks:
+        first = rank.first
+        # Of its first step only what the run itself can give it, or may, as long as its stack is not known.
+        is_served = rank.wait is None and first is not None and first.waits_for is not None and not first.may_go_on
+        if rank.is_still is False or (first is not None and rank.wait != "unknown" and not is_served):
+            return False
+    # Heartbeat and watchdog threads use no more CPU than that.
+    return all(r.cpu_ratio is not None and max((r.cpu_ratio, *r.worker_cpu_ratios)) <= SMALL for r in ranks)
 
 
 def _judged(still: Standstill) -> Finding | None:
-    quiet_s = still.quiet_s
-    if still.has_moved or quiet_s < max(_grace_s(rank, still.taken is not None) for rank in still.ranks):
+    quiet_s, ranks, taken = still.quiet_s, still.ranks, still.taken
+    if still.has_moved or quiet_s < max(_grace_s(rank, taken is not None) for rank in ranks):
         return None
-    if still.taken is None and any(rank.first for rank in still.ranks):
+    if taken is None and any(rank.first for rank in ranks):
         return None
-    first = still.ranks[0]
-    where = f" in any of {len(still.ranks)} ranks" if len(still.ranks) > 1 else ""
-    stands = _standing(still)
+    groups = _groups(still)
+    stands = _standing(still, groups)
     if still.stuck:
         stands = f": {still.stuck[0].text}; " + stands.removeprefix(": ")
-    stands += _other_end(still)
-    longest_ms = max((rank.longest_ms for rank in still.ranks if rank.longest_ms is not None), default=None)
+    where = [group.place for group in groups[:_MOST_GROUPS]]
+    if taken is None:
+        where = [ranks[0].place, *ranks[0].others[:_MOST_OTHERS]]
+    several = {}
+    if len(ranks) + len(still.lost) > 1:
+        odd = odd_one(standing(taken)) if taken is not None else None
+        odd_ranks = still.lost or (odd.ranks if odd is not None else ())
+        several = {"ranks": len(ranks), "odd_ranks": ", ".join(map(str, odd_ranks)) or None}
+    in_ranks = f" in any of {len(ranks)} ranks" if len(ranks) > 1 else ""
     return Finding(
         severity="critical",
-        headline=f"nothing has moved{where} for {after(quiet_s)}{stands}",
-        fixes=(Fix(_FORKED if any(rank.forked for rank in still.ranks) else _CHECK),),
-        where=tuple(dict.fromkeys(_places(still))),
+        headline=f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still)}",
+        fixes=(Fix(_FORKED if any(rank.forked for rank in ranks) else _CHECK),),
+        where=tuple(dict.fromkeys(place for place in where if place is not None)),
         evidence={
             "open_for_s": quiet_s,
-            "open_phase": first.phase,
-            "longest_step_ms": longest_ms,
-            **_rank_evidence(still),
+            "open_phase": ranks[0].phase,
+            "longest_step_ms": max((rank.longest_ms for rank in ranks if rank.longest_ms is not None), default=None),
+            **several,
             **({"collective": still.stuck[0].text} if still.stuck else {}),
         },
     )
@@ -146,12 +138,44 @@ def _judged(still: Standstill) -> Finding | None:
 
 def _grace_s(rank: StandingRank, is_taken: bool) -> float:
     """How long a rank may wait for something outside the training, in its first step also for a start elsewhere."""
-    wait = rank.wait
-    if rank.first and not rank.first.is_stuck:
+    starts = rank.first is not None and not rank.first.is_stuck
+    if starts or rank.wait == "slow" or (rank.wait == "file" and not is_taken):
         return SLOW_WAIT_S
-    if wait == "slow" or (wait == "file" and not is_taken):
-        return SLOW_WAIT_S
-    return STACKS_S if wait == "unknown" else HANG_S
+    return STACKS_S if rank.wait == "unknown" else HANG_S
+
+
+def _groups(still: Standstill) -> list[Standing]:
+    """The places of ranks, workers, and threads that a rank waits for, the odd one first; empty without all stacks.
+
+    Not of a main thread that goes on while another trains: what it was at just then holds nobody up.
+    """
+    moving = {rank.pid for rank in still.ranks if rank.main_moves}
+    return [
+        each
+        for each in (standing(still.taken) if still.taken is not None else ())
+        if each.kind not in BESIDE
+        and (
+            each.role != "thread"
+            or each.outer
+            or not each.frames
+            or not set(each.pids) <= moving
+            or each.frames[0].function == THREAD_ROOT
+        )
+    ]
+
+
+def _standing(still: Standstill, groups: Sequence[Standing]) -> str:
+    """The places of all: by the stacks that were taken, before that by the samples of the first rank."""
+    lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
+    if groups and (len(still.ranks) > 1 or len(groups) > 1):
+        return lost + (", " if lost else ": ") + groups_text(groups, _MOST_GROUPS)
+    first = still.ranks[0]
+    inside = f" in {first.phase}" if first.phase not in (None, BETWEEN) else ""
+    others = first.others[:_MOST_OTHERS]
+    if not others and not first.peers:  # who has peers, waits for them at that line; else ``where`` holds it
+        return f"{inside}{lost}"
+    places = [place for place in (first.place, *others) if place is not None]
+    return f"{inside}{lost}: {', and a thread at '.join(map(at, places))}"
 
 
 def _other_end(still: Standstill) -> str:
@@ -162,55 +186,9 @@ def _other_end(still: Standstill) -> str:
     others = [str(own_id(pid)) for pid in rank.peers if pid != rank.pid]
     if not others:
         return "; the process itself holds the other end"
-    who = f"process {others[0]}" if len(others) == 1 else f"processes {', '.join(others[:_MOST_GROUPS])}"
-    return f"; {who} {'holds the other end and waits' if len(others) == 1 else 'hold the other end and wait'} too"
-
-
-def _rank_evidence(still: Standstill) -> dict[str, float | int | str | None]:
-    """Evidence about several ranks: how many, and the odd ones by number."""
-    if len(still.ranks) + len(still.lost) < 2:
-        return {}
-    odd = odd_one(standing(still.taken)) if still.taken is not None else None
-    odd_ranks = still.lost or (odd.ranks if odd is not None else ())
-    return {"ranks": len(still.ranks), "odd_ranks": ", ".join(map(str, odd_ranks)) or None}
-
-
-def _standing(still: Standstill) -> str:
-    """The places of all: by the stacks that were taken, before that by the samples of the first rank."""
-    lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
-    groups = _groups(still)
-    if groups and (len(still.ranks) > 1 or len(groups) > 1):
-        return lost + (", " if lost else ": ") + groups_text(groups, _MOST_GROUPS)
-    first = still.ranks[0]
-    inside = f" in {first.phase}" if first.phase not in (None, BETWEEN) else ""
-    others = first.others[:_MOST_OTHERS]
-    at_once = ", and a thread at ".join(at(each) for each in (*((first.place,) if first.place else ()), *others))
-    is_in_where = not others and not first.peers  # who has peers, waits for them at that line
-    return f"{inside}{lost}" if is_in_where else f"{inside}{lost}: {at_once}"
-
-
-def _places(still: Standstill) -> Iterable[Place]:
-    """The lines to inspect, that of the odd one first."""
-    if still.taken is not None:
-        yield from (group.place for group in _groups(still)[:_MOST_GROUPS] if group.place is not None)
-        return
-    first = still.ranks[0]
-    yield from (*((first.place,) if first.place else ()), *first.others[:_MOST_OTHERS])
-
-
-def _groups(still: Standstill) -> list[Standing]:
-    """The places of ranks, workers, and threads that a rank waits for; empty until the stacks are taken."""
-    if still.taken is None:
-        return []
-    moving = {rank.pid for rank in still.ranks if rank.main_moves}
-    return [each for each in standing(still.taken) if each.kind not in BESIDE and not _is_main_of(moving, each)]
-
-
-def _is_main_of(moving: Set[int], group: Standing) -> bool:
-    """True if this is the main thread of one of these, which goes on: what it was at just then holds nobody up."""
-    if group.role != "thread" or group.outer or not group.frames or not set(group.pids) <= moving:
-        return False
-    return group.frames[0].function != THREAD_ROOT
+    if len(others) == 1:
+        return f"; process {others[0]} holds the other end and waits too"
+    return f"; processes {', '.join(others[:_MOST_GROUPS])} hold the other end and wait too"
 
 
 HANG = Rule(
