@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
-from tuimon.records import BETWEEN, GpuAccumulation, GpuExchange
+from tuimon.records import BETWEEN, GpuExchange
 from tuimon.sources.gpu_clock.offset import Chain, TimedBoundary
 from tuimon.sources.loop.step import Stretch
 
@@ -38,6 +38,19 @@ class GpuStretch(NamedTuple):
     maybe_idle_ns: int = 0  # how much more of it may have been idle
 
 
+class Pass(NamedTuple):
+    """A backward pass: its begin and end, and where its gradients are used."""
+
+    begin: TimedBoundary
+    end: TimedBoundary
+    update: TimedBoundary
+
+    @property
+    def own_ns(self) -> int:
+        """From its begin to its end."""
+        return _span_ns(self.begin, self.end)
+
+
 class TimedStep(Struct):
     """The boundaries of a step, the first of the next included."""
 
@@ -56,6 +69,28 @@ class TimedStep(Struct):
             for (before, after), is_evaluation in zip(pairwise(self.boundaries), self._evaluations(), strict=True)
             for stretch in _between(before, after, is_evaluation)
         ]
+
+    def passes(self) -> Iterator[Pass]:
+        """Its backward passes."""
+        boundaries = self.boundaries
+        for at, (begin, end) in enumerate(pairwise(boundaries)):
+            if (begin.kind, end.kind) == (layout.BACKWARD_BEGIN, layout.BACKWARD_END):
+                after = boundaries[at + 2] if at + 2 < len(boundaries) else end
+                yield Pass(begin, end, after if after.kind == layout.OPTIMIZER_BEGIN else end)
+
+    def exchange(self, last: Pass) -> GpuExchange | None:
+        """What its last pass shows of the exchange of gradients; None while the offset of the clocks is unknown.
+
+        Without a forward pass where the step begins with backward: that lies in the step before.
+        """
+        reached_ns = last.update.reached_ns
+        if reached_ns is None:
+            return None
+        forward_ns = None
+        if self.boundaries[0].kind != layout.BACKWARD_BEGIN:
+            pairs = pairwise(self.boundaries[:-1])
+            forward_ns = sum(_span_ns(*pair) for pair in pairs if pair[1].kind == layout.BACKWARD_BEGIN)
+        return GpuExchange(round(reached_ns / 1e9, 6), forward_ns, last.own_ns, _span_ns(last.end, last.update))
 
     def _evaluations(self) -> list[bool]:
         """For each pair of boundaries, True if a batch is evaluated between them, from its fetch to the next.
@@ -186,73 +221,6 @@ def _fetched(after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[Gp
         yield GpuStretch("other", span_ns - wait_ns, maybe_idle_ns=span_ns - wait_ns)
     else:
         yield GpuStretch("other", span_ns, maybe_idle_ns=at_most_ns)
-
-
-#: The first steps of each second on the clock are kept: ranks are compared by steps that all of them have. 8 steps of
-#: 35 bytes are 1 MB in an hour.
-_A_SECOND = 8
-#: With three passes, the second has neither the first one's new gradients nor the last one's exchange.
-_PASSES = 3
-
-
-class _Pass(NamedTuple):
-    """A backward pass: its begin and end, and where its gradients are used."""
-
-    begin: TimedBoundary
-    end: TimedBoundary
-    update: TimedBoundary
-
-
-class Exchanges:
-    """Feed it timed steps in order."""
-
-    def __init__(self) -> None:
-        self.found: list[GpuExchange] = []
-        self._steps = self._own_ns = self._last_ns = 0
-        self._second = (0, 0)  # of the latest, and how many it has
-
-    @property
-    def accumulation(self) -> GpuAccumulation | None:
-        """Sums over steps that accumulate gradients; None without any."""
-        return GpuAccumulation(self._steps, self._own_ns, self._last_ns) if self._steps else None
-
-    def add_step(self, step: TimedStep) -> None:
-        """Count a step whose times are known."""
-        passes = list(_passes(step))
-        if not passes:
-            return
-        last = passes[-1]
-        reached_ns = last.update.reached_ns
-        if reached_ns is not None:
-            parts_ns = (_span_ns(*pair) for pair in pairwise(last))
-            self._keep(GpuExchange(round(reached_ns / 1e9, 6), _forward_ns(step), *parts_ns))
-        if len(passes) >= _PASSES:
-            between = [_span_ns(found.begin, found.end) for found in passes[1:-1]]
-            self._steps += 1
-            self._own_ns += sum(between) // len(between)
-            self._last_ns += _span_ns(last.begin, last.end)
-
-    def _keep(self, exchange: GpuExchange) -> None:
-        second, count = self._second
-        count = count + 1 if int(exchange.reached_s) == second else 1
-        self._second = int(exchange.reached_s), count
-        if count <= _A_SECOND:
-            self.found.append(exchange)
-
-
-def _passes(step: TimedStep) -> Iterator[_Pass]:
-    boundaries = step.boundaries
-    for at, (begin, end) in enumerate(pairwise(boundaries)):
-        if (begin.kind, end.kind) == (layout.BACKWARD_BEGIN, layout.BACKWARD_END):
-            after = boundaries[at + 2] if at + 2 < len(boundaries) else end
-            yield _Pass(begin, end, after if after.kind == layout.OPTIMIZER_BEGIN else end)
-
-
-def _forward_ns(step: TimedStep) -> int | None:
-    """The forward pass; None where the step begins with backward: its forward pass lies in the step before."""
-    if step.boundaries[0].kind == layout.BACKWARD_BEGIN:
-        return None
-    return sum(_span_ns(*pair) for pair in pairwise(step.boundaries[:-1]) if pair[1].kind == layout.BACKWARD_BEGIN)
 
 
 def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:

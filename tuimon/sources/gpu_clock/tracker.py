@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tuimon.agent.ring import layout
-from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
+from tuimon.records import GpuAccumulation, GpuExchange, GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate, lead_record
-from tuimon.sources.gpu_clock.timed_steps import Exchanges, TimedStep, TimedStepFinder
+from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
 from tuimon.sources.loop.step import Stretch
 
 #: How often the offset of the clocks is estimated, in ns of the markers' time.
@@ -21,6 +21,12 @@ _MEMORY_LIMIT = 1 << 62
 _WINDOWS = 2
 #: An allocator whose figures have not changed is reported this often.
 _REPEAT_NS = 10_000_000_000
+
+#: The first steps of each second on the clock are kept: ranks are compared by steps that all of them have. 8 steps of
+#: 35 bytes are 1 MB in an hour.
+_A_SECOND = 8
+#: With three passes, the second has neither the first one's new gradients nor the last one's exchange.
+_PASSES = 3
 
 #: The boundaries in the order of the loop.
 BOUNDARIES = {
@@ -40,17 +46,30 @@ class Sums:
         self.given_up = 0
         self.error_us: float | None = None
         self.leads: dict[int, list[LeadEstimate]] = {}
-        self.exchanges = Exchanges()
         self._phases: dict[str, list[int]] = {}  # name: span, idle, upper bound of further idle time
+        self._exchanges: list[GpuExchange] = []
+        self._second = (0, 0)  # of the latest exchange, and how many it has
+        self._accumulated = (0, 0, 0)  # of steps that accumulate gradients: steps, and times of two of their passes
 
     def add_step(self, step: TimedStep) -> None:
-        """Count a step."""
+        """Count a step whose times are known."""
         self.steps += 1
-        self.exchanges.add_step(step)
         for name, *times_ns in step.stretches():
             sums = self._phases.setdefault(name, [0, 0, 0])
             for at, time_ns in enumerate(times_ns):
                 sums[at] += time_ns
+        passes = list(step.passes())
+        exchange = step.exchange(passes[-1]) if passes else None
+        if exchange is not None:
+            second, count = self._second
+            count = count + 1 if int(exchange.reached_s) == second else 1
+            self._second = int(exchange.reached_s), count
+            if count <= _A_SECOND:
+                self._exchanges.append(exchange)
+        if len(passes) >= _PASSES:
+            steps, own_ns, last_ns = self._accumulated
+            between = [each.own_ns for each in passes[1:-1]]
+            self._accumulated = steps + 1, own_ns + sum(between) // len(between), last_ns + passes[-1].own_ns
 
     def record(self, t: float, pid: int, window_s: float, device: int, *, several_ranks: bool) -> GpuTime:
         """All of it; what only ranks can be compared by, only where there are several."""
@@ -66,8 +85,8 @@ class Sums:
             lead_error_us=None if self.error_us is None else round(self.error_us, 1),
             given_up=self.given_up,
             bounded=True,
-            exchanges=self.exchanges.found if several_ranks else [],
-            accumulation=self.exchanges.accumulation if several_ranks else None,
+            exchanges=self._exchanges if several_ranks else [],
+            accumulation=GpuAccumulation(*self._accumulated) if several_ranks and self._accumulated[0] else None,
         )
 
 
@@ -105,13 +124,16 @@ class GpuTracker:
         if kind == layout.GPU_TIME:
             self._event(time_ns, flag, value)
         elif kind == layout.GPU_ANCHOR:
-            self._anchor(value)
+            device, elapsed_ns = layout.unpack_gpu_anchor(value)
+            if self._chain is not None and elapsed_ns is not None and self._chain.device == device:
+                self._chain.move_anchor(elapsed_ns)
+            else:
+                self._add_leads()
+                self._chain = Chain(device)
         elif kind == layout.TORCH_MEMORY:
-            self._add_memory(flag >> 4, flag & 0xF, value)
-
-    def _add_memory(self, device: int, counter: int, value: int) -> None:
-        if value < _MEMORY_LIMIT and (device in self._memory or len(self._memory) < _DEVICES):
-            self._memory.setdefault(device, {})[counter] = value
+            device, counter = flag >> 4, flag & 0xF
+            if value < _MEMORY_LIMIT and (device in self._memory or len(self._memory) < _DEVICES):
+                self._memory.setdefault(device, {})[counter] = value
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read: what follows joins on to nothing."""
@@ -134,7 +156,11 @@ class GpuTracker:
         self._windows += 1
         self._window_s += window_s
         if self._windows >= _WINDOWS or ended:
-            yield from self._times(end_ns)
+            for device, sums in list(self._sums.items()):
+                if sums.steps or sums.given_up:
+                    several = self._several_ranks()
+                    yield sums.record(end_ns / 1e9, self._pid, self._window_s, device, several_ranks=several)
+                    del self._sums[device]
             self._windows, self._window_s = 0, 0.0
         for device, figures in self._memory.items():
             if figures and (
@@ -143,13 +169,6 @@ class GpuTracker:
                 yield self._torch_memory(end_ns, device, figures)
                 self._memory_recorded[device], self._memory_ns[device] = figures, end_ns
             self._memory[device] = {}
-
-    def _times(self, end_ns: int) -> Iterator[GpuTime]:
-        for device, sums in list(self._sums.items()):
-            if sums.steps or sums.given_up:
-                several = self._several_ranks()
-                yield sums.record(end_ns / 1e9, self._pid, self._window_s, device, several_ranks=several)
-                del self._sums[device]
 
     def _torch_memory(self, end_ns: int, device: int, figures: dict[int, int]) -> TorchMemory:
         return TorchMemory(
@@ -175,14 +194,6 @@ class GpuTracker:
         boundary = self._steps.pop_waiting(number)
         if boundary is not None:
             chain.add_event(boundary, seen_ns, layout.unpack_gpu_time(value))
-
-    def _anchor(self, value: int) -> None:
-        device, elapsed_ns = layout.unpack_gpu_anchor(value)
-        if self._chain is not None and elapsed_ns is not None and self._chain.device == device:
-            self._chain.move_anchor(elapsed_ns)
-            return
-        self._add_leads()
-        self._chain = Chain(device)
 
     def _add_leads(self) -> None:
         chain = self._chain

@@ -66,10 +66,9 @@ class Batches:
 
     def forget(self) -> None:
         """A backward or an update: nothing until now was evaluated."""
-        self._is_first = False
-        self._ahead.clear()
-        self._fetched.clear()
-        self.forget_times()
+        self._is_first, self._iter_at = False, None
+        for held in (self._ahead, self._fetched, self._started, self.times):
+            held.clear()
 
     # -- fetches
 

@@ -245,8 +245,12 @@ class Pieces:
     def _end_rounds(self) -> None:
         """Each round of updates that has come to its end was a step, as was each update that belongs to no round."""
         held, size = self.held, self._rounds.size
+        if size == 1:
+            self.ended += [piece for piece in held if piece.counts]
+            self.held = []
+            return
         whole = len(held) - self._rounds.open
-        alone = whole % size if size > 1 else whole
+        alone = whole % size
         self.ended += [piece for piece in held[:alone] if piece.counts]
         for at in range(alone, whole, size):
             self.held = held[at : at + size]

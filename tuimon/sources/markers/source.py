@@ -41,33 +41,31 @@ def refused_folders(now_s: float) -> list[Notice]:
 
 def deleted(now_s: float, readers: Sequence[RingReader]) -> Notice:
     """Rings that lost their names while their processes run; they are read on."""
+    process, folder = _first(readers)
     return _warning(
         now_s,
-        f"the ring of {_processes(readers)} was deleted from {_folder(readers)}, as by a logout with RemoveIPC=yes or"
-        " a cleaner of temporary files: its markers are still read, but DataLoader workers that start from now on are"
-        " not timed",
-        f"Keep {_folder(readers)} from being emptied (RemoveIPC=no in logind.conf), or name a folder that nobody"
-        " empties in TUIMON_RING_DIR before the next start.",
+        f"the ring of {process} was deleted from {folder}, as by a logout with RemoveIPC=yes or a cleaner of temporary"
+        " files: its markers are still read, but DataLoader workers that start from now on are not timed",
+        f"Keep {folder} from being emptied (RemoveIPC=no in logind.conf), or name a folder that nobody empties in"
+        " TUIMON_RING_DIR before the next start.",
     )
 
 
 def unreadable(now_s: float, readers: Sequence[RingReader]) -> Notice:
     """Rings whose markers end before their processes do: a file was cut short, or its folder fails."""
+    process, folder = _first(readers)
     return _warning(
         now_s,
-        f"the ring of {_processes(readers)} cannot be read any more: its markers end here",
-        f"Check the file system of {_folder(readers)}, and what cuts files short there; or name another folder in"
-        " TUIMON_RING_DIR before the next start.",
+        f"the ring of {process} cannot be read any more: its markers end here",
+        f"Check the file system of {folder}, and what cuts files short there; or name another folder in TUIMON_RING_DIR"
+        " before the next start.",
     )
 
 
-def _processes(readers: Sequence[RingReader]) -> str:
-    first = f"process {readers[0].pid}"
-    return first if len(readers) == 1 else f"{first} and {len(readers) - 1} more"
-
-
-def _folder(readers: Sequence[RingReader]) -> str:
-    return os.path.dirname(readers[0].path)
+def _first(readers: Sequence[RingReader]) -> tuple[str, str]:
+    """Their processes in words, and the folder of the first."""
+    more = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
+    return f"process {readers[0].pid}{more}", os.path.dirname(readers[0].path)
 
 
 def _warning(now_s: float, message: str, hint: str) -> Notice:
@@ -228,8 +226,12 @@ class MarkerSource(Source):
         """Follow those that are new and of the run; returns the paths of all that there are."""
         ours = set(self._table.pids())
         refused = refused_directories()
-        places = [place for place in ring_directories() if place not in refused]
-        paths = {path: _pid_of(os.path.basename(path)) for place in places for path in _rings(place)}
+        paths: dict[str, int | None] = {}  # with the pid that its name begins with
+        for place in ring_directories():
+            with suppress(OSError):
+                names = [] if place in refused else os.listdir(place)
+                rings = (name for name in names if name.endswith(".ring"))
+                paths.update((os.path.join(place, name), whole_number(name.partition("-")[0])) for name in rings)
         self._foreign &= paths.keys()
         self.steps_before = {path: x for path, x in self.steps_before.items() if path in paths or _runs(x.process)}
         for path, pid in paths.items():
@@ -263,14 +265,6 @@ class MarkerSource(Source):
         self.followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
 
 
-def _rings(directory: str) -> list[str]:
-    """The paths of rings."""
-    try:
-        return [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".ring")]
-    except OSError:
-        return []
-
-
 def _uncaught(follower: RingFollower, now_ns: int) -> Iterable[Uncaught]:
     """The exception that its program ended by, with the innermost line of the user's code, if there is any."""
     facts = ring_facts(follower.reader.meta())
@@ -282,11 +276,6 @@ def _uncaught(follower: RingFollower, now_ns: int) -> Iterable[Uncaught]:
     error = last_traceback_line(f"{TRACEBACK}\n{facts.error}".encode("utf-8", "replace")) or facts.error[:500]
     t = min(now_ns, facts.raised_ns or now_ns) / 1e9
     yield Uncaught(t=t, pid=follower.pid, error=plain(error), file=raised[0], line=raised[1], function=raised[2])
-
-
-def _pid_of(ring_name: str) -> int:
-    pid = whole_number(ring_name.partition("-")[0])
-    return pid if pid is not None else -1
 
 
 def _runs(process: ProcessId) -> bool:
