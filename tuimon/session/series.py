@@ -1,9 +1,9 @@
 """A run as windows of time, in bounded memory: the one way to a figure over a span of it.
 
 A row is one window: its beginning and end in seconds of the records' clock, then columns of numbers. Beside the columns
-a row may have counts by key (a histogram, user ranges). Of rows of one length a series holds so many; the oldest two of
-them are then joined. So a day takes little more room than an hour, the latest minutes stay as they were recorded, and
-what is long ago is coarse. No sum changes by that.
+a row may have counts by key (a histogram, user ranges, stacks). Of rows of one length a series holds so many; the
+oldest two of them are then joined. So a day takes little more room than an hour, the latest minutes stay as they were
+recorded, and what is long ago is coarse. No sum changes by that.
 
 >>> class Fetches(NamedTuple):
 ...     begin_s: float
@@ -37,7 +37,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 #: The time that "recent" figures cover, in seconds.
 WINDOW_S = 30.0
@@ -83,6 +83,9 @@ def sampling_error(share: float, samples: float) -> float:
 
 
 R = TypeVar("R", bound=tuple[float, ...])
+#: Counts by key: numbers, or objects of one kind.
+Counts = Mapping[Any, int]
+_Packed: TypeAlias = "array[int] | tuple[Any, ...]"
 Joins = Callable[[Sequence[float]], float]
 #: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
 #: makes eight lengths, some 4,000 rows.
@@ -117,6 +120,9 @@ class Series(Generic[R]):
         "_width", "limit",
     )  # fmt: skip
 
+    #: True: a row that begins before a span is no part of it, even if it has its middle in it.
+    begin_inside: ClassVar[bool] = False
+
     def __init__(self, row: type[R], limit: int = ROWS, how: Mapping[str, Joins] | None = None) -> None:
         """``row``: a named tuple: ``begin_s``, ``end_s``, columns. ``how`` those are joined that are not summed up."""
         self.limit = limit
@@ -126,7 +132,7 @@ class Series(Generic[R]):
         self._names: Sequence[str] = make._fields
         self._width = len(self._how)
         self._numbers = array("d")
-        self._counts: list[array[int] | None] = []  # of each row: key, count, key, count ...
+        self._counts: list[_Packed | None] = []  # of each row: key, count, key, count ...
         self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
         self._apart: list[float] = []
         self._held: dict[
@@ -136,7 +142,7 @@ class Series(Generic[R]):
     def __len__(self) -> int:
         return len(self._counts)
 
-    def append(self, row: R, counts: Mapping[int, int] | None = None) -> None:
+    def append(self, row: R, counts: Counts | None = None) -> None:
         """Add a window; one that is known late comes before those that begin after it."""
         at, levels, numbers = len(self), self._levels, self._numbers
         while at and levels[at - 1] == 0 and numbers[(at - 1) * self._width] > row[0]:
@@ -176,6 +182,13 @@ class Series(Generic[R]):
         self._levels.insert(at, self._levels[at])
         self._held.clear()
 
+    def drop(self, is_dropped: Callable[[R], bool]) -> None:
+        """Forget the rows of which this is true."""
+        self._held.clear()
+        for at, row in reversed([*enumerate(self.rows())]):
+            if is_dropped(row):
+                del self._numbers[at * self._width : (at + 1) * self._width], self._counts[at], self._levels[at]
+
     def rows(self, span: Span = EVER, last: int | None = None) -> list[R]:
         """The rows of a span, oldest first: those that have their middle in it; of them only the ``last`` ones."""
         begin, end = self._within(span)
@@ -211,7 +224,7 @@ class Series(Generic[R]):
         sums: R | None = self._held_over(span, are_counts=False)
         return sums
 
-    def counts(self, span: Span = EVER) -> dict[int, int]:
+    def counts(self, span: Span = EVER) -> dict[Any, int]:
         """The counts of a span by key."""
         return self._held_over(span, are_counts=True) or {}
 
@@ -226,12 +239,20 @@ class Series(Generic[R]):
     def _within(self, span: Span) -> tuple[int, int]:
         """The first row of a span, and the one after its last."""
         rows, middle_s = range(len(self)), self._middle_s
-        begin = bisect_left(rows, span.begin_s, key=middle_s) if span.begin_s > -math.inf else 0
+        moment_s = self._begin_s if self.begin_inside else middle_s
+        begin = bisect_left(rows, span.begin_s, key=moment_s) if span.begin_s > -math.inf else 0
         end = max(begin, bisect_right(rows, span.end_s, key=middle_s) if span.end_s < math.inf else len(rows))
         if span.last_s < math.inf and begin < end:
             since_s = self._numbers[(end - 1) * self._width + 1] - span.last_s
             begin = max(begin, min(bisect_left(rows, since_s, key=middle_s), end - 1))
         return begin, end
+
+    def shrunk(self, counts: dict[Any, int]) -> dict[Any, int]:
+        """What a row that was joined keeps of its counts: all of them."""
+        return counts
+
+    def _begin_s(self, row: int) -> float:
+        return self._numbers[row * self._width]
 
     def _middle_s(self, row: int) -> float:
         at = row * self._width
@@ -274,7 +295,11 @@ class Series(Generic[R]):
         del numbers[other : other + self._width], self._levels[at + 1]
         following = counts.pop(at + 1)
         if following is not None:
-            counts[at] = _packed(_added({}, (counts[at], following)))
+            sums = _added({}, (counts[at], following))
+            kept = self.shrunk(sums)
+            counts[at] = _packed(kept)
+            if kept is not sums:
+                self._held.clear()
         if not self._held:
             return
         self._held = {
@@ -328,11 +353,14 @@ class Singles(Generic[R]):
         return [row for row in rows if row[1] >= span.begin_s]
 
 
-def _packed(counts: Mapping[int, int] | None) -> array[int] | None:
-    return array("q", chain.from_iterable(counts.items())) if counts else None
+def _packed(counts: Counts | None) -> _Packed | None:
+    if not counts:
+        return None
+    flat = chain.from_iterable(counts.items())
+    return array("q", flat) if isinstance(next(iter(counts)), int) else tuple(flat)
 
 
-def _added(counts: Mapping[int, int], more: Iterable[array[int] | None]) -> dict[int, int]:
+def _added(counts: Counts, more: Iterable[_Packed | None]) -> dict[Any, int]:
     sums = dict(counts)
     for packed in more:
         if packed:

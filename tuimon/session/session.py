@@ -29,7 +29,6 @@ from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
 from tuimon.session.stacks.frames import KnownFrame
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
-from tuimon.session.stacks.windows import Over
 from tuimon.session.step_sums import SharedStep, Totals
 from tuimon.session.tables import Tables
 from tuimon.session.threads import MainThread
@@ -314,16 +313,12 @@ class SessionView:
     def samples(self, pid: int, tid: int | None = None) -> Samples:
         """The stack samples of a process's training thread, or of another of its threads."""
         sampled = self.session.stacks.get(pid)
-        return sampled.over(self._windows(pid), tid) if sampled is not None else NO_SAMPLES
+        return sampled.over(self.span_of(pid), tid) if sampled is not None else NO_SAMPLES
 
     def sampled_tids(self, pid: int) -> list[int]:
         """The threads of a process with samples, the one that trains first."""
         sampled = self.session.stacks.get(pid)
-        return sampled.tids(self._windows(pid)) if sampled is not None else []
-
-    def _windows(self, pid: int) -> Over:
-        span = self.span_of(pid)
-        return "steps" if span.last_s < math.inf else span
+        return sampled.tids(self.span_of(pid)) if sampled is not None else []
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost, on one node; None before the first window."""

@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
-from tuimon.session.series import Span
+from tuimon.session.series import EVER, Span
+from tuimon.session.stacks.process import RECENT
 from tuimon.session.stacks.trie import Trie
-from tuimon.session.stacks.windows import Window, Windows, summed
+from tuimon.session.stacks.windows import Window, Windows
 from tuimon.session.state import run_state
 
 FRAMES = frames(
@@ -25,7 +26,7 @@ TRAINING, EVALUATION, FETCHING = ([0, 1], 30), ([2], 30), ([3, 4], 30)
 
 def lines(session, over="recent"):
     """Samples by line over a span; ``now``: with those of the step under way."""
-    samples = session.stacks[100].over("now") if over == "now" else session.over(over).samples(100)
+    samples = session.stacks[100].over(now=True) if over == "now" else session.over(over).samples(100)
     return {row.place.line: row.samples for row in samples.lines()}
 
 
@@ -42,7 +43,7 @@ def test_a_long_evaluation_at_the_end_explains_no_step():
         session.add(steps(t, {}, count=0, first_index=40))
         session.add(stacks(t, EVALUATION))
     assert lines(session) == {2: 90}
-    assert lines(session, "now") == {9: 930}  # 31 windows, as anywhere
+    assert lines(session, "now") == {9: 900}
 
 
 def test_once_its_step_has_ended_it_counts():
@@ -110,14 +111,14 @@ def test_an_evaluation_that_fetches_counts_without_markers():
 
 
 def test_what_a_hang_shows_in_the_window_of_the_last_step_divides_no_step():
-    """The last step ended 0.3 s into its window, and samples come from half a second before that on."""
+    """The last step ended 0.2 s into its window, and samples come from half a second before that on."""
     session = session_of(header(), process(), FRAMES, steps(1, STEP))
     for t in range(2, 5):
-        session.add(steps(t, STEP, first_index=10 * t, open_phase="between", open_for_s=0.01 if t < 4 else 0.7))
+        session.add(steps(t, STEP, first_index=10 * t, open_phase="between", open_for_s=0.01 if t < 4 else 0.8))
         session.add(stacks(t - 0.2, TRAINING if t < 4 else EVALUATION))
     for t in range(5, 10):
         session.add(stacks(t - 0.2, EVALUATION))
-        session.add(steps(t, {}, count=0, first_index=50, open_phase="between", open_for_s=t - 3.3))
+        session.add(steps(t, {}, count=0, first_index=50, open_phase="between", open_for_s=t - 3.2))
     assert lines(session) == lines(session, "whole") == {2: 60}
     assert lines(session, "now") == {2: 60, 9: 180}
     session.add(steps(10, STEP, count=1, first_index=50))  # it goes on: that was a part of a step
@@ -157,16 +158,16 @@ TRIE = Trie()
 
 
 def window(t, *counted, window_s=1.0):
-    return Window(t, window_s, {100: {TRIE.node([number]): count for number, count in counted}})
+    return Window(t - window_s, t, {100: {TRIE.node([number]): count for number, count in counted}})
 
 
-def counts_of(windows):
-    return {node.ids: count for node, count in summed(window.counts.get(100, {}) for window in windows).items()}
+def counts_of(windows, span=EVER):
+    return {node.ids: count for node, count in windows.counts(span, 100).items()}
 
 
-def run_of(seconds, limit=32):
+def run_of(seconds):
     """Every eighth second saves a checkpoint (stack 1), the others train."""
-    windows = Windows(limit)
+    windows = Windows()
     for t in range(1, seconds + 1):
         windows.add(window(float(t), (1 if t % 8 == 1 else 2, 20)))
     return windows
@@ -174,17 +175,8 @@ def run_of(seconds, limit=32):
 
 @pytest.mark.parametrize("seconds", [64, 100, 1600, 7200])
 def test_every_sample_counts_however_regular_the_run_and_however_long(seconds):
-    windows = run_of(seconds).over(Span())
     checkpoints = len(range(1, seconds + 1, 8))
-    assert counts_of(windows) == {(1,): 20 * checkpoints, (2,): 20 * (seconds - checkpoints)}
-    assert len(windows) <= 64
-
-
-def test_the_latest_windows_stay_and_older_ones_follow_each_other_without_a_gap():
-    windows = run_of(13, limit=4).over(Span())
-    assert [window.window_s for window in windows[-4:]] == [1.0] * 4
-    assert [window.begin_s for window in windows] == [0.0, *(window.t for window in windows[:-1])]
-    assert len(windows) <= 8
+    assert counts_of(run_of(seconds)) == {(1,): 20 * checkpoints, (2,): 20 * (seconds - checkpoints)}
 
 
 def test_windows_of_ten_seconds_count_as_ten_of_one_second():
@@ -195,23 +187,25 @@ def test_windows_of_ten_seconds_count_as_ten_of_one_second():
             coarse.add(window(float(t), (1 if t % 10 == 3 else 2, 20)))
         elif t % 10 == 0:
             coarse.add(window(float(t), (1, 20), (2, 180), window_s=10.0))
-    assert counts_of(coarse.over(Span())) == counts_of(fine.over(Span()))
+    assert counts_of(coarse) == counts_of(fine)
 
 
 def test_what_was_before_a_span_or_after_it_is_no_part_of_it():
     windows = run_of(1600)
-    inside = windows.over(Span(400.0, 1200.0))
-    assert inside
-    assert all(window.begin_s >= 400.0 and window.t <= 1200.0 for window in inside)
+    inside = Span(400.0, 1200.0)
+    assert 700.0 <= windows.covered_s(inside) <= 800.0
+    assert sum(counts_of(windows, inside).values()) == 20 * windows.covered_s(inside)
     windows.leave_out_before(1500.0)
-    assert all(window.begin_s >= 1500.0 for window in windows.over(Span()))
-    assert len(windows.over(Span())) >= 32
+    assert windows.covered_s(EVER) <= 100.0
+    assert windows.covered_s(RECENT) == 30.0
 
 
-def test_a_window_holds_its_most_frequent_stacks():
-    windows = Windows(limit=1)
-    for t in range(1, 20):
-        windows.add(window(float(t), (0, 30), *((1000 * t + n, 1) for n in range(100))))
-    older = counts_of(windows.over(Span())[:1])
-    assert len(older) <= 128
-    assert max(older, key=older.__getitem__) == (0,)
+def test_rare_stacks_of_long_ago_count_for_their_callers():
+    windows = Windows()
+    for t in range(1, 200):
+        rare = {TRIE.node([0, 1000 * t + n]): 1 for n in range(100)}
+        windows.add(Window(t - 1.0, float(t), {100: {TRIE.node([0, 1]): 30, **rare}}))
+    older = counts_of(windows, Span(end_s=100.0))
+    assert sum(older.values()) == 130 * windows.covered_s(Span(end_s=100.0))
+    assert older[0,] > 80 * 100
+    assert len(older) < 2000  # of 10,000

@@ -333,7 +333,7 @@ class _Standing(Struct, frozen=True, dict=True):
         pid, stack = self.pid, self.sampled_stack(self.pid, self.tid)
         at_exit, others = is_at_exit(stack), list[tuple[int, int]]()
         if self.sampled is not None and waits_for_thread(stack):
-            others = [(pid, each) for each in self.sampled.tids("now") if each != self.tid]
+            others = [(pid, each) for each in self.sampled.tids(now=True) if each != self.tid]
         if self.main_moves:
             others = [(pid, each) for _, each in others if each != pid]
         if innermost_wait(stack) == "batch":

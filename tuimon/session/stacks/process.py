@@ -6,17 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
-from tuimon.session.series import Span
+from tuimon.session.series import EVER, WINDOW_S, Span
 from tuimon.session.stacks.frames import UPDATES
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
 from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps
 from tuimon.session.stacks.trie import Node, Trie, place_of
-from tuimon.session.stacks.windows import Over, Window, Windows, summed
+from tuimon.session.stacks.windows import Window, Windows
 
 #: Phases of boundaries that show a training loop; programs run a model after it, too.
 _OF_LOOP = UPDATES | {"data"}
+#: The last 30 s.
+RECENT = Span(last_s=WINDOW_S)
 #: How many thread names are held, the latest ones.
 _NAMES_LIMIT = 1024
 
@@ -30,9 +32,8 @@ class ProcessStacks:
         self._windows = Windows()
         self._unmarked = UnmarkedSteps()
         self._facts: frozenset[Fact] = frozenset()
-        self._recent: list[Window] = []  # of the last 30 s of steps, as of some window
         self._turn = pid  # windows count from the pid on, so that processes take turns
-        self._answers: dict[tuple[int, Over], Samples] = {}  # since something has changed
+        self._answers: dict[tuple[int, Span, bool], Samples] = {}  # since something has changed
         self._seen = Seen((), self._passes)
         self._ranges = RangeJoin()
         self.threads = LatestStacks()
@@ -63,14 +64,10 @@ class ProcessStacks:
             shown = sum(count for node, count in own.items() if node.boundary in of_loop)
             self._windows.add_unmarked(window, sum(own.values()), shown)
         self._turn += 1
-        if self._turn % every == 0:
-            self._refresh()
-        else:
-            self._answers = {key: samples for key, samples in self._answers.items() if key[1] == "steps"}
-
-    def _refresh(self) -> None:
-        self._recent = self._windows.over("steps")
-        self._answers.clear()
+        is_due = self._turn % every == 0
+        self._answers = (
+            {} if is_due else {key: found for key, found in self._answers.items() if key[1:] == (RECENT, False)}
+        )
 
     def _find_steps(self, window: Window, cycles: int | None) -> None:
         """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step.
@@ -105,36 +102,36 @@ class ProcessStacks:
         if record.count or record.eval_count:
             self._windows.end_steps(record.t if record.eval_count or record.last_step_s is None else record.last_step_s)
         if (was_long, end_s) != (self._windows.step_is_long, self._windows.end_s):
-            self._refresh()
+            self._answers.clear()
 
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up belong to no step."""
         self.spent.begin(t)
         self.threads.begin_s = t
         self._windows.leave_out_before(t)
-        self._refresh()
+        self._answers.clear()
 
     def leave_out_outside(self, record: Steps) -> None:
         """Leave out the samples of the time in which the program was outside its loop."""
         self._windows.leave_out_outside(record)
-        self._refresh()
+        self._answers.clear()
 
     def learn(self, *facts: Fact) -> None:
         """Note what markers show of the loop."""
         if not self._facts.issuperset(facts):
             self._facts = self._facts.union(facts)
-            self._refresh()
+            self._answers.clear()
 
     def note_training_thread(self, tid: int) -> None:
         """Markers show which thread trains."""
         if tid != self.tid:
             self.tid = tid
-            self._refresh()
+            self._answers.clear()
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
         """Add where user ranges were opened and closed."""
         if places and self._ranges.add_places(places):
-            self._refresh()
+            self._answers.clear()
 
     # ---- what is known of the loop
 
@@ -171,27 +168,31 @@ class ProcessStacks:
 
     # ---- samples
 
-    def over(self, over: Over = "steps", tid: int | None = None) -> Samples:
-        """The samples of the thread that trains, or of another one, over some of the windows.
+    def over(self, span: Span = RECENT, tid: int | None = None, *, now: bool = False) -> Samples:
+        """The samples of the thread that trains, or of another one, in a span, until its steps end.
 
-        Off the training thread only boundaries show a phase, else it is "none". On it that are stacks that have lost
-        all code of the user's: they are listed as the thread's of late, and are no part of anything else.
+        ``now``: those after that as well. Off the training thread only boundaries show a phase, else it is "none". On
+        it that are stacks that have lost all code of the user's: they are listed as the thread's of late, and are no
+        part of anything else.
         """
-        key = self.tid if tid is None else tid, over
+        tid = self.tid if tid is None else tid
+        key = tid, span, now
         if key not in self._answers:
-            windows = self._of(over)
-            counts = summed(window.counts.get(key[0], {}) for window in windows)
-            covered_s = windows[-1].t - min(window.begin_s for window in windows) if windows else 0.0
-            rows = self.placed(counts) if key[0] == self.tid else tuple(_off(node, n) for node, n in counts.items())
-            if key[0] == self.tid and over != "now":
+            within = span if now else self._until_end(span)
+            counts = self._windows.counts(within, tid)
+            rows = self.placed(counts) if tid == self.tid else tuple(_off(node, n) for node, n in counts.items())
+            if tid == self.tid and not now:
                 rows = tuple(row for row in rows if row.phase != "none")
-            self._answers[key] = Samples(rows, covered_s)
+            self._answers[key] = Samples(rows, self._windows.covered_s(within))
         return self._answers[key]
 
-    def tids(self, over: Over = "steps") -> list[int]:
-        """The threads with samples, the one that trains first."""
-        tids = {tid for window in self._of(over) for tid in window.counts}
-        return sorted(tids, key=lambda tid: (tid != self.tid, tid))
+    def tids(self, span: Span = RECENT, *, now: bool = False) -> list[int]:
+        """The threads with samples in it, the one that trains first."""
+        found = self._windows.tids(span if now else self._until_end(span))
+        return sorted(found, key=lambda tid: (tid != self.tid, tid))
+
+    def _until_end(self, span: Span) -> Span:
+        return span._replace(end_s=min(span.end_s, self._windows.end_s))
 
     def placed(self, counts: Mapping[Node, int]) -> tuple[Sample, ...]:
         """These samples of the training thread, by all that is known of its loop."""
@@ -199,10 +200,8 @@ class ProcessStacks:
         return placed(counts, facts, self._seen, self._ranges)
 
     def _passes(self) -> dict[Node, int]:
-        return summed(window.passes.get(self.tid, {}) for window in self._windows.over(Span()))
-
-    def _of(self, over: Over) -> list[Window]:
-        return self._recent if over == "steps" else self._windows.over(over)
+        counts = self._windows.counts(EVER, self.tid)
+        return {node: n for node, n in counts.items() if node.boundary in ("forward", "backward")}
 
 
 def _off(node: Node, count: int) -> Sample:

@@ -183,7 +183,7 @@ class Spent:
         counts: Counter[Work] = Counter()
         for node, n in window.counts.get(tid, {}).items():
             counts[node.work] += n
-        self._add(window.t, window.window_s, counts)
+        self._add(window.t, window.t - window.begin_s, counts)
 
     def add_awaited(self, record: Stacks) -> None:
         """Fold a window of a process that it has started, such as ``pip``: until that ends, it is sampled instead."""

@@ -48,7 +48,7 @@ class Scope(NamedTuple):
         for pid, tid in self.threads(session):
             sampled = session.stacks.get(pid)
             if sampled is not None:
-                own = sampled.over("now", tid)
+                own = sampled.over(tid=tid, now=True)
                 found.append(own if pid in trainers else Samples(tuple(row.at("none") for row in own.rows)))
         return Samples.joined(found)
 
@@ -67,7 +67,7 @@ def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
     spots = [(pid, session.stacks.get(pid)) for pid in pids]
-    return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids("now")]
+    return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids(now=True)]
 
 
 #: Workers whose samples are searched: they do the same work, and a table of each takes some milliseconds.

@@ -104,7 +104,7 @@ class ThreadSheet(Sheet):
         own = own_line(stack)
         drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else [(), line((_NO_STACK, "dim"))]
         sampled = self._session.stacks.get(self._row.pid)
-        hot_lines = sampled.over("now").without_imports.lines() if sampled is not None else []
+        hot_lines = sampled.over(now=True).without_imports.lines() if sampled is not None else []
         return thread_lines(self._row, hot_lines, width, drawn)
 
     def _code_of(self, own: Frame | None) -> Code:
