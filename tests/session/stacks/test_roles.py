@@ -3,7 +3,7 @@
 import pytest
 
 from tuimon.records import Frame
-from tuimon.session.stacks.frames import frame_kind, stack_phase
+from tuimon.session.stacks.trie import Trie
 
 TORCH = "/lib/python3.11/site-packages/torch"
 USER = Frame("train.py", 1, "main", "", True)
@@ -52,4 +52,6 @@ IMPORT = Frame("<frozen importlib._bootstrap>", 1, "_find_and_load")
     ],
 )
 def test_phase(stack, phase):
-    assert stack_phase([frame_kind(frame) for frame in stack]) == phase
+    trie = Trie()
+    trie.add_frames(0, stack)
+    assert trie.node(range(len(stack))).boundary == phase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
@@ -147,31 +147,6 @@ def frame_kind(frame: Frame) -> FrameKind:
     if is_optimizer_step(file, function):
         return "optimizer"
     return "module" if is_module_run(file, function) else "none"
-
-
-def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
-    """The phase of a stack given the kinds of its frames, root first.
-
-    The innermost boundary decides, as it does for markers: a module run by a checkpoint inside backward is backward, a
-    module run by a closure inside an optimizer's step is forward. A model that is compiled calls no module yet: that is
-    forward, too, but a step that is compiled is the optimizer's. The code that an import runs is none of them.
-    """
-    module = False
-    for depth in range(len(kinds) - 1, -1, -1):
-        kind = kinds[depth]
-        if kind == "none":
-            continue
-        if kind == "module":
-            module = True
-        elif kind == "import":
-            return "rest"
-        elif kind == "fetch":
-            return "data"
-        elif kind == "backward":
-            return "backward"
-        elif kind == "optimizer" and (not depth or kinds[depth - 1] != "import"):
-            return "forward" if module else "optimizer"
-    return "forward" if module or "compile" in kinds else "rest"
 
 
 class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):

@@ -53,7 +53,6 @@ from tuimon.session.stacks.frames import (
     KnownFrame,
     Role,
     StackPhase,
-    stack_phase,
 )
 from tuimon.torch_code import is_worker_loop
 
@@ -74,7 +73,7 @@ class Trie:
         self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more of these each step
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
-        self._root = Node(0, -1, None, UNKNOWN, frozenset(), self)
+        self._root = Node(0, -1, None, UNKNOWN, frozenset(), "rest", self)
         self._made = 0  # nodes, of which the latest has this number
         self._nodes: WeakValueDictionary[tuple[int, int], Node] = WeakValueDictionary()  # by caller and frame
         self._stacks: WeakValueDictionary[tuple[int, ...], Node] = WeakValueDictionary()  # by the ids of all frames
@@ -114,7 +113,8 @@ class Trie:
         own = frame.roles if frame.kind == "none" else frame.roles | {frame.kind}
         roles = parent.roles if own <= parent.roles else parent.roles | own
         self._made += 1
-        node = self._nodes[parent.number, number] = Node(self._made, number, parent, frame, roles, self)
+        boundary = _boundary(parent, frame)
+        node = self._nodes[parent.number, number] = Node(self._made, number, parent, frame, roles, boundary, self)
         return node
 
     def lines_near(self, file: str, line: int, around: int) -> list[tuple[int, str]]:
@@ -131,6 +131,7 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
     parent: Node | None
     frame: KnownFrame  # the innermost
     roles: frozenset[Role | FrameKind]  # of all of its frames
+    boundary: StackPhase  # the innermost that it is in
     trie: Trie
 
     @cached_property
@@ -153,11 +154,6 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def kinds(self) -> list[FrameKind]:
         """The kind of each frame, which shows the phase."""
         return [frame.kind for frame in self.frames]
-
-    @cached_property
-    def boundary(self) -> StackPhase:
-        """The innermost boundary that it is in."""
-        return stack_phase(self.kinds)
 
     def has(self, role: Role | FrameKind) -> bool:
         """True if one of its frames has this role, or is of this kind."""
@@ -271,6 +267,30 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def awaits_message(self) -> bool:
         """True if it waits for a message of another process, and not for one of a loader's worker."""
         return not self.has("fetch") and awaits_process(self.frames)
+
+
+def _boundary(caller: Node, frame: KnownFrame) -> StackPhase:
+    """The innermost boundary that a frame is in, as for markers; ``rest``: in none.
+
+    A module run by a checkpoint inside backward is backward, one run by a closure inside an optimizer's step is
+    forward. A model that is compiled calls no module yet: that is forward, too, but a step that is compiled is the
+    optimizer's. The code that an import runs is none of them.
+    """
+    outer = caller.boundary
+    match frame.kind:
+        case "fetch":
+            return "data"
+        case "backward":
+            return "backward"
+        case "import":
+            return "rest"
+        case "optimizer":
+            return outer if caller.frame.kind == "import" else "optimizer"
+        case "module" | "compile" if outer == "rest" and not caller.has("import"):
+            return "forward"
+        case "module" if outer == "optimizer":
+            return "forward"
+    return outer
 
 
 def is_environment_step(caller: Frame, frame: Frame) -> bool:

@@ -22,8 +22,8 @@ _UNUSUAL = 2.0
 _EXPECTED = 3
 #: Windows of each length that the series holds: those of the last 30 s as they were recorded, of 2 s each.
 _ROWS = 16
-#: Most stacks of a thread in windows that are added up; rarer ones count for their callers.
-_STACKS = 64
+#: Most stacks of a thread in windows that are joined; rarer ones count for their callers.
+_JOINED = 64
 #: Most threads of a process that are held, the latest that were sampled.
 _THREADS = 64
 
@@ -60,11 +60,11 @@ class _Stacks(Series[_Row]):
         super().__init__(_Row, _ROWS)
 
     def shrunk(self, counts: dict[Node, int]) -> dict[Node, int]:
-        """The most frequent stacks; one of the others counts for its caller, unless that is in another phase."""
+        """The most frequent stacks; one that is rarer counts for its caller, unless that is in another phase."""
         kept = counts
-        while len(kept) > _STACKS:
+        while len(kept) > _JOINED:
             kept = dict(counts) if kept is counts else kept
-            for node in nsmallest(len(kept) - _STACKS, kept, key=kept.__getitem__):
+            for node in nsmallest(len(kept) - _JOINED, kept, key=kept.__getitem__):
                 n, caller = kept.pop(node), node.parent
                 if caller is not None and caller.parent is not None and caller.boundary == node.boundary:
                     kept[caller] = kept.get(caller, 0) + n
