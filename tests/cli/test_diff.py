@@ -94,30 +94,11 @@ def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.Cap
     assert "step time" in (tmp_path / "diff.txt").read_text()
 
 
-def test_other_hardware_is_refused_unless_asked_for(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    records = run_records(correlated(60, 0.3, 2))
-    after = write(tmp_path / "after.jsonl", [msgspec.structs.replace(records[0], cpu_count=64), *records[1:]])
-    out, err = compared(capsys, before, after, code=3)
-    assert out == ""
-    assert "cores 2 before, 64 after" in err
-    assert "--anyway" in err
-    assert "cores: 2 -> 64" in compared(capsys, before, after, "--anyway")[0]
-
-
 def test_what_is_no_log(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("no log\n")
     _, err = compared(capsys, before, str(tmp_path / "notes.txt"), code=1)
     assert "is not a tuimon log" in err
     compared(capsys, before, before, "--fail-if-slower", "much", code=2)
-
-
-def test_one_log_is_not_compared_with_itself_unless_asked_for(before: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = compared(capsys, before, before, code=3)
-    assert out == ""
-    assert f"BEFORE and AFTER are the same: {before}" in err
-    assert "step time" in compared(capsys, before, before, "--anyway")[0]
 
 
 def test_long_windows_are_too_few(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,35 +112,36 @@ def test_long_windows_are_too_few(before: str, tmp_path: Path, capsys: pytest.Ca
     assert "--interval 1" in err
 
 
-def renamed(path: Path, seed: int, *command: str) -> str:
+def run_of(path: Path, seed: int, **changed: object) -> str:
     header, *records = run_records(correlated(60, 0.3, seed, 50.0), start_unix_s=1.7e9 + seed)
-    assert isinstance(header, Header)
-    return write(path, [structs.replace(header, command=list(command)), *records])
+    return write(path, [structs.replace(header, **{"command": ["python", "train.py"]} | changed), *records])
 
 
 @pytest.mark.parametrize(
-    ("command", "refused"),
+    ("changed", "says", "anyway"),
     [
-        (["torchrun", "--nproc-per-node", "2", "/elsewhere/train.py", "--lr", "0.1"], False),
-        (["python", "other.py"], True),
-        (["python", "-m", "package.train"], True),
+        ({"command": ["torchrun", "--nproc-per-node", "2", "/elsewhere/train.py", "--lr", "0.1"]}, "", "step time"),
+        ({"command": ["python", "other.py"]}, "these are different programs: train.py before", "step time"),
+        ({"command": ["python", "-m", "package.train"]}, "these are different programs: train.py before", "step time"),
+        ({"cpu_count": 64}, "cores 2 before, 64 after", "cores: 2 -> 64"),
+        (None, "BEFORE and AFTER are the same: ", "step time"),
     ],
 )
-def test_different_programs_are_refused_without_anyway(
-    command: list[str], refused: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_differs_in_more_than_its_speed_is_compared_when_that_is_asked_for(
+    changed: dict[str, object] | None, says: str, anyway: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = renamed(tmp_path / "before.jsonl", 1, "python", "train.py")
-    after = renamed(tmp_path / "after.jsonl", 2, *command)
-    _, err = compared(capsys, before, after, code=3 if refused else 0)
-    assert ("these are different programs: train.py before" in err) is refused
-    compared(capsys, before, after, "--anyway")
+    before = run_of(tmp_path / "before.jsonl", 1)
+    after = before if changed is None else run_of(tmp_path / "after.jsonl", 2, **changed)
+    out, err = compared(capsys, before, after, code=3 if says else 0)
+    assert bool(out) is not bool(says) and says in err and ("--anyway" in err) is bool(says)
+    assert anyway in compared(capsys, before, after, "--anyway")[0]
 
 
 @pytest.mark.parametrize(("program", "is_judged"), [("train.py", True), ("other.py", False)])
 def test_a_fix_promises_nothing_about_another_program(
     program: str, is_judged: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = renamed(tmp_path / "before.jsonl", 1, "python", "train.py")
+    before = run_of(tmp_path / "before.jsonl", 1)
     header, *records = run_records(correlated(60, 0.3, 2, 25.0), {"data": 0.01, "forward": 0.99})
     assert isinstance(header, Header)
     after = write(tmp_path / "after.jsonl", [structs.replace(header, command=["python", program]), *records])

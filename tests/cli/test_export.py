@@ -18,6 +18,8 @@ from tests.views.export.test_export import LOG
 from tuimon.cli.main import run_command_line
 from tuimon.records import Stacks
 
+FORMATS = ("collapsed", "speedscope", "perfetto")
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> str:
@@ -43,60 +45,39 @@ def samples(lines: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "words", [("--phase", "bakward"), ("--role", "nobody"), ("--role", "worker", "--phase", "data"), ("--from", "500")]
-)
-def test_a_selection_without_a_sample_is_refused(
-    words: tuple[str, ...], log: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(capsys, log, "--to", "collapsed", *words, code=2)
-    assert "nothing is selected" in said and "backward" in said
-
-
-@pytest.mark.parametrize("option", ["--phase", "--role"])
-def test_what_a_format_cannot_hold(log: str, capsys: pytest.CaptureFixture[str], option: str) -> None:
-    assert "--to collapsed" in refused(capsys, log, "--to", "perfetto", option, "main", code=2)
-
-
-@pytest.mark.parametrize(
-    "words",
+    ("words", "code", "says"),
     [
-        ("--to", "pdf"),
-        ("--to", "perfetto", "--from", "x"),
-        ("--to", "perfetto", "--until", "-1"),
-        ("--to", "perfetto", "--from", "nan"),
+        # a selection without a sample
+        *((f"run.jsonl --to collapsed {each}", 2, ("nothing is selected", "backward"))
+          for each in ("--phase bakward", "--role nobody", "--role worker --phase data", "--from 500")),
+        # what a format cannot hold
+        *((f"run.jsonl --to perfetto {each} main", 2, ("--to collapsed",)) for each in ("--phase", "--role")),
+        *((f"run.jsonl --to {each}", 2, ("tuimon export --help lists the options",))
+          for each in ("pdf", "perfetto --from x", "perfetto --until -1", "perfetto --from nan")),
+        ("run.jsonl --to perfetto --from 3 --until 2", 2, ("lies after",)),
+        # logs
+        ("bare.jsonl --to speedscope", 1, ("holds no stack samples",)),
+        *((f"gone.jsonl --to {each} -o out", 1, ("cannot be read: No such file",)) for each in FORMATS),
+        *((f"text.jsonl --to {each} -o out", 1, ("tuimon",)) for each in FORMATS),
+        # outputs
+        ("run.jsonl --to perfetto -o no/such.json", 1, ("mkdir -p",)),
+        ("run.jsonl --to perfetto -o .", 2, ("is a folder",)),
+        ("run.jsonl --to perfetto -o pipe --force", 2, ("not a regular file",)),
+        ("run.jsonl --to perfetto -o run.jsonl --force", 2, ("is a tuimon log",)),
     ],
-)
-def test_usage(log: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert "tuimon export --help lists the options" in refused(capsys, log, *words, code=2)
-    assert "lies after" in refused(capsys, log, "--to", "perfetto", "--from", "3", "--until", "2", code=2)
-
-
-def test_a_log_without_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = write(tmp_path / "bare.jsonl", [record for record in LOG if not isinstance(record, Stacks)])
-    assert "holds no stack samples" in refused(capsys, bare, "--to", "speedscope", code=1)
-
-
-def test_logs_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    for to in ("collapsed", "speedscope", "perfetto"):
-        said = refused(capsys, str(tmp_path / "gone.jsonl"), "--to", to, "-o", str(out), code=1)
-        assert "cannot be read: No such file" in said
-        text = tmp_path / "text.jsonl"
-        text.write_text("hello\n")
-        assert "tuimon" in refused(capsys, str(text), "--to", to, "-o", str(out), code=1)
-    assert not out.exists()  # nothing is made of nothing
-
-
-def test_outputs_that_cannot_be_written(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, log, "--to", "perfetto", "-o", str(tmp_path / "no" / "such.json"), code=1)
-    assert "mkdir -p" in said
-    assert "is a folder" in refused(capsys, log, "--to", "perfetto", "-o", str(tmp_path), code=2)
-    os.mkfifo(tmp_path / "pipe")  # a device of the machine would be at stake
-    assert "not a regular file" in refused(
-        capsys, log, "--to", "perfetto", "-o", str(tmp_path / "pipe"), "--force", code=2
-    )
+)  # fmt: skip
+def test_refusals_leave_every_file_as_it_is(
+    words: str, code: int, says: tuple[str, ...], log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "bare.jsonl", [record for record in LOG if not isinstance(record, Stacks)])
+    (tmp_path / "text.jsonl").write_text("hello\n")
+    os.mkfifo("pipe")  # a device of the machine would be at stake
     before = Path(log).read_bytes()
-    assert "is a tuimon log" in refused(capsys, log, "--to", "perfetto", "-o", log, "--force", code=2)
+    said = refused(capsys, *words.split(), code=code)
+    assert all(each in said for each in says), said
+    assert sorted(os.listdir()) == ["bare.jsonl", "pipe", "run.jsonl", "text.jsonl"]
     assert Path(log).read_bytes() == before
 
 

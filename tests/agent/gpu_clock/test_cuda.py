@@ -121,13 +121,9 @@ def test_events():
     assert of.elapsed_ms(event, event) == 1.5
 
 
-def test_memory():
-    _, of = device({0: 1000})
-    assert of.memory() == (500, 1000, 3, 1, None, None, 1000)
-
-
-def test_an_allocator_without_peaks():
+def test_memory_with_peaks_and_from_an_allocator_without():
     cuda, of = device({0: 1000})
+    assert of.memory() == (500, 1000, 3, 1, None, None, 1000)
     cuda.torch._C._cuda_memoryStats = lambda index: {
         **{name: {"all": {"current": 8}} for name in ("allocated_bytes", "reserved_bytes")},
         **dict.fromkeys(("num_alloc_retries", "num_ooms"), 0),
@@ -142,26 +138,19 @@ def test_pinned_memory_by_the_largest_of_its_figures():
     assert of.memory().pinned_bytes == 64
 
 
-def test_no_context_is_made_where_there_is_none():
-    _, of = device({})
-    assert of.stream() is None and of.memory() is None
-
-
-def test_a_program_on_another_device_than_the_current():
-    _, of = device({1: 1000})
-    assert of.stream().device_index == 1
-    assert of.memory().reserved_bytes == 1000
-
-
-def test_a_context_without_memory_gives_way_to_one_with():
-    _, of = device({0: 0, 1: 1000})
-    assert of.stream().device_index == 1
-
-
-def test_the_current_device_where_nobody_counts_memory():
-    _, of = device({0: None, 1: None}, current=1)
-    assert of.stream().device_index == 1
-    assert of.memory() is None
+@pytest.mark.parametrize(
+    ("held", "current", "index", "reserved"),
+    [
+        ({}, 0, None, None),  # no context is made where there is none
+        ({1: 1000}, 0, 1, 1000),  # a program on another device than the current
+        ({0: 0, 1: 1000}, 0, 1, 1000),  # a context without memory gives way to one with
+        ({0: None, 1: None}, 1, 1, None),  # nobody counts memory
+    ],
+)
+def test_which_device_is_in_use(held, current, index, reserved):
+    _, of = device(held, current)
+    stream, memory = of.stream(), of.memory()
+    assert (stream and stream.device_index, memory and memory.reserved_bytes) == (index, reserved)
 
 
 def test_the_device_in_use_is_searched_for_once_a_second():
@@ -179,14 +168,11 @@ def test_the_device_in_use_is_searched_for_once_a_second():
     assert cuda.queries == queries
 
 
-def test_a_capture_that_torch_alone_knows_of_counts():
+def test_a_capture_counts_that_torch_alone_knows_of_or_the_hooks():
     cuda, of = device({0: 1000})
     assert not of.is_capturing()
     cuda.capturing = True
     assert of.is_capturing()
-
-
-def test_a_capture_that_the_hooks_know_of_counts():
     assert CudaDevice(Cuda({0: 1000}).torch, lambda: True).is_capturing()
 
 

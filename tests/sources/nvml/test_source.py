@@ -102,18 +102,6 @@ def test_what_is_not_supported_is_none_and_the_rest_goes_on(nvml: FakeNvml, key:
     assert {name: getattr(gpu, name) for name in others} == others
 
 
-def test_memory_of_an_older_driver(nvml: FakeNvml) -> None:
-    nvml.set(error_nvmlDeviceGetMemoryInfo_v2=13)
-    (gpu,) = gpus(nvml.read(1.0))
-    assert gpu.memory_used_bytes == (20480 + 512) << 20  # version 1 counts the driver's own
-
-
-def test_event_reasons_of_an_older_driver(nvml: FakeNvml) -> None:
-    nvml.set(error_nvmlDeviceGetCurrentClocksEventReasons=13, gpu0_event_reasons="0x40")
-    (gpu,) = gpus(nvml.read(1.0))
-    assert gpu.throttle == ["thermal (hardware)"]
-
-
 def test_a_figure_that_fails_now_and_then_comes_back(nvml: FakeNvml) -> None:
     nvml.set(gpu0_error_nvmlDeviceGetPowerUsage=999)
     assert gpus(nvml.read(1.0))[0].power_w is None

@@ -47,12 +47,6 @@ def test_of_ranks_with_a_gpu_each_the_launchers_variable_names_the_rest(tmp_path
     nvml.close()
 
 
-def test_a_named_gpu_that_no_process_uses_is_read_less_often(nvml: FakeNvml) -> None:
-    facts = {"cuda_visible_devices": "1,2", "gpu_uuids": [uuid(2)]}
-    seen = [[gpu.index for gpu in gpus(nvml.read(float(t), **facts))] for t in range(3)]
-    assert seen == [[0, 1, 2, 3], [2], [2]]
-
-
 def test_until_a_process_with_torch_is_known_the_environment_of_the_run_counts(tmp_path: Path) -> None:
     nvml = FakeNvml(tmp_path, visible_devices="2")
     nvml.set(**FOUR)
@@ -66,14 +60,23 @@ def test_gpus_stay_in_use_when_the_run_has_ended_and_reports_no_more(nvml: FakeN
     assert chosen(nvml, 10.0) == [0]
 
 
-def test_no_variable_chooses_nothing(nvml: FakeNvml) -> None:
-    assert chosen(nvml, 1.0) == []
-    assert chosen(nvml, 10.0, cuda_visible_devices=None) == []
+ALL = [0, 1, 2, 3]
 
 
-def test_of_many_gpus_those_not_used_are_read_less_often(nvml: FakeNvml) -> None:
-    seen = [[gpu.index for gpu in gpus(nvml.read(float(t), gpu_uuids=[uuid(2)]))] for t in range(7)]
-    assert seen == [[0, 1, 2, 3], [2], [2], [2], [0, 1, 2, 3], [2], [2]]
+@pytest.mark.parametrize(
+    ("facts", "read"),
+    [
+        ({"gpu_uuids": [uuid(2)]}, [ALL, [2], [2], [2], ALL, [2], [2]]),  # of many those not used less often
+        ({"gpu_uuids": [uuid(2)], "cuda_visible_devices": "1,2"}, [ALL, [2], [2]]),  # and one that is only named
+        ({"gpu_uuids": [uuid(index) for index in ALL]}, [ALL, [], ALL, [], ALL]),  # of a process with many all
+        ({}, [ALL, [], ALL, []]),  # where none is in use too
+        ({"cuda_visible_devices": None}, [ALL, []]),
+    ],
+)
+def test_which_gpus_are_read_second_by_second(nvml: FakeNvml, facts: dict[str, Any], read: list[list[int]]) -> None:
+    records = [gpus(nvml.read(float(t), **facts)) for t in range(len(read))]
+    assert [[gpu.index for gpu in each] for each in records] == read
+    assert any(gpu.chosen for each in records for gpu in each) == bool(facts.get("cuda_visible_devices"))
 
 
 def test_a_gpu_whose_process_is_of_the_run_is_used(nvml: FakeNvml) -> None:
@@ -87,15 +90,6 @@ def test_a_gpu_of_which_an_instance_is_used_is_used(nvml: FakeNvml) -> None:
     reported = "GPU-77"  # torch does not report that it is an instance
     seen = [[gpu.uuid for gpu in gpus(nvml.read(float(t), gpu_uuids=[reported]))] for t in range(2)]
     assert seen == [[*(uuid(index) for index in range(4)), "MIG-77"], [uuid(3), "MIG-77"]]
-
-
-def test_a_process_with_many_gpus_gets_longer_windows(nvml: FakeNvml) -> None:
-    reported = [uuid(index) for index in range(4)]
-    assert [len(gpus(nvml.read(float(t), gpu_uuids=reported))) for t in range(5)] == [4, 0, 4, 0, 4]
-
-
-def test_without_a_gpu_in_use_all_are_read(nvml: FakeNvml) -> None:
-    assert [len(gpus(nvml.read(float(t)))) for t in range(4)] == [4, 0, 4, 0]
 
 
 OUTERMOST, INNER = "pid:[4026531836]", "pid:[4026532201]"
