@@ -23,6 +23,8 @@ from tests.sources.log.literal_log import write
 from tests.waiting import alive, until
 from tuimon.records import Exit
 
+pytestmark = pytest.mark.trust
+
 
 def _hang_up_while_stopped(run: Watched) -> None:
     os.kill(run.process.pid, signal.SIGSTOP)
@@ -52,7 +54,6 @@ def _hang_up_with_frames_waiting(run: Watched) -> None:
     run.hang_up()
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize("lose", [_hang_up_while_stopped, _hang_up_with_frames_waiting])
 def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[Watched], None]) -> None:
     with watched(tmp_path) as run:
@@ -65,7 +66,6 @@ def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[W
         run.let_end()
 
 
-@pytest.mark.trust
 def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         _suspend(run)
@@ -74,7 +74,6 @@ def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal
         run.let_end()
 
 
-@pytest.mark.trust
 def test_suspended_and_continued_the_screen_is_whole(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         _suspend(run)
@@ -85,7 +84,6 @@ def test_suspended_and_continued_the_screen_is_whole(tmp_path: Path) -> None:
         _end_and_leave(run)
 
 
-@pytest.mark.trust
 def test_continued_before_it_has_stopped_it_goes_on(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         until(run.is_full)  # giving such a terminal back takes a second
@@ -97,7 +95,6 @@ def test_continued_before_it_has_stopped_it_goes_on(tmp_path: Path) -> None:
         _end_and_leave(run)
 
 
-@pytest.mark.trust
 def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None:
     with watched(tmp_path) as run:  # no shell: its process group is orphaned
         os.kill(run.pid, signal.SIGTSTP)
@@ -106,7 +103,6 @@ def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None
         _end_and_leave(run)
 
 
-@pytest.mark.trust
 def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         (tmp_path / "go").touch()
@@ -116,7 +112,6 @@ def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path:
         assert isinstance(run.records()[-1], Exit)
 
 
-@pytest.mark.trust
 def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -128,7 +123,6 @@ def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> N
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.trust
 def test_sighup_alone_gives_the_terminal_back(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         run.process.send_signal(signal.SIGHUP)
@@ -139,7 +133,6 @@ def test_sighup_alone_gives_the_terminal_back(tmp_path: Path) -> None:
         run.let_end()
 
 
-@pytest.mark.trust
 def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path: Path) -> None:
     with watched(tmp_path, log=False) as run:
         run.hang_up()
@@ -149,7 +142,6 @@ def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path: Path) -> N
         until((tmp_path / "result").exists)
 
 
-@pytest.mark.trust
 def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         run.hang_up()
@@ -161,7 +153,6 @@ def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path: Path) -> None:
         assert not any(isinstance(record, Exit) for record in run.records())
 
 
-@pytest.mark.trust
 def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -> None:
     text = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     path = script(tmp_path, text + "open('heard', 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")
@@ -176,7 +167,6 @@ def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -
         assert process.wait(60) == 128 + signal.SIGTERM
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with watched(tmp_path) as run:
@@ -187,7 +177,6 @@ def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -
         assert (tmp_path / "run.jsonl").read_bytes().endswith(b"}\n")
 
 
-@pytest.mark.trust
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path: Path) -> None:
     """A laptop sleeps: its connection stands for hours, and what is sent fills the buffers on the way."""
     with watched(tmp_path) as run:
@@ -204,7 +193,6 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path: Path) 
         assert termios.tcgetattr(run.terminal) == run.modes
 
 
-@pytest.mark.trust
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         until(run.is_full)
@@ -215,7 +203,6 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) 
         assert alive(run.training)
 
 
-@pytest.mark.trust
 def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         until(lambda: len(run.records()) > 2)  # its sources have begun
@@ -238,7 +225,6 @@ def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(t
         assert b"Traceback" not in run.shown
 
 
-@pytest.mark.trust
 def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_group_does(tmp_path: Path) -> None:
     with watched(tmp_path, shell=True) as run:
         os.kill(run.pid, signal.SIGSTOP)
@@ -261,7 +247,6 @@ def _is_stopped(process: psutil.Process) -> bool:
     return bool(process.status() == psutil.STATUS_STOPPED)
 
 
-@pytest.mark.trust
 def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
     training = subprocess.Popen([sys.executable, script(tmp_path, TRAINING)], cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
@@ -280,7 +265,6 @@ def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
         training.wait()
 
 
-@pytest.mark.trust
 def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         run.hang_up()
@@ -339,7 +323,6 @@ def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize("typed", [b"", b"\xff", "é".encode("latin-1")])
 def test_view_replays_a_log_and_q_leaves_whatever_was_typed(tmp_path: Path, typed: bytes) -> None:
     log = write(tmp_path / "x.jsonl", records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3))

@@ -25,6 +25,8 @@ from tuimon.records import Exit
 from tuimon.views.tui import running as screen
 from tuimon.views.tui.leaving import Leave
 
+pytestmark = pytest.mark.trust
+
 #: Notes each signal; ends at the last, which is delivered after all others that are pending.
 _NOTES = """
 import os, signal
@@ -44,7 +46,6 @@ def _each(pid: int, number: int) -> None:
         process.send_signal(number)
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize("send", [os.kill, os.killpg, _each])
 def test_each_signal_reaches_the_training_once(tmp_path: Path, send: Callable[[int, int], None]) -> None:
     numbers = sorted(PASSED_ON - {signal.SIGRTMAX})
@@ -58,7 +59,6 @@ def test_each_signal_reaches_the_training_once(tmp_path: Path, send: Callable[[i
     assert sorted(map(int, (tmp_path / "heard").read_text().split())) == sorted(PASSED_ON)
 
 
-@pytest.mark.trust
 def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimons(tmp_path: Path) -> None:
     text = "import signal\nopen('ready', 'w').close()\nwhile True: signal.pause()"
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
@@ -67,7 +67,6 @@ def test_a_signal_without_a_handler_ends_the_training_and_its_exit_code_is_tuimo
         assert process.wait(60) == 128 + signal.SIGQUIT
 
 
-@pytest.mark.trust
 def test_an_interrupted_save_is_not_interrupted_again(tmp_path: Path) -> None:
     text = """
 import signal, time
@@ -84,7 +83,6 @@ except KeyboardInterrupt:
         assert process.wait(60) == 6
 
 
-@pytest.mark.trust
 def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path: Path) -> None:
     text = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\nwhile True: time.sleep(0.1)"
     with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
@@ -94,7 +92,6 @@ def test_nothing_is_left_beside_a_training_whose_tuimon_is_killed(tmp_path: Path
         until(lambda: [each for each in started if alive(each)] == [pid])
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize(
     "given",
     [
@@ -113,7 +110,6 @@ def test_dispositions_and_mask_are_those_that_tuimon_was_given(tmp_path: Path, g
     assert found[0] == found[1]
 
 
-@pytest.mark.trust
 def test_a_terminal_that_is_lost_is_the_trainings_as_well(tmp_path: Path) -> None:
     text = """
 import signal, sys
@@ -129,7 +125,6 @@ while True: signal.pause()
     assert [each.exit_code for each in recorded(tmp_path / "run.jsonl") if isinstance(each, Exit)] == [9]
 
 
-@pytest.mark.trust
 def test_the_training_reads_the_terminal_and_ctrl_c_interrupts_it_once(tmp_path: Path) -> None:
     text = """
 import getpass, signal

@@ -30,6 +30,8 @@ from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
 
+pytestmark = pytest.mark.torch
+
 
 class Training:
     """A loop over a DataLoader."""
@@ -109,7 +111,6 @@ def unhurried(monkeypatch):
     monkeypatch.setattr(command, "PLANNED", 1_000)
 
 
-@pytest.mark.torch
 def test_whole_steps_are_traced(training, unhurried, tmp_path):
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
@@ -128,7 +129,6 @@ def test_whole_steps_are_traced(training, unhurried, tmp_path):
     assert os.stat(tmp_path / "t.json.gz").st_mode & 0o777 == 0o600
 
 
-@pytest.mark.torch
 def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     taking = Taking(os.getpid(), 3, 60_000)
     training.run(taking)
@@ -143,7 +143,6 @@ def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     assert sum(marker.kind == BACKWARD_END for marker in seen[on:off]) == 3
 
 
-@pytest.mark.torch
 def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
     def nap():
         time.sleep(0.02)
@@ -162,7 +161,6 @@ def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
     assert not [name for name in os.listdir(tmp_path / "rings") if name.endswith(".lines")]
 
 
-@pytest.mark.torch
 def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
     taking = Taking(os.getpid(), 2, 60_000)
     made = training.run(taking) + 1
@@ -174,7 +172,6 @@ def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
         assert torch.equal(value, training.model.state_dict()[name])
 
 
-@pytest.mark.torch
 def test_a_short_pause_allows_few_steps(training, tmp_path):
     taking = Taking(os.getpid(), 9, 1)
     training.run(taking)
@@ -182,7 +179,6 @@ def test_a_short_pause_allows_few_steps(training, tmp_path):
     assert (taken.steps, taken.wanted) == (1, 9)
 
 
-@pytest.mark.torch
 def test_not_two_at_once(training):
     taking = Taking(os.getpid(), 3)
     with pytest.raises(TuimonError, match="another tuimon"):
@@ -191,13 +187,11 @@ def test_not_two_at_once(training):
     training.step()
 
 
-@pytest.mark.torch
 def test_refused_while_the_program_profiles(training, torch, tmp_path):
     with torch.autograd.profiler.profile():
         assert "a profiler of its own" in refusal(training, tmp_path)
 
 
-@pytest.mark.torch
 def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_path):
     own = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     own.prepare_trace()
@@ -206,7 +200,6 @@ def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_p
     own.stop_trace()
 
 
-@pytest.mark.torch
 def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path):
     taking = Taking(os.getpid(), 50, 60_000)
     training.run(taking, steps=8)
@@ -218,7 +211,6 @@ def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path
     assert "a profiler of its own" in reason_of(taking, tmp_path)
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("removed", [False, True])
 def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     """By who ordered it, or with all hooks."""
@@ -232,14 +224,12 @@ def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     training.step()
 
 
-@pytest.mark.torch
 def test_a_step_without_end(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "LONG_STEP", 0)
     monkeypatch.setattr(command, "LEAST_NS", 0)
     assert "far longer" in refusal(training, tmp_path)
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("room", [[False], [True, False]])
 def test_no_room(training, tmp_path, monkeypatch, room):
     answers = iter(room)
@@ -247,13 +237,11 @@ def test_no_room(training, tmp_path, monkeypatch, room):
     assert "no room" in refusal(training, tmp_path)
 
 
-@pytest.mark.torch
 def test_files_that_may_not_be_so_large(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "file_size_limit", lambda: 4 << 20)
     assert "no room" in refusal(training, tmp_path)
 
 
-@pytest.mark.torch
 def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     monkeypatch.setattr(command.os, "access", lambda path, mode: not path.endswith(".trace"))
     taking = Taking(os.getpid(), 1, 60_000)
@@ -265,7 +253,6 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     os.unlink(path)
 
 
-@pytest.mark.torch
 def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
     def fail(self):
         raise RuntimeError("no CUPTI")
@@ -274,7 +261,6 @@ def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
     assert "no CUPTI" in refusal(training, tmp_path)
 
 
-@pytest.mark.torch
 def test_a_damaged_answer(training, tmp_path):
     taking = Taking(os.getpid(), 1, 60_000)
     training.run(taking)

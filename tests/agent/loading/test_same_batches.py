@@ -13,6 +13,8 @@ from tests.agent.loading.measured import measured
 from tests.agent.programs import AGENT, environment
 from tests.warm_torch import warm_python
 
+pytestmark = pytest.mark.torch
+
 pytest.importorskip("torch")
 
 PROGRAM = """
@@ -122,7 +124,6 @@ if __name__ == "__main__":
 """.replace("\\\\", "\\")
 
 
-@pytest.mark.torch
 @pytest.mark.trust
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="our frames stand in tracebacks before 3.11")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
@@ -178,7 +179,6 @@ print(worker is not None and any(worker._timers.values()), file=sys.stderr)
 """
 
 
-@pytest.mark.torch
 @pytest.mark.trust
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="not timed before 3.11")
 def test_a_fetcher_in_use_is_copied_as_without_us(tmp_path):
@@ -211,7 +211,6 @@ def check_workers(records, truth):
         )
 
 
-@pytest.mark.torch
 def test_map_style_with_workers(tmp_path):
     main = """
 loader = DataLoader(ImageSet(96), 4, collate_fn=slow_collate, num_workers=2, multiprocessing_context="fork")
@@ -231,7 +230,6 @@ end()"""
     check_workers(records, truth)
 
 
-@pytest.mark.torch
 def test_iterable_with_persistent_workers_over_epochs(tmp_path):
     main = """
 loader = DataLoader(Stream(), 8, collate_fn=slow_collate, num_workers=2, persistent_workers=True, prefetch_factor=3)
@@ -250,7 +248,6 @@ end()"""
     check_workers(records, truth)
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("dataset", ["ImageSet(64)", "Stream()"])
 def test_without_workers_the_trainer_itself(tmp_path, dataset):
     main = f"""
@@ -265,7 +262,6 @@ end()"""
     assert waited_ms >= 0.99 * (truth[records[0].pid]["items_ms"] + truth[records[0].pid]["collate_ms"])
 
 
-@pytest.mark.torch
 def test_train_and_eval_over_epochs_are_two_loaders(tmp_path):
     """Alike but for what they are for; each epoch has new iterators and new workers."""
     main = """
@@ -282,7 +278,6 @@ end()"""
         assert sum(record.fetches for record in records if record.number == number) == 12
 
 
-@pytest.mark.torch
 def test_a_loader_made_anew_each_epoch_is_one(tmp_path):
     main = """
 for _ in range(4):
@@ -298,7 +293,6 @@ end()"""
     }
 
 
-@pytest.mark.torch
 def test_ready_batches_are_counted(tmp_path):
     """Workers that are far ahead: all they may prepare lies ready when the trainer asks."""
     main = """
@@ -319,7 +313,6 @@ end()"""
     assert records[-1].ready_last == 4
 
 
-@pytest.mark.torch
 def test_a_loader_inside_a_data_set_is_not_mixed_up(tmp_path):
     main = """
 class Nested(Dataset):

@@ -21,14 +21,14 @@ from tuimon.agent.ring.files import make_ring, own_reason, reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RING_BYTES, RingWriter
 
+pytestmark = pytest.mark.trust
 
-@pytest.mark.trust
+
 def test_the_ring_is_found_by_pid(program):
     found = program("print(json.dumps([paths.ring_path(os.getpid()), runtime._writer.path]))")
     assert found[0] == found[1]
 
 
-@pytest.mark.trust
 def test_no_descriptor_of_the_ring_has_the_number_of_a_closed_stream(program):
     """C code goes on printing to 1 and 2: it would print into the ring."""
     found = program("""
@@ -43,13 +43,11 @@ print(json.dumps([ring is not None, low]))
     assert found == [True, []]
 
 
-@pytest.mark.trust
 def test_the_directory_is_private(program, tmp_path):
     program("print('null')")
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
 def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatch, mode):
     (tmp_path / "rings").mkdir()
@@ -63,7 +61,6 @@ def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatc
     assert paths.ring_directory() is None
 
 
-@pytest.mark.trust
 def test_a_folder_that_others_may_only_read_is_used(tmp_path, monkeypatch):
     (tmp_path / "rings").mkdir(mode=0o755)
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
@@ -71,7 +68,6 @@ def test_a_folder_that_others_may_only_read_is_used(tmp_path, monkeypatch):
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o755
 
 
-@pytest.mark.trust
 def test_a_folder_in_which_others_can_replace_it_is_refused(tmp_path, monkeypatch):
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
@@ -85,7 +81,6 @@ def test_a_folder_in_which_others_can_replace_it_is_refused(tmp_path, monkeypatc
     assert files.make_ring() is None
 
 
-@pytest.mark.trust
 def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkeypatch):
     squatted, ours = tmp_path / "squatted", tmp_path / "ours"
     squatted.mkdir(mode=0o755)
@@ -108,7 +103,6 @@ def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkey
     made.unlink()
 
 
-@pytest.mark.trust
 def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "rings").symlink_to(tmp_path / "elsewhere")
@@ -117,14 +111,12 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
     assert file_names(tmp_path / "elsewhere") == []
 
 
-@pytest.mark.trust
 def test_a_pipe_in_place_of_a_ring_holds_nobody_up(tmp_path):
     os.mkfifo(tmp_path / "1-1.ring")
     with pytest.raises(RingError, match="no file"):
         RingReader(str(tmp_path / "1-1.ring"))
 
 
-@pytest.mark.trust
 def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
@@ -132,7 +124,6 @@ def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
     assert file_names(tmp_path / "rings") == []
 
 
-@pytest.mark.trust
 def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
     places = [str(tmp_path / "full"), str(tmp_path / "roomy")]
     monkeypatch.setattr(files, "ring_directories", lambda: places)
@@ -160,7 +151,6 @@ print(json.dumps([runtime.writer().path, paths.ring_directory()]))
 """
 
 
-@pytest.mark.trust
 def test_small_shared_memory_is_left_to_the_training(tmp_path):
     """Docker's default: 64 MB, of which the training takes 62."""
     pytest.importorskip("torch")
@@ -179,7 +169,6 @@ def dead_pid():
     return done.pid
 
 
-@pytest.mark.trust
 def test_rings_of_dead_processes_are_swept(program, tmp_path):
     folder = tmp_path / "rings"
     folder.mkdir(mode=0o700)
@@ -195,7 +184,6 @@ def test_rings_of_dead_processes_are_swept(program, tmp_path):
     assert file_names(folder) == sorted([*kept, young])  # the monitor may still want it
 
 
-@pytest.mark.trust
 def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path):
     """Containers may share /dev/shm and not their pids."""
     writer = RingWriter(str(tmp_path / f"{dead_pid()}-12345.ring"), slot_count=64)
@@ -208,7 +196,6 @@ def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path)
     assert not os.path.exists(path)
 
 
-@pytest.mark.trust
 def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
     script = "import os, sys, torch; sys.modules['_tuimon_agent.runtime'].emit(12); os._exit(0)"
@@ -221,7 +208,6 @@ def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
     assert file_names(tmp_path / "rings") == []
 
 
-@pytest.mark.trust
 def test_no_ring_is_looked_for_in_a_folder_that_is_refused(tmp_path, monkeypatch):
     squatted = tmp_path / "squatted"
     squatted.mkdir()
@@ -271,7 +257,6 @@ print(json.dumps(kept))
 
 
 @pytest.mark.torch
-@pytest.mark.trust
 def test_files_that_got_the_numbers_of_closed_descriptors_stay_open(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(DAEMON)
@@ -305,7 +290,6 @@ print(json.dumps(len(os.listdir(os.environ["TUIMON_RING_DIR"]))))
 
 
 @pytest.mark.torch
-@pytest.mark.trust
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")
 @pytest.mark.parametrize("call", CALLS)
 def test_a_sandbox_that_kills_for_a_rare_system_call(call, tmp_path):
@@ -338,7 +322,6 @@ def process(tmp_path):
     child.communicate()
 
 
-@pytest.mark.trust
 def test_a_process_with_a_ring_has_left_none():
     idle = subprocess.Popen(["sleep", "60"])
     try:
@@ -349,7 +332,6 @@ def test_a_process_with_a_ring_has_left_none():
         idle.wait()
 
 
-@pytest.mark.trust
 def test_without_memfd_nothing_is_left_and_nothing_breaks(monkeypatch):
     monkeypatch.delattr("os.memfd_create")
     monkeypatch.setenv("TUIMON_RING_DIR", os.devnull)
@@ -357,7 +339,6 @@ def test_without_memfd_nothing_is_left_and_nothing_breaks(monkeypatch):
     assert own_reason() is not None
 
 
-@pytest.mark.trust
 def test_a_long_reason_is_cut():
     child = "from tuimon.agent.ring.files import leave_reason, reason_left_by; import os; leave_reason('x' * 5000)"
     done = subprocess.run(
@@ -377,7 +358,6 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (%d, resource.RLIM_INFINITY))
 """
 
 
-@pytest.mark.trust
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
@@ -401,7 +381,6 @@ def test_a_limit_on_the_size_of_files_leaves_the_reason_and_kills_nobody(limit, 
     assert child.returncode == 0
 
 
-@pytest.mark.trust
 def test_a_ring_as_large_as_files_may_be_is_made(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LIMITED % RING_BYTES + ASKS_FOR_A_RING],
