@@ -1,4 +1,4 @@
-"""Which modules tuimon imports, where the training's own variables and folders have others of the same names."""
+"""Which modules tuimon imports, where the training has others of the same names; and what makes the start quick."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import LEAN, TUIMON, script
+from tests.waiting import until
+from tuimon.cli.quick_start import word_when_slow
 
 #: What tuimon's dependencies and parts of the standard library that it loads late are called.
 NAMES = ("msgspec", "psutil", "textual", "pynvml", "statistics", "selectors", "argparse")
@@ -103,3 +105,34 @@ def test_an_installation_in_one_folder_comes_before_others(foreign: Path, tmp_pa
     install(["tuimon", *NEEDED], tmp_path / "ours")
     done = bare(tmp_path, foreign, tmp_path / "ours")
     assert done.returncode == 0, done.stderr
+
+
+#: In an interpreter of its own: Python goes through everything only where much is new beside what it holds already.
+_COUNTING = """
+import gc
+from tuimon.cli.quick_start import collect_seldom
+full = []
+gc.callbacks.append(lambda phase, info: full.append(phase) if info["generation"] == 2 else None)
+gc.set_threshold(100, 5, 10)
+kept = [[number] for number in range(100 * 6 * 11 * 20)]
+before = len(full)
+collect_seldom()
+kept += [[number] for number in range(100 * 6 * 11 * 20)]
+print(before, len(full) - before)
+"""
+
+
+def test_what_is_held_of_a_log_is_gone_through_much_less_often():
+    done = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, timeout=60, check=True)
+    before, after = map(int, done.stdout.split())
+    assert before >= 4  # as Python does it
+    assert after <= before / 2
+
+
+def test_a_start_that_takes_long_says_so_before_the_screen_comes(capsys):
+    said = []
+    with word_when_slow("loading", after_s=0.0):
+        until(lambda: said.append(capsys.readouterr().err) or "loading\n" in "".join(said), "the word")
+    with word_when_slow("loading", after_s=3600.0):
+        pass
+    assert capsys.readouterr().err == ""

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tuimon.records import AnyRecord
+from tuimon.records import AnyRecord, Gpu, Notice
 
 _HERE = Path(__file__).parent
 _LIBRARY = "libnvidia-ml.so.1"
@@ -196,3 +196,13 @@ def modern(index: int) -> dict[str, object]:
         "field.271": 0,
     }
     return {f"{index}.{key}": value for key, value in lines.items()}
+
+
+def gpus(records: list[AnyRecord]) -> list[Gpu]:
+    """The GPUs' records."""
+    return [record for record in records if isinstance(record, Gpu)]
+
+
+def notices(records: list[AnyRecord]) -> list[Notice]:
+    """The source's notices."""
+    return [record for record in records if isinstance(record, Notice)]

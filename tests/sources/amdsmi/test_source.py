@@ -14,8 +14,7 @@ import pytest
 
 from tests import fake_amdsmi
 from tests.fake_amdsmi import FakeAmdSmi, usual
-from tests.fake_nvml import Scenario
-from tests.fake_nvml.records import gpus, notices
+from tests.fake_nvml import Scenario, gpus, notices
 from tuimon.records import Gpu, GpuProcess, Throttle
 from tuimon.sources.amdsmi.device import AmdDevice
 from tuimon.sources.amdsmi.driver import AmdSmi

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.fake_nvml import FakeNvml, modern, usual
-from tests.fake_nvml.records import gpus, notices
+from tests.fake_nvml import FakeNvml, gpus, modern, notices, usual
 from tuimon.records import Gpu, GpuProcess, Throttle
 
 GB = 1_000_000_000

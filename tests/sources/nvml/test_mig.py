@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_nvml import FakeNvml, modern, usual
-from tests.fake_nvml.records import gpus
+from tests.fake_nvml import FakeNvml, gpus, modern, usual
 from tuimon.records import GpuProcess
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_nvml import FakeNvml, usual
-from tests.fake_nvml.records import gpus, notices
+from tests.fake_nvml import FakeNvml, gpus, notices, usual
 from tests.waiting import until
 from tuimon.records import Gpu, GpuProcess, Notice
 

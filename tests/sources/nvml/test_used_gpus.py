@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_nvml import FakeNvml, usual
-from tests.fake_nvml.records import gpus
+from tests.fake_nvml import FakeNvml, gpus, usual
 from tuimon.records import GpuProcess
 from tuimon.sources.gpus.visible_devices import VisibleGpu, named
 from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust, pid_trust
