@@ -146,7 +146,9 @@ def gpu_steps(
         return GpuSteps(time, by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
     idle = by_events.joined(by_counters) if by_counters is not None else by_events
     because = why_wide(idle, by_counters, gpus, copies, ranks)
-    return GpuSteps(time, idle, step_ms, _narrowed(phases, idle, step_ms), wide_because=because)
+    found = GpuSteps(time, idle, step_ms, phases, wide_because=because)
+    narrowed = {name: GpuPhase(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
+    return found._replace(phases=narrowed)
 
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:
@@ -172,17 +174,3 @@ def _launching_ms(time: GpuTimeRow, table: PhaseTable, samples: int, waits: Samp
         if surely or not time.bounded:
             found[name] = sum(row.ms_per_step or 0.0 for row in on_cpu) - surely * step_ms - (ahead_us or 0.0) / 1e3
     return found
-
-
-def _narrowed(phases: dict[str, GpuPhase], idle: Interval, step_ms: float) -> dict[str, GpuPhase]:
-    """Phases whose bounds follow from those of the whole step and of all other phases."""
-    total, whole = Interval.sum_of(phase.idle for phase in phases.values()), idle.times(step_ms)
-    return {
-        name: phase._replace(
-            idle=Interval(
-                max(phase.idle.low, whole.low - (total.high - phase.idle.high)),
-                min(phase.idle.high, whole.high - (total.low - phase.idle.low)),
-            )
-        )
-        for name, phase in phases.items()
-    }

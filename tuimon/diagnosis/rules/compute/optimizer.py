@@ -14,7 +14,6 @@ from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
-from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
@@ -139,7 +138,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     """
     updates, facts = evidence.samples.where(phase="optimizer"), largest_optimizer(evidence)
     part = updates.share(below="unfused") or 0.0 if evidence.uses_gpu is False else 0.0
-    is_fused = facts is not None and facts.fused is True
+    is_fused, action = facts is not None and facts.fused is True, _FUSED
     less = without(
         evidence,
         "optimizer",
@@ -148,29 +147,20 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         " or an update every few batches",
         Interval.around(gained),
     )._replace(changes_training=True)
+    is_longest = evidence.share_of("optimizer") > evidence.share_of("forward", "backward")
+    one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
+    if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
+        part, is_longest = 1.0, False  # it goes through small tensors one by one as well
+        action = (
+            f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
+            " tensors of a group at once"
+        )
     model, unsure = host_model(evidence), TAKES_ERROR / (1.0 - FUSED_TAKES)
-    together = _one_group(facts, model.own_part(Interval.around(gained, gained * unsure)), model)
-    if together is not None:
-        return [together, less]
-    unfused = Interval.around(gained * part, gained * part * unsure)
-    fused = model.fix(_FUSED, Change("optimizer", float(FUSED_TAKES)), model.own_part(unfused))
+    update = model.own_part(Interval.around(gained * part, gained * part * unsure))
+    fused = model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
     if not fused.estimated_speedup:
         return [less]
-    is_longest = evidence.share_of("optimizer") > evidence.share_of("forward", "backward")
     return [less, fused] if is_longest else [fused, less]
-
-
-def _one_group(facts: OptimizerFacts | None, update: Interval, model: StepModel) -> Fix | None:
-    """The fix of a fused update that goes through small tensors one by one, as each is a group of its own."""
-    if facts is None or not facts.fused or not facts.groups or not facts.tensors or facts.groups == 1:
-        return None
-    if facts.groups != facts.tensors or (facts.elements or 0) > SMALL_TENSOR * facts.tensors:
-        return None
-    action = (
-        f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
-        " tensors of a group at once"
-    )
-    return model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
 
 
 def _finding(

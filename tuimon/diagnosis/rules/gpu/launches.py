@@ -203,7 +203,10 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen
     if room is not None and holds * _TIMES > (1.0 - LARGE) * room:
         return None
-    size, per_s = _batch_size(evidence), evidence.samples_per_s
+    loader, per_s = evidence.loader, evidence.samples_per_s
+    size = loader.facts.batch_size if loader is not None else None
+    if size is None and loader is not None and loader.batches is not None and loader.batches.mean_samples:
+        size = round(loader.batches.mean_samples)
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
     rates = f" ({number_text(per_s)} -> {number_text(_TIMES * per_s)} a second)" if per_s else ""
     memory = "its memory use is unknown"
@@ -215,14 +218,6 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
     return Fix.gaining(action, Interval(surely, float(_TIMES)), changes_training=True)
-
-
-def _batch_size(evidence: Evidence) -> int | None:
-    """Samples of a batch, as the loader was made, or as its batches show."""
-    loader = evidence.loader
-    if loader is None or loader.facts.batch_size is not None:
-        return loader.facts.batch_size if loader is not None else None
-    return round(loader.batches.mean_samples) if loader.batches is not None and loader.batches.mean_samples else None
 
 
 def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.cells import of_step
+from tuimon.diagnosis.cells import Cells, of_step
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
 from tuimon.diagnosis.evidence.gpu.samples import SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, SMALL_LEAD_US, Contradiction, GpuSteps
+from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rule
 from tuimon.diagnosis.rules.needless import needless_work
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.records import Place
+from tuimon.session.rows import HotLine
 from tuimon.text import ms_text
 
 #: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
@@ -49,6 +51,25 @@ def harmless(
     )
 
 
+class Wait(NamedTuple):
+    """Where the training thread waits longest for the GPU: for a value, or for a copy."""
+
+    hot: HotLine
+    cells: Cells
+    is_copy: bool
+
+
+def longest_wait(evidence: Evidence) -> Wait | None:
+    """None where too few samples show any."""
+    reads, step = evidence.gpu_waits, of_step(evidence)
+    if reads is None:
+        return None
+    read, copied = step.where(doing={"sync"}), step.where(doing={"copy"})
+    is_copy = read.cpu < copied.cpu
+    hot = evidence.samples.in_steps.hottest(doing="transfer") if is_copy else reads.hottest()
+    return Wait(hot, copied if is_copy else read, is_copy) if hot is not None else None
+
+
 def queue_full(evidence: Evidence) -> Finding | None:
     """Launches have run so far ahead that each waits for room in the driver's queue: harmless."""
     gpu, leads = evidence.gpu_steps, evidence.gpu_time.leads if evidence.gpu_time is not None else ()
@@ -71,23 +92,23 @@ def queue_full(evidence: Evidence) -> Finding | None:
 def spin_wait(evidence: Evidence) -> Finding | None:
     """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
     threads = [row for row in evidence.thread_rows if row.tid == evidence.training_tid or row.role == "autograd"]
-    busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0, default=None)
-    cpu, waits = sum(row.cpu_ratio or 0.0 for row in threads), evidence.gpu_waits
-    if busiest is None or cpu < NEARLY_ALL or evidence.gpu_steps is None:
+    cpu = sum(row.cpu_ratio or 0.0 for row in threads)
+    if cpu < NEARLY_ALL or evidence.gpu_steps is None:
         return None
-    step = of_step(evidence)
-    share, hot = step.where(doing={"sync", "copy"}).cpu, waits.hottest() if waits is not None else None
-    place, at = (hot.place, "") if hot is not None and share >= REPORTED else (None, " in backward()")
-    if place is None and step.where({"backward"}).cpu < LARGE:
-        return None
-    if place is None and busiest.role == "autograd":
-        at += " (its own thread)"
+    step, wait, at = of_step(evidence), longest_wait(evidence), ""
+    share = step.where(doing={"sync", "copy"}).cpu
+    place = wait.hot.place if wait is not None and share >= REPORTED else None
+    if place is None:
+        if step.where({"backward"}).cpu < LARGE:
+            return None
+        busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
+        at = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
     return harmless(
         evidence,
         f"{percent(min(1.0, cpu))} CPU{at} is CUDA polling for the GPU, not work: harmless",
         "change nothing: polling is faster than being woken, and the core would be idle otherwise",
         place,
-        {"cpu_ratio": cpu, "waiting_share": share if waits is not None else None},
+        {"cpu_ratio": cpu, "waiting_share": share if evidence.gpu_waits is not None else None},
     )
 
 
@@ -236,9 +257,8 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
     )
 
 
-_COUNTERS = (TRACE, GAPS, DEVICE_COPIES, TRACE, MOST, SLOW_PCIE, SMALL_PINNED_BYTES)
 #: The thresholds of bounds of the GPU's idle time.
-IDLE_BOUNDS = (REPORTED, MIN_STEPS, SMALL_LEAD_US, MOST, TRACE, *_COUNTERS)
+IDLE_BOUNDS = (REPORTED, MIN_STEPS, MOST, TRACE, GAPS, DEVICE_COPIES, SLOW_PCIE, SMALL_PINNED_BYTES)
 QUEUE_FULL = Rule(
     title="The GPU's queue is full",
     judge=queue_full,

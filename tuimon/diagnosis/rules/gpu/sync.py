@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.samples import traced_waits
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
-from tuimon.diagnosis.rules.gpu.pace import harmless
+from tuimon.diagnosis.rules.gpu.pace import harmless, longest_wait
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import REPORTED, SMALL
 from tuimon.diagnosis.words import at, idle_part, percent
@@ -31,38 +31,27 @@ def sync_point(evidence: Evidence) -> Finding | None:
     No more than the smaller of both can be gained: the time that it waits, and that the GPU idles meanwhile or after.
     How often it waits, and for how long, is known of a process that was traced: from the runtime's calls at the line.
     """
-    gpu, waits, step = evidence.gpu_steps, evidence.gpu_waits, of_step(evidence)
-    reads, copies = step.where(doing={"sync"}), step.where(doing={"copy"})
-    is_read, copied = reads.cpu >= copies.cpu, evidence.samples.in_steps.where(doing="transfer")
-    hot = (waits if is_read else copied).hottest() if waits is not None else None
-    if gpu is None or hot is None:
+    gpu, wait = evidence.gpu_steps, longest_wait(evidence)
+    if gpu is None or wait is None:
         return None
-    wait, calls = (reads, calls_at(hot.place)) if is_read else (copies, None)
+    place, share, idle = wait.hot.place, wait.cells.cpu, gpu_idle_in(evidence, _awaits_no_batch)
+    calls = None if wait.is_copy else calls_at(place)
     what = "a copy to or from the GPU" if calls is None else plain(calls[0].what) if calls else "one line"
-    figures = {"waiting_share": wait.cpu, **traced_waits(evidence.trace, hot.place)}
-    idle = gpu_idle_in(evidence, _awaits_no_batch)
-    cost = Interval(min(idle.low, wait.cpu), min(idle.high, wait.between.high))
-    if min(wait.cpu, cost.high) < SMALL:
-        return (
-            harmless(
-                evidence,
-                f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway",
-                "change nothing: this wait costs time only when the GPU has less to do",
-                hot.place,
-                figures,
-            )
-            if wait.cpu >= REPORTED
-            else None
-        )
-    best = without_cost(evidence, advice_for(hot.place, calls), cost)
-    after = f"blocks the CPU {percent(wait.cpu)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
+    figures = {"waiting_share": share, **traced_waits(evidence.trace, place)}
+    cost = Interval(min(idle.low, share), min(idle.high, wait.cells.between.high))
+    if min(share, cost.high) < SMALL:
+        headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"
+        action = "change nothing: this wait costs time only when the GPU has less to do"
+        return harmless(evidence, headline, action, place, figures) if share >= REPORTED else None
+    best = without_cost(evidence, advice_for(place, calls), cost)
+    after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
-        after = f"waits for a busy GPU {percent(wait.cpu)} of the time: 100 % CPU there is that wait"
+        after = f"waits for a busy GPU {percent(share)} of the time: 100 % CPU there is that wait"
     return Finding(
         headline=f"{what} {after}",
         fixes=(best,),
         share_of_step=cost.high,
-        where=(hot.place,),
+        where=(place,),
         evidence={
             **figures,
             **gpu.idle.as_evidence("gpu_idle"),
