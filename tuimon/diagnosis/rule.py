@@ -152,7 +152,7 @@ def _no_collections(evidence: Evidence) -> str | None:
 
 
 def _no_machine_memory(evidence: Evidence) -> str | None:
-    return None if evidence.run.memory is not None else "the machine's memory is not recorded"
+    return None if evidence.run.here.memory is not None else "the machine's memory is not recorded"
 
 
 MARKERS = Need("markers of steps")

@@ -280,6 +280,8 @@ def is_estimated(name: str, runs: Runs) -> bool:
 
 # -- what explains it
 
+#: Kinds of work that are one to whoever looks for what has become longer: which of them it is may rest on few samples.
+_WORK = frozenset(("own", "torch", "launch", "item"))
 #: What a cell is of in any run, wherever its lines stand now: its kind, and a function in a file.
 _Key = tuple[object, ...]
 
@@ -296,7 +298,8 @@ class _Cells:
         for run in runs:
             each_ms = step_ms(run.level) / len(runs)
             for cell, place in run.cells:
-                key = (cell.phase, cell.doing, cell.via, os.path.basename(place.file), place.function)
+                doing = "" if cell.doing in _WORK else cell.doing
+                key = (cell.phase, doing, cell.via, os.path.basename(place.file), place.function)
                 self.at[key] = cell, place
                 value, variance, _ = self._found.get(key, Estimate(0.0))
                 variance += (max(cell.between.error / 1.96, 1 / max(1, run.samples)) * each_ms) ** 2

@@ -198,7 +198,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     if pid is None or stats is None:
         return Run(name=name)
     evidence = evidence_of(session.over("whole"), pid)
-    threads, demand = evidence.run.live_threads, evidence.run.here.demand
+    threads, demand = evidence.run.here.live_threads, evidence.run.here.demand
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in evidence.run.gpus if row.used_by_run], cells(evidence)
     taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end

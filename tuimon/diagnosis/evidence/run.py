@@ -1,19 +1,254 @@
-"""Evidence that all processes of the run share at one moment."""
+"""The run as a whole: its processes, and its machines with memory, cores and GPUs; all ranks wait for the worst."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from statistics import median
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.cores import free_cores
+from tuimon.diagnosis.evidence.cores import (
+    Demand,
+    OutsideWaits,
+    TrainingThread,
+    core_demand,
+    free_cores,
+    training_thread,
+    waits_from_outside,
+)
 from tuimon.diagnosis.evidence.devices import run_gpus
-from tuimon.diagnosis.evidence.machines import Machine
+from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.node_ids import node_of
-from tuimon.records import Exit, MachineMemory, Notice, Process, Threads
+from tuimon.records import CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, Threads
 from tuimon.session.goodput import Goodput, goodput
-from tuimon.session.rows import GpuRow
+from tuimon.session.machines import CoresTaken, NodeTables, Placement, ProcessCopies, ProcessGrowth, ProcessHeld
+from tuimon.session.rows import GpuRow, Growth
 from tuimon.session.session import SessionView, once
+
+#: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
+_ALIKE = 0.7
+#: Seconds after the first step in which caches fill, of torch's allocator and of its operations: our choice.
+_SETTLES_S = 5.0
+
+
+class Mask(NamedTuple):
+    """The cores that a run is kept to, by its affinity or a cpuset."""
+
+    numbers: str  # "0-3,8"
+    allowed: int
+    total: int
+
+    @property
+    def text(self) -> str:
+        """``core 0 of 16``, ``cores 0-3,8 of 16``."""
+        return f"core{'s' * (self.allowed > 1)} {self.numbers} of {self.total}"
+
+
+class Keeping(NamedTuple):
+    """Lines that keep one more of something each step; ``tensor``: they make what stays, by the allocator's history."""
+
+    kept: Kept | Literal["tensor"]
+    places: tuple[Place, ...]
+
+    @property
+    def is_sure(self) -> bool:
+        """True unless the text shows no more than a container that nothing empties."""
+        return self.kept != "object"
+
+
+class Machine(Struct, frozen=True, dict=True):
+    """One node; each section is read on first use, and once."""
+
+    node: int
+    host: str | None  # None where the run has no other
+    trainers: tuple[int, ...]  # the training processes on it, by rank
+    _view: SessionView
+
+    @property
+    def place(self) -> str:
+        """The beginning of a headline: ``on node7: ``; empty on the only machine."""
+        return f"on {self.host}: " if self.host is not None else ""
+
+    @cached_property
+    def memory(self) -> MachineMemory | None:
+        """Its memory."""
+        return self._tables.machine.latest
+
+    def placement(self, pid: int) -> Placement | None:
+        """The NUMA nodes that a training process runs on; None on a machine with one."""
+        return self._tables.machine.placement(pid)
+
+    @cached_property
+    def growing(self) -> tuple[ProcessGrowth, ...]:
+        """Processes whose memory grows, the fastest first."""
+        return tuple(self._tables.machine.growing())
+
+    @cached_property
+    def steadily_growing(self) -> tuple[ProcessGrowth, ...]:
+        """Training processes and their workers that have grown ever since the first steps, the fastest first."""
+        found = []
+        for trainer in self.trainers:
+            stats = self._view.session.step_stats.get(trainer)
+            if stats is None or stats.first_step_s is None:
+                continue
+            for pid in (trainer, *(worker.pid for worker in self._view.workers(trainer))):
+                since_s = stats.first_step_s + _SETTLES_S
+                growth = self.steady_growth(pid, since_s)
+                if growth is None and pid == trainer and self.sure_keeping:  # the text shows that it does not level off
+                    growth = self._tables.machine.own[pid].growth_going_on(since_s)
+                if growth is not None:
+                    found.append(ProcessGrowth(pid, growth))
+        return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
+
+    @cached_property
+    def copying(self) -> ProcessCopies | None:
+        """A forked worker that copies the pages of its trainer, one of several that are alike."""
+        stats = (self._view.session.step_stats.get(trainer) for trainer in self.trainers)
+        begun = [each.first_step_s for each in stats if each is not None and each.first_step_s is not None]
+        return self._tables.machine.copying(max(begun) + _SETTLES_S) if begun else None
+
+    def steady_growth(self, pid: int, since_s: float) -> Growth | None:
+        """How a process has grown since a moment, if it has all the time; else None."""
+        return self._tables.machine.own[pid].steady_growth(since_s)
+
+    @cached_property
+    def keeping(self) -> tuple[Keeping, ...]:
+        """The lines that keep memory, by the program's text; else by the allocator's history.
+
+        Text that shows neither a graph nor figures nor hooks is the last resort.
+        """
+        return self.sure_keeping or tuple(self._left_behind()) or self._by_text
+
+    @cached_property
+    def sure_keeping(self) -> tuple[Keeping, ...]:
+        """What the text shows to be kept for sure: a graph, figures, hooks."""
+        return tuple(each for each in self._by_text if each.is_sure)
+
+    @cached_property
+    def _by_text(self) -> tuple[Keeping, ...]:
+        return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items())
+
+    def _left_behind(self) -> Iterator[Keeping]:
+        """The line of the program whose tensors grow most with each step."""
+        histories = self._view.session.memory_history
+        lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
+        most = max(lines, key=lambda line: line.growth_bytes or 0, default=None)
+        if most is not None and most.growth_bytes:
+            yield Keeping("tensor", (Place(most.file, most.line, most.function, most.source),))
+
+    @property
+    def most_held(self) -> ProcessHeld | None:
+        """The process that has held the most memory of its own at a time, as far as it was read."""
+        return self._tables.machine.most_held
+
+    def steps_per_s(self, pid: int) -> float | None:
+        """Steps a second of a training process; None where they are not known."""
+        summary = self._view.steps(pid)
+        return summary.per_second if summary is not None else None
+
+    @cached_property
+    def is_held_down(self) -> bool:
+        """True if something has held the clocks of one of its GPUs down lately."""
+        return any(row.throttled for row in self._view.gpus(self.node))
+
+    @cached_property
+    def has_strangers(self) -> bool:
+        """True if a process that is none of the run's is on one of its GPUs."""
+        known = self._view.process
+        latest = self._tables.devices.latest()
+        return any(known(process.pid) is None for gpu in latest for process in gpu.processes)
+
+    @cached_property
+    def cores(self) -> int | None:
+        """How many the run may use; None without a header."""
+        return self._view.session.nodes.cpu_counts.get(self.node)
+
+    @cached_property
+    def mask(self) -> Mask | None:
+        """The cores that the run is kept to; None where it may use as many as tuimon."""
+        numbers, there_are = self.memory.run_cores if self.memory else None, self._view.session.nodes.all_cores
+        total = there_are.get(self.node)
+        if numbers is None or self.cores is None or total is None or self.cores >= total:
+            return None
+        return Mask(numbers, self.cores, total)
+
+    @cached_property
+    def workers(self) -> frozenset[int]:
+        """The live DataLoader workers of its training processes."""
+        return frozenset(worker.pid for pid in self.trainers for worker in self._view.workers(pid))
+
+    @cached_property
+    def live_threads(self) -> tuple[Threads, ...]:
+        """Thread figures of every process on it that has not ended."""
+        return tuple(self._view.live_threads(self.node))
+
+    @cached_property
+    def intra_op_threads(self) -> dict[int, int]:
+        """How many threads share out an operation of each training process, where that is known."""
+        processes = map(self._view.process, self.trainers)
+        return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
+
+    @cached_property
+    def omp_num_threads(self) -> int | None:
+        """OMP_NUM_THREADS that its training processes were started with, the largest; None of any without."""
+        processes = map(self._view.process, self.trainers)
+        return max((p.omp_num_threads or 0 for p in processes if p is not None), default=0) or None
+
+    def set_at(self, what: CountSetting) -> tuple[Place, ...]:
+        """The lines of the program that set one of these, as far as stacks lead there."""
+        return tuple(self._view.session.trie.counts[what])
+
+    @cached_property
+    def demand(self) -> Demand | None:
+        """Cores that the run uses on it and waits for."""
+        return core_demand(self.live_threads, self.cores)
+
+    @cached_property
+    def cores_taken(self) -> CoresTaken | None:
+        """Cores of it that the run could not have; None where that is not known."""
+        return self._view.cores_taken(self.node)
+
+    @cached_property
+    def waits_from_outside(self) -> OutsideWaits:
+        """How much of the run's waits for a core on it others cause."""
+        return waits_from_outside(self.demand, self.cores_taken)
+
+    @cached_property
+    def are_workers_known(self) -> bool:
+        """True if what its training processes' workers use is: new ones look like other programs for some seconds.
+
+        The use of those that are started anew for every epoch is known by their parents.
+        """
+        view = self._view
+        return all(
+            view.process_threads(worker.pid) is not None
+            for pid in self.trainers
+            if not are_renewed(view.workers(pid), view.recent_workers(pid))
+            for worker in view.workers(pid)
+        )
+
+    @cached_property
+    def training_threads(self) -> tuple[TrainingThread, ...]:
+        """The training thread of every training process on it."""
+        view = self._view
+        return tuple(training_thread(view.process_threads(p), view.session.training_tid(p)) for p in self.trainers)
+
+    @cached_property
+    def delay_ratio(self) -> float | None:
+        """Share of time that its training threads wait for a core, their median; None where that is not reported."""
+        known = [thread.delay_ratio for thread in self.training_threads if thread.delay_ratio is not None]
+        return median(known) if known else None
+
+    @property
+    def _tables(self) -> NodeTables:
+        return self._view.session.nodes.tables_of(self.node)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The evidence of its findings on the machine: the host, if the run has others."""
+        return {"host": self.host} if self.host is not None else {}
 
 
 class RunEvidence(Struct, frozen=True, dict=True):
@@ -64,15 +299,10 @@ class RunEvidence(Struct, frozen=True, dict=True):
         """All processes of the run, by pid."""
         return {process.pid: process for process in self._view.processes()}
 
-    @property
-    def live_threads(self) -> tuple[Threads, ...]:
-        """Thread figures of every process on the machine that has not ended."""
-        return self.here.live_threads
-
     @cached_property
     def free_cores(self) -> float:
         """Cores that the run could still get."""
-        return free_cores(self.live_threads, self.cores)
+        return free_cores(self.here.live_threads, self.cores)
 
     @cached_property
     def gpus(self) -> tuple[GpuRow, ...]:
@@ -87,11 +317,6 @@ class RunEvidence(Struct, frozen=True, dict=True):
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
         """Like ``own_gpus``, for any node of the run."""
         return self.own_gpus if node == self._view.session.focus_node else run_gpus(self._view.gpus(node))
-
-    @cached_property
-    def memory(self) -> MachineMemory | None:
-        """The machine's memory."""
-        return self._view.session.machine.latest
 
     @property
     def here(self) -> Machine:
@@ -117,3 +342,14 @@ class RunEvidence(Struct, frozen=True, dict=True):
 def run_evidence(view: SessionView) -> RunEvidence:
     """The run over the view's span: for the evidence of all its processes."""
     return RunEvidence(view)
+
+
+def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
+    """The first node that suffers most or nearly so, beginning with the one in focus, and the text that names it.
+
+    Nodes do the same work, so the very worst would be a different one each second.
+    """
+    worst = max(how_bad(machine) for machine in found)
+    machine = next(machine for machine in found if how_bad(machine) >= _ALIKE * worst)
+    others = len(found) - 1
+    return machine, machine.place if not others else f"on {machine.host} and {others} other node{'s' * (others > 1)}: "

@@ -59,7 +59,7 @@ def is_over(still: Standstill) -> bool:
 
 def _all_idle(evidence: Evidence) -> bool:
     """True if no process of the run computes, and no kernel of it runs: an evaluation, or an upload, may go on."""
-    threads = evidence.run.live_threads
+    threads = evidence.run.here.live_threads
     if not threads or any(each.cpu_ratio is None for each in threads):
         return False
     used = max((each.cpu_ratio or 0.0) + each.childrens_cores for each in threads)

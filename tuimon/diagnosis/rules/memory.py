@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.devices import RECENT_S
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.machines import Keeping, Machine
-from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.evidence.run import Keeping, Machine, RunEvidence
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
 from tuimon.diagnosis.rule import MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold

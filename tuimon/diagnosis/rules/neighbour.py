@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand, OutsideWaits
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.machines import Machine, worst_of
-from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.evidence.run import Machine, RunEvidence, worst_of
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.rules.cores import lost_share
