@@ -59,9 +59,7 @@ class Pace(StepCounter):
         self.left = self._planned = FIRST  # updates of this spell, or gap
         self.began_ns = self.looked_ns = monotonic_ns()  # this spell or gap; and when a gap's clock was read last
         self._looked_left = 0  # what was left then
-        self._passed = self._written = (
-            0  # updates since it was last decided whether steps are timed; markers until then
-        )
+        self._passed = self._written = 0  # updates since it was last decided if steps are timed; markers until then
         self._iterator = -1  # of the latest fetch
         self._kind = 0  # of boundary, with which the steps of the gap begin
         most_ns = LONGEST_NS // TIME_PARTS

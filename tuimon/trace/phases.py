@@ -19,16 +19,10 @@ def whole(trace: Trace) -> Stretch:
 
 
 def phases_of(trace: Trace) -> Stretches:
-    """The phases of the steps."""
-    return trace.phases if trace.phases else _named_phases(trace)
-
-
-def _named_phases(trace: Trace) -> Stretches:
-    """Phases of a file of another program: fetches and optimizer steps are annotated, backward has operators."""
-    found: list[Stretch] = []
-    for step in trace.steps.all or [whole(trace)]:
-        found += _phases_in(trace.events, step)
-    return Stretches(found)
+    """The phases of the steps; in another program's file fetches and optimizer steps are annotated."""
+    if trace.phases:
+        return trace.phases
+    return Stretches([phase for step in trace.steps.all or [whole(trace)] for phase in _phases_in(trace.events, step)])
 
 
 def _phases_in(events: Events, step: Stretch) -> list[Stretch]:

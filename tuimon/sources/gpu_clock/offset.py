@@ -11,7 +11,7 @@ With the offset known, so is a launch lead: when the GPU reached a boundary, by 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
@@ -153,18 +153,13 @@ class ClockOffset:
         Then the thread is interrupted whenever it records: other threads of the program hold the GIL.
         """
         left, wrong = polygon, sum(block.wrong for block in self._blocks)
-        for point, slack_ns in self._prompt():
+        points = [(point, self._slack_ns - block.slack_ns) for block in self._blocks for point in block.prompt]
+        # those at the ends last: between others a wrong one shows
+        for point, slack_ns in (*points[-2:0:-1], *points[-1:], *points[: len(points) > 1]):
             smaller = self._cut(left, point, BELOW, slack_ns)
             wrong += not smaller
             left = smaller or left
         return left if 2 * wrong <= sum(block.idle for block in self._blocks) else polygon
-
-    def _prompt(self) -> Iterator[tuple[Point, float]]:
-        """The bounds that may be wrong, those at the ends last: between others a wrong one shows."""
-        points = [(point, self._slack_ns - block.slack_ns) for block in self._blocks for point in block.prompt]
-        yield from reversed(points[1:-1])
-        yield from points[-1:]
-        yield from points[: len(points) > 1]
 
     def _cut(self, polygon: Polygon, point: Point, side: float, slack_ns: float) -> Polygon:
         """The part of the polygon above or below a point."""

@@ -162,7 +162,10 @@ class TimedStepFinder:
         return given_up
 
     def _add_boundary(self, boundary: TimedBoundary, number: int) -> None:
-        self._await(number, boundary)
+        self._pending.pop(number, None)  # numbers come again
+        self._pending[number] = boundary
+        if len(self._pending) > _EVENTS_WAITING:
+            del self._pending[next(iter(self._pending))]
         step, begins = self._open, boundary.kind in _BEGINS_STEP
         if step is not None:
             step.boundaries.append(boundary)
@@ -174,12 +177,6 @@ class TimedStepFinder:
                 return
         if step is None:
             self._open = TimedStep([boundary]) if begins else None
-
-    def _await(self, number: int, waiting: TimedBoundary) -> None:
-        self._pending.pop(number, None)  # numbers come again
-        self._pending[number] = waiting
-        if len(self._pending) > _EVENTS_WAITING:
-            del self._pending[next(iter(self._pending))]
 
 
 def _between(before: TimedBoundary, after: TimedBoundary, is_evaluation: bool) -> Iterator[GpuStretch]:

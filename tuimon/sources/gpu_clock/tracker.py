@@ -121,8 +121,13 @@ class GpuTracker:
 
     def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
         """Add markers of the GPU clock; others are passed over."""
-        if kind == layout.GPU_TIME:
-            self._event(time_ns, flag, value)
+        if kind == layout.GPU_TIME and self._chain is not None:
+            if time_ns - self._estimated_ns > _ESTIMATE_NS:
+                self._add_leads()
+                self._estimated_ns = time_ns
+            boundary = self._steps.pop_waiting(flag)
+            if boundary is not None:
+                self._chain.add_event(boundary, time_ns, layout.unpack_gpu_time(value))
         elif kind == layout.GPU_ANCHOR:
             device, elapsed_ns = layout.unpack_gpu_anchor(value)
             if self._chain is not None and elapsed_ns is not None and self._chain.device == device:
@@ -183,17 +188,6 @@ class GpuTracker:
             device_frees=figures.get(layout.MEMORY_FREES),
             pinned_bytes=figures.get(layout.MEMORY_PINNED),
         )
-
-    def _event(self, seen_ns: int, number: int, value: int) -> None:
-        chain = self._chain
-        if chain is None:
-            return
-        if seen_ns - self._estimated_ns > _ESTIMATE_NS:
-            self._add_leads()
-            self._estimated_ns = seen_ns
-        boundary = self._steps.pop_waiting(number)
-        if boundary is not None:
-            chain.add_event(boundary, seen_ns, layout.unpack_gpu_time(value))
 
     def _add_leads(self) -> None:
         chain = self._chain

@@ -24,7 +24,7 @@ from tuimon.sources.loop.steps import StepFinder
 #: More batches in a row without a backward than this are evaluated, unless a backward follows all the same.
 _MOST_AHEAD = 16
 #: Batches, and ns of items, collate, waiting and handing over.
-_Totals = tuple[int, int, int, int, int]
+_Totals = list[int]
 
 
 def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
@@ -72,7 +72,7 @@ class Worker(Struct):
     pid: int
     number: int
     slot: Loading | None = None  # the latest that was read
-    listed: _Totals = (0, 0, 0, 0, 0)  # what records have covered
+    listed: _Totals = field(default_factory=lambda: [0] * 5)  # what records have covered
     listed_window: int = 0  # in which it was listed last
     ended: bool = False
 
@@ -86,7 +86,7 @@ class Worker(Struct):
         collate_ns = slot.collate_ns + open_ns * (slot.state == COLLATE)
         wait_ns = slot.wait_ns + open_ns * (slot.state not in (ITEMS, COLLATE))
         hand_over_ns = 0 if slot.hand_over_ns == UNMEASURED else slot.hand_over_ns
-        return slot.batches, items_ns, collate_ns, wait_ns, hand_over_ns
+        return [slot.batches, items_ns, collate_ns, wait_ns, hand_over_ns]
 
     def take_record(self, now_ns: int) -> LoaderWorker:
         """Its work since it was listed last."""
@@ -94,20 +94,11 @@ class Worker(Struct):
         if totals is None or self.slot is None:
             return LoaderWorker(self.pid, self.number)
         # what was listed as waiting may turn out to have been handing over: then it is not listed again
-        batches, *times = (max(now - before, 0) for now, before in zip(totals, self.listed, strict=True))
-        self.listed = _larger(totals, self.listed)
-        items, collate, wait, hand_over = map(_ms, times)
+        batches, *times_ns = (max(now - before, 0) for now, before in zip(totals, self.listed, strict=True))
+        self.listed = list(map(max, totals, self.listed))
+        items, collate, wait, hand_over = (round(time_ns / 1e6, 1) for time_ns in times_ns)
         measured = self.slot.hand_over_ns != UNMEASURED
         return LoaderWorker(self.pid, self.number, batches, items, collate, wait, hand_over if measured else None)
-
-
-def _larger(one: _Totals, other: _Totals) -> _Totals:
-    batches, items, collate, wait, hand_over = map(max, one, other)
-    return batches, items, collate, wait, hand_over
-
-
-def _ms(value_ns: int) -> float:
-    return round(max(value_ns, 0) / 1e6, 1)
 
 
 _LOADERS = 64
@@ -241,8 +232,11 @@ class LoaderTracker:
             duration_ns = max(stretch.end_ns - opened.end_ns, 0)
             if opened.value:
                 self._add_end(opened.value, None if steps.is_slowed else duration_ns)
-            else:
-                self._add_iter(stretch.value, duration_ns)
+            elif (loader := self._loader(stretch.value >> layout.LOADER_SHIFT)) is not None:
+                loader.begin_epoch(stretch.value)
+                self._iter_ns[stretch.value] = duration_ns
+                if len(self._iter_ns) > _LOADERS:
+                    del self._iter_ns[next(iter(self._iter_ns))]
 
     def add_counted(self, passed: Passed) -> None:
         """Add fetches of the loader that was fetched from last, and backwards, that were only counted."""
@@ -306,7 +300,12 @@ class LoaderTracker:
             if loader is None:
                 continue
             begin_ns = waiting.get(key)
-            workers = self._listed(loader, now_ns)
+            due = sorted(loader.workers.values(), key=lambda worker: (worker.listed_window, worker.number))
+            workers = []
+            for worker in due[:WORKERS_LISTED]:  # those not listed for longest
+                worker.listed_window = self._window
+                workers.append(worker.take_record(now_ns))
+            workers.sort(key=lambda worker: worker.number)
             is_used = loader.waits_ns or loader.counted or loader.epochs or begin_ns is not None
             if is_used or any(worker.batches for worker in workers):
                 waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
@@ -395,13 +394,6 @@ class LoaderTracker:
 
     # -- its epochs and fetches
 
-    def _add_iter(self, iterator: int, duration_ns: int) -> None:
-        if (loader := self._loader(iterator >> layout.LOADER_SHIFT)) is not None:
-            loader.begin_epoch(iterator)
-            self._iter_ns[iterator] = duration_ns
-            if len(self._iter_ns) > _LOADERS:
-                del self._iter_ns[next(iter(self._iter_ns))]
-
     def _add_fetch(self, iterator: int, ready: int, wait_ns: int | None, *, has_batch: bool = True) -> None:
         """``ready``: flag of its begin; ``wait_ns``: None where it is not known."""
         key = iterator >> layout.LOADER_SHIFT
@@ -481,10 +473,3 @@ class LoaderTracker:
             if fits and len(loader.workers) < slot.workers:
                 return loader.workers.setdefault(slot.pid, Worker(slot.pid, slot.worker))
         return None
-
-    def _listed(self, loader: _Loader, now_ns: int) -> list[LoaderWorker]:
-        """The workers that this window lists: those not listed for longest."""
-        due = sorted(loader.workers.values(), key=lambda worker: (worker.listed_window, worker.number))[:WORKERS_LISTED]
-        for worker in due:
-            worker.listed_window = self._window
-        return sorted((worker.take_record(now_ns) for worker in due), key=lambda worker: worker.number)

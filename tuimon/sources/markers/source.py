@@ -122,7 +122,12 @@ class MarkerSource(Source):
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
         ended = {path for path, follower in self.followers.items() if not goes_on(follower.reader)}
-        self._note_stops(self._clock_ns())
+        # which processes are stopped, or were together with tuimon
+        before_ns, self._read_ns = self._read_ns, self._clock_ns()
+        for follower in self.followers.values():
+            if self._read_ns - before_ns > _PAUSE_NS:
+                follower.note_pause(before_ns, self._read_ns)
+            follower.note_process(before_ns, self._read_ns)
         due = self.due_rings(ended)
         failed = [follower.reader for follower in due.values() if follower.reader.is_cut()]
         now_ns = self._clock_ns()
@@ -149,14 +154,6 @@ class MarkerSource(Source):
         for follower in self.followers.values():
             follower.reader.close()
         self.followers.clear()
-
-    def _note_stops(self, now_ns: int) -> None:
-        """Note which processes are stopped, or were together with tuimon."""
-        before_ns, self._read_ns = self._read_ns, now_ns
-        for follower in self.followers.values():
-            if now_ns - before_ns > _PAUSE_NS:
-                follower.note_pause(before_ns, now_ns)
-            follower.note_process(before_ns, now_ns)
 
     def due_rings(self, ended: Collection[str]) -> dict[str, RingFollower]:
         """The rings to read now, by path: those whose process has ended, and those whose windows end."""

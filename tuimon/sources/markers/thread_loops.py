@@ -223,8 +223,12 @@ class ThreadLoops:
     def end_window(self, live: Callable[[], Collection[int] | None]) -> ThreadLoop | None:
         """The loop that the records of this window cover; ``live``: thread ids of the process, None: unknown."""
         training = self.training()
-        if len(self._loops) > 1:
-            self._drop_ended(live(), training)
+        threads = live() if len(self._loops) > 1 else None
+        if threads is not None:
+            for tid, loop in list(self._loops.items()):
+                if loop.ended and loop is not training:  # by the window before: by now its last markers are read
+                    self._drop(tid)
+                loop.ended = tid not in threads and tid != 0  # 0: not known which
             training = self.training()
         for loop in self:
             if loop is not training:
@@ -233,15 +237,6 @@ class ThreadLoops:
             self.steps += training.passed
             training.passed, training.has_trained = 0, True
         return training
-
-    def _drop_ended(self, live: Collection[int] | None, training: ThreadLoop | None) -> None:
-        """Drop the loops of threads that had ended by the window before: by now their last markers are read."""
-        if live is None:
-            return
-        for tid, loop in list(self._loops.items()):
-            if loop.ended and loop is not training:
-                self._drop(tid)
-            loop.ended = tid not in live and tid != 0  # 0: not known which
 
     def _drop(self, tid: int) -> None:
         loop = self._loops.pop(tid)
