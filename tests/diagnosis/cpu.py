@@ -6,11 +6,6 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.finding import Change
-from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.step_model.measured import measured_model
-from tuimon.diagnosis.step_model.model import gain
 from tuimon.records import Notice
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
@@ -33,15 +28,6 @@ AUGMENT = frames(
 def run(phases, *more, **facts):
     """The findings in windows of these phases (ms per step), with more records; ``facts``: see ``training``."""
     return diagnose(training(phases, *more, **facts))
-
-
-def gain_without_batches(phases, *more):
-    """What batches that cost nothing would gain in all: what they take from the rest of the step goes as well."""
-    session = training(phases, *more)
-    model = measured_model(
-        evidence_of(session.over("recent"), 100), Interval.around(phases["data"] / sum(phases.values()))
-    )
-    return gain(model.likely, Change("items", 0.0))
 
 
 def training(phases, *more, cpu_count=2, windows=12, **of_steps):

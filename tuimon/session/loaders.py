@@ -40,7 +40,6 @@ class _Stretch(NamedTuple):
     held_ms2: float
     starts: float
     start_ns: float
-    first_ns: float  # of ``start_ns``, after ``iter(loader)``
     ends: float
     end_ns: float
     data_ns: float  # that the training waited for the loader, for whatever reason
@@ -72,7 +71,6 @@ def _stretch_of(record: Loader) -> _Stretch:
         record.held_ms2,
         record.starts,
         record.start_ns,
-        record.start_ns - record.iter_ns,
         record.ends,
         record.end_ns,
         record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches) + record.iter_ns + record.end_ns,
@@ -207,7 +205,6 @@ class LoaderStats:
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=int(run.starts),  # as what follows, of the whole run: an epoch may take hours
             start_s=run.start_ns / 1e9 / run.starts if run.starts else None,
-            first_s=run.first_ns / 1e9 / run.starts if run.starts else None,
             end_s=run.end_ns / 1e9 / run.ends if run.ends else None,
             start_share=(run.start_ns + run.end_ns) / run.data_ns if run.starts and run.data_ns else None,
             ready_mean=sums.ready_total / known if known else None,

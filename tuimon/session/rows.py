@@ -294,7 +294,6 @@ class LoaderRow(NamedTuple):
     wait_p95_ms: float | None  # typical of a window
     starts: int  # epochs of the run that began with starting workers, or with resetting persistent ones
     start_s: float | None  # mean of an epoch: starting workers, until the first batch
-    first_s: float | None  # the part of ``start_s`` after ``iter(loader)``: the wait for the first batch
     end_s: float | None  # mean of an epoch: ending workers
     start_share: float | None  # both, of all the time that the run has waited for this loader
     ready_mean: float | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, MORE_RANGES, RangeTime, Steps, bucket_length_ns
@@ -40,8 +40,6 @@ class StepStretch(NamedTuple):
     gc_windows: float = 0.0  # in which collections were measured
     gc_count: float = 0.0
     gc_longest_ns: float = 0.0
-    slowest_ns: float = 0.0  # length of the slowest step
-    side_work_ns: float = 0.0  # how much of it was neither data nor a pass
     outside_s: float = 0.0  # that the program was outside its loop, or stopped
 
     @property
@@ -92,7 +90,7 @@ class StepStretch(NamedTuple):
 
 def step_series() -> Series[StepStretch]:
     """An empty series of the steps of a process."""
-    return Series(StepStretch, how={"first_step": first, "gc_longest_ns": max, "slowest_ns": max, "side_work_ns": max})
+    return Series(StepStretch, how={"first_step": first, "gc_longest_ns": max})
 
 
 #: Neighbouring stretches as one.
@@ -116,7 +114,7 @@ def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # 
     for phase in record.phases:
         if phase.name in phases_ns:
             phases_ns[phase.name] += phase.total_ns
-    usual, total_ns, slowest, outside_s = record.usual, record.total_ns, record.slowest, record.outside_s or 0.0
+    usual, total_ns, outside_s = record.usual, record.total_ns, record.outside_s or 0.0
     return StepStretch(
         begin_s=record.t - record.window_s,
         end_s=record.t,
@@ -134,10 +132,6 @@ def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # 
         gc_windows=record.gc_ns is not None,
         gc_count=record.gc_count,
         gc_longest_ns=record.gc_longest_ns,
-        slowest_ns=slowest.total_ns if slowest is not None else 0,
-        side_work_ns=sum(each.total_ns for each in slowest.phases if each.name == "other")
-        if slowest is not None
-        else 0,
         outside_s=outside_s,
     )
 
@@ -210,7 +204,6 @@ class Totals(NamedTuple):
     sums: StepStretch = StepStretch()
     histogram: Mapping[int, int] = {}  # steps that were timed boundary by boundary, by the bucket of their length
     ranges: Mapping[str, tuple[int, int, str]] = {}  # path: count, total_ns, phase
-    slowest: Sequence[tuple[float, float]] = ()  # of each of the latest windows: length and side work, in ns
     sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
     samples: int = 0
     tokens: int = 0
@@ -269,14 +262,13 @@ class StepCounts:
         self._paths[path] = key, found.phase
         return key
 
-    def totals(self, sums: StepStretch, counts: Mapping[int, int], slowest: Iterable[tuple[float, float]]) -> Totals:
-        """The steps of a span; ``slowest``: of each of its last windows."""
+    def totals(self, sums: StepStretch, counts: Mapping[int, int]) -> Totals:
+        """The steps of a span."""
         known = self._paths.items()
         return Totals(
             sums,
             histogram={bucket: steps for bucket, steps in counts.items() if bucket >= 0},
             ranges={path: (counts[key], counts[key - 1], phase) for path, (key, phase) in known if key in counts},
-            slowest=[each for each in slowest if each[0]],
             sized=counts.get(_SIZED, 0),
             samples=counts.get(_SAMPLES, 0),
             tokens=counts.get(_TOKENS, 0),

@@ -28,8 +28,6 @@ _WARMUP_RATIO = 1.5
 _FIRST_STEPS = 5
 #: The least number of windows with a step that the recent figures cover if steps are longer than 30 s.
 _LEAST_WINDOWS = 3
-#: The slowest step of each of so many windows is known, the latest ones.
-_SLOWEST = 60
 #: Rows of each length that a process among many holds at least: ranks out of focus have windows of 4 s.
 _LEAST_ROWS = 24
 #: Single steps that are held of a rank: the latest, those of 16 s of a fast loop, and of the whole run.
@@ -220,9 +218,7 @@ class StepStats:
         totals = self._held.get(span)
         if totals is None:
             sums, counts = self._series.over(span) or StepStretch(), self._series.counts(span)
-            columns = self._series.columns(span)
-            slowest = zip(columns["slowest_ns"][-_SLOWEST:], columns["side_work_ns"][-_SLOWEST:], strict=True)
-            totals = self._held[span] = self._counts.totals(sums, counts, slowest)
+            totals = self._held[span] = self._counts.totals(sums, counts)
         return totals
 
     @property

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.diagnosis.cpu import gain_without_batches
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Fix
@@ -137,12 +136,6 @@ def test_too_many_workers_are_reported_with_the_data_they_bring_late():
     assert best.action.startswith("make items cheaper")
     assert best.estimated_speedup == pytest.approx(1 / 0.4)  # what the wait for data is worth
     assert fewer == Fix("use fewer workers: 1 on 2 cores")
-
-
-def test_who_waits_for_a_core_when_a_batch_comes_has_no_less_work_of_its_own():
-    """All waits for a core would leave 5 of the 40 ms beside the data, of which 33 were spent on one."""
-    assert gain_without_batches(STARVED, *beside_four_workers(0.2, 0.2)) == pytest.approx(100 / 22, rel=0.03)
-    assert gain_without_batches(STARVED, *beside_four_workers(0.35, 0.35)) == pytest.approx(100 / 33, rel=0.05)
 
 
 # -- who holds the cores

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from tests.diagnosis.step_model.test_simulation import step
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.interval import NONE, WHOLE, Interval
-from tuimon.diagnosis.step_model.edits import changed
 from tuimon.diagnosis.step_model.model import StepModel
 
 ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
@@ -114,15 +113,6 @@ def test_indices_are_drawn_in_the_training_thread_whoever_makes_the_batches():
 def test_a_gain_that_may_be_none_is_not_promised():
     fix = model(ALONE, certain=step(workers=0, own_ms=90.0, batch_ms=10.0)).fix("cheaper", Change("items", 0.0))
     assert (fix.estimated_speedup, fix.gain.low) == pytest.approx((2.0, 1 / 0.9))
-
-
-def test_side_work_in_bursts_costs_what_the_queue_does_not_bridge():
-    steady = model(step(workers=1, own_ms=9.0, batch_ms=10.0))
-    bursts = model(step(workers=1, own_ms=9.0, batch_ms=10.0, burst_ms=6.0, burst_every=20))
-    less = Change("side_work", 0.0)
-    assert steady.fix("less often", less, Interval.around(6 / 9)).estimated_speedup is None
-    assert bursts.fix("less often", less, Interval.around(6 / 9)).estimated_speedup == pytest.approx(1.5, rel=0.05)
-    assert changed(bursts.likely, less, 1 / 3).burst_ms == pytest.approx(3.0)
 
 
 def test_workers_make_nothing_for_a_step_while_the_training_evaluates():

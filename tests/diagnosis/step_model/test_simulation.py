@@ -60,10 +60,8 @@ def test_what_runs_shares_the_cores(parameters, ms):
     ("parameters", "ms"),
     [
         ({"cores": 8.0}, 6.0),  # no crowd: the worker sets the pace
-        ({"cores": 8.0, "coupling": 4.0}, 6.0),
         ({}, 9.0),  # 3 threads on 2 cores, each at 2/3: both threads of the pool at once 4/9 of the time
         ({"own_threads": 1.0}, 6.0),
-        ({"coupling": 2.0, "batch_ms": 9.0}, 13.5),  # (2/3)**3
     ],
 )
 def test_a_pool_waits_for_its_thread_without_a_core(parameters, ms):
@@ -99,20 +97,6 @@ def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
         assert step_ms(one) == taken
         least = max(own, batch / max(1, workers), (own + batch * running) / cores)
         assert 0.9 * least <= taken <= 1.01 * (own + 0.2 + batch)
-
-
-@pytest.mark.parametrize(
-    ("every", "ms"),
-    [
-        (1, 10.0),  # the worker sets the pace: side work costs nothing
-        (2, 10.0),
-        (20, (18 * 10.0 + 120.0) / 20),  # meanwhile it makes two batches ahead, and waits for room
-        (24, (22 * 10.0 + 144.0) / 24),
-    ],
-)
-def test_workers_cannot_go_on_for_long_while_side_work_holds_the_training_thread_up(every, ms):
-    burst = step(own_ms=9.0, burst_ms=6.0, burst_every=every)
-    assert step_ms(burst) == pytest.approx(ms, rel=0.03)
 
 
 def test_a_step_of_any_number_of_fetches_is_simulated():

@@ -1,8 +1,6 @@
-"""Steps and phases of one process, as the rules read them; its few long steps, and side work that comes in bursts."""
+"""Steps and phases of one process, as the rules read them; and its few long steps."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -17,7 +15,7 @@ FIRST_STEPS = Threshold(
 )
 SLOW_RATIO = Threshold(
     3.0,
-    "times the usual that a step, its side work or a batch takes to be an exception: compilation and caches, a burst",
+    "times the usual that a step, its side work or a batch takes to be an exception: compilation and caches",
     "measured in tests/scenarios: without warm-up the slowest of the first steps takes 1.4 to 2.4 medians (healthy_gan,"
     " healthy_two_trainings), with it 4 to 8 (healthy_lbfgs, healthy_trainer)",
 )
@@ -44,7 +42,6 @@ class StepEvidence(Struct, frozen=True, gc=False):
     open_for_s: float | None
     first_step_s: float | None  # end of the first window with a step
     first_slowest_ms: float | None  # the slowest of the first five steps
-    burst: Burst | None = None  # of side work, recent
 
 
 def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
@@ -64,7 +61,6 @@ def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
         open_for_s=summary.open_for_s,
         first_step_s=stats.first_step_s,
         first_slowest_ms=stats.first_slow_ms,
-        burst=bursts(totals),
     )
 
 
@@ -77,38 +73,6 @@ def mean_step_ms(table: PhaseTable) -> float | None:
     """Mean step time of a table in ms; None where shares are inferred."""
     parts = [r.ms_per_step for r in table.rows if r.name != "eval"]
     return sum(p for p in parts if p is not None) if None not in parts else None
-
-
-class Burst(Struct, frozen=True, gc=False):
-    """How long the side work is that a step has now and then, in ms, and every how many steps one has it."""
-
-    ms: float
-    every: float
-
-
-def bursts(totals: Totals) -> Burst | None:
-    """The bursts of most of the side work; None where it is in most steps, or is not measured.
-
-    Worked example: of 100 steps of 10 ms five take 210 ms, and the slowest of each second show 200 ms of side work.
-    So many steps are longer than 110 ms: five. They hold all of the 1,000 ms of side work, and come every 20 steps.
-    """
-    steps = sum(totals.histogram.values())
-    usual_ms = totals.quantile_ms(0.5)
-    if not steps or usual_ms is None or not totals.steps:
-        return None
-    mean_ms = totals.sums.other_ns / totals.steps / 1e6
-    for ms in sorted(_side_work_of(totals.slowest, usual_ms), reverse=True):
-        if ms < SLOW_RATIO * mean_ms:
-            break
-        long = sum(n for bucket, n in totals.histogram.items() if bucket_length_ns(bucket) / 1e6 > usual_ms + ms / 2)
-        if long and long * ms >= MOST * mean_ms * steps:
-            return Burst(ms, steps / long)
-    return None
-
-
-def _side_work_of(slowest: Iterable[tuple[float, float]], usual_ms: float) -> list[float]:
-    """Side work (ms) of steps whose excess it mostly explains; a step is its length and its side work in ns."""
-    return [other_ns / 1e6 for total_ns, other_ns in slowest if other_ns > 0.5 * (total_ns - usual_ms * 1e6)]
 
 
 class LongestSteps(Struct, frozen=True, gc=False):

@@ -44,13 +44,10 @@ class Step(Struct, frozen=True):
     batch_ms: float  # making one
     batch_running: float  # share of that on a core
     cores: float
-    burst_ms: float = 0.0  # of ``own_ms``: what comes once every ``burst_every`` steps, then so many times as long
-    burst_every: int = 1
     side_ms: float = 0.0  # of ``own_ms``: after all is launched; only known where there is a GPU
     gpu_ms: float = 0.0  # what the GPU computes; 0 without one
     waits: Wait = "no"
     drawing_ms: float = 0.0  # drawing the indices of a batch, which the training thread does whoever makes the batch
-    coupling: float = 1.0  # exponent, per thread after the first, of the share of time in which each has a core
     held_ms: float = 0.0  # waiting for the next batch in order while workers have made later ones and idle
     evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile
 
@@ -92,14 +89,14 @@ def _workers(step: Step, number: float) -> Step:
 
 
 def _own(step: Step, left: float) -> Step:
-    return replace(step, own_ms=step.own_ms * left, burst_ms=min(step.burst_ms, step.own_ms * left))
+    return replace(step, own_ms=step.own_ms * left)
 
 
 def _side_work(step: Step, left: float) -> Step:
-    """Work that comes in bursts is side work; with a GPU it comes after all is launched."""
+    """With a GPU it comes after all is launched."""
     if step.gpu_ms:
         return replace(step, own_ms=step.own_ms - step.side_ms * (1.0 - left), side_ms=step.side_ms * left)
-    return replace(step, own_ms=step.own_ms * left, burst_ms=max(0.0, step.burst_ms - step.own_ms * (1 - left)))
+    return _own(step, left)
 
 
 def _thread(step: Step, left: float) -> Step:
@@ -108,7 +105,6 @@ def _thread(step: Step, left: float) -> Step:
     return replace(
         fetched,
         own_ms=step.own_ms * left,
-        burst_ms=step.burst_ms * left,
         hand_over_ms=step.hand_over_ms * left,
         evaluation_ms=step.evaluation_ms * left,
     )

@@ -20,38 +20,8 @@ OWN_PART = 0.1
 _CLOSE, _TRIES = 0.005, 8
 #: How far a step simulated with its GPU may be off, as a part of the measured one: at most 0.05 in tests/scenarios.
 _FITS = 0.10
-#: Times the coupling of a pool's threads that each needs a core now and then, at most: our choice; 1 to 3 measured of
-#: small models on 2 cores.
-_CLOSEST = 4.0
 #: Phases before which, or at whose beginning, a wait for the GPU comes before anything is launched.
 _BEFORE_LAUNCHES: tuple[Phase, ...] = ("data", "forward")
-
-
-def in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
-    """The step, whose threads want more cores than there are, so that it takes as long as was measured.
-
-    First without the cores that others were seen to take; what that leaves open is how closely the threads of its pool
-    wait for each other. The rest, which this does not explain, others take too.
-    """
-    demand = evidence.run.here.demand
-    if step.own_threads > 1.0 and demand is not None:
-        taken = evidence.run.here.waits_from_outside.part * demand.delay
-        step = replace(step, cores=max(OWN_PART * step.cores, step.cores - taken))
-        coupling = step.coupling
-        step = _matching(lambda closer: replace(step, coupling=closer * coupling), 1.0, _CLOSEST, mean_ms)
-    return _matching(lambda slower: replace(step, cores=step.cores / slower), 1.0, 1.0 / OWN_PART, mean_ms)
-
-
-def as_long_as_measured(step: Step, mean_ms: float) -> Step:
-    """The step with as many cores as it takes not to be longer than it was measured.
-
-    If its threads want more cores than there are only for a part of the time, the times of its parts were measured
-    with their waits for a core, which the simulation adds once more.
-    """
-    wanted = step.own_threads + step.workers
-    if wanted <= step.cores:
-        return step
-    return _matching(lambda fewer: replace(step, cores=wanted / fewer), 1.0, wanted / step.cores, mean_ms)
 
 
 def _matching(step_of: Callable[[float], Step], short: float, long: float, mean_ms: float) -> Step:
@@ -114,8 +84,6 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
         step,
         own_ms=own_ms,
         own_running=1.0,
-        burst_ms=0.0,
-        burst_every=1,
         side_ms=min(own_ms, max(0.0, beside_ms - waits.where({"other"}, {"sync"}).cpu * whole_ms)),
         gpu_ms=whole_ms * (1.0 - idle),
     )

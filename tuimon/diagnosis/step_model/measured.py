@@ -13,26 +13,15 @@ from tuimon.diagnosis.evidence.workers import without_starts
 from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
-from tuimon.diagnosis.step_model.fitting import (
-    OWN_PART,
-    as_long_as_measured,
-    explained,
-    in_a_crowd,
-    waiting_for_workers,
-    with_gpu,
-)
+from tuimon.diagnosis.step_model.fitting import explained, waiting_for_workers, with_gpu
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
-from tuimon.diagnosis.threshold import MOST, TRACE
+from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.threshold import TRACE
 from tuimon.session.rows import LoaderRow, PhaseTable
 from tuimon.session.stacks.samples import Samples
 
 #: Times as much that it costs at most, for larger batches and busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
-#: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
-_MOST_COUPLED = 3.0
-#: A training thread beside which fewer of its pool's threads compute does so alone: our choice.
-_ALONE = 0.25
 
 
 class _Fetch(NamedTuple):
@@ -42,14 +31,12 @@ class _Fetch(NamedTuple):
     running: float  # share of that on a core
     hand_over_ms: float
     drawing_ms: float  # of its indices, in the training thread
-    delayed_ms: float = 0.0  # that the training thread waited for a core meanwhile, which neither of them holds
 
 
 def host_model(evidence: Evidence) -> StepModel:
     """The model for what the training thread does beside its data."""
     model = measured_model(evidence, Interval.around(evidence.share_of("data")))
-    steps = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
-    likely, certain = (as_long_as_measured(step, model.step_ms) for step in steps)
+    likely, certain = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
 
@@ -100,8 +87,6 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     """
     mean_ms, waiting, error = evidence.step_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
-    if _is_crowded(evidence):
-        likely = in_a_crowd(evidence, likely, mean_ms)
     if likely.workers and not lie_ready(evidence.loader, evidence.workers, evidence.data_samples):
         likely = waiting_for_workers(likely, mean_ms, evidence.workers.busy_ratio or 0.0)
     if is_held_back(evidence.loader, evidence.workers):
@@ -164,51 +149,20 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     fetching_ms = fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
     on_core_ms = _running_ms(evidence, mean_ms) - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
-    coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
-    if workers.number and _is_crowded(evidence):
-        delayed_ms = (evidence.training_thread.delay_ratio or 0.0) * mean_ms - fetches * fetch.delayed_ms
-        uncrowded_ms = _uncrowded_ms(evidence, own_ms, on_core_ms, delayed_ms, coupling * (own_threads - 1.0))
-        own_ms = max(OWN_PART * own_ms, uncrowded_ms)
-    burst_ms, burst_every = _bursts(evidence, own_ms)
     return Step(
         own_ms=own_ms,
-        burst_ms=burst_ms,
-        burst_every=burst_every,
         own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
         own_threads=own_threads,
-        coupling=coupling,
         fetches=fetches,
         hand_over_ms=fetch.hand_over_ms,
         drawing_ms=fetch.drawing_ms,
-        starts_ms=starts_ms * (1.0 - _part_of_first_batch(evidence, fetch.made_ms)),
+        starts_ms=starts_ms,
         workers=workers.number,
         prefetch=(loader.facts.prefetch if loader is not None else None) or 2,
         batch_ms=fetch.made_ms,
         batch_running=fetch.running,
         cores=float(evidence.run.cores),
     )
-
-
-def _bursts(evidence: Evidence, own_ms: float) -> tuple[float, int]:
-    """The part of the training thread's own work that comes in bursts, and every how many steps."""
-    burst = evidence.steps.burst if evidence.steps is not None else None
-    if burst is None:
-        return 0.0, 1
-    return min(own_ms, burst.ms / burst.every), max(1, min(MOST_APART, round(burst.every)))
-
-
-def _part_of_first_batch(evidence: Evidence, made_ms: float) -> float:
-    """The part of starting and ending workers in which these make the first batch, as they make all that follow.
-
-    It is no wait of its own where the training thread waits for each of them: workers that idle are ahead.
-    """
-    loader, workers = evidence.loader, evidence.workers
-    if loader is None or not workers.number or (workers.busy_ratio or 0.0) < MOST:
-        return 0.0
-    if lie_ready(loader, workers, evidence.data_samples):
-        return 0.0
-    each_s = (loader.start_s or 0.0) + (loader.end_s or 0.0)
-    return min(loader.first_s or 0.0, made_ms / workers.number / 1e3) / each_s if each_s else 0.0
 
 
 def _fetching(evidence: Evidence) -> Samples:
@@ -240,25 +194,13 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     workers, loader = evidence.workers, evidence.loader
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
-    hand_over_ms, on_core = fetch_ms, 1.0
+    hand_over_ms = fetch_ms
     if not lie_ready(loader, workers, evidence.data_samples):
         working = working_share(_fetching(evidence))
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
-        on_core = _on_core(evidence) if working is not None and _is_crowded(evidence) else 1.0
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
-    if _is_crowded(evidence) and workers.ran_ratio is not None and workers.cpu_ratio is not None and busy:
-        # threads that hand batches over want a core as well: what making them waits for one is no larger part of it
-        delayed = min(1.0 - OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / max(busy, workers.ran_ratio))
-        made_ms, running = made_ms * (1.0 - delayed), min(1.0, running / (1.0 - delayed))
-    taking_ms = on_core * (hand_over_ms - drawing_ms)
-    return _Fetch(made_ms, running, taking_ms, on_core * drawing_ms, (1.0 - on_core) * hand_over_ms)
-
-
-def _is_crowded(evidence: Evidence) -> bool:
-    """True if the run's own threads want more cores than there are: what they wait for one is simulated, then."""
-    demand = evidence.run.here.demand
-    return demand is not None and demand.wanted > demand.cores and sum(demand.busy_threads.values()) > demand.cores
+    return _Fetch(made_ms, running, hand_over_ms - drawing_ms, drawing_ms)
 
 
 def _running_ms(evidence: Evidence, mean_ms: float) -> float:
@@ -277,28 +219,3 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
     by_pool = evidence.pool.cpu_ratio if evidence.pool is not None else 0.0
     beside_ms = max(0.0, process.cpu_ratio - main - by_pool) * mean_ms
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
-
-
-def _uncrowded_ms(evidence: Evidence, own_ms: float, on_core_ms: float, delayed_ms: float, others: float) -> float:
-    """The training thread's own work in ms, without waits for a core or for ``others`` threads of its pool.
-
-    Two corrections of ``own_ms``, which is measured on a crowded machine:
-
-    - Waits for a core, ``delayed_ms``, are subtracted. Without pool threads at least ``on_core_ms`` remains: some of
-      these waits lie outside its own work, as a thread that gets its batch often has to wait for a core then.
-    - A thread of the pool that has no core makes the others spin, which counts as work. If each is on a core for 80 %
-      of the time, both of two ``others`` are for 64 %: that part of the rest is work.
-    """
-    others_on_core: float = _on_core(evidence) ** others
-    without_waits_ms = own_ms - max(0.0, delayed_ms)
-    if others < _ALONE:
-        without_waits_ms = max(without_waits_ms, min(own_ms, on_core_ms))
-    return without_waits_ms * others_on_core
-
-
-def _on_core(evidence: Evidence) -> float:
-    """The part of its work that the training thread is on a core; for the rest it waits for one."""
-    thread = evidence.training_thread
-    if not thread.cpu_ratio or not thread.delay_ratio:
-        return 1.0
-    return thread.cpu_ratio / (thread.cpu_ratio + thread.delay_ratio)

@@ -23,13 +23,12 @@ _MOST_WORKERS = 6
 #: most some 40 batches of 7 tasks.
 _MOST_AHEAD = 12
 _BATCHES = 16
-#: Bursts of work that come less often than this are simulated as if they came so often, and were that much shorter: it
-#: bounds the work as well.
-MOST_APART = 24
 #: Steps that the training thread launches ahead of its GPU at most: then the GPU's queue is full, and sets the pace.
 _MOST_LAUNCHED = 2
 #: Fetches of a step that are simulated: our choice, beside which those that lie ready between two steps are few.
 _MOST_FETCHES = 256
+#: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
+_MOST_COUPLED = 3.0
 #: Below so many ms two events are one.
 _AT_ONCE = 1e-9
 
@@ -38,8 +37,7 @@ class _Piece(NamedTuple):
     """The next stretch of a task: it takes this long on so many cores; with none the task only waits.
 
     A thread that has a core for a share of the time does as much of its work. Those of a pool wait for each other: it
-    goes on while all have a core, which is that share to the power of their number, and an ``exponent`` above that
-    where a late one costs more than its own time.
+    goes on while all have a core, which is that share to the power of their number, the ``exponent``.
     """
 
     ms: float
@@ -87,7 +85,7 @@ def _with_fewer_fetches(step: Step) -> Step:
 
 def _own_pieces(step: Step) -> tuple[_Piece, ...]:
     running_ms = step.own_ms * step.own_running
-    own = _Piece(running_ms, step.own_threads, 1.0 + (step.own_threads - 1.0) * step.coupling)
+    own = _Piece(running_ms, step.own_threads, 1.0 + min(step.own_threads - 1.0, _MOST_COUPLED))
     return _pieces(own, _Piece(step.own_ms - running_ms, 0.0))
 
 
@@ -111,9 +109,6 @@ class _Simulation:
         # batches of workers that began together come together: whole rounds are counted
         self._counted = max(1, self._workers) * math.ceil(_BATCHES / step.fetches / max(1, self._workers))
         before = math.ceil((self._ahead + self._workers) / step.fetches) + _MOST_LAUNCHED
-        if step.burst_ms:  # whole cycles of them, after one in which the queue has filled
-            self._counted = step.burst_every * math.ceil(self._counted / step.burst_every)
-            before = max(before, step.burst_every)
         self._number = self._counted + before
         self._made: set[int] = set()
         self._fetched = 0
@@ -158,8 +153,7 @@ class _Simulation:
 
     def _trainer(self) -> Iterator[_Piece]:
         step = self._step
-        launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms - step.burst_ms))
-        burst = _own_pieces(replace(step, own_ms=step.burst_ms * step.burst_every))
+        launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms))
         beside = _own_pieces(replace(step, own_ms=step.side_ms))
         taking_over = _pieces(_Piece(step.hand_over_ms + step.drawing_ms, 1.0))
         making = _pieces(_Piece(step.drawing_ms, 1.0)) + _making(step.batch_ms, step.batch_running, 1.0)
@@ -183,8 +177,6 @@ class _Simulation:
             if step.waits == "launched":
                 yield from self._gpus_rest()
             yield from beside
-            if len(self._ends) % step.burst_every == step.burst_every - 1:
-                yield from burst
             if step.waits == "last":
                 yield from self._gpus_rest()
             self._ends.append(max(self._now, self._gpu_done))

@@ -3,13 +3,13 @@
 import pytest
 from msgspec import structs
 
-from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED, gain_without_batches, run, workers
+from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import MIN_SAMPLES
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, Place, ThreadCpu, Threads, length_bucket
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, Place, length_bucket
 from tuimon.session.session import Session
 
 FETCHING = ([FETCH, IN_FETCH], 300)
@@ -30,40 +30,6 @@ def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
     assert "62 % of each step" in first.headline and "both workers are 99 % busy" in first.headline
     gained = 1 / 0.38  # no faster than without any wait but for 2 ms to take it over
     assert first.estimated_speedup == pytest.approx(gained, rel=0.05)
-
-
-def test_workers_keep_a_pool_of_threads_from_its_cores():
-    """Each of 4 threads has one of 2 cores half of the time; both of the pool at once only a quarter of it.
-
-    Without a pool the 50 ms in which the training thread has a core are its work; in a pool it spins in some of them.
-    """
-    delayed = {pid: ThreadCpu(pid, "python", 0.5, "running", delay_ratio=0.5) for pid in (100, 101, 201, 202)}
-    records = [
-        structs.replace(record, threads=[delayed[record.pid]]) if isinstance(record, Threads) else record
-        for record in workers(2, 0.5, ([0, 1], 40))
-    ]
-    alone = structs.replace(threads(12, cpu_ratio=0.5), threads=[delayed[100]])
-    pool = structs.replace(threads(12, cpu_ratio=1.0), threads=[delayed[100], delayed[101]])
-    phases = {"data": 20, "forward": 40, "backward": 40}
-    without, with_pool = (gain_without_batches(phases, main, *records) for main in (alone, pool))
-    assert without == pytest.approx(100 / 50, rel=0.05)
-    left_ms = (80 - 50) / 2 + 2  # 2 to take a batch over
-    assert with_pool == pytest.approx(100 / left_ms, rel=0.05)
-    told = next(finding for finding in run(phases, pool, *records) if finding.rule == "input_bound")
-    assert told.estimated_speedup == pytest.approx(1 / 0.8)  # what the wait for data is worth
-
-
-def test_a_training_thread_waits_for_a_core_where_it_takes_a_batch_over_too():
-    """Taking over takes 10 of 20 ms in the fetch, half of that on a core; its pool suffers from the other 45 ms."""
-    delayed = {pid: ThreadCpu(pid, "python", 0.5, "running", delay_ratio=0.5) for pid in (100, 101, 201, 202)}
-    records = [
-        structs.replace(record, threads=[delayed[record.pid]]) if isinstance(record, Threads) else record
-        for record in workers(2, 0.5, ([0, 1], 40))
-    ]
-    pool = structs.replace(threads(12, cpu_ratio=1.0), threads=[delayed[100], delayed[101]])
-    taking = stacks(12, ([3, 4], 100), ([3, 4, 6], 100))
-    gained = gain_without_batches({"data": 20, "forward": 40, "backward": 40}, pool, taking, *records)
-    assert gained == pytest.approx(100 / ((80 - 45) / 2 + 5), rel=0.02)
 
 
 def test_saturated_workers_with_free_cores_need_company():
@@ -484,20 +450,6 @@ def test_workers_that_are_started_for_every_epoch():
     assert first.evidence["epoch_start_s"] == pytest.approx(5.2)
     # the steps that are left are simulated
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step), rel=0.005)
-
-
-def test_the_first_batch_of_an_epoch_is_made_like_all_others_and_starting_its_worker_is_no_hand_over():
-    """Of 500 ms that an epoch of 40 steps begins with 300 are the wait for a batch, of which 88.8 ms make it."""
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=1)
-    made = [LoaderWorker(201, 0, 100, 8880.0, 0.0, 180.0)]
-    loader = structs.replace(
-        starts(4, 2.0, 9.2), facts=facts, workers=made, iter_ns=int(0.8e9), ready_fetches=10, ready_none=10
-    )
-    begins = frames(("/lib/site-packages/torch/utils/data/dataloader.py", 390, "_get_iterator"), first=30)
-    waiting = stacks(12, ([3, 4], 160), ([3, 30, 6], 40))
-    found = run(STARVED, loader, begins, waiting, *workers(1, 0.98, ([0, 1], 40)), cpu_count=8)
-    left_ms = 38 + 62 * 0.2 * (500 - 88.8) / 500
-    assert gain_of("cheaper", found[0]) == pytest.approx(100 / left_ms, rel=0.02)
 
 
 def test_workers_that_are_ended_after_every_epoch():
