@@ -1,13 +1,20 @@
-"""Counters over the time in which the training steps: not over its set-up, its evaluation, or what follows it."""
+"""Counters and CPU time of threads over the time in which the training steps."""
+
+from __future__ import annotations
 
 import pytest
 from msgspec import structs
 
-from tests.session.records import header, process, session_of, steps
-from tuimon.records import Gpu
+from tests.session.records import header, process, session_of, steps, threads
+from tuimon.records import Gpu, MachineMemory, ThreadCpu, Threads
 from tuimon.session.gpus import Device
+from tuimon.session.machines import CoreUse
+from tuimon.session.processes import RunProcesses
 from tuimon.session.rows import SteppingSpan
+from tuimon.session.series import LATEST, Span
 from tuimon.session.step_sums import StepStretch, stepping_spans
+from tuimon.session.steps import StepStats
+from tuimon.session.threads import ThreadTable
 
 S = 1e9
 
@@ -138,3 +145,184 @@ def test_what_follows_the_last_step_is_no_step():
 def test_evaluation_and_what_a_trace_held_up_take_their_share():
     (found,) = stepping_spans([stretch(0, 1, 5, 0.5, eval_s=0.25, slowed_s=0.25)], 0.0)
     assert found.steps_ratio == pytest.approx(0.5)
+
+
+#: A thread as (id, CPU, wait).
+Rows = list[tuple[int, float | None, float | None]]
+
+
+def table_of(*windows: tuple[float, Rows]) -> ThreadTable:
+    """Of windows of a second: when each ends, and its threads; the process used as much as its first thread."""
+    found = ThreadTable(RunProcesses(), {}, str)
+    for end_s, rows in windows:
+        listed = [(tid, "python", cpu, "running", wait) for tid, cpu, wait in rows]
+        found.add_threads(threads(end_s, *listed, cpu_ratio=rows[0][1]), 100)
+    return found
+
+
+def mean(table: ThreadTable, span: Span = Span()) -> dict[int, ThreadCpu]:  # noqa: B008  (immutable)
+    found = table.of(100, span)
+    return {row.tid: row for row in found.threads} if found is not None else {}
+
+
+MAIN = [(10.7, [(100, 0.8, 0.2)]), (11.7, [(100, 0.4, 0.6)]), (12.7, [(100, 1.0, 0.0)])]
+HELPER, COMPUTING = (7, 0.02, 0.2), (8, 0.5, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("windows", "span", "waited", "cpu", "busy"),
+    [
+        # a window of steps has its part of each window of threads
+        (MAIN, (10.0, 11.0), 0.7 * 0.2 + 0.3 * 0.6, 0.7 * 0.8 + 0.3 * 0.4, 1.0),
+        (MAIN, (11.0, 12.0), 0.7 * 0.6, 0.7 * 0.4 + 0.3, 1.0),
+        # it waited as long as the main thread, or one that computes
+        ([(11.0, [(100, 0.1, 0.1), HELPER])], (10.0, 11.0), 0.1, 0.1, 0.2),
+        ([(11.0, [(100, 0.1, 0.1), HELPER, COMPUTING])], (10.0, 11.0), 0.4, 0.1, 0.2),
+        # a window without figures counts for nothing
+        ([(10.7, [(100, 1.5, 0.0)]), (11.7, [(100, None, 0.0)]), (12.7, [(100, 0.5, 0.0)])], (10.2, 12.2), 0, 1, 1),
+        # how busy a thread was is unknown where its wait for a core was not measured
+        ([(11.0, [(100, 0.7, None)])], (10.0, 11.0), 0.0, 0.7, 0.0),
+        # what is late is as the latest
+        ([(11.0, [(100, 0.8, 0.2)])], (12.0, 13.0), 0.2, 0.8, 1.0),
+        ([], (0.0, 1.0), 0.0, 0.0, 0.0),
+    ],
+)  # fmt: skip
+def test_how_a_process_was_on_cores_in_a_window_of_its_steps(
+    windows: list[tuple[float, Rows]], span: tuple[float, float], waited: float, cpu: float, busy: float
+) -> None:
+    found = table_of(*windows).on_cores(100, *span)
+    assert found == pytest.approx((waited, cpu, 0.0, busy))
+
+
+def test_steps_hold_how_busy_their_thread_was() -> None:
+    stats = StepStats(100)
+    stats.add_window(steps(2.0, {"forward": 50.0}), table_of((2.0, [(100, 0.7, 0.1)])).on_cores(100, 1.0, 2.0))
+    (row,) = stats.windows()
+    assert row.busy_ns == pytest.approx(0.8 * row.total_ns)
+
+
+def test_means_over_any_span() -> None:
+    table = table_of(*((float(t), [(100, 0.2 if t <= 10 else 0.6, 0.1), (7, 0.5, None)]) for t in range(1, 21)))
+    table.begin_steps(10.0)
+    for t in range(21, 101):
+        table.add_threads(threads(float(t), (100, "python", 0.6, "running", 0.1), (7, "x", 0.5, "running", None)), 100)
+    assert mean(table)[100].cpu_ratio == pytest.approx(0.2 * 0.1 + 0.6 * 0.9)
+    assert mean(table, Span(10.0))[100].cpu_ratio == pytest.approx(0.6)
+    assert (mean(table, Span(10.0))[7].cpu_ratio, mean(table)[7].delay_ratio) == (pytest.approx(0.5), None)
+    assert mean(table, Span(200.0)) == {}
+    assert table.training_thread(100, Span(last_s=30.0)).busy_ratio == pytest.approx(0.7)
+
+
+def test_memory_is_that_before_the_process_gave_it_back_at_its_exit() -> None:
+    table = table_of()
+    for t, rss_bytes in ((1.0, 300 << 20), (2.0, 0), (3.0, None)):
+        record: Threads = structs.replace(threads(t, (100, "python", 0.5, "waiting")), rss_bytes=rss_bytes)
+        table.add_threads(record, 100)
+    for found in (table.of(100), table.of(100, Span())):
+        assert found is not None and found.rss_bytes == 300 << 20
+
+
+def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unknown() -> None:
+    table = table_of()
+    assert table.of(100, Span()) is None
+    table.add_threads(threads(1, (100, "python", 1.0, "disk", None), (7, "x", 1.0, "running", 0.1)), 100)
+    for t in (2, 3):
+        table.add_threads(threads(t, (100, "python", 1.0, "stopped", None)), 100)
+    table.add_threads(threads(4, (100, "python", None, "running", None)), 100)
+    (only,) = mean(table).values()
+    assert (only.tid, only.cpu_ratio, only.delay_ratio) == (100, 1.0, None)
+    assert (table.disk_ratio(100, Span()), table.disk_ratio(100)) == (0.25, 0.0)
+    assert table.training_thread(100, Span()).stopped_ratio == 0.5
+
+
+def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps() -> None:
+    table = table_of(*((float(t), [(100, 0.1, None), (7, 0.8, None)]) for t in range(1, 9)), (9.0, [(100, 1.0, None)]))
+    assert mean(table)[7].cpu_ratio == pytest.approx(0.8 * 8 / 9)
+    for t in range(10, 30):
+        table.add_threads(threads(float(t), (100, "python", 1.0, "running"), cpu_ratio=1.0), 100)
+    assert list(mean(table)) == [100]
+
+
+def test_threads_that_take_each_others_place_are_one() -> None:
+    """One a window, as each epoch starts a new one; of two that live at a time each has its own."""
+    table = table_of(*((float(t), [(100, 0.5, None), (7, 0.1, None), (1000 + t, 0.4, None)]) for t in range(1, 9)))
+    assert [row.tid for row in mean(table).values()] == [100, 7, 1008]
+    assert mean(table)[1008].cpu_ratio == pytest.approx(0.4)
+
+
+def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:
+    return MachineMemory(t=t, pid=0, window_s=5.0, busy_cores=busy_cores, **more)
+
+
+def used(begin: int, end: int, cores: float | None, use: CoreUse, offset: float = 0.0) -> None:
+    """A process of the run in windows of a second."""
+    for t in range(begin + 1, end + 1):
+        use.add_threads(threads(t + offset, (100, "python", cores, "running"), cpu_ratio=cores))
+
+
+def test_the_run_is_taken_off_over_the_same_time() -> None:
+    """It works for two of five seconds, and the machine's window ends between two of its own."""
+    use = CoreUse()
+    used(0, 3, 0.0, use, 0.5)
+    used(3, 6, 1.5, use, 0.5)
+    use.add_machine(machine(5.5, 1.6))
+    found = use.over(LATEST, 2, monitor=0.1)
+    assert found is not None
+    assert found.others == pytest.approx(1.6 - 1.5 * 2 / 5 - 0.1)
+    assert found.idle == pytest.approx(0.4)
+
+
+def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> None:
+    use = CoreUse()
+    used(0, 5, 1.0, use)
+    use.add_threads(structs.replace(threads(6.0, (100, "python", 1.0, "running")), ended_cpu_s=2.5))
+    used(6, 10, 1.0, use)
+    use.add_machine(machine(5.0, 1.5))
+    use.add_machine(machine(10.0, 1.5))
+    found = use.over(LATEST, 2, monitor=0.0)
+    assert found is not None
+    assert found.others == pytest.approx(0.0)
+
+
+def test_nothing_is_known_before_both_are_measured() -> None:
+    use = CoreUse()
+    assert use.over(LATEST, 2, 0.0) is use.over(Span(), 2, 0.0) is None
+    use.add_machine(machine(5.0, 1.0))
+    assert use.over(LATEST, 2, 0.0) is None
+    used(0, 5, 1.0, use)
+    use.add_machine(machine(10.0, None))
+    assert use.over(LATEST, 2, 0.0) is not None
+    assert use.over(Span(5.5), 2, 0.0) is None  # no step yet
+
+
+def test_a_process_that_has_just_begun_may_have_used_a_core() -> None:
+    use = CoreUse()
+    used(0, 1, None, use)
+    used(1, 5, 0.5, use)
+    use.add_machine(machine(5.0, 0.6))
+    found = use.over(LATEST, 2, 0.0)
+    assert found is not None and found.others == 0.0
+
+
+def test_the_mean_is_of_the_time_since_the_first_step() -> None:
+    """Others used a core until it, and half of one since; a process that has ended since is not forgotten."""
+    use = CoreUse()
+    use.begin_steps(8.0)
+    for end, own, busy in ((5, 1.0, 2.0), (10, 1.0, 2.0), (15, 1.0, 1.5), (20, 0.2, 0.7)):
+        used(end - 5, end, own, use)
+        use.add_machine(machine(float(end), busy, stolen_cores=0.2, held_cores=0.1, cpu_limit_cores=3.0))
+    found = use.over(Span(8.0), 2, 0.0)
+    assert found is not None
+    assert found.others == pytest.approx(0.5)
+    assert (found.stolen, found.held, found.limit) == (pytest.approx(0.2), pytest.approx(0.1), 3.0)
+
+
+def test_windows_of_a_merged_log_are_as_good() -> None:
+    use = CoreUse()
+    for t in (60.0, 120.0):
+        of_run = threads(t, (100, "python", 0.5, "running"), cpu_ratio=0.5)
+        use.add_threads(structs.replace(of_run, window_s=60.0))
+        use.add_machine(MachineMemory(t=t, pid=0, window_s=60.0, busy_cores=0.9))
+    found = use.over(Span(), None, 0.0)
+    assert found is not None
+    assert (found.others, found.idle) == (pytest.approx(0.4), None)

@@ -1,10 +1,17 @@
-"""The rows of ranks, from literal records."""
+"""The rows of ranks, their size and their waits for each other, from literal records."""
 
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
 import pytest
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
-from tuimon.records import Exit, Gpu
-from tuimon.session.ranks import rank_rows, with_utilisation
+from tests.state_size import size_of
+from tuimon.records import Exit, Gpu, PhaseTime, RankStep, SlowStep
+from tuimon.session.ranks import RankTimes, rank_rows, split_ranks, with_utilisation
+from tuimon.session.threads import MainThread
 
 LINES = frames(
     ("train.py", 10, "main", "loss.backward()", True),
@@ -163,3 +170,159 @@ def test_the_utilisation_of_a_ranks_gpus_is_their_mean_over_the_steps():
     shown = [row.gpu_ratio for row in with_utilisation(session.over("recent"), rank_rows(session.over("recent")))]
     assert shown == pytest.approx([0.1, 0.2, 0.3])
     assert shown == [row.figures.util_ratio for row in session.over("recent").gpus()]
+
+
+PHASES = {"data": 1.0, "forward": 40.0, "backward": 50.0, "optimizer": 9.0, "other": 0.5, "between": 0.25}
+#: Windows of a rank: those of its first minute.
+WINDOWS = 60
+
+
+def of_rank(pid):
+    """Its records, none of which shares an object with any other."""
+    yield process(pid=pid, rank=pid - 100, world_size=64)
+    for at in range(WINDOWS):
+        slowest = SlowStep(10 * at, 120 * MS, [PhaseTime(name, int(ms * MS) + at) for name, ms in PHASES.items()])
+        record = steps(float(at), {name: ms + at / 1000 for name, ms in PHASES.items()}, pid=pid, first_index=10 * at)
+        times_us = [(10 * at + n, 1000 * n + 1, *range(1000 * at + 10 * n, 1000 * at + 10 * n + 6)) for n in range(4)]
+        single = [RankStep(*each) for each in times_us]
+        record = msgspec.structs.replace(record, slowest=slowest, rank_steps=single)
+        yield msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+        yield threads(float(at), (pid, "python", 0.5, "running"), (pid + 1000, "pt_main", 0.1, "waiting"), pid=pid)
+
+
+def session_after(windows, ranks):
+    """Of ranks that have made so many windows of 4 s each; all are alike, and share objects."""
+    pids = range(100, 100 + ranks)
+    session = session_of(*[process(pid=pid, rank=pid - 100, world_size=ranks) for pid in pids])
+    for at in range(windows):
+        for pid in pids:
+            session.add(steps(4.0 * at, PHASES, pid=pid, first_index=10 * at, window_s=4.0))
+    return session
+
+
+def records_of(ranks):
+    return sorted((record for pid in range(100, 100 + ranks) for record in of_rank(pid)), key=lambda record: record.t)
+
+
+def of_one_more(sized):
+    """Bytes by which eight ranks take more than one, a rank."""
+    return (sized(records_of(8)) - sized(records_of(1))) / 7
+
+
+def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
+    assert of_one_more(lambda records: size_of(session_of(*records))) < 48_000
+
+
+def test_16_ranks_take_little_more_after_two_hours_than_after_ten_minutes():
+    after_a_minute, after_ten, after_hours = (size_of(session_after(windows, 16)) for windows in (15, 150, 1800))
+    assert after_ten - after_a_minute < 0.6e6
+    assert after_hours - after_ten < 0.9e6
+
+
+def test_the_rank_in_focus_keeps_its_latest_windows_as_they_were_recorded():
+    session = session_after(600, 16)
+
+    def in_full(pid):
+        return sum(row.end_s - row.begin_s == 4.0 for row in session.step_stats[pid].windows(last=600))
+
+    assert [in_full(pid) for pid in (100, 101)] == [512, 32]
+
+
+NO_SAMPLES = Counter()
+
+
+def times(cpu=None, delay=0.0, samples=NO_SAMPLES, on_gpu=False, stopped=0.0, **ms):
+    main = MainThread(cpu, None if cpu is None else delay, stopped)
+    return RankTimes(ms, main, samples, on_gpu)
+
+
+def sampled(total, collective=(), waiting=()):
+    """Samples by phase: all, those in collectives, and those that sleep."""
+    counts = Counter({(phase, "python"): n for phase, n in total.items()})
+    for activity, part in (("ranks", collective), ("sleep", waiting)):
+        for phase, n in dict(part).items():
+            counts[phase, "python"] -= n
+            counts[phase, activity] += n
+    return counts
+
+
+def test_sleep_in_backward_is_the_wait_for_other_ranks():
+    others = [times(cpu=0.44, forward=5, backward=40)] * 2
+    late = times(cpu=0.89, forward=25, backward=20)
+    first, _, third = split_ranks([*others, late])
+    assert first.wait_ms["backward"] == pytest.approx(45 * 0.56)
+    assert third.waits_ms == pytest.approx(45 * 0.11)
+    assert (third.excess_ms["forward"], third.late_ms) == (20, pytest.approx(20, abs=0.5))
+    assert first.late_ms == pytest.approx(-10, abs=0.5)  # of two others one is late
+
+
+def test_a_longer_backward_of_its_own_shows_where_all_are_of_one_length():
+    others = [times(cpu=0.5, forward=10, backward=40)] * 3
+    late = times(cpu=0.9, forward=10, backward=40)
+    assert split_ranks([*others, late])[3].excess_ms == {"forward": 0, "backward": pytest.approx(20)}
+
+
+def test_waiting_for_a_core_is_no_waiting_for_ranks():
+    split = split_ranks([times(cpu=0.5, delay=0.5, forward=10, backward=40)] * 2)
+    assert split[0].waits_ms == 0
+
+
+def test_a_stopped_process_waits_for_nobody():
+    other, late = times(cpu=0.2, forward=10, backward=90), times(cpu=0.2, stopped=0.7, forward=20, backward=80)
+    assert split_ranks([other, late])[1].wait_ms["backward"] == pytest.approx(10)
+
+
+def test_waits_elsewhere_are_not_in_backward():
+    loads = sampled({"data": 50, "backward": 50}, waiting={"data": 50})
+    split = split_ranks([times(cpu=0.5, samples=loads, data=50, backward=50)] * 2)
+    assert split[0].wait_ms["backward"] == pytest.approx(0.0)
+
+
+def test_collectives_that_stacks_show_are_waits_in_any_phase():
+    waits = sampled({"other": 40, "forward": 10}, collective={"other": 40})
+    saves = sampled({"other": 40, "forward": 10})
+    others = [times(cpu=0.1, samples=waits, forward=5, backward=5, other=30)] * 3
+    split = split_ranks([*others, times(cpu=0.9, samples=saves, forward=5, backward=5, other=30)])
+    assert split[0].wait_ms["other"] == pytest.approx(30, rel=0.02)
+    assert split[3].excess_ms["other"] == pytest.approx(30, rel=0.1)
+
+
+def test_a_rank_with_few_samples_is_taken_to_be_like_the_others():
+    waits = sampled({"other": 40}, collective={"other": 40})
+    one = sampled({"other": 1}, collective={"other": 1})
+    split = split_ranks([times(samples=s, forward=5, backward=5, other=30) for s in (waits, waits, one, NO_SAMPLES)])
+    assert [round(part.wait_ms["other"] or 0) for part in split] == [30, 30, 30, 30]
+
+
+def test_on_a_gpu_and_without_scheduler_figures_waiting_in_backward_is_unknown():
+    for rank in (times(cpu=0.9, on_gpu=True, forward=5, backward=5), times(forward=5, backward=5)):
+        split = split_ranks([rank, rank])
+        assert (split[0].wait_ms["backward"], split[0].waits_ms, split[0].late_ms) == (None, None, 0)
+
+
+def test_the_median_of_the_others_is_that_of_each_rank():
+    split = split_ranks([times(forward=ms, backward=1) for ms in (10, 20, 40, 70)])
+    assert [part.excess_ms["forward"] for part in split] == [-30, -20, 20, 50]
+
+
+def test_phases_that_samples_name_differently_in_one_rank_make_nobody_late():
+    """Time without markers that samples of one rank count as data, those of the others as side work."""
+    split = split_ranks([times(backward=4, other=17.5)] * 2 + [times(backward=4, data=14, other=3.5)])
+    assert [each.late_ms for each in split] == [pytest.approx(0.0)] * 3
+
+
+def test_a_collective_that_was_sampled_once_is_no_share_of_a_phase():
+    few = sampled({"forward": 1, "other": 4}, collective={"forward": 1})
+    many = sampled({"forward": 3, "other": 70}, collective={"forward": 1})
+    split = split_ranks([times(samples=few, forward=4, other=14), times(samples=many, forward=1, other=17)])
+    assert [each.wait_ms["forward"] for each in split] == [0.0, 0.0]
+
+
+def test_sleep_that_few_samples_divide_makes_nobody_late():
+    few = sampled({"other": 4, "backward": 3}, waiting={"other": 4})
+    many = sampled({"other": 74, "backward": 24}, waiting={"other": 74})
+    first, second = split_ranks(
+        [times(cpu=0.2, samples=many, backward=5, other=15), times(cpu=0.2, samples=few, backward=5, other=15)]
+    )
+    assert second.waits_ms == pytest.approx(20 * (0.8 - 4 / 7), rel=0.01)  # against a true 1 ms
+    assert first.late_ms == 0.0

@@ -7,7 +7,7 @@ from msgspec import structs
 from rich.cells import cell_len
 
 from tests.session.records import header, process, session_of, steps
-from tests.session.test_unseen import run
+from tests.session.test_state import run
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, text, texts
