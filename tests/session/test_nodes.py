@@ -195,21 +195,21 @@ def grown(sizes_mb, every_s=5.0):
 
 
 def test_a_process_that_grows_from_look_to_look():
-    (growth,) = grown([100, 120, 140, 160, 180]).machine.growing()
+    (growth,) = grown([100, 120, 140, 160, 180]).threads.growing([100])
     assert (growth.pid, growth.growth.held_bytes, growth.growth.bytes_per_s) == (100, 180 * MB, 4 * MB)
 
 
 def test_one_that_goes_up_and_down_does_not_grow():
-    assert grown([100, 180, 110, 190, 150]).machine.growing() == []
+    assert grown([100, 180, 110, 190, 150]).threads.growing([100]) == []
 
 
 def test_what_has_ended_does_not_grow():
     session = grown([100, 120, 140, 160, 180])
     session.add(process(100, ended=True))
-    assert session.machine.growing() == []
+    assert session.threads.growing([100]) == []
 
 
 def test_many_looks_a_second_are_thinned():
     session = grown(list(range(100, 400)), every_s=0.1)
-    (growth,) = session.machine.growing()
+    (growth,) = session.threads.growing([100])
     assert round(growth.growth.bytes_per_s / MB) == 10

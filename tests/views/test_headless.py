@@ -21,7 +21,8 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
 from tuimon.session.rows import StepSummary
-from tuimon.session.session import Session, SessionView
+from tuimon.session.sampling import SamplerTable
+from tuimon.session.session import Session
 from tuimon.views.gpu_text import idle_bounds, with_idle_bounds
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
@@ -267,11 +268,10 @@ def test_a_training_without_hooks_that_fails_was_in_its_environment() -> None:
 
 
 def test_after_the_end_a_rate_that_is_only_estimated_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    estimate = StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)
-    monkeypatch.setattr(SessionView, "estimated_steps", lambda self, pid: estimate)
+    monkeypatch.setattr(SamplerTable, "steps_per_second", lambda self, pid, now_s: 2.0)
     whole = session_of(records.header(), records.process(markers=False), Exit(t=5.0, pid=100, exit_code=0))
     assert whole.shown() is whole.over("whole")
-    assert whole.shown().steps(100) is estimate
+    assert whole.shown().steps(100) == StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)
 
 
 def on_gpu(kind: str) -> Session:

@@ -12,9 +12,7 @@ from tuimon.session.series import Span
 from tuimon.session.session import Session
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.set_up import Spent
-from tuimon.session.standing import Past
 from tuimon.session.state import OVER, run_state, still_from_s
-from tuimon.session.step_sums import StepStretch
 from tuimon.session.steps import StepStats
 
 Part = Literal[
@@ -82,29 +80,42 @@ def goodput(session: Session) -> Goodput | None:
     pid, now_s = session.trainer(), session.now_s
     if pid is None or session.start_s is None or now_s <= session.start_s:
         return None
-    divided, started_s = _Divided(), _started_s(session, pid, session.start_s)
-    divided.add(started_s - session.start_s, {}, "restart")
-    stats, sampled = session.step_stats.get(pid), session.stacks.get(pid)
+    stats, sampled, process, header = (
+        session.step_stats.get(pid),
+        session.stacks.get(pid),
+        session.process(pid),
+        session.header,
+    )
     spent = sampled.spent if sampled is not None else Spent()
-    has_begun = stats is not None and stats.begin_s is not None
+    begun_s = header.moment_s(process.start_unix_s) if header is not None and process is not None else None
+    started_s = session.start_s
+    before = [one for each in session.trainers() if each != pid and (one := session.process(each)) is not None]
+    rank = process.rank if process is not None else None
+    if begun_s is not None and any(one.ended and one.rank == rank and one.t <= begun_s for one in before):
+        started_s = min(now_s, max(started_s, begun_s))
+    divided = _Divided()
+    divided.add(started_s - session.start_s, {}, "restart")
     begin_s = max(started_s, stats.begin_s) if stats is not None and stats.begin_s is not None else now_s
-    launched, process = _launched_by(session, pid), session.process(pid)
+    # how the process that started this one, such as a job's script, spent the time until then
+    launcher = session.stacks.get(session.launcher_of(process) or 0) if process is not None else None
     own_s = started_s
-    if launched is not None and process is not None and session.header is not None:
-        own_s = max(started_s, min(begin_s, session.header.moment_s(process.start_unix_s)))
-    for work, since_s, until_s in ((launched, started_s, own_s), (spent, own_s, begin_s)):
-        before = work.before(since_s) if work is not None else Counter()
-        divided.add(until_s - since_s, {each: before[each] for each in _BEFORE}, "set-up")
+    if launcher is not None and begun_s is not None:
+        own_s = max(started_s, min(begin_s, begun_s))
+    for work, since_s, until_s in (
+        (launcher.spent if launcher is not None else None, started_s, own_s),
+        (spent, own_s, begin_s),
+    ):
+        known = work.before(since_s) if work is not None else Counter()
+        divided.add(until_s - since_s, {each: known[each] for each in _BEFORE}, "set-up")
     loop: Mapping[Part, float] = {}
-    if stats is not None and has_begun:
+    if stats is not None and stats.begin_s is not None:
         last_s = max(begin_s, stats.last_step_s or begin_s)
         loop = divided.add(last_s - begin_s, _in_loop(session, stats, spent, Span(begin_s, last_s)), "training")
-        outside_s, evaluated_s = _beside(stats.since_step())
         after: dict[Part, float] = {
             "checkpoint": spent.since_step["checkpoint"],
             "prompt": spent.since_step["prompt"],
-            "evaluation": evaluated_s,
-            "outside": outside_s,
+            "evaluation": stats.since_step().eval_ns / 1e9,
+            "outside": stats.since_step().outside_s,
         }
         rest = _tail(session)
         if rest == "after":  # in the loop they are part of a step
@@ -117,55 +128,25 @@ def goodput(session: Session) -> Goodput | None:
     return Goodput(now_s - session.start_s, parts, loop)
 
 
-def _launched_by(session: Session, pid: int) -> Spent | None:
-    """How the process that started the one in focus, such as a job's script, spent the time until then."""
-    process = session.process(pid)
-    sampled = session.stacks.get(session.launcher_of(process) or 0) if process is not None else None
-    return sampled.spent if sampled is not None else None
-
-
 def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> dict[Part, float]:
     """The parts of the time from the first step to the last that are no training, those that are sure first."""
-    outside_s, evaluated_s = _beside(stats.in_loop())
+    sums = stats.in_loop()
+    hangs = [(past.since_s, past.ended_s) for past in session.standstills.past if past.ended_s is not None]
+    evaluated_s, table = sums.eval_ns / 1e9, session.over("whole").phases(stats.pid)
+    if (
+        not evaluated_s and table is not None and not stats.since_step().eval_ns
+    ):  # samples show it, without a DataLoader
+        share = next((row.share for row in table.rows if row.name == "eval"), 0.0)
+        evaluated_s = share * (loop.end_s - loop.begin_s)
     return {
-        "outside": outside_s,
-        "hang": sum(_overlap_s(past, loop) for past in session.standstills.past),
+        "outside": sums.outside_s,
+        "hang": sum(max(0.0, min(end_s, loop.end_s) - max(since_s, loop.begin_s)) for since_s, end_s in hangs),
         "first batch": stats.first_batch_s,
         "compile": spent.in_loop["compile"],
         "checkpoint": spent.in_loop["checkpoint"],
         "prompt": spent.in_loop["prompt"],
-        "evaluation": evaluated_s or _sampled_evaluation_s(session, stats, loop),
+        "evaluation": evaluated_s,
     }
-
-
-def _beside(sums: StepStretch | None) -> tuple[float, float]:
-    """How long it was outside the loop, or stopped, and how long in evaluation, by markers."""
-    return (sums.outside_s, sums.eval_ns / 1e9) if sums is not None else (0.0, 0.0)
-
-
-def _started_s(session: Session, pid: int, start_s: float) -> float:
-    """When the process in focus started, if an earlier one of its rank had trained; else when the run did."""
-    header, process = session.header, session.process(pid)
-    if header is None or process is None:
-        return start_s
-    started_s = header.moment_s(process.start_unix_s)
-    before = (session.process(other) for other in session.trainers() if other != pid)
-    if any(one is not None and one.ended and one.rank == process.rank and one.t <= started_s for one in before):
-        return min(session.now_s, max(start_s, started_s))
-    return start_s
-
-
-def _overlap_s(past: Past, span: Span) -> float:
-    """How much of a span a standstill took that has ended."""
-    return 0.0 if past.ended_s is None else max(0.0, min(past.ended_s, span.end_s) - max(past.since_s, span.begin_s))
-
-
-def _sampled_evaluation_s(session: Session, stats: StepStats, loop: Span) -> float:
-    """Evaluation that only samples show, in a loop without a DataLoader."""
-    table = session.over("whole").phases(stats.pid)
-    if table is None or _beside(stats.since_step())[1]:
-        return 0.0
-    return next((row.share for row in table.rows if row.name == "eval"), 0.0) * (loop.end_s - loop.begin_s)
 
 
 def _waited_s(session: Session, stats: StepStats) -> float:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
-from tuimon.session.machines import MemoryReadings
+from tuimon.session.machines import GROWTH_S, readings_of, steady_growth
 from tuimon.session.rows import GpuShare, GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.series import EVER, Series, Singles, Span, weighted_median
+from tuimon.session.series import EVER, Series, Singles, Span, latest, weighted_median
 
 #: Exchanges that are held: the latest, as to join those of 64 ranks takes 2 ms each time that rules judge; of the run.
 _RECENT, _OF_RUN = 64, 512
@@ -47,10 +47,6 @@ class _Times(NamedTuple):
     last_ns: float
 
 
-def _latest(values: Sequence[float]) -> float:
-    return next((value for value in reversed(values) if not math.isnan(value)), math.nan)
-
-
 class _Exchange(NamedTuple):
     """A ``GpuExchange``: of every second, later every other, then every fourth; by the clock, the same in all ranks."""
 
@@ -77,7 +73,6 @@ class _Leads(NamedTuple):
     with_mean: float
     mean_us: float
     min_us: float = math.inf
-    max_us: float = -math.inf
     at_least_us: float = -math.inf  # a bound at each of them; minus infinity: not known at some
 
 
@@ -94,7 +89,6 @@ def _leads_of(record: GpuTime, lead: Lead) -> _Leads:
         with_mean,
         with_mean * (lead.mean_us or 0.0),
         math.inf if not known or lead.min_us is None else lead.min_us,
-        -math.inf if not known or lead.max_us is None else lead.max_us,
         -math.inf if lead.at_least_us is None else lead.at_least_us,
     )
 
@@ -104,7 +98,7 @@ class DeviceTimes:
 
     def __init__(self, device: int) -> None:
         self.device = device
-        self.times = Series(_Times, _ROWS, {"lead_error_us": _latest})
+        self.times = Series(_Times, _ROWS, {"lead_error_us": latest})
         self._exchanges = Singles(_Exchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
 
@@ -136,7 +130,7 @@ class DeviceTimes:
             if lead.boundary in _ORDER:
                 leads = self._leads.get(lead.boundary)
                 if leads is None:
-                    how = {"min_us": min, "max_us": max, "at_least_us": min}
+                    how = {"min_us": min, "at_least_us": min}
                     leads = self._leads[lead.boundary] = Series(_Leads, _ROWS, how)
                 leads.append(_leads_of(record, lead))
 
@@ -168,8 +162,8 @@ class DeviceTimes:
     @property
     def step_s(self) -> float:
         """The mean step of the latest window that has any; 0 without."""
-        latest = next((row for row in reversed(self.times.rows(last=_RECENT)) if row.steps), None)
-        return latest.total_ns / latest.steps / 1e9 if latest is not None else 0.0
+        found = next((row for row in reversed(self.times.rows(last=_RECENT)) if row.steps), None)
+        return found.total_ns / found.steps / 1e9 if found is not None else 0.0
 
 
 def _share(counts: Mapping[int, int], of: int, total_ns: float) -> float:
@@ -185,11 +179,18 @@ def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow
         seen=int(sums.seen),
         min_us=sums.min_us if are_known else None,
         median_us=weighted_median(medians) if are_known else None,
-        max_us=sums.max_us if are_known else None,
         stream_idle_ratio=sums.idle / sums.seen if sums.seen else 0.0,
         mean_us=sums.mean_us / sums.with_mean if 2 * sums.with_mean > sums.seen else None,
         at_least_us=None if math.isinf(sums.at_least_us) else sums.at_least_us,
     )
+
+
+class _Allocated(NamedTuple):
+    """The bytes in tensors since torch's cache has filled; a row of a ``Series``."""
+
+    begin_s: float
+    end_s: float
+    held_bytes: float
 
 
 class _Memory(Struct):
@@ -200,7 +201,7 @@ class _Memory(Struct):
     frees_before: tuple[float, int] | None = None  # when, and how many
     pinned_bytes: int | None = None  # the most
     peak_bytes: int | None = None  # the most: the program may reset it
-    allocated: MemoryReadings = field(default_factory=MemoryReadings)  # since its cache has filled
+    allocated: Series[_Allocated] = field(default_factory=lambda: Series(_Allocated, _ROWS, {"held_bytes": latest}))
 
     def add_record(self, record: TorchMemory, *, is_settled: bool) -> None:
         self.latest = record
@@ -209,7 +210,7 @@ class _Memory(Struct):
         if not is_settled:
             return
         if record.allocated_bytes is not None:
-            self.allocated.add(record.t, record.allocated_bytes)
+            self.allocated.append(_Allocated(record.t, record.t, record.allocated_bytes))
         if self.retries_before is None:
             self.retries_before = record.alloc_retries
         if self.frees_before is None and record.device_frees is not None:
@@ -221,9 +222,10 @@ class _Memory(Struct):
             retries = latest.alloc_retries - self.retries_before
         if self.frees_before is not None and latest.device_frees is not None and latest.t > self.frees_before[0]:
             frees_per_s = (latest.device_frees - self.frees_before[1]) / (latest.t - self.frees_before[0])
-        most, growth = (self.pinned_bytes, self.peak_bytes), self.allocated.steady_growth(0.0)
-        held = latest.allocated_bytes, latest.reserved_bytes
-        return TorchMemoryRow(device, uuid, *held, retries, frees_per_s, *most, growth)
+        most, held = (self.pinned_bytes, self.peak_bytes), self.allocated.columns(Span(last_s=GROWTH_S))
+        growth = steady_growth(readings_of(held["end_s"], held["held_bytes"]), 0.0)
+        now = latest.allocated_bytes, latest.reserved_bytes
+        return TorchMemoryRow(device, uuid, *now, retries, frees_per_s, *most, growth)
 
 
 def _most(one: int | None, other: int | None) -> int | None:

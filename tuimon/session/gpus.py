@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -112,6 +112,25 @@ def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, f
     }
 
 
+class Course(Mapping[str, tuple[float | None, ...]]):
+    """The counters of a GPU over time, by name; worked out for who asks: charts do, rules of 64 GPUs do not."""
+
+    def __init__(self, counters: Series[_Counters], span: Span) -> None:
+        self._counters, self._span = counters, span
+
+    def __getitem__(self, name: str) -> tuple[float | None, ...]:
+        if name not in _Counters._fields:
+            raise KeyError(name)
+        rows, at = self._counters.course(self._span, ROWS), _Counters._fields.index(name)
+        return tuple([None if math.isnan(row[at]) else row[at] for row in rows])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_Counters._fields)
+
+    def __len__(self) -> int:
+        return len(_Counters._fields)
+
+
 class Device:
     """The data kept of one GPU or MIG instance."""
 
@@ -146,11 +165,9 @@ class Device:
         for number, ratio in enumerate(samples if each_s else ()):
             self._util.append(_Util(begin_s + number * each_s, begin_s + (number + 1) * each_s, min(1.0, ratio)))
 
-    def course(self, span: Span) -> dict[str, tuple[float | None, ...]]:
+    def course(self, span: Span) -> Course:
         """The counters in stretches of equal length of a span, or of the latest records."""
-        rows = self._counters.course(span, ROWS)
-        columns = zip(_Counters._fields, zip(*rows, strict=True), strict=True) if rows else ()
-        return {name: tuple([None if math.isnan(value) else value for value in column]) for name, column in columns}
+        return Course(self._counters, span)
 
     def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
         """Means over these stretches, in order of time and apart; None without any reading of them.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, repeat
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -20,6 +21,84 @@ from tuimon.session.series import LATEST, Series, Span
 NODES = 4096
 #: Readings of where a process runs that are held: of five minutes.
 _PLACES = 60
+
+
+#: The time that a growth rate covers, in seconds.
+GROWTH_S = 120.0
+#: Least seconds from one reading that counts to the next: those of every 2 s, which may come a little early.
+_EVERY_S = 1.5
+_LEAST_READINGS = 4
+#: Readings from which a growth is steady: those of 16 s.
+_STEADY_READINGS = 9
+#: Part of the largest rise a step, from one quarter of them to the next, that each other must have, and of the whole
+#: rate that of the last quarter: our choice. Less is a cache that levels off, or a jump.
+_STEADY_PART = 0.6
+#: Readings from which a growth is going on, and the part of it that the later half of them must have: our choice.
+_GOING_ON_READINGS, _GOING_ON_PART = 5, 0.25
+
+
+class Reading(NamedTuple):
+    """What a memory held at a moment."""
+
+    t: float
+    held_bytes: float
+    steps: float = 0.0  # made until then; 0 if they are not known
+
+
+def readings_of(
+    times_s: Iterable[float], held_bytes: Iterable[float], steps: Iterable[float] = repeat(0.0)
+) -> list[Reading]:
+    """One reading in about 2 s, of those that are numbers."""
+    found: list[Reading] = []
+    for t, held, made in zip(times_s, held_bytes, steps, strict=False):
+        if not math.isnan(held) and (not found or t - found[-1].t >= _EVERY_S):
+            found.append(Reading(t, held, made))
+    return found
+
+
+def growth_of(readings: Sequence[Reading]) -> Growth | None:
+    """None unless the later half of the readings is all above the earlier half."""
+    held, half = [reading.held_bytes for reading in readings], len(readings) // 2
+    if len(held) < _LEAST_READINGS or max(held[:half]) >= min(held[half:]):
+        return None  # up and down: a cache, or a loader at work
+    return Growth(int(held[-1]), int(held[-1] - held[0]), (held[-1] - held[0]) / (readings[-1].t - readings[0].t))
+
+
+def growth_going_on(readings: Sequence[Reading], since_s: float) -> Growth | None:
+    """The growth since a moment, be it slower now; None if it was a jump, or is over."""
+    readings = [reading for reading in readings if reading.t >= since_s]
+    growth = growth_of(readings) if len(readings) >= _GOING_ON_READINGS else None
+    if growth is None:
+        return None
+    lately_bytes = readings[-1].held_bytes - readings[len(readings) // 2].held_bytes
+    return growth if lately_bytes >= _GOING_ON_PART * growth.risen_bytes else None
+
+
+def steady_growth(readings: Sequence[Reading], since_s: float) -> Growth | None:
+    """The growth since a moment; None unless there has been one for 16 s that does not level off.
+
+    The quarters of readings of 1 2 3 ... 12 have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and
+    1 1 1 9 9 9 is a jump. What counts is the rise a step: a leak slows down with the steps.
+    """
+    readings = [reading for reading in readings if reading.t >= since_s]
+    number, growth = len(readings), growth_of(readings)
+    if number < _STEADY_READINGS or growth is None:
+        return None
+    quarters = [readings[n * number // 4 : (n + 1) * number // 4] for n in range(4)]
+    held = [sorted(reading.held_bytes for reading in quarter)[len(quarter) // 2] for quarter in quarters]
+    rises = [later - earlier for earlier, later in pairwise(held)]
+    made = [later - earlier for earlier, later in pairwise(quarter[len(quarter) // 2].steps for quarter in quarters)]
+    if min(made) > 0:
+        rises = [rise / steps for rise, steps in zip(rises, made, strict=True)]
+    if min(rises) <= 0 or min(rises) < _STEADY_PART * max(rises):
+        return None
+    return growth if _rate(quarters[-1]) >= _STEADY_PART * _rate(readings) else None
+
+
+def _rate(readings: Sequence[Reading]) -> float:
+    """Bytes a step, or a second."""
+    first, last = readings[0], readings[-1]
+    return (last.held_bytes - first.held_bytes) / (last.steps - first.steps or last.t - first.t)
 
 
 class NodeTables:
@@ -76,14 +155,7 @@ class ProcessGrowth(NamedTuple):
 
     pid: int
     growth: Growth
-
-
-class ProcessCopies(NamedTuple):
-    """A process that copies pages which it shares with its parent, one after the other."""
-
-    pid: int
-    growth: Growth
-    shared_bytes: int  # that it may copy yet
+    shared_bytes: int = 0  # of its trainer's, that it may copy yet, page by page
 
 
 class ProcessHeld(NamedTuple):
@@ -107,9 +179,6 @@ class MachineTable:
         self.latest: MachineMemory | None = None
         self.most_held: ProcessHeld | None = None  # of any process at any time
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
-        self.own: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
-        self._private: defaultdict[int, MemoryReadings] = defaultdict(MemoryReadings)
-        self._has_own = False  # whether the log has what is a process's own
 
     def add_memory(self, record: MachineMemory) -> None:
         """Fold the machine's memory, and where processes run."""
@@ -117,45 +186,19 @@ class MachineTable:
         for placed in record.placed:
             self._ran_on[placed.pid].append(placed.node)
 
-    def add_threads(self, record: Threads, steps: int) -> None:
-        """Fold a process's own memory, which is read now and then; of an older log all that is resident.
-
-        ``steps``: how many it has made.
-        """
-        if record.own_bytes is not None:
-            self._has_own = True
-        held = record.own_bytes if self._has_own else record.rss_bytes
-        if record.private_bytes is not None:
-            self._private[record.pid].add(record.t, record.private_bytes)
-        if held is not None:
-            self.own[record.pid].add(record.t, held, steps)
-            if self.most_held is None or held > self.most_held.held_bytes:
-                self.most_held = ProcessHeld(record.pid, held)
+    def note_held(self, pid: int, held_bytes: int) -> None:
+        """Fold what a process holds."""
+        if held_bytes > (self.most_held.held_bytes if self.most_held is not None else 0):
+            self.most_held = ProcessHeld(pid, held_bytes)
 
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
-        self.own.pop(pid, None)
-        self._private.pop(pid, None)
         self._ran_on.pop(pid, None)
 
     def placement(self, pid: int) -> Placement | None:
         """The NUMA node that a training process runs on; None on a machine of one."""
         placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
         return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
-
-    def growing(self) -> list[ProcessGrowth]:
-        """Processes whose later half of readings is all above the earlier half, fastest growth first."""
-        found = [(pid, growth) for pid, held in self.own.items() if (growth := held.growth()) is not None]
-        return sorted((ProcessGrowth(*each) for each in found), key=lambda each: -each.growth.bytes_per_s)
-
-    def copying(self, since_s: float) -> ProcessCopies | None:
-        """A worker whose own pages grow though its memory does not, ever since a moment: it copies its trainer's."""
-        for pid, held in self._private.items():
-            growth, own = held.growth_going_on(since_s), self.own[pid].latest_bytes
-            grown = self.own[pid].growth_going_on(since_s)
-            if growth is not None and own is not None and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
-                return ProcessCopies(pid, growth, max(0, own - growth.held_bytes))
-        return None
 
 
 #: Seconds for which windows of processes are held: more than two of the machine. Of a long log, whose windows are
@@ -262,97 +305,3 @@ class CoreUse:
         cores = (record.busy_cores, own / (until_s - begin_s), record.stolen_cores, record.held_cores)
         used = ((each or 0.0) * record.window_s for each in cores)
         return _Used(begin_s, record.t, record.window_s, *used)
-
-
-#: The time that a growth rate covers, in seconds, from one reading in so many seconds, or a little less: they jitter.
-SPAN_S = 120.0
-_EVERY_S, _EARLY_S = 2.0, 0.5
-_LEAST_READINGS, _MOST_READINGS = 4, int(SPAN_S / _EVERY_S) + 1
-#: Readings from which a growth is steady: those of 16 s.
-_STEADY_READINGS = 9
-#: Part of the largest rise a step, from one quarter of them to the next, that each other must have, and of the whole
-#: rate that of the last quarter: our choice. Less is a cache that levels off, or a jump.
-_STEADY_PART = 0.6
-#: Readings from which a growth is going on, and the part of it that the later half of them must have: our choice.
-_GOING_ON_READINGS, _GOING_ON_PART = 5, 0.25
-
-
-class _Reading(NamedTuple):
-    t: float
-    held_bytes: float
-    steps: float  # made until then; 0 if they are not known
-
-
-class MemoryReadings:
-    """The readings of the last two minutes."""
-
-    __slots__ = ("_readings",)
-
-    def __init__(self) -> None:
-        self._readings = array("d")  # three numbers each, as in a _Reading
-
-    def add(self, t: float, held_bytes: int, steps: int = 0) -> None:
-        """Add a reading; one in 2 s is kept. ``steps``: how many the process has made, where that is known."""
-        readings = self._readings
-        if not readings or t - readings[-3] >= _EVERY_S - _EARLY_S:
-            readings.extend((t, held_bytes, steps))
-        while readings[0] < t - SPAN_S or len(readings) > 3 * _MOST_READINGS:
-            del readings[:3]
-
-    @property
-    def latest_bytes(self) -> int | None:
-        """The latest one."""
-        return int(self._readings[-2]) if self._readings else None
-
-    def growth(self) -> Growth | None:
-        """None unless the later half of the readings is all above the earlier half."""
-        return _growth(self._each())
-
-    def growth_going_on(self, since_s: float) -> Growth | None:
-        """The growth since a moment, be it slower now; None if it was a jump, or is over."""
-        readings = [reading for reading in self._each() if reading.t >= since_s]
-        growth = _growth(readings) if len(readings) >= _GOING_ON_READINGS else None
-        if growth is None:
-            return None
-        lately_bytes = readings[-1].held_bytes - readings[len(readings) // 2].held_bytes
-        return growth if lately_bytes >= _GOING_ON_PART * growth.risen_bytes else None
-
-    def steady_growth(self, since_s: float) -> Growth | None:
-        """The growth since a moment; None unless there has been one for 16 s that does not level off.
-
-        The quarters of readings of 1 2 3 ... 12 have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and
-        1 1 1 9 9 9 is a jump. What counts is the rise a step: a leak slows down with the steps.
-        """
-        readings = [reading for reading in self._each() if reading.t >= since_s]
-        if len(readings) < _STEADY_READINGS:
-            return None
-        number = len(readings)
-        quarters = [readings[n * number // 4 : (n + 1) * number // 4] for n in range(4)]
-        held = [sorted(reading.held_bytes for reading in quarter)[len(quarter) // 2] for quarter in quarters]
-        rises = [later - earlier for earlier, later in pairwise(held)]
-        made = [
-            later - earlier for earlier, later in pairwise(quarter[len(quarter) // 2].steps for quarter in quarters)
-        ]
-        if min(made) > 0:
-            rises = [rise / steps for rise, steps in zip(rises, made, strict=True)]
-        if min(rises) <= 0 or min(rises) < _STEADY_PART * max(rises):
-            return None
-        growth = _growth(readings)
-        return growth if growth is not None and _rate(quarters[-1]) >= _STEADY_PART * _rate(readings) else None
-
-    def _each(self) -> list[_Reading]:
-        numbers = self._readings
-        return [_Reading(*each) for each in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)]
-
-
-def _growth(readings: list[_Reading]) -> Growth | None:
-    held, half = [reading.held_bytes for reading in readings], len(readings) // 2
-    if len(held) < _LEAST_READINGS or max(held[:half]) >= min(held[half:]):
-        return None  # up and down: a cache, or a loader at work
-    return Growth(int(held[-1]), int(held[-1] - held[0]), (held[-1] - held[0]) / (readings[-1].t - readings[0].t))
-
-
-def _rate(readings: list[_Reading]) -> float:
-    """Bytes a step, or a second."""
-    first, last = readings[0], readings[-1]
-    return (last.held_bytes - first.held_bytes) / (last.steps - first.steps or last.t - first.t)

@@ -91,7 +91,9 @@ class RunProcesses:
         trained = trained_pids()
         ended = [process for process in self.known.values() if process.ended]
         forgotten = [process.pid for process in ended if process.pid not in trained][: -_ENDED_LIMIT * nodes]
-        forgotten += _early([process for process in ended if process.pid in trained])[: -_TRAINERS_LIMIT * nodes]
+        trainers = [process for process in ended if process.pid in trained]  # but for those of the last moment
+        early = [process.pid for process in trainers if process.t < trainers[-1].t - LAST_MOMENT_S]
+        forgotten += early[: -_TRAINERS_LIMIT * nodes]
         excess = len(self.known) - len(forgotten) - _KNOWN_LIMIT * nodes
         if excess > 0:
             forgotten += [pid for pid in self.known if pid not in trained and pid not in forgotten][:excess]
@@ -120,34 +122,26 @@ class RunProcesses:
     def trainers(self, training: Iterable[int]) -> list[int]:
         """The processes that train, by rank: those in ``training``, or, without any, those recorded as trainers."""
         pids = list(training) or [process.pid for process in self.known.values() if process.role == "trainer"]
-        return sorted(pids, key=self._rank_key)
-
-    def _rank_key(self, pid: int) -> tuple[float, int]:
-        process = self.known.get(pid)
-        return (process.rank if process and process.rank is not None else float("inf"), pid)
-
-    def trainers_first(self, trainers: list[int]) -> list[Process]:
-        """All processes: ``trainers``, then the others, ended ones last."""
-        first = [self.known[pid] for pid in trainers if pid in self.known]
-        trains = set(trainers)
-        others = (process for process in self.known.values() if process.pid not in trains)
-        return first + sorted(others, key=lambda process: (process.ended, process.start_unix_s))
+        ranks = {pid: process.rank for pid in pids if (process := self.known.get(pid)) is not None}
+        return sorted(pids, key=lambda pid: (math.inf if (rank := ranks.get(pid)) is None else rank, pid))
 
     def workers(self, trainer: int) -> list[Process]:
         """Live DataLoader workers of a trainer; of one that has ended, those it had at the end."""
         parent = self.known.get(trainer)
         if parent is not None and parent.ended:
             return [p for p in self.last_workers(trainer) if p.t >= parent.t - LAST_MOMENT_S]
-        return [p for p in self._workers_of(trainer) if not p.ended]
+        return self.workers_since(trainer, math.inf)
 
     def last_workers(self, trainer: int) -> list[Process]:
         """The workers that lived when the latest of them appeared: of several epochs, those of the last."""
         own = self._workers.get(trainer)
         return [self.known[pid] for pid in own.together if pid in self.known] if own is not None else []
 
-    def _workers_of(self, trainer: int) -> list[Process]:
+    def workers_since(self, trainer: int, t: float) -> list[Process]:
+        """DataLoader workers of a trainer that live, or that ended after ``t``."""
         own = self._workers.get(trainer)
-        return [self.known[pid] for pid in own.pids] if own is not None else []
+        workers = [self.known[pid] for pid in own.pids] if own is not None else []
+        return [worker for worker in workers if not worker.ended or worker.t >= t]
 
     def children(self, trainer: int) -> list[Process]:
         """Live children of a trainer that load for no DataLoader; of one that has ended, those it had at the end."""
@@ -163,20 +157,14 @@ class RunProcesses:
 
     def ended_beside(self, trainer: int, now_s: float, seconds: float) -> list[Process]:
         """Workers that ended more than so many seconds before one that was started with them, if that has ended."""
-        workers = self._workers_of(trainer)
+        workers = self.workers_since(trainer, -math.inf)
         lives = [(worker.start_unix_s, worker.t if worker.ended else now_s) for worker in workers]
         return [
-            worker
-            for worker in workers
-            if worker.ended
-            and any(
-                abs(worker.start_unix_s - s) <= _ONE_START_S and ended_s - worker.t > seconds for s, ended_s in lives
-            )
+            one
+            for one in workers
+            if one.ended
+            and any(abs(one.start_unix_s - s) <= _ONE_START_S and ended_s - one.t > seconds for s, ended_s in lives)
         ]
-
-    def workers_since(self, trainer: int, t: float) -> list[Process]:
-        """DataLoader workers of a trainer that live, or that ended after ``t``."""
-        return [p for p in self._workers_of(trainer) if not p.ended or p.t >= t]
 
     def successions(self, pids: Iterable[int]) -> list[list[int]]:
         """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
@@ -219,11 +207,6 @@ class RunProcesses:
         return not self._had_ended(pid, begun_s) and not self._had_ended(other, begun_s)
 
 
-def _early(ended: Sequence[Process]) -> list[int]:
-    """The processes that ended some time before the last of them, in the order of their ends."""
-    return [process.pid for process in ended if process.t < ended[-1].t - LAST_MOMENT_S]
-
-
 # -- which processes are the ranks of one training: late ones, restarted ones, and several trainings in one run
 
 
@@ -237,9 +220,16 @@ def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[
     if own is None or own.rank is None:
         return []
     ranked = [process for process in processes.values() if _is_rank(process, processes, training)]
-    newest = _newest_of(_of_one_training(own, ranked), training)
-    begun_s = min((p.start_unix_s for p in newest if not p.ended), default=None)
-    return [p for p in newest if begun_s is None or not p.ended or _outlived(p, begun_s, newest)]
+    newest: dict[int, Process] = {}  # of each rank the live one, of several the one that trains, the last started
+    for process in sorted(
+        _of_one_training(own, ranked), key=lambda p: (not p.ended, p.pid in training, p.start_unix_s)
+    ):
+        if process.rank is not None:
+            newest[process.rank] = process
+    live_s = [process.start_unix_s for process in newest.values() if not process.ended]
+    # the launcher starts all ranks anew at once: of one start are those that began within moments of one another
+    since_s = min(live_s) - max(_RANKS_START_S, max(live_s) - min(live_s)) if live_s else -math.inf
+    return [newest[rank] for rank in sorted(newest) if not newest[rank].ended or newest[rank].start_unix_s >= since_s]
 
 
 def restarts(group: Iterable[Process], processes: Iterable[Process]) -> dict[int, int]:
@@ -265,35 +255,20 @@ def _is_rank(process: Process, processes: Mapping[int, Process], training: Colle
 
 
 def _of_one_training(own: Process, ranked: Sequence[Process]) -> list[Process]:
-    """The processes without those of another training: of other launchers, with the same ranks at the same time."""
+    """The processes without those of another training: of other launchers, with the same ranks at the same time.
+
+    These both run, or were started at about the same time.
+    """
     alike = [process for process in ranked if process.world_size in (own.world_size, None) or process.pid == own.pid]
     family: dict[int | None, list[Process]] = {}
     for process in alike:
         if process.ppid == own.ppid:
             family.setdefault(process.rank, []).append(process)
-    rivals = {p.ppid for p in alike if p.ppid != own.ppid and any(_beside(p, q) for q in family.get(p.rank, ()))}
+    rivals = {
+        one.ppid
+        for one in alike
+        for other in family.get(one.rank, ())
+        if one.ppid != own.ppid
+        and (not (one.ended or other.ended) or abs(one.start_unix_s - other.start_unix_s) <= _RANKS_START_S)
+    }
     return [process for process in alike if process.ppid not in rivals]
-
-
-def _beside(one: Process, other: Process) -> bool:
-    """True if both run, or were started at about the same time."""
-    both_run = not one.ended and not other.ended
-    return both_run or abs(one.start_unix_s - other.start_unix_s) <= _RANKS_START_S
-
-
-def _newest_of(alike: Iterable[Process], training: Collection[int]) -> list[Process]:
-    """One process of each rank: the live one, of several the one that trains, the last that was started."""
-    newest: dict[int, Process] = {}
-    for process in sorted(alike, key=lambda p: (not p.ended, p.pid in training, p.start_unix_s)):
-        if process.rank is not None:
-            newest[process.rank] = process
-    return [newest[rank] for rank in sorted(newest)]
-
-
-def _outlived(ended: Process, begun_s: float, newest: Sequence[Process]) -> bool:
-    """True if a process that has ended was started with the ranks that live: then it is lost, and no earlier start's.
-
-    The launcher starts all ranks anew at once; those of one start begin within moments of one another.
-    """
-    latest_s = max(p.start_unix_s for p in newest if not p.ended)
-    return ended.start_unix_s >= begun_s - max(_RANKS_START_S, latest_s - begun_s)

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.node_ids import node_of
-from tuimon.records import Gpu, Place, Process
+from tuimon.records import Place, Process
 from tuimon.session.processes import LAST_MOMENT_S, ranks_of, restarts
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session, SessionView, once
@@ -83,21 +83,27 @@ class RankSplit(Struct, frozen=True, gc=False):
 
 
 def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
-    """Each rank's time, as its own and as waiting."""
+    """Each rank's time, as its own and as waiting.
+
+    The excess of a rank includes phases that only others have: what samples count as data in one rank may be side work
+    in another. Sleep that no stack shows counts as waiting in backward: a shorter own backward is no evidence, a longer
+    one is, but for the error of that sleep.
+    """
     shared = _pooled(ranks)
     parts = [_split(rank, shared) for rank in ranks]
-    typical = {phase: _OfOthers([own.get(phase, 0.0) for own, _ in parts]) for phase in _phases(ranks)}
+    phases = dict.fromkeys(phase for rank in ranks for phase in rank.ms)
+    typical = {phase: _OfOthers([own.get(phase, 0.0) for own, _ in parts]) for phase in phases}
     backward = _OfOthers([own["backward"] for own, waits in parts if waits.get("backward") is not None])
     errors_ms = [_asleep_error_ms(rank) for rank in ranks]
     typical_ms = _OfOthers(errors_ms)
-    return [
-        RankSplit(own, waits, _excess(own, waits, typical, backward, error_ms + typical_ms.median(error_ms)))
-        for (own, waits), error_ms in zip(parts, errors_ms, strict=True)
-    ]
-
-
-def _phases(ranks: Sequence[RankTimes]) -> list[str]:
-    return list(dict.fromkeys(phase for rank in ranks for phase in rank.ms))
+    found = []
+    for (own, waits), error_ms in zip(parts, errors_ms, strict=True):
+        excess = {phase: own.get(phase, 0.0) - others.median(own.get(phase, 0.0)) for phase, others in typical.items()}
+        if "backward" in own:
+            longer_ms = own["backward"] - backward.median(own["backward"]) if waits["backward"] is not None else 0.0
+            excess["backward"] = max(0.0, longer_ms - error_ms - typical_ms.median(error_ms))
+        found.append(RankSplit(own, waits, excess))
+    return found
 
 
 def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
@@ -116,27 +122,15 @@ def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
 
 
 def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float | None]]:
-    waits: dict[str, float | None] = {
-        phase: ms * _collective_share(rank, phase, shared) for phase, ms in rank.ms.items()
-    }
+    waits: dict[str, float | None] = dict.fromkeys(rank.ms, 0.0)
+    for phase, prior in shared.items():  # by its own samples, or by all ranks' where it has few
+        if phase in waits:
+            collective = rank.samples.get((phase, "ranks"), 0) + _PRIOR_SAMPLES * prior
+            waits[phase] = rank.ms[phase] * collective / (rank.count(phases=(phase,)) + _PRIOR_SAMPLES)
     if "backward" in waits:
-        asleep = _asleep_in_backward(rank, waits)
-        shown = waits["backward"] or 0.0
-        if asleep is not None:
-            waits["backward"] = max(shown, asleep)
-        elif not shown:
-            waits["backward"] = None
-    own = {phase: ms - (waits[phase] or 0.0) for phase, ms in rank.ms.items()}
-    return own, waits
-
-
-def _collective_share(rank: RankTimes, phase: str, shared: Mapping[str, float]) -> float:
-    """Share of a phase (0..1) by its own samples, or by all ranks' where it has few; 0 where all have too few."""
-    prior = shared.get(phase)
-    if prior is None:
-        return 0.0
-    collective = rank.samples.get((phase, "ranks"), 0)
-    return (collective + _PRIOR_SAMPLES * prior) / (rank.count(phases=(phase,)) + _PRIOR_SAMPLES)
+        asleep, shown = _asleep_in_backward(rank, waits), waits["backward"] or 0.0
+        waits["backward"] = max(shown, asleep) if asleep is not None else shown or None
+    return {phase: ms - (waits[phase] or 0.0) for phase, ms in rank.ms.items()}, waits
 
 
 def _asleep_in_backward(rank: RankTimes, waits: Mapping[str, float | None]) -> float | None:
@@ -159,26 +153,6 @@ def _asleep_error_ms(rank: RankTimes) -> float:
         return 0.0
     share = (rank.count(*_WAITS) - rank.count(*_WAITS, phases=("backward",))) / count
     return math.sqrt(share * (1.0 - share) / count) * rank.step_ms
-
-
-def _excess(
-    own: Mapping[str, float],
-    waits: Mapping[str, float | None],
-    typical: Mapping[str, _OfOthers],
-    backward: _OfOthers,
-    error_ms: float,
-) -> dict[str, float]:
-    """Each phase's own time beyond the median of the other ranks'.
-
-    It includes phases that only others have: what samples count as data in one rank may be side work in another.
-    Sleep that no stack shows counts as waiting in backward: a shorter own backward is no evidence, a longer one is, but
-    for ``error_ms``.
-    """
-    excess = {phase: own.get(phase, 0.0) - others.median(own.get(phase, 0.0)) for phase, others in typical.items()}
-    if "backward" in own:
-        known = waits["backward"] is not None
-        excess["backward"] = max(0.0, own["backward"] - backward.median(own["backward"]) - error_ms) if known else 0.0
-    return excess
 
 
 class _OfOthers:
@@ -304,27 +278,24 @@ def superseded(session: Session) -> set[int]:
     }
 
 
-def rank_times(view: SessionView, pid: int) -> RankTimes | None:
-    """A rank's step, and what its main thread does meanwhile; None before its first step."""
-    table, totals, process = view.phases(pid), view.step_totals(pid), view.process(pid)
-    if table is None or table.inferred:
-        return None
-    return RankTimes(
-        {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
-        view.training_thread(pid),
-        view.samples(pid).by_phase_and_activity,
-        on_gpu=process is not None and bool(process.gpu_uuids),
-        gc_ms=totals.sums.gc_ns / totals.steps / 1e6,
-    )
-
-
 def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
-    session, pids = view.session, [process.pid for process in ranks]
-    times = {pid: found for pid in pids if (found := rank_times(view, pid)) is not None and found.step_ms}
-    stepping = {pid: stats for pid in pids if (stats := session.step_stats.get(pid)) is not None}
+    session, times = view.session, {}
+    stepping = {rank.pid: stats for rank in ranks if (stats := session.step_stats.get(rank.pid)) is not None}
+    for process in ranks:
+        pid, table = process.pid, view.phases(process.pid)
+        if table is None or table.inferred:
+            continue
+        ms, totals = (
+            {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
+            view.step_totals(pid),
+        )
+        samples, gc_ms = view.samples(pid).by_phase_and_activity, totals.sums.gc_ns / totals.steps / 1e6
+        found = RankTimes(ms, view.training_thread(pid), samples, on_gpu=bool(process.gpu_uuids), gc_ms=gc_ms)
+        if found.step_ms:
+            times[pid] = found
     first = max(stepping.values(), key=lambda stats: stats.total, default=None)
-    behind = {pid: _behind(first, stepping.get(pid)) for pid in pids}
+    behind = {rank.pid: _behind(first, stepping.get(rank.pid)) for rank in ranks}
     # one at the end of its data waits for the others outside steps
     together = {pid: found for pid, found in times.items() if not behind[pid]}
     splits = dict(zip(together, split_ranks(list(together.values())), strict=True))
@@ -336,8 +307,8 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
         pid, rank = process.pid, process.rank or 0
         stats, sampled, threads = stepping.get(pid), session.stacks.get(pid), view.process_threads(pid)
         own, split = times.get(pid), splits.get(pid)
-        step_ms, main = (own.step_ms, own.main) if own is not None else (0.0, MainThread())
-        memory = _memory_on_gpus(process, gpus)
+        held = [each for uuid in process.gpu_uuids if uuid in gpus for each in gpus[uuid].processes if each.pid == pid]
+        on_gpus = [each.memory_bytes for each in held if each.memory_bytes is not None]
         row = RankRow(
             rank=rank,
             pid=pid,
@@ -346,9 +317,9 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             restarts=restarted.get(rank, 0),
             steps=stats.total if stats is not None else 0,
             behind=behind[pid],
-            step_ms=step_ms or None,
-            phases=_shares(own.ms, step_ms) if own is not None else (),
-            memory_bytes=memory if memory is not None else (threads.rss_bytes or None) if threads else None,
+            step_ms=own.step_ms if own is not None else None,
+            phases=_shares(own.ms, own) if own is not None else (),
+            memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
             place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
             open_phase=stats.latest.open_phase if stats is not None and stats.latest is not None else None,
             on_gpu=bool(process.gpu_uuids),
@@ -357,20 +328,20 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
         if own is not None and split is not None:
             row = row._replace(
                 wait_ms=split.waits_ms,
-                waits=_shares(split.wait_ms, step_ms),
+                waits=_shares(split.wait_ms, own),
                 late_ms=split.late_ms,
                 excess=tuple(split.excess_ms.items()),
                 gc_ms=own.gc_ms,
-                stopped_ratio=main.stopped_ratio,
-                cpu_ratio=main.cpu_ratio,
-                delay_ratio=main.delay_ratio,
+                stopped_ratio=own.main.stopped_ratio,
+                cpu_ratio=own.main.cpu_ratio,
+                delay_ratio=own.main.delay_ratio,
             )
         rows.append(row)
     return rows
 
 
-def _shares(ms: Mapping[str, float | None], step_ms: float) -> tuple[tuple[str, float], ...]:
-    return tuple([(name, (each or 0.0) / step_ms) for name, each in ms.items()])
+def _shares(ms: Mapping[str, float | None], of: RankTimes) -> tuple[tuple[str, float], ...]:
+    return tuple([(name, (each or 0.0) / of.step_ms) for name, each in ms.items()])
 
 
 def _behind(first: StepStats | None, stats: StepStats | None) -> int:
@@ -398,12 +369,6 @@ def _state(view: SessionView, process: Process, stats: StepStats | None, *, is_o
         return "stopped"
     silent = view.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
     return "silent" if silent and not is_over else "training"
-
-
-def _memory_on_gpus(process: Process, gpus: Mapping[str, Gpu]) -> int | None:
-    own = [each for uuid in process.gpu_uuids if uuid in gpus for each in gpus[uuid].processes]
-    held = [each.memory_bytes for each in own if each.pid == process.pid and each.memory_bytes is not None]
-    return sum(held) if held else None
 
 
 # -- the trainings of a run
@@ -467,31 +432,21 @@ def training_numbers(session: Session) -> dict[int, int]:
 
 
 def _trainings(session: Session) -> list[list[Process]]:
-    """The processes of each, by rank."""
-    held = session.held.trainings
-    if held is None:
-        held = session.held.trainings = _grouped(session, session.trainers())
-    return held
-
-
-def _grouped(session: Session, training: Sequence[int]) -> list[list[Process]]:
+    """The processes of each that goes on, by rank; if none does, of those that ended last."""
+    if session.held.trainings is not None:
+        return session.held.trainings
     found: list[list[Process]] = []
     seen: set[int] = set()
-    for pid in training:
+    for pid in session.trainers():
         members = training_of(session.over("recent"), pid) if pid not in seen else []
         if members and not seen.intersection(process.pid for process in members):
             found.append(members)  # else an earlier start of the same ranks
         seen.update((pid, *(process.pid for process in members)))
-    return sorted(_current(found), key=lambda members: (min(p.start_unix_s for p in members), members[0].pid))
-
-
-def _current(found: Sequence[list[Process]]) -> list[list[Process]]:
-    """The trainings that go on; without any, those that ended last."""
-    live = [members for members in found if not all(process.ended for process in members)]
-    if live or not found:
-        return live
-    ends_s = [max(process.t for process in members) for members in found]
-    return [members for members, end_s in zip(found, ends_s, strict=True) if end_s >= max(ends_s) - LAST_MOMENT_S]
+    ends_s = [max(process.t for process in each) if all(p.ended for p in each) else math.inf for each in found]
+    last_s = max(ends_s, default=0.0) - LAST_MOMENT_S
+    current = [members for members, end_s in zip(found, ends_s, strict=True) if end_s >= last_s]
+    session.held.trainings = sorted(current, key=lambda each: (min(p.start_unix_s for p in each), each[0].pid))
+    return session.held.trainings
 
 
 def _index(focus: int | None, found: Sequence[Sequence[Process]]) -> int:

@@ -61,24 +61,6 @@ class _Windows(NamedTuple):
     cycles_s: float  # that the cycles are of
 
 
-def _windows_of(record: Stacks) -> _Windows:
-    is_counted = record.cycles is not None and not record.lost
-    # a window of n samples covers only the n - 1 intervals between them
-    cycles_s = record.window_s * (1 - 1 / max(record.samples, 2)) if is_counted else 0.0
-    return _Windows(
-        record.t - record.window_s,
-        record.t,
-        0.0 if record.lost else record.window_s,
-        record.samples,
-        record.failed,
-        record.lost,
-        not record.lost,
-        is_counted,
-        (record.cycles or 0) if is_counted else 0,
-        cycles_s,
-    )
-
-
 class _Process:
     """The windows of one process."""
 
@@ -88,30 +70,27 @@ class _Process:
         self.in_process = False
 
     def add_window(self, record: Stacks) -> None:
-        self.series.append(_windows_of(record))
+        begin_s, is_counted = record.t - record.window_s, record.cycles is not None and not record.lost
+        sampled_s = 0.0 if record.lost else record.window_s
+        # a window of n samples covers only the n - 1 intervals between them
+        cycles_s = record.window_s * (1 - 1 / max(record.samples, 2)) if is_counted else 0.0
+        cycles = record.cycles if is_counted and record.cycles else 0
+        windows = not record.lost, is_counted, cycles, cycles_s
+        self.series.append(_Windows(begin_s, record.t, sampled_s, record.samples, record.failed, record.lost, *windows))
         if record.cycles:
-            self.first_cycle_s = min(self.first_cycle_s, record.t - record.window_s)
+            self.first_cycle_s = min(self.first_cycle_s, begin_s)
         self.in_process = record.in_process if not record.lost else self.in_process
 
-    def over(self, span: Span) -> Sampling | None:
-        """The figures of a span; None before the first window."""
-        ever, sums = self.series.over(), self.series.over(span)
-        if ever is None:
-            return None
+    def rate_and_coverage(self, span: Span, ever: _Windows) -> tuple[float | None, float | None]:
+        """Samples a second within its windows of a span, and how much of the time lies in these."""
+        sums = self.series.over(span)
+        sampled_s, samples = (sums.sampled_s, sums.samples) if sums is not None else (0.0, 0.0)
         is_silent = ever.end_s + _LATE_S <= span.end_s < math.inf
-        until_s = span.end_s if is_silent else ever.end_s
-        from_s = max(ever.begin_s, span.begin_s)
+        until_s, from_s = span.end_s if is_silent else ever.end_s, max(ever.begin_s, span.begin_s)
         if sums is not None:  # a window may begin before
             from_s = min(from_s, sums.begin_s)
-        sampled_s, samples = (sums.sampled_s, sums.samples) if sums is not None else (0.0, 0.0)
-        return Sampling(
-            samples / sampled_s if sampled_s > 0 else None,
-            min(sampled_s / (until_s - from_s), 1.0) if until_s > from_s else None,
-            int(ever.samples),
-            int(ever.failed),
-            int(ever.lost),
-            self.in_process,
-        )
+        coverage = min(sampled_s / (until_s - from_s), 1.0) if until_s > from_s else None
+        return samples / sampled_s if sampled_s > 0 else None, coverage
 
 
 class SamplerTable:
@@ -138,14 +117,23 @@ class SamplerTable:
 
         A span without end lasts to the latest window. A process without a finished window counts as not covered.
         """
-        each = [self._processes[pid].over(span) for pid in trainers if pid in self._processes]
-        known = [one for one in each if one is not None]
-        if not known:
+        known = [self._processes[pid] for pid in trainers if pid in self._processes]
+        ever = [sums for one in known if (sums := one.series.over()) is not None]
+        if not ever:
             return None
-        rates, ratios, samples, failed, lost, in_process, _ = zip(*known, strict=True)
+        rates, ratios = zip(
+            *(one.rate_and_coverage(span, sums) for one, sums in zip(known, ever, strict=True)), strict=True
+        )
         covered = [ratio for ratio in ratios if ratio is not None]
-        coverage_ratio = sum(covered) / len(trainers) if covered else None
-        return Sampling(rates[0], coverage_ratio, sum(samples), sum(failed), sum(lost), any(in_process), cpu_ratio)
+        return Sampling(
+            rate_hz=rates[0],
+            coverage_ratio=sum(covered) / len(trainers) if covered else None,
+            samples=int(sum(sums.samples for sums in ever)),
+            failed=int(sum(sums.failed for sums in ever)),
+            lost=int(sum(sums.lost for sums in ever)),
+            in_process=any(one.in_process for one in known),
+            cpu_ratio=cpu_ratio,
+        )
 
     def cpu_ratio(self, now_s: float, nodes: int) -> float | None:
         """What all windows of the run took on a node, of workers as well."""

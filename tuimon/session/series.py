@@ -101,6 +101,11 @@ def first(values: Sequence[float]) -> float:
     return values[0]
 
 
+def latest(values: Sequence[float]) -> float:
+    """The latest that was measured; not a number: none was."""
+    return next((value for value in reversed(values) if not math.isnan(value)), math.nan)
+
+
 @cache
 def _joins_of(
     fields: tuple[str, ...], how: tuple[tuple[str, Joins], ...]

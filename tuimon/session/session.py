@@ -17,7 +17,6 @@ from tuimon.session.phase_table import between_parts, inferred_phases, phase_tab
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
-    HotLine,
     LoaderRow,
     PhaseTable,
     SteppingSpan,
@@ -27,12 +26,10 @@ from tuimon.session.rows import (
 )
 from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
-from tuimon.session.stacks.frames import KnownFrame
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.step_sums import SharedStep, Totals
 from tuimon.session.tables import Tables
 from tuimon.session.threads import MainThread
-from tuimon.torch_code import makes_batch
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
 #: its first step, or the end of its warm-up, to its last step.
@@ -90,7 +87,9 @@ class Session(Tables):
 
     def processes(self) -> list[Process]:
         """All processes of the run, trainers first, ended ones last."""
-        return self.run_processes.trainers_first(self.trainers())
+        known, trainers = self.run_processes.known, self.trainers()
+        others = sorted(known.values(), key=lambda process: (process.ended, process.start_unix_s))
+        return list({pid: known[pid] for pid in (*trainers, *(other.pid for other in others)) if pid in known}.values())
 
     def training_tid(self, pid: int) -> int:
         """The thread of a process that trains: the main one, unless markers or samples show another."""
@@ -236,10 +235,6 @@ class SessionView:
         last = self.session.run_processes.last_workers(pid)
         return self.session.run_processes.workers(pid) or [worker for worker in last if worker.t >= self._lived_s]
 
-    def children(self, pid: int) -> list[Process]:
-        """Its live children that load for no DataLoader; of a process that has ended, those it had at the end."""
-        return self.session.run_processes.children(pid)
-
     def recent_workers(self, pid: int) -> list[Process]:
         """DataLoader workers of a process that lived in the span: some loaders start new ones for every epoch."""
         span = self.span_of(None)
@@ -269,7 +264,12 @@ class SessionView:
         Without markers: None, or only a rate of late, estimated from the order of its stack samples (``estimated``).
         """
         stats = self.session.step_stats.get(pid)
-        return stats.summary(self.step_totals(pid)) if stats else self.estimated_steps(pid)
+        if stats is not None:
+            return stats.summary(self.step_totals(pid))
+        per_second = self.session.sampler.steps_per_second(pid, self.now_s)
+        if per_second is None or self._has_markers(pid):
+            return None
+        return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
 
     def between_parts(self, pid: int) -> tuple[float, ...]:
         """How the time that markers cannot split is divided into the parts of ``STACKED``."""
@@ -300,13 +300,6 @@ class SessionView:
         found, forward_only = self.samples(pid), sampled.forward_only
         counts, unsure = found.marked_counts(), found.unsure_counts()
         return inferred_phases(pid, counts, found.covered_s, unsure, forward_only=forward_only)
-
-    def estimated_steps(self, pid: int) -> StepSummary | None:
-        """Steps estimated from samples, where there are no markers."""
-        per_second = self.session.sampler.steps_per_second(pid, self.now_s)
-        if per_second is None or self._has_markers(pid):
-            return None
-        return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
 
     # -- stack samples
 
@@ -392,12 +385,6 @@ class SessionView:
         """The DataLoaders of a process, in the last 30 s those in which they were used; those for training first."""
         return self.session.loaders.rows(pid, self.now_s, self.span_of(pid))
 
-    def hottest_in_worker(self, pid: int, worker: int) -> HotLine | None:
-        """The hottest user line of a worker of a process, or of the process where it makes its batches itself."""
-        sampled = self.samples(worker)
-        own = sampled.inside(_makes_batch) if worker == pid else sampled.without_imports
-        return next(iter(own.lines()), None)
-
     # -- GPUs
 
     @once
@@ -421,7 +408,3 @@ class SessionView:
         """A process's steps on the GPU's clock; None where none were timed."""
         stats = self.session.gpu_times.get(pid)
         return stats.over(self.span_of(pid), self.now_s) if stats is not None else None
-
-
-def _makes_batch(frame: KnownFrame) -> bool:
-    return makes_batch(frame.file, frame.function)

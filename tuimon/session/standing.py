@@ -394,10 +394,20 @@ class Standstills:
         if not record.processes:
             return
         last = self.past[-1] if self.past else None
-        if last is not None and last.ended_s is None and _are_one(last.taken, record):
-            last.taken = _merged(last.taken, record)
-        else:
-            self.past.append(Past(record, step))
+        if last is not None and last.ended_s is None and node_of(last.taken.pid) != node_of(record.pid):
+            one = last.taken
+            if abs(last.since_s - (record.t - record.quiet_s)) < _TOGETHER_S:  # one node waits for the other
+                last.taken = structs.replace(
+                    one,
+                    quiet_s=one.quiet_s + max(0.0, record.t - one.t),
+                    t=max(one.t, record.t),
+                    processes=[*one.processes, *record.processes],
+                    groups=[*one.groups, *record.groups],
+                    folded=one.folded + record.folded,
+                    idle=one.idle + record.idle,
+                )
+                return
+        self.past.append(Past(record, step))
 
     def add_collectives(self, record: Collectives) -> None:
         """Fold what was recorded of the collectives of the latest standstill."""
@@ -416,21 +426,3 @@ class Standstills:
         """The standstill that began then; None where its stacks have not been taken."""
         last = self.past[-1] if self.past else None
         return last if last is not None and last.ended_s is None and last.taken.t >= begin_s else None
-
-
-def _are_one(one: Standstill, other: Standstill) -> bool:
-    """True if two nodes stand still together: one waits for the other."""
-    apart_s = abs((one.t - one.quiet_s) - (other.t - other.quiet_s))
-    return apart_s < _TOGETHER_S and node_of(one.pid) != node_of(other.pid)
-
-
-def _merged(one: Standstill, other: Standstill) -> Standstill:
-    return structs.replace(
-        one,
-        quiet_s=one.quiet_s + max(0.0, other.t - one.t),
-        t=max(one.t, other.t),
-        processes=[*one.processes, *other.processes],
-        groups=[*one.groups, *other.groups],
-        folded=one.folded + other.folded,
-        idle=one.idle + other.idle,
-    )

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.node_ids import own_id
-from tuimon.records import NO_TORCH_YET, Place, Process, Steps
+from tuimon.records import NO_TORCH_YET, Place, Process
 from tuimon.session.stacks.set_up import AWAITS_PROCESSES, COMPILING, RUNS_MODEL
 from tuimon.session.steps import StepStats
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session
-    from tuimon.session.stacks.process import ProcessStacks
 
 StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_open", "between_steps"]
 
@@ -64,30 +63,31 @@ def run_state(session: Session) -> RunState:
     stats = session.step_stats.get(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
         return _in_steps(session, pid, stats)
-    if pid is not None and session.over("recent").phases(pid) is not None:
-        return _of_samples(session, pid)
-    for_s = session.now_s - session.start_s if session.start_s is not None else None
     sampled = session.stacks.get(pid) if pid is not None else None
+    if pid is not None and sampled is not None and session.over("recent").phases(pid) is not None:
+        since_step_s = session.now_s - sampled.steps_end_s  # without markers samples have shown its loop
+        if since_step_s < LONG_S:
+            return RunState("training")
+        return RunState("between_steps", since_step_s, place=sampled.threads.place_of(sampled.tid))
+    for_s = session.now_s - session.start_s if session.start_s is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
     is_attached = session.header is not None and session.header.mode == "attach"
     name: StateName = "ended" if session.exit is not None else "unseen" if is_attached else "starting"
     if pid is not None and session.exit is None and session.threads.is_stopped(pid):
         return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
-    imports = doing is not None and doing.words.startswith("importing")
-    if session.exit is not None and not imports and _never_had_torch(session):
-        return RunState(name, for_s, "this program never imported torch; nothing was measured")
+    known = session.processes()
+    if session.exit is not None and not (doing is not None and doing.words.startswith("importing")):
+        reasons = {each.markers_reason for each in known if each.markers or each.markers_reason is not None}
+        if reasons == {NO_TORCH_YET}:  # hooks waited in every Python process
+            return RunState(name, for_s, "this program never imported torch; nothing was measured")
     if doing is None:
         return RunState(name, for_s, _without_python(session, for_s))
+    doing_s = session.now_s - doing.since_s
     if pid is not None and session.exit is None and doing.words == AWAITS_PROCESSES:
-        return RunState("waiting", session.now_s - doing.since_s, _computing(session, pid))
-    return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
-
-
-def _computing(session: Session, pid: int) -> str | None:
-    """Who computes while a process waits for those that it has started; None where none of them does for long."""
-    latest = (session.threads.of(each.pid) for each in session.processes() if each.pid != pid and not each.ended)
-    cores = sum(threads.cpu_ratio or 0.0 for threads in latest if threads is not None)
-    return f"they compute on {cores:.1f} cores" if cores >= _BUSY_CORES else None
+        others = (session.threads.of(each.pid) for each in known if each.pid != pid and not each.ended)
+        cores = sum(threads.cpu_ratio or 0.0 for threads in others if threads is not None)
+        return RunState("waiting", doing_s, f"they compute on {cores:.1f} cores" if cores >= _BUSY_CORES else None)
+    return RunState(name, for_s, doing.words, doing_s, doing.place)
 
 
 def _stopped(pid: int) -> str:
@@ -113,13 +113,6 @@ def still_from_s(stats: StepStats) -> float:
     return max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
 
 
-def _never_had_torch(session: Session) -> bool:
-    """True if hooks waited in every Python process of the run, and none imported torch."""
-    known = session.processes()
-    reasons = {process.markers_reason for process in known if process.markers or process.markers_reason is not None}
-    return reasons == {NO_TORCH_YET}
-
-
 def ended_before_torch(session: Session) -> bool:
     """True if the run has ended, and neither a step was seen in it nor a process that has imported torch."""
     if session.exit is None or any(process.torch is not None for process in session.processes()):
@@ -140,38 +133,28 @@ def _without_python(session: Session, for_s: float | None) -> str | None:
     return "no Python process so far: only CPU and GPU are measured" if (for_s or 0.0) >= STILL_S else None
 
 
-def _of_samples(session: Session, pid: int) -> RunState:
-    """The state of a process without markers, whose samples have shown its loop."""
-    sampled = session.stacks.get(pid)
-    since_s = sampled.steps_end_s if sampled is not None else math.inf
-    if sampled is None or session.now_s - since_s < LONG_S:
-        return RunState("training")
-    return RunState("between_steps", session.now_s - since_s, place=sampled.threads.place_of(sampled.tid))
-
-
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     latest, median_ms = stats.latest, stats.over().quantile_ms(0.5)
     if latest is None or stats.open_since_s is None:
         return RunState("training")
     if stats.total and latest.open_for_s is None and not stats.has_left_loop:
         return RunState("training")
-    for_s = latest.t - stats.open_since_s
+    for_s, open_for_s = latest.t - stats.open_since_s, latest.open_for_s or 0.0
     if stats.total and for_s < max(LONG_S, LONG_RATIO * (median_ms or 0.0) / 1e3):
         return RunState("training")
     if stats.has_left_loop:
         return RunState("between_steps", for_s, OVER, for_s)
-    sampled = session.stacks.get(pid)
-    place = _place_in(sampled, latest) if sampled is not None else None
-    phase = _phase_of(latest)
-    doing = f"in {phase}" if phase is not None else None
-    doing_for_s = latest.open_for_s
-    compiling_since_s = sampled.spent.compiling_since_s if sampled is not None else None
-    open_for_s = latest.open_for_s or 0.0
-    is_sampled = open_for_s >= LONG_S and sampled is not None and sampled.spent.end_s > latest.t - open_for_s
-    if sampled is not None and compiling_since_s is not None and is_sampled:
-        doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)
-        place = place or sampled.threads.place_of(sampled.tid)
-    past = session.standstills.since(latest.t - (latest.open_for_s or 0.0))
+    phase = latest.open_phase if latest.open_phase != "between" else None
+    doing, doing_for_s, place = f"in {phase}" if phase is not None else None, latest.open_for_s, None
+    if (sampled := session.stacks.get(pid)) is not None:
+        # a window of samples may have begun before: of a phase that has lasted, those are waited for that came after
+        since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
+        place = sampled.threads.place_in(sampled.tid, phase, since_s)
+        compiling_since_s = sampled.spent.compiling_since_s
+        if compiling_since_s is not None and -math.inf < since_s < sampled.spent.end_s:
+            doing, doing_for_s = COMPILING, min(for_s, session.now_s - compiling_since_s)
+            place = place or sampled.threads.place_of(sampled.tid)
+    past = session.standstills.since(latest.t - open_for_s)
     if past is not None and any(each.pid == pid and each.has_left for each in past.taken.processes):
         doing = OVER  # it has left every loop that it trained in: it serves, or waits for somebody
     if session.threads.is_stopped(pid):
@@ -179,20 +162,6 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     if stats.open_backwards:
         return RunState("step_open", for_s, doing, doing_for_s, place, stats.open_backwards)
     return RunState("between_steps", for_s, doing, doing_for_s, place)
-
-
-def _phase_of(latest: Steps) -> str | None:
-    return latest.open_phase if latest.open_phase != "between" else None
-
-
-def _place_in(sampled: ProcessStacks, latest: Steps) -> Place | None:
-    """The place of the training thread in the phase that is open; None where no sample is known to be of it.
-
-    A window of samples may have begun before: of a phase that has lasted, those are waited for that came after.
-    """
-    open_for_s = latest.open_for_s or 0.0
-    since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
-    return sampled.threads.place_in(sampled.tid, _phase_of(latest), since_s)
 
 
 # -- processes that work like a training but show no step
@@ -219,22 +188,16 @@ def unseen_trainings(session: Session) -> list[Unseen]:
         return []
     on_gpu = {pid for row in now.gpus() for pid in row.latest.pids}
     waits = run_state(session).name == "waiting"
-    own = [process for process in known if not process.serves or waits]
-    found = [_unseen(session, process, process.pid in on_gpu) for process in own]
-    return sorted((each for each in found if each is not None), key=lambda each: -(each.cores or 0.0))
-
-
-def _unseen(session: Session, process: Process, on_gpu: bool) -> Unseen | None:
-    threads = session.threads.of(process.pid)
-    cores = threads.cpu_ratio if threads is not None else None
-    sampled = session.stacks.get(process.pid)
-    doing = sampled.set_up.doing if sampled is not None else None
-    if doing is not None and doing.words.startswith(_SETTING_UP):
-        return None
-    runs_model = doing is not None and doing.words == RUNS_MODEL
-    if not on_gpu and not runs_model and (cores is None or cores < _BUSY_CORES):
-        return None
-    return Unseen(process.pid, " ".join(process.command), cores, on_gpu, _reason(process))
+    found = []
+    for process in known:
+        threads, sampled = session.threads.of(process.pid), session.stacks.get(process.pid)
+        cores = threads.cpu_ratio if threads is not None else None
+        doing = sampled.set_up.doing if sampled is not None else None
+        words, is_on_gpu = doing.words if doing is not None else "", process.pid in on_gpu
+        works = is_on_gpu or words == RUNS_MODEL or (cores is not None and cores >= _BUSY_CORES)
+        if works and not words.startswith(_SETTING_UP) and (waits or not process.serves):
+            found.append(Unseen(process.pid, " ".join(process.command), cores, is_on_gpu, _reason(process)))
+    return sorted(found, key=lambda each: -(each.cores or 0.0))
 
 
 def _reason(process: Process) -> str:

@@ -201,13 +201,14 @@ class StepStats:
         stretches = self.stretches() if is_ever else without_end(self._series.rows(self._last_span(span.last_s)))
         return stepping_spans(stretches, self.steady_span().begin_s)
 
-    def in_loop(self) -> StepStretch | None:
-        """The sums from the first window with a step to the end of the last step; None before that."""
-        return self._series.over(Span(self._first.begin_s, self._last_step_s)) if self._first is not None else None
+    def in_loop(self) -> StepStretch:
+        """The sums from the first window with a step to the end of the last step."""
+        first = self._first
+        return (self._series.over(Span(first.begin_s, self._last_step_s)) if first else None) or StepStretch()
 
-    def since_step(self) -> StepStretch | None:
-        """The sums of the windows after the last step; None where there is none."""
-        return self._series.over(Span(math.nextafter(self._last_step_s, math.inf)))
+    def since_step(self) -> StepStretch:
+        """The sums of the windows after the last step."""
+        return self._series.over(Span(math.nextafter(self._last_step_s, math.inf))) or StepStretch()
 
     def since_start(self) -> Totals:
         """Every step since the marker stream began, warm-up and winding down too: the sums never fall."""

@@ -269,9 +269,9 @@ class Tables:
     def _fold_threads(self, record: Threads) -> None:
         stats = self.step_stats.get(record.pid)
         latest, made = (stats.latest, stats.total) if stats is not None else (None, 0)
-        self.threads.add_threads(record, (latest.tid if latest is not None else None) or record.pid)
+        held = self.threads.add_threads(record, (latest.tid if latest is not None else None) or record.pid, made)
         of_node = self.nodes.tables_of(node_of(record.pid))
-        of_node.machine.add_threads(record, made)
+        of_node.machine.note_held(record.pid, held or 0)
         if record.written_bytes is not None and made:
             self.writes[record.pid].add_written(record.written_bytes, record.written_to)
         of_node.core_use.add_threads(record)

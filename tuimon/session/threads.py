@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,10 +12,11 @@ from msgspec import Struct, structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import ThreadCpu, Threads
+from tuimon.session.machines import GROWTH_S, ProcessGrowth, Reading, growth_going_on, growth_of, readings_of
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
-from tuimon.session.series import LATEST, Series, Span
+from tuimon.session.series import LATEST, Series, Span, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.step_sums import OnCores
 
@@ -91,6 +93,9 @@ class _Use(NamedTuple):
     training_delay_of_s: float
     stopped_s: float  # windows at whose end the thread that trains was stopped
     disk_s: float  # ... the main thread waited for the disk
+    held_bytes: float  # of memory of its own, the latest; not a number: not read
+    private_bytes: float  # ... that it has written, and shares with no other process
+    steps: float  # that it has made
 
 
 class MainThread(Struct, frozen=True, gc=False):
@@ -117,16 +122,16 @@ class _Process:
     def __init__(self, first: Threads) -> None:
         self.latest = first
         self.tid = first.pid  # of the thread that trains
-        self.use = Series(_Use, _ROWS)
+        self.use = Series(_Use, _ROWS, {"held_bytes": latest, "private_bytes": latest, "steps": latest})
         self._windows = Series(_Window, _THREAD_ROWS)
         self._places: list[ThreadCpu] = []  # the latest of each place
 
-    def add_window(self, record: Threads, tid: int) -> None:
-        """Add a window; ``tid``: the thread that trains."""
+    def add_window(self, record: Threads, tid: int, held_bytes: int | None, steps: int) -> None:
+        """Add a window; ``tid``: the thread that trains; ``held_bytes``: what it holds; ``steps``: has made."""
         held = record.rss_bytes or self.latest.rss_bytes  # 0: it exits
         self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
         self.tid = tid
-        self.use.append(_use_of(record, tid))
+        self.use.append(_use_of(record, tid, held_bytes, steps))
         places = {row.tid: place for place, row in enumerate(self._places)}
         live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
         counts: dict[int, int] = {}
@@ -167,7 +172,7 @@ def _of(ratio: float | None, window_s: float) -> tuple[float, float]:
     return (ratio * window_s, window_s) if ratio is not None else (0.0, 0.0)
 
 
-def _use_of(record: Threads, tid: int) -> _Use:
+def _use_of(record: Threads, tid: int, held_bytes: int | None, steps: int) -> _Use:
     window_s, longest, training, disk = record.window_s, None, None, False
     for row in record.threads:
         cpu, delay = row.cpu_ratio, row.delay_ratio
@@ -189,6 +194,9 @@ def _use_of(record: Threads, tid: int) -> _Use:
         *_of(training.delay_ratio if training is not None else None, window_s),
         window_s if training is not None and training.state == "stopped" else 0.0,
         window_s if disk else 0.0,
+        math.nan if held_bytes is None else held_bytes,
+        math.nan if record.private_bytes is None else record.private_bytes,
+        steps,
     )
 
 
@@ -207,13 +215,20 @@ class ThreadTable:
         self._cpu_counts = cpu_counts
         self._processes = processes
         self._known: dict[int, _Process] = {}
+        self._has_own_bytes = False  # whether the log has what is a process's own
 
-    def add_threads(self, record: Threads, tid: int) -> None:
-        """Fold the threads of a process over a window; ``tid``: the one that trains."""
+    def add_threads(self, record: Threads, tid: int, steps: int = 0) -> int | None:
+        """Fold the threads of a process over a window; ``tid``: the one that trains; ``steps``: made so far.
+
+        Returns the bytes of its own memory, which are read now and then; in an older log all that is resident.
+        """
         own = self._known.get(record.pid)
         if own is None:
             own = self._known[record.pid] = _Process(record)
-        own.add_window(record, tid)
+        self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
+        held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
+        own.add_window(record, tid, held_bytes, steps)
+        return held_bytes
 
     def begin_steps(self, t: float) -> None:
         """A training of the run has begun to make steps."""
@@ -269,6 +284,28 @@ class ThreadTable:
         """True if the thread of a process that trains was stopped at the end of its latest window."""
         own = self._known.get(pid)
         return own is not None and any(row.tid == own.tid and row.state == "stopped" for row in own.latest.threads)
+
+    def memory(self, pid: int, *, private: bool = False) -> list[Reading]:
+        """The memory of its own that a process held in the last two minutes, one reading in about 2 s."""
+        if pid not in self._known or self._processes.has_ended(pid):
+            return []
+        columns = self._known[pid].use.columns(Span(last_s=GROWTH_S))
+        return readings_of(columns["end_s"], columns["private_bytes" if private else "held_bytes"], columns["steps"])
+
+    def growing(self, pids: Iterable[int]) -> list[ProcessGrowth]:
+        """Processes whose later half of readings is all above the earlier half, fastest growth first."""
+        found = [ProcessGrowth(pid, growth) for pid in pids if (growth := growth_of(self.memory(pid))) is not None]
+        return sorted(found, key=lambda each: -each.growth.bytes_per_s)
+
+    def copying(self, pids: Iterable[int], since_s: float) -> ProcessGrowth | None:
+        """A worker whose own pages grow though its memory does not, ever since a moment: it copies its trainer's."""
+        for pid in pids:
+            growth = growth_going_on(self.memory(pid, private=True), since_s)
+            held = self.memory(pid) if growth is not None else []
+            grown = growth_going_on(held, since_s)
+            if growth is not None and held and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
+                return ProcessGrowth(pid, growth, max(0, int(held[-1].held_bytes) - growth.held_bytes))
+        return None
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""

@@ -12,6 +12,8 @@ from tuimon.session.goodput import PARTS, Goodput, Part
 from tuimon.session.progress import Left, RunProgress
 from tuimon.session.rows import LoaderRow, LoaderWorkerRow
 from tuimon.session.session import SessionView
+from tuimon.session.stacks.frames import KnownFrame
+from tuimon.torch_code import makes_batch
 from tuimon.views.format import count, duration, flops, number, percent, place, plain, rate, size
 
 #: From this share on, padding is named beside the rate of tokens.
@@ -44,9 +46,15 @@ def with_work(now: SessionView, pid: int, loaders: Iterable[LoaderRow]) -> list[
     def of(worker: LoaderWorkerRow) -> LoaderWorkerRow:
         threads = now.process_threads(worker.pid) if worker.pid != pid else None
         cpu_ratio = threads.cpu_ratio if threads is not None else None
-        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=now.hottest_in_worker(pid, worker.pid))
+        samples = now.samples(worker.pid)  # the training process may make its batches itself
+        own = samples.inside(_makes_batch) if worker.pid == pid else samples.without_imports
+        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=next(iter(own.lines()), None))
 
     return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in loaders]
+
+
+def _makes_batch(frame: KnownFrame) -> bool:
+    return makes_batch(frame.file, frame.function)
 
 
 def head_text(history: MemoryHistory) -> str:

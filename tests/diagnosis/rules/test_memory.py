@@ -20,7 +20,7 @@ from tuimon.records import (
     Threads,
     TorchMemory,
 )
-from tuimon.session.machines import MemoryReadings
+from tuimon.session.machines import Reading, readings_of, steady_growth
 from tuimon.session.session import Session
 
 GB = 1 << 30
@@ -368,20 +368,17 @@ def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
 
 
 def test_readings_that_come_a_little_early_all_count():
-    readings = MemoryReadings()
-    for n in range(9):
-        readings.add(2.0 * n - 0.02 * (n % 2), (500 + 5 * n) * MIB)
-    assert readings.steady_growth(0.0) is not None
+    numbers = range(9)
+    readings = readings_of([2.0 * n - 0.02 * (n % 2) for n in numbers], [(500 + 5 * n) * MIB for n in numbers])
+    assert steady_growth(readings, 0.0) is not None
 
 
 def test_growth_that_slows_down_with_the_steps_is_steady():
-    slower, settled = MemoryReadings(), MemoryReadings()
-    for n in range(12):
-        steps_made = int(1000 * (1 - 0.9**n))
-        slower.add(2.0 * n, (500 + steps_made) * MIB, steps_made)
-        settled.add(2.0 * n, (500 + steps_made) * MIB, 100 * n)
-    assert slower.steady_growth(0.0) is not None
-    assert settled.steady_growth(0.0) is None
+    made = [int(1000 * (1 - 0.9**n)) for n in range(12)]
+    slower = [Reading(2.0 * n, (500 + steps_made) * MIB, steps_made) for n, steps_made in enumerate(made)]
+    settled = [Reading(2.0 * n, (500 + steps_made) * MIB, 100 * n) for n, steps_made in enumerate(made)]
+    assert steady_growth(slower, 0.0) is not None
+    assert steady_growth(settled, 0.0) is None
 
 
 # ---- forked workers that copy what they share

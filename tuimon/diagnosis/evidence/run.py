@@ -23,9 +23,18 @@ from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.node_ids import node_of
 from tuimon.records import CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, Threads
 from tuimon.session.goodput import Goodput, goodput
-from tuimon.session.machines import CoresTaken, NodeTables, Placement, ProcessCopies, ProcessGrowth, ProcessHeld
+from tuimon.session.machines import (
+    CoresTaken,
+    NodeTables,
+    Placement,
+    ProcessGrowth,
+    ProcessHeld,
+    growth_going_on,
+    steady_growth,
+)
 from tuimon.session.rows import GpuRow, Growth
 from tuimon.session.session import SessionView, once
+from tuimon.session.threads import ThreadTable
 
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
 _ALIKE = 0.7
@@ -83,7 +92,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def growing(self) -> tuple[ProcessGrowth, ...]:
         """Processes whose memory grows, the fastest first."""
-        return tuple(self._tables.machine.growing())
+        return tuple(self._threads.growing(self._pids))
 
     @cached_property
     def steadily_growing(self) -> tuple[ProcessGrowth, ...]:
@@ -97,21 +106,21 @@ class Machine(Struct, frozen=True, dict=True):
                 since_s = stats.first_step_s + _SETTLES_S
                 growth = self.steady_growth(pid, since_s)
                 if growth is None and pid == trainer and self.sure_keeping:  # the text shows that it does not level off
-                    growth = self._tables.machine.own[pid].growth_going_on(since_s)
+                    growth = growth_going_on(self._threads.memory(pid), since_s)
                 if growth is not None:
                     found.append(ProcessGrowth(pid, growth))
         return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
 
     @cached_property
-    def copying(self) -> ProcessCopies | None:
+    def copying(self) -> ProcessGrowth | None:
         """A forked worker that copies the pages of its trainer, one of several that are alike."""
         stats = (self._view.session.step_stats.get(trainer) for trainer in self.trainers)
         begun = [each.first_step_s for each in stats if each is not None and each.first_step_s is not None]
-        return self._tables.machine.copying(max(begun) + _SETTLES_S) if begun else None
+        return self._threads.copying(self._pids, max(begun) + _SETTLES_S) if begun else None
 
     def steady_growth(self, pid: int, since_s: float) -> Growth | None:
         """How a process has grown since a moment, if it has all the time; else None."""
-        return self._tables.machine.own[pid].steady_growth(since_s)
+        return steady_growth(self._threads.memory(pid), since_s)
 
     @cached_property
     def keeping(self) -> tuple[Keeping, ...]:
@@ -240,6 +249,14 @@ class Machine(Struct, frozen=True, dict=True):
         """Share of time that its training threads wait for a core, their median; None where that is not reported."""
         known = [thread.delay_ratio for thread in self.training_threads if thread.delay_ratio is not None]
         return median(known) if known else None
+
+    @property
+    def _threads(self) -> ThreadTable:
+        return self._view.session.threads
+
+    @property
+    def _pids(self) -> list[int]:
+        return self._view.session.pids_on(self.node)
 
     @property
     def _tables(self) -> NodeTables:

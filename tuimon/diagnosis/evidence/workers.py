@@ -157,7 +157,7 @@ class Senders(Struct, frozen=True, gc=False):
 
 def sender_evidence(view: SessionView, pid: int) -> Senders:
     """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
-    pids = [each.pid for each in view.children(pid) or view.workers(pid)]
+    pids = [each.pid for each in view.session.run_processes.children(pid) or view.workers(pid)]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
     return Senders(len(pids), *_core_use(threads), Samples.joined(view.samples(p) for p in pids).where(_works))
 

@@ -191,7 +191,7 @@ def _host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findi
     growing = [each for each in machine.steadily_growing if each.growth.risen_bytes >= LEAST_RISE_BYTES]
     if not growing:
         return None
-    pid, growth = growing[0]
+    pid, growth, _ = growing[0]
     keeping = kept_in(machine, pid)
     others = f", {len(growing) - 1} other processes grow too" if len(growing) > 1 else ""
     may_be_cache = not any(each.is_sure for each in keeping) and _may_be_cache(evidence, machine, pid)
