@@ -13,8 +13,8 @@ from tuimon.diagnosis.evidence.steps import FIRST_STEPS
 from tuimon.diagnosis.finding import Finding, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
+from tuimon.diagnosis.rules.course import WARMUP
 from tuimon.diagnosis.rules.needless import wait_in_pass
-from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.session.session import Session
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tuimon.diagnosis.finding import SEVERITY, Finding, likely_gain
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import (
-    after,
     collections,
     comm,
     cores,
@@ -16,7 +15,6 @@ from tuimon.diagnosis.rules import (
     memory,
     neighbour,
     side_work,
-    start,
     stragglers,
 )
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
@@ -24,7 +22,7 @@ from tuimon.diagnosis.rules.gpu import copy, devices, launches, pace, state, syn
 
 #: In their order among findings of equal severity and share.
 RULES: tuple[Rule, ...] = (
-    start.WARMUP,
+    course.WARMUP,
     hang.HANG,
     input.INPUT_BOUND,
     launches.LAUNCH_BOUND,
@@ -53,7 +51,7 @@ RULES: tuple[Rule, ...] = (
     pace.COMPUTE_BOUND,
     cpu.COMPUTE_BOUND_CPU,
     state.SMALL_BATCH,
-    after.NOT_ENDED,
+    hang.NOT_ENDED,
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rules.after import is_over
-from tuimon.diagnosis.rules.hang import may_hang
+from tuimon.diagnosis.rules.hang import is_over, may_hang
 from tuimon.diagnosis.verdicts import Reading, Verdicts
 from tuimon.monitor.pollers import Pollers
 from tuimon.records import Frame
