@@ -8,7 +8,7 @@ import pytest
 
 from tests.verdicts import corpora
 from tuimon.diagnosis import cells as module
-from tuimon.diagnosis.cells import Cells, cells
+from tuimon.diagnosis.cells import Cells, cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.verdicts import fold
 
@@ -32,6 +32,22 @@ def test_cells_of_a_recorded_run_add_up_to_its_wall_time_and_their_costs_to_what
             assert cell.cost.low <= cell.cost.high
         for phases, cost, idle in idle_times(evidence, found):
             assert cost == pytest.approx(idle, abs=1e-6), phases
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name.startswith(("gpu_recordings/", "logs/h100_"))])
+def test_what_the_gpu_idles_in_some_cells_leaves_the_rest_to_the_others(name):
+    session, _ = fold(RUNS[name].records())
+    evidence = evidence_of(session.over("whole"), session.trainer())
+    gpu = evidence.gpu_steps
+    if gpu is None:
+        return
+    assert of_step(evidence).cpu == pytest.approx(1.0, abs=1e-6)
+    whole = gpu_idle_in(evidence, lambda cell: True)
+    assert gpu.idle.low - 1e-6 <= whole.low <= whole.high <= gpu.idle.high + 1e-6
+    for phase in STEP:
+        some = gpu_idle_in(evidence, lambda cell, phase=phase: cell.phase == phase)
+        others = gpu_idle_in(evidence, lambda cell, phase=phase: cell.phase != phase)
+        assert some.low + others.high >= whole.low - 1e-6 and some.high + others.low <= whole.high + 1e-6
 
 
 def test_recordings_have_gpu_times_that_can_be_laid_on_calls():

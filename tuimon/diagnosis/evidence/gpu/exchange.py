@@ -12,8 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps, has_enough_steps
-from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuPhase, GpuSteps, has_enough_steps
+from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
@@ -76,13 +76,13 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
 
 
 def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
-    backward = gpu.phases.get("backward")
-    known = gpu.time.accumulation
-    accumulates = known is not None and known.steps >= MIN_STEPS
-    own_ms = known.own_ns / known.steps / 1e6 if known is not None and accumulates else None
-    last_ms = known.last_ns / known.steps / 1e6 if known is not None and accumulates else None
-    longer_ms = max(0.0, last_ms - own_ms) if own_ms is not None and last_ms is not None else 0.0
-    starved_ms = backward.idle.high if backward is not None else 0.0
+    backward, known = gpu.phases.get("backward", GpuPhase(0.0, NONE)), gpu.time.accumulation
+    own_ms = last_ms = None
+    longer_ms = 0.0
+    if known is not None and known.steps >= MIN_STEPS:
+        own_ms, last_ms = known.own_ns / known.steps / 1e6, known.last_ns / known.steps / 1e6
+        longer_ms = max(0.0, last_ms - own_ms)
+    starved_ms = backward.idle.high
     waiting_ms = max(0.0, waiting_ms - starved_ms)
     bounds: dict[RestsOn, float] = {
         "no_sync": longer_ms - starved_ms,
@@ -90,8 +90,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
         "forward": _own_work_exceeded_ms(gpu) - starved_ms,
     }
     by = max(bounds, key=bounds.__getitem__)
-    at_least_ms = max(0.0, bounds[by])
-    at_most_ms = backward.ms - backward.idle.low if backward is not None else 0.0
+    at_least_ms, at_most_ms = max(0.0, bounds[by]), backward.ms - backward.idle.low
     if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
@@ -99,16 +98,15 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
 
 
 def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
-    """By how much the last backward of a step is longer than its own work can be; in old logs, all of them together.
+    """By how much the last backward of a step is longer than its own work can be.
 
     With forward of 10 and 30 ms and backward of 70 and 60 that is 40 and 0, on average 20; of their means it is 5.
     If the forward pass of each step is not known, the mean has to do.
     """
-    forward = gpu.phases.get("forward")
-    most_ms = BACKWARD_PER_FORWARD * forward.ms if forward is not None else float("inf")
     of_steps = gpu.time.exchanges
-    if len(of_steps) < MIN_STEPS:
-        return gpu.phases["backward"].ms - most_ms if "backward" in gpu.phases else 0.0
+    if len(of_steps) < MIN_STEPS or "forward" not in gpu.phases:
+        return 0.0
+    most_ms = BACKWARD_PER_FORWARD * gpu.phases["forward"].ms
     by_steps = [
         max(0.0, exchange.backward_ns - BACKWARD_PER_FORWARD * exchange.forward_ns) / 1e6
         for exchange in of_steps
@@ -125,7 +123,11 @@ def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict
     """
     steps = list(_same_steps(ranks, step_ms * _SAME_STEP / 1e3))
     ahead_s = _clocks_ahead_s(steps)
-    together = [step for step in steps if _spread_s(step, ahead_s) <= TOGETHER_MS / 1e3]
+    together = []
+    for step in steps:
+        reached_s = [exchange.reached_s - ahead_s.get(node_of(pid), 0.0) for pid, exchange in step.items()]
+        if max(reached_s) - min(reached_s) <= TOGETHER_MS / 1e3:
+            together.append(step)
     if len(together) < MIN_STEPS or len(together) < MOST * len(steps):
         return {}
     waits: dict[int, list[float]] = defaultdict(list)
@@ -166,11 +168,6 @@ def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, flo
             for node, moment_s in reached_s.items():
                 found[node].append(moment_s - reached_s[first])
     return {node: median(differences_s) for node, differences_s in found.items()}
-
-
-def _spread_s(step: Mapping[int, GpuExchange], ahead_s: Mapping[int, float]) -> float:
-    reached_s = [exchange.reached_s - ahead_s.get(node_of(pid), 0.0) for pid, exchange in step.items()]
-    return max(reached_s) - min(reached_s)
 
 
 def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None]) -> tuple[RankRow, ...]:

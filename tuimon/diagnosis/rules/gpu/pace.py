@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,8 +25,6 @@ from tuimon.text import ms_text
 #: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
 #: https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere
 _TENSOR_CAPABILITY, _TF32_CAPABILITY = 7.0, 8.0
-#: What makes a busy GPU faster, if nothing on it is of less than full precision yet.
-_LOWER = "lower precision"
 FULL_LEAD_US = Threshold(
     1000.0,
     "us that launches run ahead at every boundary, from which the driver's queue is full",
@@ -133,24 +131,27 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
     """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     most = f"mostly {heaviest} ({ms_text(gpu.phases[heaviest].ms)} a step)"
-    ranks = evidence.world_size
+    ranks, process = evidence.world_size, evidence.process
     if ranks > 1:
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
         exchange = evidence.exchanges.get(evidence.pid)
-        least = exchange.share.low if exchange is not None else 0.0
-        waits = f"it waits at least {percent(least)} for {others}" if least >= TRACE else ""
-        unknown = f"how much of that it waits for {others} is unknown"
+        waits = f"how much of that it waits for {others} is unknown"
+        if exchange is not None and exchange.share.low >= TRACE:
+            waits = f"it waits at least {percent(exchange.share.low)} for {others}"
         return (
-            f"GPU has work queued {busy} the time, {most}; {waits or unknown}",
+            f"GPU has work queued {busy} the time, {most}; {waits}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
-    faster, unused = ", ".join(_faster(evidence)), low_precision_unused(evidence)
+    compiled = () if evidence.launching.is_compiled else ("torch.compile",)
+    faster, unused = ", ".join((*compiled, "a smaller model", "a faster GPU")), low_precision_unused(evidence)
     if unused is not None:
-        rest = [change for change in _faster(evidence) if change != _LOWER]
         return (
             f"GPU busy {busy} the time, its tensor cores idle: {most}",
-            f"{unused.action}; besides, only these make it faster: {', '.join(rest)}",
+            f"{unused.action}; besides, only these make it faster: {faster}",
         )
+    types = process.matmul_dtypes + process.parameter_dtypes if process is not None else []
+    if not {"float16", "bfloat16"}.intersection(types):
+        faster = f"lower precision, {faster}"
     needless = list(needless_work(evidence))
     if needless:
         return (
@@ -161,16 +162,6 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
         f"GPU busy {busy} the time, as it should be: {most}",
         f"leave the loop as it is; only these make it faster: {faster}",
     )
-
-
-def _faster(evidence: Evidence) -> Iterator[str]:
-    """Changes that make a busy GPU faster and are not made yet."""
-    process = evidence.process
-    if process is None or not {"float16", "bfloat16"}.intersection(process.matmul_dtypes + process.parameter_dtypes):
-        yield _LOWER
-    if not evidence.launching.is_compiled:
-        yield "torch.compile"
-    yield from ("a smaller model", "a faster GPU")
 
 
 def low_precision_unused(evidence: Evidence) -> Finding | None:
@@ -187,13 +178,17 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     if (types and "float32" not in types) or (computed and "float32" not in computed):
         return None
     tf32 = process.tf32 if process is not None else None
+    first = "" if tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
+    action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
+    if capability < _TF32_CAPABILITY:
+        action = "use torch.autocast('cuda', torch.float16) with a GradScaler"
     return Finding(
         severity="info",
         headline=(
             f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
             f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
         ),
-        fixes=(Fix(_lower(capability, tf32), changes_training=True),),
+        fixes=(Fix(action, changes_training=True),),
         evidence={
             "tensor_ratio": tensor_ratio,
             "compute_capability": capability,
@@ -201,13 +196,6 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
             "tf32": None if tf32 is None else int(tf32),
         },
     )
-
-
-def _lower(capability: float, tf32: bool | None) -> str:
-    if capability < _TF32_CAPABILITY:
-        return "use torch.autocast('cuda', torch.float16) with a GradScaler"
-    first = "" if tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
-    return f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
 
 
 def _contradicted(found: Contradiction) -> Finding:
