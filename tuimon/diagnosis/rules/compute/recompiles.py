@@ -84,11 +84,10 @@ def guard_of(reason: str) -> Guard:
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread compiles its model after the first steps, too: it does so for each new input."""
     # what the compiler waits for a core, and the garbage that it makes, go with it
-    share, later = (
-        samples.in_steps.share(below="compile") or 0.0
-        for samples in (evidence.samples, evidence.samples_since_first_step)
-    )
-    if not is_sure(evidence, share) or not is_sure(evidence, later):
+    share = evidence.samples.in_steps.share(below="compile") or 0.0
+    if not is_sure(evidence, share) or not is_sure(
+        evidence, evidence.samples_since_first_step.in_steps.share(below="compile") or 0.0
+    ):
         return _uncompiled(evidence)
     hot = evidence.samples.in_steps.where(below="compile").hottest()
     again = evidence.compiler_events("recompiled")
