@@ -290,7 +290,10 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
             view.step_totals(pid),
         )
-        samples, gc_ms = view.samples(pid).by_phase_and_activity, totals.sums.gc_ns / totals.steps / 1e6
+        samples, gc_ms = (
+            view.samples(pid).counted(lambda row: ((row.phase, row.node.activity),)),
+            totals.sums.gc_ns / totals.steps / 1e6,
+        )
         found = RankTimes(ms, view.training_thread(pid), samples, on_gpu=bool(process.gpu_uuids), gc_ms=gc_ms)
         if found.step_ms:
             times[pid] = found

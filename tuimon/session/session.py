@@ -298,7 +298,7 @@ class SessionView:
         if may_come and self.now_s - sampled.begin_s < wait_s:
             return None
         found, forward_only = self.samples(pid), sampled.forward_only
-        counts, unsure = found.marked_counts(), found.unsure_counts()
+        counts, unsure = found.marked_counts(), found.unsure
         return inferred_phases(pid, counts, found.covered_s, unsure, forward_only=forward_only)
 
     # -- stack samples

@@ -5,9 +5,7 @@ import pytest
 from tests.session.stacks import profiles
 from tests.session.stacks.profiles import MAIN, PLACES
 from tests.session.stacks.test_tree import table
-from tuimon.records import Place
-from tuimon.session.rows import HotLine
-from tuimon.session.stacks.samples import Sample, by_line, line_table
+from tuimon.session.stacks.samples import Sample, Samples, line_table
 
 
 def of_stacks(known, *counted):
@@ -96,10 +94,10 @@ def test_a_line_is_one_row_whatever_has_a_frame_in_it():
 
 
 def test_a_lambda_shares_the_row_of_its_line():
-    def hot(line, function, samples):
-        return HotLine(Place("train.py", line, function, "order = sorted(words, key=by)"), samples / 10, samples, 10)
-
-    rows = by_line([hot(8, "mask", 2), hot(7, "<lambda>", 1), hot(7, "mask", 3), hot(9, "main", 1)])
+    text = "order = sorted(words, key=by)"
+    lines = ((8, "mask"), (7, "<lambda>"), (7, "mask"), (9, "main"))
+    known = table(*(("train.py", line, function, text, True) for line, function in lines))
+    rows = Samples(tuple(Sample(known.node([n]), count, "none") for n, count in enumerate((2, 1, 3, 1)))).lines()
     found = [(row.place.line, row.place.function, row.samples) for row in rows]
     assert found == [(7, "mask", 4), (8, "mask", 2), (9, "main", 1)]
-    assert rows[0].share == pytest.approx(0.4)
+    assert rows[0].share == pytest.approx(4 / 7)

@@ -16,7 +16,7 @@ from tuimon.code_origin import is_torch
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import Frame
 from tuimon.session.stacks.frames import UPDATES, Block, Function, KnownFrame
-from tuimon.session.stacks.loop import NEARLY_ALL, Loop, Place, Position
+from tuimon.session.stacks.loop import NEARLY_ALL, Loop, LoopPlace, Position
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Stack
 
@@ -61,7 +61,7 @@ class Rollouts:
         """True if samples have shown where data is made."""
         return bool(self._functions or self._last)
 
-    def holds(self, sample: Sample, place: Place | None) -> bool:
+    def holds(self, sample: Sample, place: LoopPlace | None) -> bool:
         """True if a sample, in neither backward nor an update, is part of a rollout."""
         if not self.are_known:
             return False
@@ -231,11 +231,3 @@ class OwnUpdates:
     def holds(self, stack: Stack) -> bool:
         """True if this stack is in such an update."""
         return bool(self._lines) and any(f in self._lines or f.code in self._functions for f in stack)
-
-
-def is_upkeep(sample: Sample) -> bool:
-    """True if a sample outside a fetch is in torch's code for upkeep of a model."""
-    line = sample.node.user_line
-    if sample.node.has("fetch") or line is None:
-        return False
-    return any("upkeep" in frame.roles for frame in sample.node.frames[sample.node.frames.index(line) + 1 :])

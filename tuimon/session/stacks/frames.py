@@ -114,21 +114,6 @@ def _named(file: str, function: str) -> frozenset[Role]:
     return frozenset(found - {"library"} if marked_part(file) else found)  # a part of torch that the views name
 
 
-def roles_of(frame: Frame) -> frozenset[Role]:
-    """The roles of a frame, by its names, by whose code it is, and by the text of its line."""
-    found = _named(frame.file, frame.function)
-    if frame.user:
-        found -= {"library"}
-    return found | {"collates"} if collates(frame.file, frame.function, frame.source) else found
-
-
-def block_of(frame: Frame) -> Block | None:
-    """The block of code that may evaluate which a frame is in: without gradients, or of a library and named so."""
-    if frame.no_grad is not None:
-        return frame.file, frame.no_grad[0], frame.function
-    return (frame.file, 0, frame.function) if is_evaluator(frame.file, frame.function) else None
-
-
 def frame_kind(frame: Frame) -> FrameKind:
     """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
     file, function = frame.file, frame.function
@@ -160,15 +145,16 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
 
     @classmethod
     def of(cls, frame: Frame, number: int) -> KnownFrame:
-        """The facts known of a frame, with this id."""
-        return cls(
-            *astuple(frame),
-            id=number,
-            code=(frame.file, frame.function),
-            kind=frame_kind(frame),
-            roles=roles_of(frame),
-            block=block_of(frame),
-        )
+        """The facts known of a frame, with this id: by its names, by whose code it is, and by the text of its line."""
+        file, function = code = frame.file, frame.function
+        roles, block = _named(file, function), None
+        if frame.user:
+            roles -= {"library"}
+        if collates(file, function, frame.source):
+            roles |= {"collates"}
+        if frame.no_grad is not None or is_evaluator(file, function):
+            block = file, frame.no_grad[0] if frame.no_grad is not None else 0, function
+        return cls(*astuple(frame), id=number, code=code, kind=frame_kind(frame), roles=roles, block=block)
 
 
 #: A frame of which nothing is known.

@@ -118,7 +118,7 @@ def path_to_model(samples: Sequence[Sample]) -> Path:
     return Path(max(paths, key=lambda path: paths[path] ** 2 / passed[path], default=()))
 
 
-class Place(NamedTuple):
+class LoopPlace(NamedTuple):
     """Where in the loop a stack is."""
 
     position: Position  # on the path to backward
@@ -237,7 +237,7 @@ class Loop:
             if place is not None and (at > self.last if place.is_librarys else place.called):
                 self._evaluating.setdefault(at, set()).add(place.called)
 
-    def at(self, node: Node) -> Place | None:
+    def at(self, node: Node) -> LoopPlace | None:
         """Where a stack is; None off the path."""
         left, to_model = self.path.leave(node), self._model.leave(node)
         if left is None:
@@ -246,7 +246,7 @@ class Loop:
         depth = max(left.depth, to_model.depth if to_model is not None else 0)
         frame, inside = node.frames[depth], node.frames[depth + 1 :]
         calls = left.on_line and bool(inside) and "library" in inside[0].roles
-        return Place(left.position, before, left.on_line, "library" in frame.roles or calls, inside)
+        return LoopPlace(left.position, before, left.on_line, "library" in frame.roles or calls, inside)
 
     def _is_before_model(self, node: Node) -> bool | None:
         left, to_model = self.path.leave(node), self._model.leave(node)
@@ -260,25 +260,25 @@ class Loop:
             return self.path.is_before(left, min(self._running))
         return to_model is not None and not to_model.on_line and to_model.position < self._model.position
 
-    def is_after(self, place: Place | None) -> bool:
+    def is_after(self, place: LoopPlace | None) -> bool:
         """True if the loop comes there after backward and the update."""
         return place is not None and place.position > self.last
 
-    def is_after_backward(self, place: Place | None) -> bool:
+    def is_after_backward(self, place: LoopPlace | None) -> bool:
         """True if the loop comes there after backward."""
         return place is not None and place.position > self._last_backward
 
-    def is_above_backward(self, place: Place | None) -> bool:
+    def is_above_backward(self, place: LoopPlace | None) -> bool:
         """True if the loop comes there before the line that leads to backward."""
         return place is not None and not place.on_line and place.position < self.path.position
 
-    def is_evaluation(self, sample: Sample, place: Place | None) -> bool:
+    def is_evaluation(self, sample: Sample, place: LoopPlace | None) -> bool:
         """True if a sample fetches or runs the model to evaluate, or is in a function of the user's that does."""
         if place is None or sample.phase in UPDATES or place.position not in self._evaluating:
             return False
         return sample.phase != "rest" or place.called in self._evaluating[place.position]
 
-    def is_on_fetch_line(self, place: Place) -> bool:
+    def is_on_fetch_line(self, place: LoopPlace) -> bool:
         """True if a sample is on a line of the user's that fetches, outside the fetch.
 
         There the old batch is freed as the new one replaces it: by the markers, the forward pass has begun.
@@ -289,7 +289,7 @@ class Loop:
         """True if a function of the user's runs the model, fetches or calls backward."""
         return function in self._training
 
-    def is_measured(self, place: Place | None) -> bool:
+    def is_measured(self, place: LoopPlace | None) -> bool:
         """True if a sample is in a stretch whose phase markers show: it is no evidence of those that they leave open.
 
         That is what lies between backward and an update; in a loop that fetches its batches also what comes before its
@@ -307,7 +307,7 @@ class Loop:
             return self.fetches and before != after
         return beside[before] == "backward" and beside[after] == "optimizer"
 
-    def measured_as(self, place: Place | None) -> str:
+    def measured_as(self, place: LoopPlace | None) -> str:
         """The phase as which markers count a stretch that is in none of their boundaries."""
         if not self.fetches:
             return "other" if self.is_measured(place) else BETWEEN

@@ -10,15 +10,15 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from tuimon.code_origin import is_package_file, is_torch
-from tuimon.library_code import is_handler, is_optimizer_module
+from tuimon.code_origin import is_package_file
+from tuimon.library_code import is_handler
 from tuimon.records import Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.stacks.beside import Augmentations, EvaluationBlocks, OwnUpdates, Rollouts, is_upkeep
+from tuimon.session.stacks.beside import Augmentations, EvaluationBlocks, OwnUpdates, Rollouts
 from tuimon.session.stacks.frames import UPDATES, Function
-from tuimon.session.stacks.loop import NEARLY_ALL, NOTHING_SEEN, Loop, Place, Seen
+from tuimon.session.stacks.loop import NEARLY_ALL, NOTHING_SEEN, Loop, LoopPlace, Seen
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Node, Stack
+from tuimon.session.stacks.trie import Node
 
 #: What is known of a loop beside its samples: there are hooks; markers show that it fetches from a DataLoader, an
 #: optimizer, evaluation, steps that have ended, a backward or an update in any of them.
@@ -108,18 +108,16 @@ class _Phases:
         if place is not None and self._loop.is_torn(sample):
             sample = sample.at("rest", sample.node.up_to(len(sample.node.frames) - len(place.inside)))
         placed = self._placed(sample, place)
-        if placed.phase == "data" and sample.phase == "rest" and is_upkeep(sample):
+        if placed.phase == "data" and sample.phase == "rest" and sample.node.is_upkeep:
             placed = replace(placed, phase="other", moved_from=None)
         if placed.phase == "forward" and sample.node.computes_metric:
             moved_from = "forward" if placed.excluded else None  # markers count it as forward there
             placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
-        if placed.phase == "other" and (
-            _is_in_optimizer(sample.node.frames) or self._own_updates.holds(sample.node.frames)
-        ):
+        if placed.phase == "other" and (sample.node.is_in_optimizer or self._own_updates.holds(sample.node.frames)):
             return replace(placed, phase="optimizer", moved_from="other")
         return placed
 
-    def _placed(self, sample: Sample, place: Place | None) -> Sample:
+    def _placed(self, sample: Sample, place: LoopPlace | None) -> Sample:
         """A sample in its phase, by its boundary first, what is beside the training next, then by its place.
 
         Stepping an environment, or generating, after the update is no rollout: a rollout makes the data of the update
@@ -127,34 +125,34 @@ class _Phases:
         """
         loop, boundary, in_closure = self._loop, sample.phase, sample.node.is_in_closure
         if boundary == "backward" or (boundary == "optimizer" and not in_closure):
-            return _in(boundary, sample)
+            return sample.at(boundary)
         is_open = boundary in ("forward", "rest")
         if is_open and self._evaluation.holds(sample):
-            return _in("eval", sample, moved_from=loop.measured_as(place))
+            return sample.at("eval", moved_from=loop.measured_as(place))
         if loop.is_evaluation(sample, place):
-            return _in("eval", sample)
+            return sample.at("eval")
         if boundary == "optimizer" and loop.is_after_backward(place):
             is_own = any(frame.user for frame in sample.node.closure)
-            return _in("other", sample, excluded=True, moved_from="optimizer") if is_own else _in("optimizer", sample)
+            return sample.at("other", excluded=True, moved_from="optimizer") if is_own else sample.at("optimizer")
         if is_open and not self._forward_only and place is not None and place.is_librarys and loop.is_after(place):
-            return _in("other", sample, excluded=loop.fetches)
+            return sample.at("other", excluded=loop.fetches)
         if self._rollouts.holds(sample, place):
             as_forward = boundary != "data" and loop.fetches and in_closure  # markers count it as forward there
-            return _in("data", sample, excluded=as_forward, moved_from="forward" if as_forward else None)
+            return sample.at("data", excluded=as_forward, moved_from="forward" if as_forward else None)
         if boundary == "data":
-            return _in("data", sample)
+            return sample.at("data")
         plain = self._augmentations.without_module(sample)
         if plain is not None:
             placed = self._at_rest(plain, loop.at(plain.node))
             if placed.phase == "data":
-                return _in("data", sample, placed.excluded, moved_from="forward" if placed.excluded else None)
+                return sample.at("data", excluded=placed.excluded, moved_from="forward" if placed.excluded else None)
         if boundary == "forward":
             is_beside = loop.shows_forward and loop.is_after(place)
             measured = loop.is_measured(place) and not loop.trains_in_optimizer
-            return _in("other" if is_beside else boundary, sample, excluded=measured)
+            return sample.at("other" if is_beside else boundary, excluded=measured)
         return self._at_rest(sample, place)
 
-    def _at_rest(self, sample: Sample, place: Place | None) -> Sample:
+    def _at_rest(self, sample: Sample, place: LoopPlace | None) -> Sample:
         """A sample outside every boundary, or in a closure of an optimizer before its backward, by its place.
 
         If no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and
@@ -164,26 +162,26 @@ class _Phases:
         """
         loop, is_wait = self._loop, sample.node.activity in _WAITS
         if place is None:
-            return _in("other", sample, unsure=not (is_wait or loop.path.is_users))
+            return sample.at("other", unsure=not (is_wait or loop.path.is_users))
         measured = loop.is_measured(place)
         if loop.is_after(place) or place.position > loop.path.position:
-            return _in("other", sample, excluded=measured)
+            return sample.at("other", excluded=measured)
         if place.is_librarys and not self._is_training(sample, place):
-            return _in("other", sample, excluded=measured)
+            return sample.at("other", excluded=measured)
         if loop.is_on_fetch_line(place):
-            return _in("forward", sample, excluded=True)
+            return sample.at("forward", excluded=True)
         if place.is_before_model is None:
             is_data = is_wait or (self._makes_data and loop.is_above_backward(place))
-            return _in("data", sample) if is_data else _in("forward", sample, unsure=self._few)
+            return sample.at("data") if is_data else sample.at("forward", unsure=self._few)
         if not place.is_before_model:  # between two closures of an optimizer markers leave it open
-            return _in("forward", sample, excluded=measured and not loop.trains_in_optimizer)
+            return sample.at("forward", excluded=measured and not loop.trains_in_optimizer)
         if loop.trains_in_optimizer and not loop.fetches:
-            return _in("data", sample, excluded=True, moved_from="other")
+            return sample.at("data", excluded=True, moved_from="other")
         calls = place.called is not None and not loop.trains(place.called)
         moved = measured and calls and sample.node.activity not in _COPIES
-        return _in("data", sample, excluded=measured, moved_from="forward" if moved else None)
+        return sample.at("data", excluded=measured, moved_from="forward" if moved else None)
 
-    def _is_training(self, sample: Sample, place: Place) -> bool:
+    def _is_training(self, sample: Sample, place: LoopPlace) -> bool:
         """True if what a library that owns the loop does there is of the training.
 
         That is the user's function that makes the batch, called before the model; not a handler of the loop's events,
@@ -205,26 +203,6 @@ def without_returned(samples: Sequence[Sample]) -> list[Sample]:
     if all(returned.values()):
         return list(samples)
     return [sample.at("forward") if returned.get(sample.node) else sample for sample in samples]
-
-
-def _in(
-    phase: str,
-    sample: Sample,
-    excluded: bool = False,
-    unsure: bool = False,
-    moved_from: str | None = None,
-) -> Sample:
-    return Sample(sample.node, sample.count, phase, excluded, unsure, moved_from)
-
-
-def _is_in_optimizer(stack: Stack) -> bool:
-    """True if the user's code is in a library's own optimizer."""
-    for frame in reversed(stack):
-        if frame.user:
-            return False
-        if is_package_file(frame.file) and not is_torch(frame.file):
-            return is_optimizer_module(frame.file)
-    return False
 
 
 # ---- stacks without their callers: py-spy reads a running process

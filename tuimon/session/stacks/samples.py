@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Struct, field
 
@@ -54,9 +54,17 @@ class Sample(Struct, frozen=True):
     moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
-    def at(self, phase: str, node: Node | None = None) -> Sample:
+    def at(
+        self,
+        phase: str,
+        node: Node | None = None,
+        *,
+        excluded: bool = False,
+        unsure: bool = False,
+        moved_from: str | None = None,
+    ) -> Sample:
         """The same in another phase, of this stack."""
-        return Sample(self.node if node is None else node, self.count, phase)
+        return Sample(self.node if node is None else node, self.count, phase, excluded, unsure, moved_from)
 
 
 class Where(TypedDict, total=False):
@@ -137,11 +145,6 @@ class Samples(Struct, frozen=True, dict=True):
         return self.counted(lambda row: row.ranges)
 
     @cached_property
-    def by_phase_and_activity(self) -> Counter[tuple[str, Activity]]:
-        """Samples by phase and by what the thread was doing."""
-        return self.counted(lambda row: ((row.phase, row.node.activity),))
-
-    @cached_property
     def through(self) -> Counter[Function]:
         """Samples by each function of the user's that they go through."""
         return self.counted(lambda row: row.node.functions)
@@ -184,8 +187,11 @@ class Samples(Struct, frozen=True, dict=True):
 
     def lines(self) -> list[HotLine]:
         """The innermost user lines, each once, most samples first; shares are of all samples."""
-        counts = self.counted(lambda row: () if row.node.place is None else (row.node.place,))
-        return by_line(HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common(_LINES))
+        places = self.counted(lambda row: () if row.node.place is None else (row.node.place,))
+        first, counts = dict[tuple[str, int], Place](), Counter[Place]()  # a lambda shares the line of its function
+        for place, n in places.most_common(_LINES):
+            counts[first.setdefault((place.file, place.line), place)] += n
+        return [HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common()]
 
     def hottest(self, test: Test | None = None, **where: Unpack[Where]) -> HotLine | None:
         """The user's function with most of the samples that match, at its hottest line; its share is of all samples."""
@@ -202,34 +208,26 @@ class Samples(Struct, frozen=True, dict=True):
         inside = self.where(below=hot.function).total
         return hot._replace(share=max(hot.share, inside / self.total), samples=max(hot.samples, inside))
 
-    def count(self, part: str | None) -> int:
-        """How many lie in a phase, or in a user range."""
-        if part is None:
-            return self.total
-        return self.ranges[part.removeprefix(RANGE)] if part.startswith(RANGE) else self.phases[part]
-
     @cached_property
-    def _tables(self) -> dict[tuple[str | None, bool], LineTable]:
+    def _drawn(self) -> dict[object, Any]:
         return {}
 
     def table(self, part: str | None = None, *, libraries: bool = False) -> LineTable:
         """The hot lines of a phase or range (None: of all), see ``line_table``."""
         key = part, libraries
-        if key not in self._tables:
-            self._tables[key] = line_table(self.where(phase=part).rows, libraries=libraries)
-        return self._tables[key]
-
-    @cached_property
-    def _trees(self) -> dict[str | None, CallTree]:
-        return {}
+        if key not in self._drawn:
+            self._drawn[key] = line_table(self.where(phase=part).rows, libraries=libraries)
+        found: LineTable = self._drawn[key]
+        return found
 
     def tree(self, part: str | None = None) -> CallTree:
         """The call tree of a phase or range (None: of all)."""
-        if part not in self._trees:
-            tree = self._trees[part] = CallTree()
+        if part not in self._drawn:
+            tree = self._drawn[part] = CallTree()
             for row in self.where(phase=part).rows:
                 tree.add_stack(program_part(row.node.frames), row.count, row.phase)
-        return self._trees[part]
+        found: CallTree = self._drawn[part]
+        return found
 
     # ---- what they say of the time that markers leave open
 
@@ -242,8 +240,9 @@ class Samples(Struct, frozen=True, dict=True):
             lambda row: ("forward" if row.phase == "data" and row.excluded and row.moved_from is None else row.phase,)
         )
 
-    def unsure_counts(self) -> Counter[str]:
-        """How many of a phase may be of another, as nothing shows yet which (``Sample.unsure``)."""
+    @cached_property
+    def unsure(self) -> Counter[str]:
+        """How many of a phase may be of another, as nothing shows yet which."""
         return self.counted(lambda row: (row.phase,) if row.unsure else ())
 
     @cached_property
@@ -255,7 +254,7 @@ class Samples(Struct, frozen=True, dict=True):
         rows = self.without_imports.rows
         own = [row for row in rows if row.phase in _DIVIDED and not row.excluded and not row.node.has("fetch")]
         open_ones = Samples(tuple(own))
-        outside, unsure = {phase: open_ones.phases[phase] for phase in _DIVIDED}, open_ones.unsure_counts()
+        outside, unsure = {phase: open_ones.phases[phase] for phase in _DIVIDED}, open_ones.unsure
         if evaluated := sum(n for of_to, n in places.items() if of_to[0] == BETWEEN):
             outside["eval"] = evaluated
         total = sum(outside.values())
@@ -296,17 +295,6 @@ def hottest_place(placed: Iterable[tuple[Place | None, int]], total: int | None 
     return HotLine(line, functions[most] / total, functions[most], total)
 
 
-def by_line(lines: Iterable[HotLine]) -> list[HotLine]:
-    """One row for each line of the file, most samples first: a lambda shares that of its function."""
-    rows: dict[tuple[str, int], HotLine] = {}
-    for found in sorted(lines, key=lambda found: -found.samples):
-        key = found.place.file, found.place.line
-        row = rows.get(key)
-        more = row and row._replace(share=row.share + found.share, samples=row.samples + found.samples)
-        rows[key] = more or found
-    return sorted(rows.values(), key=lambda found: -found.samples)
-
-
 class LineShare(NamedTuple):
     """One line and its part of the selected samples."""
 
@@ -335,12 +323,19 @@ class _Tally(Struct):
     own: Counter[Activity] = field(default_factory=Counter)
     total: Counter[Activity] = field(default_factory=Counter)
 
+    @property
+    def share(self) -> LineShare:
+        frame, doing = self.frame, self.own or self.total
+        place = Place(frame.file, frame.line, frame.function, frame.source)
+        return LineShare(place, frame.user, self.own.total(), self.total.total(), doing.most_common(1)[0][0])
+
 
 def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
     """Own and total samples of each line.
 
     A library's time counts as the own time of the user's line that called it, unless ``libraries`` lists every line by
-    itself. A line counts once for a stack, however often it recurses.
+    itself; without user code as that of the innermost of a package, torch last. A line counts once for a stack,
+    however often it recurses.
     """
     tallies: dict[tuple[str, int, str], _Tally] = {}
     everything: Counter[Activity] = Counter()
@@ -356,25 +351,13 @@ def line_table(rows: Iterable[Sample], *, libraries: bool = False) -> LineTable:
         stack = program_part(row.node.frames)
         doing = activity_of(stack)
         everything[doing] += row.count
-        innermost = _innermost(stack, libraries)
+        innermost = stack[-1] if stack and libraries else next((f for f in reversed(stack) if f.user), None)
+        if innermost is None and stack:
+            innermost = stack[innermost_work([frame.file for frame in stack])]
         passed = {id(found): found for f in stack if libraries or f.user or f is innermost for found in (tally(f),)}
         for found in passed.values():
             found.total[doing] += row.count
         if innermost is not None:
             tally(innermost).own[doing] += row.count
-    lines = sorted((_share(each) for each in tallies.values()), key=lambda x: (-x.own, -x.total, x.place))
+    lines = sorted((each.share for each in tallies.values()), key=lambda x: (-x.own, -x.total, x.place))
     return LineTable(tuple(lines[:_TABLE_LINES]), everything.total(), tuple(everything.most_common()))
-
-
-def _innermost(stack: Sequence[KnownFrame], libraries: bool) -> KnownFrame | None:
-    """The line whose own time a stack is; without user code the innermost of a package, torch last, then the leaf."""
-    if not stack or libraries:
-        return stack[-1] if stack else None
-    user = next((frame for frame in reversed(stack) if frame.user), None)
-    return user or stack[innermost_work([frame.file for frame in stack])]
-
-
-def _share(tally: _Tally) -> LineShare:
-    frame, doing = tally.frame, tally.own or tally.total
-    place = Place(frame.file, frame.line, frame.function, frame.source)
-    return LineShare(place, frame.user, tally.own.total(), tally.total.total(), doing.most_common(1)[0][0])

@@ -28,13 +28,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import get_args
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from tuimon.code_origin import WITHIN, innermost_work
-from tuimon.library_code import steps_environment
+from tuimon.code_origin import WITHIN, innermost_work, is_package_file, is_torch
+from tuimon.library_code import is_optimizer_module, steps_environment
 from tuimon.records import CountSetting, Frame, Kept, Place
 from tuimon.session.stacks.activity import (
     Activity,
@@ -262,6 +263,19 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
         if self.has("network"):
             return "network"
         return "program" if awaits_program(self.frames) else "none"
+
+    @cached_property
+    def is_upkeep(self) -> bool:
+        """True if it is in torch's code for upkeep of a model, outside a fetch."""
+        called = takewhile(lambda frame: not frame.user, reversed(self.frames))
+        return self.user_line is not None and not self.has("fetch") and any("upkeep" in f.roles for f in called)
+
+    @cached_property
+    def is_in_optimizer(self) -> bool:
+        """True if the user's code is in a library's own optimizer."""
+        called = takewhile(lambda frame: not frame.user, reversed(self.frames))
+        file = next((frame.file for frame in called if is_package_file(frame.file) and not is_torch(frame.file)), None)
+        return file is not None and is_optimizer_module(file)
 
     @property
     def awaits_message(self) -> bool:

@@ -224,7 +224,7 @@ def test_user_ranges_have_a_line_of_their_own_and_are_filters():
         assert next(span.text for span in spans if span.role == "key badge") == f" {path} 10% "
     assert "range" not in text_of(phases_line(profile, None, 200))
     assert "eval 20 %" in text_of(phases_line(profile, None, 200))
-    assert profile.count(f"{RANGE}step") == 80
+    assert profile.where(phase=f"{RANGE}step").total == 80
     assert profile.table(f"{RANGE}{ranges[0]}").samples == 10
     assert "the range gone" in text_of(empty_lines(profile, f"{RANGE}gone")[1])
 

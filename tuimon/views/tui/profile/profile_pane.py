@@ -89,7 +89,7 @@ def ranges_line(samples: Samples, part: str | None, width: int) -> Line:
 
 
 def _choice(text: str, role: str, samples: Samples, name: str | None, part: str | None, tight: bool) -> list[Span]:
-    share = f" {percent(samples.count(name) / samples.total)}" if name and samples.total else ""
+    share = f" {percent(samples.part(phase=name))}" if name and samples.total else ""
     if tight:
         share = share.replace(" %", "%")
     after = Span("" if tight else " ")
@@ -333,7 +333,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         return [*lines, ()]
 
     def _view(self, state: ProfileState, width: int, height: int) -> list[Line]:
-        if not state.samples.count(self.views.phase):
+        if not state.samples.where(phase=self.views.phase).total:
             return empty_lines(state.samples, self.views.phase)
         with self._duty_cycle.measured():
             return self.views.draw(state.samples, width, height, on_gpu=state.on_gpu, code_of=self._code_of)
