@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, PHASES
-from tuimon.session.rows import GpuShare, GpuTimeRow, PhaseRow, PhaseTable, RangeRow
+from tuimon.session.rows import GpuTimeRow, PhaseRow, PhaseTable, RangeRow
 from tuimon.session.series import sampling_error
 from tuimon.session.step_sums import STACKED, StepStretch, Totals
 
@@ -57,9 +57,21 @@ def phase_table(
         error = split.error(name) * between_ns / in_steps_ns if estimated else None
         if name in errors:
             estimated, error = True, max(error or 0.0, errors[name])
-        on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / steps / 1e6)
+        on_gpu = [part * whole_ns / steps / 1e6 for part in (gpu.of(name) if gpu is not None else None) or ()]
         rows.append(PhaseRow(name, ns / in_steps_ns, ns / steps / 1e6, estimated, error, *on_gpu))
-    return PhaseTable(pid, totals.sums.span_s, steps, False, tuple(rows), _range_rows(totals))
+    ranges = [
+        RangeRow(
+            path=path,
+            name=path.rpartition("/")[2],
+            depth=path.count("/"),
+            phase=phase,
+            per_step=count / steps,
+            ms_per_step=total_ns / steps / 1e6,
+            share=total_ns / totals.sums.total_ns,
+        )
+        for path, (count, total_ns, phase) in sorted(totals.ranges.items())
+    ]
+    return PhaseTable(pid, totals.sums.span_s, steps, False, tuple(rows), tuple(ranges))
 
 
 def _moved(
@@ -87,13 +99,6 @@ def _moved(
     return ns, errors
 
 
-def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:
-    """Times in a step of ``step_ms``: ms on the GPU, of these idle, and maybe idle as well."""
-    if share is None:
-        return None, None, None
-    return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms
-
-
 def _eval_row(sums: StepStretch, unmarked_ns: float, error_ns: float) -> list[PhaseRow]:
     """Evaluation beside the steps, by markers, and what samples show of it within them."""
     eval_ns = sums.eval_ns
@@ -105,23 +110,6 @@ def _eval_row(sums: StepStretch, unmarked_ns: float, error_ns: float) -> list[Ph
     estimated = unmarked_ns > 0.01 * window_ns
     error = min(1.0, error_ns / window_ns) if estimated else None
     return [PhaseRow("eval", min(1.0, share), a_batch_ms, estimated, error)]
-
-
-def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:
-    rows = []
-    for path, (count, total_ns, phase) in sorted(totals.ranges.items()):
-        rows.append(
-            RangeRow(
-                path=path,
-                name=path.rpartition("/")[2],
-                depth=path.count("/"),
-                phase=phase,
-                per_step=count / totals.steps,
-                ms_per_step=total_ns / totals.steps / 1e6,
-                share=total_ns / totals.sums.total_ns,
-            )
-        )
-    return tuple(rows)
 
 
 def inferred_phases(

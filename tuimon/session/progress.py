@@ -191,22 +191,16 @@ def flops_rate(session: Session, pid: int) -> FlopsRate | None:
     per_s = steps.per_second if steps is not None else None
     if not per_s or process is None:
         return FlopsRate(per_step)
-    seconds = _seconds_at_peak(trace.flops, process, gpus_of(session, [process]))
+    known = {bare_uuid(gpu.uuid): gpu for gpu in session.nodes.latest_gpus()}
+    reported = {bare_uuid(uuid) for uuid in process.gpu_uuids}
+    uuids = reported.union(uuid for uuid, gpu in known.items() if process.pid in gpu.pids)  # as the driver lists them
+    seconds = _seconds_at_peak(trace.flops, process, [known.get(uuid) for uuid in uuids])
     return FlopsRate(per_step, per_step * per_s, None if seconds is None else seconds / trace.steps * per_s)
 
 
-def gpus_of(session: Session, processes: list[Process]) -> dict[str, Gpu | None]:
-    """The GPUs that processes report, and those on which the driver lists them, by bare UUID."""
-    pids = {process.pid for process in processes}
-    known = {bare_uuid(gpu.uuid): gpu for gpu in session.nodes.latest_gpus()}
-    listed = [uuid for uuid, gpu in known.items() if pids.intersection(gpu.pids)]
-    reported = [bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids]
-    return {uuid: known.get(uuid) for uuid in (*listed, *reported)}
-
-
-def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: dict[str, Gpu | None]) -> float | None:
+def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterable[Gpu | None]) -> float | None:
     """How long GPUs of one kind take for these operations at their peak; None where it is unknown."""
-    peaks = [dict(_peaks(gpu)) for gpu in gpus.values()]
+    peaks = [dict(_peaks(gpu)) for gpu in gpus]
     if not peaks or any(each != peaks[0] for each in peaks):
         return None
     seconds = 0.0

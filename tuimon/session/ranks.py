@@ -64,11 +64,10 @@ class RankTimes(Struct, frozen=True, gc=False):
 
 
 class RankSplit(Struct, frozen=True, gc=False):
-    """A rank's step in ms by phase: its own work, and what it waits in collectives; None where that is unknown."""
+    """What of a rank's step, in ms by phase, it waits in collectives; None where that is unknown."""
 
-    own_ms: Mapping[str, float]
     wait_ms: Mapping[str, float | None]
-    excess_ms: Mapping[str, float]  # of its own, beyond the median of the other ranks; backward only where known
+    excess_ms: Mapping[str, float]  # its own work beyond the median of the other ranks; backward only where known
 
     @property
     def waits_ms(self) -> float | None:
@@ -102,7 +101,7 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
         if "backward" in own:
             longer_ms = own["backward"] - backward.median(own["backward"]) if waits["backward"] is not None else 0.0
             excess["backward"] = max(0.0, longer_ms - error_ms - typical_ms.median(error_ms))
-        found.append(RankSplit(own, waits, excess))
+        found.append(RankSplit(waits, excess))
     return found
 
 
