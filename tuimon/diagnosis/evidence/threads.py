@@ -57,18 +57,6 @@ def works(node: Node) -> bool:
     return node.activity not in ("lock", "idle")
 
 
-def producer(main: Samples, others: Sequence[Samples]) -> HotLine | None:
-    """The line of another Python thread that fills the queue which the training thread waits at for its data.
-
-    ``main``: the training thread's samples; ``others``: those of each other thread. If that thread runs Python code,
-    the training thread waits for the GIL as well, which the interpreter hands over where a loop begins anew.
-    """
-    if not queue_wait(main):
-        return None
-    hot = [found for samples in others if (found := samples.hottest(works)) is not None]
-    return max(hot, key=lambda found: found.samples, default=None)
-
-
 def queue_wait(main: Samples) -> float:
     """Share of the training thread's samples in which it waits at a queue for its data.
 

@@ -31,15 +31,14 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.rollout import Rollout
 from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
-from tuimon.diagnosis.evidence.threads import producer
+from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, Workers
 from tuimon.diagnosis.finding import Change, Finding, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.neighbour import is_held_up
 from tuimon.diagnosis.step_model.edits import HALF, Way
-from tuimon.diagnosis.step_model.fitting import OWN_PART
-from tuimon.diagnosis.step_model.measured import measured_model, undisturbed_share
+from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, idle_part, in_library, percent, work_at
@@ -316,17 +315,12 @@ def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
     return model._replace(likely=likely, certain=certain)
 
 
-def _in_thread(model: StepModel, facts: Facts) -> StepModel:
-    """The model with the thread that makes the data as its one worker, which sets the pace.
-
-    It takes cores and the GIL from the training thread, but other processes may as well.
-    """
-    undisturbed = 1.0 if is_held_up(facts.evidence) else undisturbed_share(facts.evidence)
+def _in_thread(model: StepModel, _: Facts) -> StepModel:
+    """The model with the thread that makes the data as its one worker, which sets the pace."""
     likely, certain = (
         replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]
     )
-    own_ms = min(likely.own_ms, max(OWN_PART * likely.own_ms, undisturbed * model.step_ms))
-    return model._replace(likely=replace(likely, own_ms=own_ms), certain=certain)
+    return model._replace(likely=likely, certain=certain)
 
 
 _AT_ONCE = ": build the batch in one operation instead of item by item"
@@ -531,7 +525,7 @@ CAUSES = (
         (_cheaper(", or make it in several processes: the training thread waits for it"),),
         takes=lambda cell: cell.via[:1] == ("thread",),
         when=lambda f: not f.is_marked,
-        at=lambda f: producer(f.evidence.samples, list(f.evidence.other_threads.values())),
+        at=lambda f: Samples.joined(f.evidence.other_threads.values()).hottest(works),
         model=_in_thread,
     ),
     Cause(

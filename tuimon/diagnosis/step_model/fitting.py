@@ -13,8 +13,6 @@ from tuimon.diagnosis.step_model.edits import Step, Wait
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.threshold import TRACE
 
-#: At least this part of a time that contention for cores has stretched is the thread's own.
-OWN_PART = 0.1
 #: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
 #: is taken.
 _CLOSE, _TRIES = 0.005, 8

@@ -104,20 +104,6 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     return model._replace(claimed=share, possible=possible)
 
 
-def undisturbed_share(evidence: Evidence) -> float:
-    """The part of a step that is left of the training thread's own work where no other thread holds it up.
-
-    That it is on a core outside its data phase, or waits there on its own account: not for a core, and not for the GIL.
-    All of it where that is unknown.
-    """
-    main, cpu_ratio = evidence.samples, evidence.training_thread.cpu_ratio
-    in_data = main.share(lambda node: node.activity not in OWN_WAITS, phase="data")
-    if cpu_ratio is None or in_data is None:
-        return 1.0
-    waits = main.part(doing=OWN_WAITS) - main.part(doing=OWN_WAITS, phase="data")
-    return min(1.0, max(0.0, cpu_ratio - in_data) + waits)
-
-
 def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float, own_ms: float) -> StepModel:
     """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
