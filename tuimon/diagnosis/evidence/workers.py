@@ -146,7 +146,6 @@ class Senders(Struct, frozen=True, gc=False):
 
     number: int
     cpu_ratio: float | None  # mean of one process
-    ran_ratio: float | None  # with the time in which it waited for a core
     making: Samples  # those in which they wait for no message and no lock
 
     @property
@@ -159,7 +158,7 @@ def sender_evidence(view: SessionView, pid: int) -> Senders:
     """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
     pids = [each.pid for each in view.session.run_processes.children(pid) or view.workers(pid)]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-    return Senders(len(pids), *_core_use(threads), Samples.joined(view.samples(p) for p in pids).where(_works))
+    return Senders(len(pids), _core_use(threads)[0], Samples.joined(view.samples(p) for p in pids).where(_works))
 
 
 def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[int]:
