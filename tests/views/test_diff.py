@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from msgspec.structs import replace
 
+from tuimon.diagnosis.cells import Doing, Via
 from tuimon.diagnosis.comparison.result import (
     Comparison,
     FindingChange,
@@ -124,6 +127,14 @@ def test_an_interval_that_allows_for_anything_is_none() -> None:
     lines = text_diff(replace(FOUND, rows=rows)).splitlines()
     assert "step time             100 ms     170 ms      ~+70 %   cannot tell" in lines
     assert "throughput            10.0/s      5.9/s      ~-41 %   -89 % to 10.5x" in lines
+
+
+@pytest.mark.parametrize("via", get_args(Via))
+@pytest.mark.parametrize("doing", get_args(Doing))
+def test_every_kind_of_cell_has_words(via: Via, doing: Doing) -> None:
+    change = LineChange("", 0, "", "", 3.1, 3.0, -0.1, -0.3, 0.1, False, "data", doing, [via])
+    (line,) = (row for row in text_diff(replace(FOUND, lines=[change])).splitlines() if "data, " in row)
+    assert line.startswith("  data, ") and line.endswith("3.1 ->    3.0      ~-0.10 ms")
 
 
 @pytest.mark.parametrize("columns", [40, 78, 100, 120, 200])

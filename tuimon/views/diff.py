@@ -46,8 +46,19 @@ _DOING: dict[Doing, str] = {
     "network": "network",
     "lock": "waits",
     "sleep": "sleeps",
+    "prompt": "prompt",
+    "thread": "batches",
+    "message": "messages",
 }
-_VIA: dict[Via, str] = {"batch": "worker", "rank": "late rank", "core": "waits for a core", "gil": "waits for the GIL"}
+_VIA: dict[Via, str] = {
+    "batch": "worker",
+    "thread": "another thread",
+    "process": "another process",
+    "rank": "late rank",
+    "core": "waits for a core",
+    "gil": "waits for the GIL",
+    "compile": "by compiling",
+}
 _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
 
 
