@@ -1,0 +1,91 @@
+"""The labels of all programs, short runs of three of them, and the simulated GPU trainings."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.scenarios.streams import STREAMS, Stream, judged
+from tests.truth import judging, running
+from tests.truth.programs import Program, labelled, tried, wild
+from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
+from tuimon.records import Steps
+from tuimon.sources.log.reader import read_log
+
+PROGRAMS = labelled()
+ON_FRAMEWORKS = wild()
+#: Rules of which no line of the program is the cause.
+_WITHOUT_LINE = ("cpu_oversubscribed", "comm_bound")
+_MAY_LACK_LINE = "slow_setting"  # a type has none, a check or a tracer has
+
+
+def args(folder: Path, seconds: float, **given: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{"gain": False, "interval": None, "attach": False, "inject": False} | given, folder=folder,
+                           seconds=seconds)  # fmt: skip
+
+
+def test_there_are_enough_and_enough_healthy_ones() -> None:
+    assert len(PROGRAMS) >= 24
+    assert sum(program.is_healthy for program in PROGRAMS.values()) >= 5
+    assert len({program.package for program in ON_FRAMEWORKS.values()}) >= 10
+    assert sum(program.is_healthy for program in ON_FRAMEWORKS.values()) * 2 == len(ON_FRAMEWORKS)
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS.values(), *ON_FRAMEWORKS.values()], ids=lambda program: program.name)
+def test_labels_are_names_of_rules_and_of_lines_that_exist(program: Program) -> None:
+    tree = ast.parse(program.path.read_text())
+    for rule, _, cause in (each.partition("/") for each in program.rules):
+        assert program.missed or (rule in RULE_NAMES and cause in ("", *CAUSES))
+        assert bool(program.blamed) == (rule not in _WITHOUT_LINE) or rule == _MAY_LACK_LINE or program.missed
+    assert (program.fixed is None) == program.is_healthy or program.missed
+    if program.package:
+        assert any(isinstance(node, ast.Name) and node.id == "PLANTED" for node in ast.walk(tree))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["photos_without_workers", "checkpoint_every_step", "healthy_compiled"])
+def test_the_verdict_is_right(name: str, tmp_path: Path) -> None:
+    row = tried(PROGRAMS[name], args(tmp_path, 6.0))
+    assert row.right, row
+    assert row.place_right is not False, row
+    assert not row.false_alarms, row
+    assert row.share_error is not None and row.share_error < 0.15, row
+    assert row.steps_counted == row.steps, row
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+def test_the_verdict_is_right_when_tuimon_comes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "BEFORE_S", 0.5)
+    program = PROGRAMS["photos_without_workers"]
+    outcome = running.attached(program.name, program.command, 5.0, tmp_path, ("--inject",))
+    row = judging.judge(program, outcome)
+    assert (row.verdict.name, row.verdict.function) == ("input_bound/no_workers", "blur() photos_without_workers.py")
+    records = list(read_log(str(outcome.log)))
+    assert sum(record.count for record in records if isinstance(record, Steps)) > 5  # measured, not inferred
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(
+            stream,
+            id=stream.name,
+            marks=[pytest.mark.xfail(reason=stream.wrong_because, strict=True)] if stream.wrong_because else [],
+        )
+        for stream in STREAMS
+    ],
+)
+def test_the_verdict_on_a_simulated_gpu_training_is_right(stream: Stream, tmp_path: Path) -> None:
+    row = judged(stream, tmp_path, stream.settles_s + 2.0)
+    assert row.right, row
+    assert row.place_right is not False, row
+    assert not row.false_alarms, row
+    assert row.verdict_s is not None and row.verdict_s <= stream.settles_s, row
+    assert row.gain_error is None or abs(row.gain_error) <= 0.25, row
+    assert len(row.verdict.name) + len(row.headline) <= 2 * 78, row  # two lines of a narrow terminal
