@@ -52,23 +52,17 @@ def test_it_sees_every_tick_and_the_end() -> None:
     assert monitor.session.notices["watching"].message == "here"
 
 
-def test_one_that_raises_is_left_out_and_the_others_go_on() -> None:
+def test_one_that_raises_is_left_out_with_a_notice_and_the_others_go_on() -> None:
     broken, sound = Watching(ValueError("oh")), Watching()
+    broken.name = "broken"
     monitor = Monitor([Given([steps(3.0)])], process=Process(), observers=[broken, sound])
     monitor.start()
     ticked_until(monitor, lambda: sound.seen >= 3)
     assert broken.calls == ["start", "show"]
-    monitor.stop()
-    assert (broken.calls, sound.calls[-1]) == (["start", "show"], "close early")
-
-
-def test_the_user_hears_of_one_that_raises() -> None:
-    monitor = Monitor([], process=Process(), observers=[Watching(ValueError("oh"))])
-    monitor.start()
-    monitor.tick()
-    notice = monitor.session.notices["watching"]
+    notice = monitor.session.notices["broken"]
     assert (notice.level, notice.message) == ("warning", "no longer kept up to date: ValueError: oh")
     monitor.stop()
+    assert (broken.calls, sound.calls[-1]) == (["start", "show"], "close early")
 
 
 def test_one_that_cannot_begin_is_left_out_with_a_notice() -> None:
