@@ -74,6 +74,7 @@ class _Leads(NamedTuple):
     mean_us: float
     min_us: float = math.inf
     at_least_us: float = -math.inf  # a bound at each of them; minus infinity: not known at some
+    max_us: float = -math.inf
 
 
 def _leads_of(record: GpuTime, lead: Lead) -> _Leads:
@@ -90,6 +91,7 @@ def _leads_of(record: GpuTime, lead: Lead) -> _Leads:
         with_mean * (lead.mean_us or 0.0),
         math.inf if not known or lead.min_us is None else lead.min_us,
         -math.inf if lead.at_least_us is None else lead.at_least_us,
+        -math.inf if not known or lead.max_us is None else lead.max_us,
     )
 
 
@@ -130,7 +132,7 @@ class DeviceTimes:
             if lead.boundary in _ORDER:
                 leads = self._leads.get(lead.boundary)
                 if leads is None:
-                    how = {"min_us": min, "at_least_us": min}
+                    how = {"min_us": min, "at_least_us": min, "max_us": max}
                     leads = self._leads[lead.boundary] = Series(_Leads, _ROWS, how)
                 leads.append(_leads_of(record, lead))
 
@@ -182,6 +184,7 @@ def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow
         stream_idle_ratio=sums.idle / sums.seen if sums.seen else 0.0,
         mean_us=sums.mean_us / sums.with_mean if 2 * sums.with_mean > sums.seen else None,
         at_least_us=None if math.isinf(sums.at_least_us) else sums.at_least_us,
+        max_us=sums.max_us if are_known else None,
     )
 
 
