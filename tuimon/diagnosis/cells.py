@@ -417,8 +417,12 @@ def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
+    """Where the thread runs; what is left, where it has just been woken, which a sample does not tell from its wait."""
     delay = evidence.training_thread.delay_ratio or 0.0
-    return _by_who_had_it(evidence, lay(cells, delay, _runs, "own", ("core",)))
+    for takes in (_runs, _waits):
+        known = sum(cell.cpu for cell in cells if cell.via == ("core",))
+        cells = lay(cells, delay - known, takes, "own", ("core",))
+    return _by_who_had_it(evidence, cells)
 
 
 def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -536,11 +540,15 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _is_beside_ranks(phase: Phase, cell: Cell) -> bool:
-    return cell.phase == phase and cell.doing != "rank"
+    return cell.phase == phase and cell.doing != "rank" and not cell.via
 
 
 def _runs(cell: Cell) -> bool:
     return not cell.via and cell.doing in _RUNS
+
+
+def _waits(cell: Cell) -> bool:
+    return not cell.via and cell.doing not in _RUNS and cell.doing != "gc"
 
 
 def _runs_python(cell: Cell) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.cells import Doing, Phase, cells
+from tuimon.diagnosis.cells import LOOP, Doing, Phase, cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
@@ -60,6 +60,15 @@ def runs_part(evidence: Evidence, phase: Phase) -> float:
     """The part of a phase that is its own: in the rest it waits for a core, the GIL or another rank."""
     found = cells(evidence).where(phase=(phase,))
     return sum(cell.cpu for cell in found if not cell.via) / found.cpu if found.cpu else 1.0
+
+
+def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> float | None:
+    """Share of the loop in which the training, or a worker that it waits for, waits for a core that these have."""
+    if evidence.training_thread.delay_ratio is None:
+        return None
+    found = cells(evidence)
+    waits = found.where(doing={had_by}, via="core")
+    return sum(cell.cpu for cell in waits if "rank" not in cell.via) / (found.where(phase=LOOP).cpu or 1.0)
 
 
 def is_sure(

@@ -6,7 +6,7 @@ import math
 import re
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import LOOP, cells
+from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Machine, Mask, worst_of
@@ -60,7 +60,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         ),
         fixes=(Fix(advice.action),),
         where=advice.where,
-        share_of_step=_waited(evidence) if here else machine.delay_ratio,
+        share_of_step=waits_for_cores(evidence, "own") if here else machine.delay_ratio,
         evidence={
             "cores": demand.cores,
             "cores_used": demand.cpu,
@@ -71,14 +71,6 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         },
         elsewhere=not here,
     )
-
-
-def _waited(evidence: Evidence) -> float | None:
-    """The share of the step in which the training waits for a core that its own threads have, or for a worker's."""
-    if evidence.training_thread.delay_ratio is None:
-        return None
-    found = cells(evidence)
-    return found.where(doing={"own"}, via="core").cpu / (found.where(phase=LOOP).cpu or 1.0)
 
 
 def lost_share(machine: Machine) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand, OutsideWaits
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Machine, RunEvidence, worst_of
@@ -40,19 +41,9 @@ def _is_taken(machine: Machine, evidence: Evidence) -> bool:
 
 def _taken_share(machine: Machine, evidence: Evidence) -> float | None:
     """Share of time that the training waits for cores which others hold; None where its waits are unknown."""
-    delay = _delay(machine, evidence)
-    if delay is None:
-        return None
-    by_workers = _workers_delay(evidence, delay) if machine is evidence.run.here else 0.0
-    return min(1.0, delay + by_workers) * machine.waits_from_outside.part
-
-
-def _workers_delay(evidence: Evidence, delay: float) -> float:
-    """Share of time that the training waits for data of which the workers, ready to run, wait for a core."""
-    data, ran, cpu = evidence.phase("data"), evidence.workers.ran_ratio, evidence.workers.cpu_ratio
-    if data is None or not ran or cpu is None:
-        return 0.0
-    return max(0.0, data.share - delay) * max(0.0, 1.0 - cpu / ran)
+    if machine is evidence.run.here:
+        return waits_for_cores(evidence, "others")
+    return machine.delay_ratio and machine.delay_ratio * machine.waits_from_outside.part
 
 
 def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | None:
