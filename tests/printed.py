@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from textual.pilot import Pilot
 
 from tests.recorded_logs import ROOT, log_path
 from tuimon.diagnosis.finding import Finding
@@ -80,6 +82,13 @@ async def _drawn(monitor: Monitor) -> AsyncIterator[tuple[str, str]]:
             for sheet, keys in SHEETS.items():
                 app.tick()
                 await pilot.press(*keys)
-                await pilot.pause()
-                strips = app.screen._compositor.render_strips()
-                yield f"{sheet} {columns}x{rows}", "\n".join(strip.text.rstrip() for strip in strips)
+                yield f"{sheet} {columns}x{rows}", await _settled(app, pilot)
+
+
+async def _settled(app: TuimonApp, pilot: Pilot[Any]) -> str:
+    """The cells once nothing more is drawn: on a busy machine a sheet may come a moment after its key."""
+    cells: list[str] = []
+    while len(cells) < 3 or len(set(cells[-3:])) > 1:
+        await pilot.pause()
+        cells.append("\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips()))
+    return cells[-1]
