@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ async def _screens(log: Path) -> list[tuple[str, str]]:
             monitor.tick()
             left -= monitor.session.start_s is not None and monitor.session.now_s >= last_s
             await asyncio.sleep(0.01)
+        monitor.diagnose_if_due(time.monotonic() + 3600)  # all of it, and no more while it is drawn
         return [(f"{log.name.partition('.')[0]} {name}", cells) async for name, cells in _drawn(monitor)]
     finally:
         monitor.stop()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.views import streams
-from tuimon.monitor.judging import EVERY_S, RATIO, STEADY_S, STEADY_TIMES, Judging
+from tuimon.monitor.judging import EVERY_S, RANKS, STEADY_S, STEADY_TIMES, Judging
 from tuimon.monitor.monitor import Monitor
 from tuimon.sources.base import Source
 from tuimon.sources.stacks.schedule import sampling_order
@@ -27,13 +27,12 @@ class Pollers:
 
 @pytest.fixture
 def judging():
-    """Each judgement finds what ``rule`` names, and takes ``cost_s`` of CPU time."""
-    made = Judging(Pollers(), lambda: made.cpu_s, replayed=None)
-    made.cpu_s, made.cost_s, made.rule = 0.0, 0.0, "input_bound"
+    """Each judgement finds what ``rule`` names."""
+    made = Judging(Pollers(), replayed=None)
+    made.rule, made.ranks = "input_bound", 1
 
     def judge_moment(session, lasting_s):
-        made.cpu_s += made.cost_s
-        return [SimpleNamespace(rule=made.rule, cause=None, evidence={})]
+        return [SimpleNamespace(rule=made.rule, name=made.rule, evidence={})]
 
     made.verdicts = SimpleNamespace(judge_moment=judge_moment)
     return made
@@ -42,6 +41,7 @@ def judging():
 def judged(judging, begin_s, end_s):
     """When it was judged in this time, asked four times a second."""
     session, found, times = streams.healthy().session, [], []
+    session.trainers = lambda: list(range(judging.ranks))
     for quarter in range(round(begin_s * 4), round(end_s * 4)):
         if judging.is_due(quarter / 4):
             found = judging.judge(session, quarter / 4, judging.found if quarter else [])
@@ -63,8 +63,8 @@ def test_another_first_finding_is_judged_as_often_as_in_the_beginning(judging):
     assert {after - before for before, after in pairwise(times)} == {EVERY_S}
 
 
-def test_what_is_costly_to_judge_is_judged_less_often(judging):
-    judging.cost_s = 2.9 * RATIO
+def test_a_run_of_many_ranks_is_judged_less_often(judging):
+    judging.ranks = 3 * RANKS
     assert judged(judging, 0, 10) == [0.0, 3.0, 6.0, 9.0]
     assert judged(judging, STEADY_S + 12, STEADY_S + 30) == [72.0, 78.0, 84.0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
@@ -16,33 +16,31 @@ from tuimon.sources.base import Suspect, Suspicion
 EVERY_S = 1.0
 #: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
 STEADY_S, STEADY_TIMES = 60.0, 2.0
-#: Share of a core that judging may take: a run of many ranks is judged less often.
-RATIO = 0.005
+#: Ranks that are judged each second; of more, all less often, as each costs as much. The longest that a run waits.
+RANKS, LONGEST_S = 32, 8.0
 
 
 class Judging:
     """Judges a session from moment to moment."""
 
-    def __init__(self, pollers: Pollers, cpu_clock: Callable[[], float], replayed: Session | None) -> None:
+    def __init__(self, pollers: Pollers, replayed: Session | None) -> None:
         """``replayed``: what a log is read into; None where the run itself is watched."""
         self.verdicts = Verdicts()
         self.reading = Reading(replayed, self.verdicts) if replayed is not None else None
         self._pollers = pollers
-        self._cpu_clock = cpu_clock
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last became another, or was first judged
-        self._cost_s = 0.0  # CPU time of the latest: of what other programs take it is none the rarer
+        self._every_s = EVERY_S
 
     def is_due(self, now_s: float) -> bool:
         """True if it is time to judge."""
         if self._judged_s is None or self._changed_s is None:
             return True
         times = STEADY_TIMES if self._judged_s - self._changed_s >= STEADY_S else 1.0
-        return now_s - self._judged_s >= times * max(EVERY_S, self._cost_s / RATIO)
+        return now_s - self._judged_s >= times * self._every_s
 
     def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
         """The findings now; ``before``: the findings of the last time."""
-        begun_s = self._cpu_clock()
         lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
         if self.reading is None:
             findings: Sequence[Finding] = self.verdicts.judge_moment(session, lasting_s)
@@ -56,7 +54,7 @@ class Judging:
         self._judged_s = now_s
         self._pollers.inspect(lambda: suspicion(session))
         self._sample_first(session, findings)
-        self._cost_s = self._cpu_clock() - begun_s
+        self._every_s = min(LONGEST_S, EVERY_S * max(1.0, len(session.trainers()) / RANKS))
         return findings
 
     def _sample_first(self, session: Session, findings: Sequence[Finding]) -> None:

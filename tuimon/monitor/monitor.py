@@ -77,7 +77,6 @@ class Monitor:
         observers: Sequence[Observer] = (),
         replay: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """The run ends with ``process``; without one (replay) with the sources. An iterator makes them at the start."""
         self.session = session or Session()
@@ -88,7 +87,6 @@ class Monitor:
         self.process = process
         self._observers = Observers(observers)
         self._clock = clock
-        self._cpu_clock = cpu_clock
         self._replay = replay
         self.records = RecordQueue(QUEUE_LIMIT)
         self.pollers = Pollers(sources, self.records, clock, lossless=replay)
@@ -328,7 +326,7 @@ class Monitor:
             self._add_record(notice)
 
     def diagnose_if_due(self, now_s: float) -> None:
-        """Judge the run, at most once a second and within its share of a core."""
+        """Judge the run, at most once a second."""
         if not self._judging.is_due(now_s) and not self.ended and not self._stopped:
             return
         self._judged = True
@@ -342,4 +340,4 @@ class Monitor:
     def _judging(self) -> Judging:
         from tuimon.monitor.judging import Judging
 
-        return Judging(self.pollers, self._cpu_clock, self.session if self._replay else None)
+        return Judging(self.pollers, self.session if self._replay else None)
