@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -117,11 +116,6 @@ def sampled_collections(samples: Samples) -> float | None:
     return share if share is not None and share >= REPORTED else None
 
 
-def without_collections(samples: Samples) -> Samples:
-    """All samples but those in ``gc.collect()``."""
-    return samples.where(lambda node: not is_collecting(node))
-
-
 def is_collecting(node: Node) -> bool:
     """True if the innermost line calls the collector: that has no frame of its own."""
     return collects_garbage(node.frame.source)
@@ -135,30 +129,6 @@ _AT_WORK = ("python", "sync")
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 
 
-def python_function(samples: Samples) -> HotLine | None:
-    """The user's function in which most samples run Python; its share is of all the samples. None without any."""
-    return samples.hottest(_runs_python)
-
-
-def running_python(samples: Samples, place: Place) -> Samples:
-    """The samples in which the function of a place runs Python."""
-    return samples.where(lambda node: _is_in(node, place) and _runs_python(node))
-
-
-def looping_function(samples: Samples, training: Container[Function]) -> HotLine | None:
-    """The user's function in which most samples are in a loop of its own, outside modules; None without any.
-
-    ``training``: functions whose loop is the training's. The share is of all the samples, and holds what the loop calls
-    of libraries, such as a distribution's ``log_prob``.
-    """
-    return samples.hottest(lambda node: _loops(node) and node.function not in training)
-
-
-def looping(samples: Samples, place: Place) -> Samples:
-    """The samples in which the function of a place is in a loop of its own, outside modules."""
-    return samples.where(lambda node: _is_in(node, place) and _loops(node))
-
-
 def runs_no_operation(node: Node) -> bool:
     """True if the innermost line runs no operation of torch's: such a one has no frame, and looks like Python."""
     leaf = node.frame
@@ -170,11 +140,7 @@ def keeps_no_gradients(node: Node) -> bool:
     return any(frame.no_grad is not None for frame in node.frames)
 
 
-def _is_in(node: Node, place: Place) -> bool:
-    return node.function == (place.file, place.function)
-
-
-def _runs_python(node: Node) -> bool:
+def runs_python(node: Node) -> bool:
     """True if the user's code is at work, itself or by a package that computes for it; a library's is not."""
     if node.activity not in _AT_WORK and not _makes_tensor(node):
         return False
@@ -186,8 +152,11 @@ def _runs_python(node: Node) -> bool:
     return False
 
 
-def _loops(node: Node) -> bool:
-    """True if the innermost line of the user's is in a loop of its function, and runs no module."""
+def loops(node: Node) -> bool:
+    """True if the innermost line of the user's is in a loop of its function, and runs no module.
+
+    What the loop calls of libraries counts, such as a distribution's ``log_prob``.
+    """
     own = to_user(node.frames)
     return bool(own) and own[-1].loop and all(kind == "none" for kind in node.kinds[len(own) :])
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
-from tuimon.diagnosis.evidence.lines import without_collections
+from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.side_work import (
     SideWorkKind,
     evaluation_beside_model,
@@ -190,7 +190,7 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
 def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     """The side work of steps, where it takes much of them."""
     waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
-    samples = without_collections(evidence.samples)
+    samples = evidence.samples.where(lambda node: not is_collecting(node))
     other = without(evidence, other, "gc")
     claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)))
     beside_update, runs_model = 1.0 - update_share(samples), model_share(samples) >= MOST

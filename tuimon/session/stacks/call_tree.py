@@ -17,14 +17,6 @@ from tuimon.torch_code import is_module_call, is_worker_loop
 CALLS_LIMIT = 20_000
 
 
-class LineCount(Struct):
-    """One line within a node: how many samples passed through it, and how many ended there."""
-
-    total: int = 0
-    own: int = 0
-    source: str = ""
-
-
 class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, comparing two would recurse as well
     """A function as it was reached on one path from the root; lines are its detail."""
 
@@ -37,7 +29,8 @@ class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
     total: int = 0
     own: int = 0
     phases: Counter[str] = field(default_factory=Counter)
-    lines: dict[int, LineCount] = field(default_factory=dict)
+    lines: Counter[int] = field(default_factory=Counter)  # samples that passed through each
+    sources: dict[int, str] = field(default_factory=dict)
     called_at: Counter[int] = field(default_factory=Counter)  # lines of the caller
     children: dict[tuple[str, str], Call] = field(default_factory=dict)
 
@@ -47,8 +40,8 @@ class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
 
     def place(self) -> Place:
         """The function at the line that most samples passed through; 0 where none is known."""
-        line = max(self.lines, key=lambda line: (self.lines[line].total, -line), default=0)
-        return Place(self.file, line, self.function, self.lines[line].source if line in self.lines else "")
+        line = max(self.lines, key=lambda line: (self.lines[line], -line), default=0)
+        return Place(self.file, line, self.function, self.sources.get(line, ""))
 
     def call(self) -> Place | None:
         """The caller's line that most samples came by; None below the root."""
@@ -56,7 +49,7 @@ class Call(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
         if caller is None or caller.parent is None or not self.called_at:
             return None
         line = max(self.called_at, key=lambda line: (self.called_at[line], -line))
-        return Place(caller.file, line, caller.function, caller.lines[line].source)
+        return Place(caller.file, line, caller.function, caller.sources[line])
 
     def phase(self) -> str | None:
         """The phase in which at least two thirds of its samples lie; None where they are mixed or have none."""
@@ -110,24 +103,22 @@ class CallTree:
         node = self.root
         node.total += count
         node.phases[phase] += count
-        line: LineCount | None = None
         at = 0  # the line of the caller
         for frame in stack:
-            child = node.children.get((frame.file, frame.function)) or self._grow(node, frame)
-            if child is None:
-                break
-            node = child
+            key = frame.file, frame.function
+            if key not in node.children:
+                if len(self._nodes) >= self._limit:
+                    break
+                path = hash((node.id, *key))
+                node.children[key] = self._nodes[path] = Call(*key, frame.user, path, node.depth + 1, node)
+            node = node.children[key]
             node.total += count
             node.phases[phase] += count
             node.called_at[at] += count
             at = frame.line
-            line = node.lines.get(frame.line)
-            if line is None:
-                line = node.lines[frame.line] = LineCount(source=frame.source)
-            line.total += count
+            node.lines[at] += count
+            node.sources.setdefault(at, frame.source)
         node.own += count
-        if line is not None:
-            line.own += count
 
     def hottest_path(self) -> list[Call]:
         """The heaviest child each time from the root on, as long as it holds a tenth of all samples."""
@@ -139,15 +130,6 @@ class CallTree:
                 break
             path.append(node)
         return path
-
-    def _grow(self, parent: Call, frame: Frame) -> Call | None:
-        if len(self._nodes) >= self._limit:
-            return None
-        key = (frame.file, frame.function)
-        node = Call(*key, frame.user, hash((parent.id, *key)), parent.depth + 1, parent)
-        parent.children[key] = node
-        self._nodes[node.id] = node
-        return node
 
 
 def program_part(stack: Stack) -> Stack:

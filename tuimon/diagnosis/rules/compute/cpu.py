@@ -10,11 +10,9 @@ from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import (
     keeps_no_gradients,
-    looping,
-    looping_function,
-    python_function,
-    running_python,
+    loops,
     runs_no_operation,
+    runs_python,
 )
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
@@ -106,11 +104,12 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     them takes most of their time, the GIL is held for a good part of it, too.
     """
     samples = evidence.samples.where(phase=_PHASES).whole
-    hot = python_function(without_settings(samples, evidence))
+    hot = without_settings(samples, evidence).hottest(runs_python)
     if hot is None or samples.total < MIN_SAMPLES:
         return None
     rows = [row for row in table.rows if row.name in _PHASES]
-    running = running_python(samples, hot.place)
+    own = hot.function
+    running = samples.where(lambda node: node.function == own and runs_python(node))
     # how long a phase takes is known better than samples show it
     share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
     if not is_sure(evidence, share):
@@ -137,10 +136,11 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     main, forward = evidence.samples, evidence.phase("forward")
     whole, training = main.where(phase="forward").whole, main.where(phase=("backward", "optimizer"))
     samples = without_settings(whole, evidence)
-    hot = looping_function(samples, training.through)
+    hot = samples.hottest(lambda node: loops(node) and node.function not in training.through)
     if hot is None or forward is None or samples.total < MIN_SAMPLES:
         return None
-    looped = looping(samples, hot.place)
+    own = hot.function
+    looped = samples.where(lambda node: node.function == own and loops(node))
     part = looped.total / samples.total
     own_share = forward.share * samples.total / whole.total
     share, held = own_share * part, evidence.gil_held_in(hot.place)

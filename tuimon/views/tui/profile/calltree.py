@@ -16,13 +16,9 @@ Trail = tuple[int, ...]  # ids from the root's child to a node
 
 def node_of_line(tree: CallTree, row: LineShare) -> Call | None:
     """The node in which most samples of a line lie."""
-    best, most = None, 0
-    for node in tree.root.walk():
-        if (node.file, node.function) == (row.place.file, row.place.function):
-            line = node.lines.get(row.place.line)
-            if line is not None and line.total > most:
-                best, most = node, line.total
-    return best
+    at = row.place
+    nodes = [n for n in tree.root.walk() if (n.file, n.function) == (at.file, at.function) and n.lines[at.line]]
+    return max(nodes, key=lambda node: node.lines[at.line], default=None)
 
 
 def visible_nodes(tree: CallTree, opened: AbstractSet[int]) -> list[Call]:
