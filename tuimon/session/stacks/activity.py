@@ -11,8 +11,6 @@ from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Literal
 
-from msgspec import Struct
-
 from tuimon.code_origin import WITHIN, is_agent_file, is_import_system, is_torch, package_of
 from tuimon.library_code import is_network
 from tuimon.records import Frame
@@ -56,23 +54,22 @@ _READS = re.compile(
 )
 
 
-class _Rule(Struct, frozen=True, gc=False):
-    activity: Activity
-    matches: Callable[[str, str], bool]  # a frame's file and function
+#: An activity, and whether a frame's file and function show it.
+_Rule = tuple[Activity, Callable[[str, str], bool]]
 
 
 def _place(activity: Activity, file: str, function: str = "") -> _Rule:
     """A rule by regular expressions: the file contains the first, the whole function name matches the second."""
     in_file, is_function = re.compile(file), re.compile(f"(?:{function})$" if function else "")
-    return _Rule(activity, lambda file, function: bool(in_file.search(file) and is_function.match(function)))
+    return activity, lambda file, function: bool(in_file.search(file) and is_function.match(function))
 
 
 def _file(activity: Activity, is_one: Callable[[str], bool]) -> _Rule:
-    return _Rule(activity, lambda file, _: is_one(file))
+    return activity, lambda file, _: is_one(file)
 
 
 #: A frame in which nothing is computed: what it waits for is shown by its callers.
-_WAITS = (
+_WAITS: tuple[_Rule, ...] = (
     _place("lock", r"(^|/)threading\.py$", "wait|acquire|join|_wait_for_tstate_lock|__enter__|wait_for"),
     _place("io", r"(^|/)selectors\.py$", "select|_select"),
     _place("lock", r"(^|/)queue\.py$", "get|put|join"),
@@ -93,8 +90,8 @@ _RECEIVES = re.compile(r"\.recv\w*\(")
 _SUBPROCESS = re.compile(r"subprocess\.py$")
 
 #: Who waits: the first of these frames, from the innermost on, names the wait.
-_WAITERS = (
-    _Rule("idle", is_loader_idle_loop),
+_WAITERS: tuple[_Rule, ...] = (
+    ("idle", is_loader_idle_loop),
     _file("data", is_loader_code),
     _file("ranks", is_distributed),
     _place("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
@@ -103,11 +100,11 @@ _WAITERS = (
 )
 
 #: The work of the innermost frame that matches.
-_WORK = (
+_WORK: tuple[_Rule, ...] = (
     _file("import", is_import_system),
     _place("import", r"importlib/"),
-    _Rule("sync", is_gpu_sync),
-    _Rule("ranks", is_collective),
+    ("sync", is_gpu_sync),
+    ("ranks", is_collective),
     _file("compile", is_compiler),
     _file("io", is_checkpoint_io),
     _file("io", is_network),
@@ -253,7 +250,7 @@ def _is_at_prompt(stack: Sequence[Frame]) -> bool:
 
 def _first(rules: Sequence[_Rule], file: str, function: str) -> Activity | None:
     bare = function.rpartition(".")[2]
-    return next((rule.activity for rule in rules if rule.matches(file, bare)), None)
+    return next((activity for activity, matches in rules if matches(file, bare)), None)
 
 
 _wait, _waiter, _work = (lru_cache(_PLACES_HELD)(partial(_first, rules)) for rules in (_WAITS, _WAITERS, _WORK))

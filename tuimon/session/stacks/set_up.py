@@ -19,7 +19,7 @@ from tuimon.session.stacks.activity import (
 from tuimon.session.stacks.frames import UPDATES
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.trie import Node, place_of
-from tuimon.session.stacks.windows import Window
+from tuimon.session.stacks.windows import Row, Window
 from tuimon.torch_code import is_worker_loop
 
 COMPILING = "compiling"
@@ -124,16 +124,14 @@ class SetUp:
 
     def add_window(self, window: Window, pid: int) -> None:
         """Fold a window of samples of the process."""
-        counts: Counter[tuple[str, Place | None]] = Counter()
+        functions: dict[tuple[str, str, str], Counter[tuple[str, Place | None]]] = {}
         for node, n in window.counts.get(pid, {}).items():
-            counts[_doing(node)] += n
-        by_function: Counter[tuple[str, str, str]] = Counter()
-        for (words, place), count in counts.items():
-            by_function[_function(words, place)] += count
-        if not by_function:
+            doing = _doing(node)
+            functions.setdefault(_function(*doing), Counter())[doing] += n
+        if not functions:
             return
-        most = max(by_function, key=by_function.__getitem__)
-        words, place = max((key for key in counts if _function(*key) == most), key=counts.__getitem__)
+        most = max(functions, key=lambda function: functions[function].total())
+        ((words, place), _), *_ = functions[most].most_common(1)
         before = self.doing
         goes_on = before is not None and _function(before.words, before.place) == most
         self.doing = Doing(words, before.since_s if before is not None and goes_on else window.begin_s, place)
@@ -155,11 +153,6 @@ def _function(words: str, place: Place | None) -> tuple[str, str, str]:
     return (words, place.file, place.function) if place is not None else (words, "", "")
 
 
-class _Window(NamedTuple):
-    begin_s: float
-    end_s: float
-
-
 #: The kinds of work; windows count the nanoseconds of each by its number here.
 _WORKS = get_args(Work)
 
@@ -171,7 +164,7 @@ class Spent:
     """
 
     def __init__(self) -> None:
-        self._series = Series(_Window)
+        self._series = Series(Row)
         self._stepped_s = -math.inf  # the end of the windows of steps that have ended
         self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
         self.begun_s: float | None = None
@@ -201,7 +194,7 @@ class Spent:
         elif self.compiling_since_s is None:
             self.compiling_since_s = begin_s
         ns = (t - begin_s) * 1e9 / total
-        self._series.append(_Window(begin_s, t), {_WORKS.index(work): round(n * ns) for work, n in counts.items()})
+        self._series.append(Row(begin_s, t), {_WORKS.index(work): round(n * ns) for work, n in counts.items()})
         if self.begun_s is not None:
             self.saves += counts.get("checkpoint", 0)
             self._series.split(self.begun_s)

@@ -45,19 +45,21 @@ class Window(Struct, frozen=True):
         return cls(record.t - record.window_s, record.t, counts)
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
+    """A window without its counts."""
+
     begin_s: float
     end_s: float
 
 
-class _Stacks(Series[_Row]):
+class _Stacks(Series[Row]):
     """Windows of a thread: how often it was sampled in each stack. Rare ones of long ago count for their callers."""
 
     __slots__ = ()
     begin_inside = True
 
     def __init__(self) -> None:
-        super().__init__(_Row, _ROWS)
+        super().__init__(Row, _ROWS)
 
     def shrunk(self, counts: dict[Node, int]) -> dict[Node, int]:
         """The most frequent stacks; one that is rarer counts for its caller, unless that is in another phase."""
@@ -102,7 +104,7 @@ class Windows:
                 own.keep_apart(self.end_s)
         for tid, counts in window.counts.items():
             own = self._threads[tid] = self._threads.pop(tid) if tid in self._threads else _Stacks()
-            own.append(_Row(window.begin_s, window.t), counts)
+            own.append(Row(window.begin_s, window.t), counts)
         while len(self._threads) > _THREADS:
             del self._threads[next(iter(self._threads))]
         return True
@@ -137,7 +139,7 @@ class Windows:
         self._outside.append((Span(begin_s, record.t), ratio))
         self._drop(lambda row: row.end_s > begin_s and self._is_outside(*row))
 
-    def _drop(self, is_dropped: Callable[[_Row], bool]) -> None:
+    def _drop(self, is_dropped: Callable[[Row], bool]) -> None:
         for own in self._threads.values():
             own.drop(is_dropped)
 
