@@ -173,10 +173,10 @@ class LeadRow(Struct, frozen=True, gc=False):
     seen: int  # number of such boundaries
     min_us: float | None
     median_us: float | None
+    max_us: float | None
     stream_idle_ratio: float  # share of these boundaries at which the stream was idle
     mean_us: float | None = None  # what adds up over steps
     at_least_us: float | None = None  # a bound that holds at each of them, also where the times are None
-    max_us: float | None = None  # which the page of a report shows
 
 
 class GpuShare(NamedTuple):
