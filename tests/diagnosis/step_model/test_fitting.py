@@ -21,11 +21,12 @@ BY_NAME = {stream.name: stream for stream in STREAMS}
 def test_what_a_fix_gains_on_a_gpu_is_what_the_loop_without_it_shows(name: str, tmp_path: Path):
     found = judged(BY_NAME[name], tmp_path, 12.0)
     assert found.right, found.headline
-    assert found.predicted == pytest.approx(found.measured, rel=0.06)
+    assert found.predicted == pytest.approx(found.measured, rel=0.05)
 
 
-def test_side_work_is_changed_where_it_is():
+def test_side_work_and_waits_are_changed_where_they_are():
     saves = step(workers=0, batch_ms=0.5, own_ms=26.0, side_ms=20.0, gpu_ms=12.0, waits="launched")
     half = changed(saves, Change("side_work", 0.0), 0.5)
     assert (half.own_ms, half.side_ms) == (16.0, 10.0)
     assert step_ms(half) == pytest.approx(22.5)
+    assert step_ms(changed(saves, Change("sync", 0.0))) == pytest.approx(26.5)

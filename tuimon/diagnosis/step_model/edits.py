@@ -117,6 +117,7 @@ EDITS: dict[What, Edit] = {
     "persistent": Edit(lambda step, _: replace(step, starts_ms=0.0), "slower"),
     "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower"),
     "side_work": Edit(_side_work),
+    "sync": Edit(lambda step, _: replace(step, waits="no"), "slower"),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
     "optimizer": Edit(_own),
     "collections": Edit(_thread, "all"),

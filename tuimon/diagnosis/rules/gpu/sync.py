@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.samples import traced_waits
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.rules.gpu.pace import harmless, longest_wait
-from tuimon.diagnosis.step_model.measured import without_cost
-from tuimon.diagnosis.threshold import REPORTED, SMALL
+from tuimon.diagnosis.step_model.measured import queue_model, without_cost
+from tuimon.diagnosis.threshold import REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.records import Place
 from tuimon.text import plain
@@ -43,7 +43,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"
         action = "change nothing: this wait costs time only when the GPU has less to do"
         return harmless(evidence, headline, action, place, figures) if share >= REPORTED else None
-    best = without_cost(evidence, advice_for(place, calls), cost)
+    best = _without(evidence, advice_for(place, calls), cost)
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(share)} of the time: 100 % CPU there is that wait"
@@ -64,6 +64,19 @@ def sync_point(evidence: Evidence) -> Finding | None:
 def _awaits_no_batch(cell: Cell) -> bool:
     """True if launches that run ahead would cover it: they wait for no batch that others make."""
     return "batch" not in cell.via and cell.doing != "batch"
+
+
+def _without(evidence: Evidence, action: str, share: Interval) -> Fix:
+    """The gain of a training without such a wait, which costs this share of the step: as simulated, where it may be."""
+    change, model = Change("sync", 0.0), queue_model(evidence)
+    fix = without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
+    simulated = model._replace(claimed=share).fix(action, change) if model is not None else None
+    if simulated is not None:
+        bounds, gained = (each.gain or Interval(1.0, 1.0) for each in (fix, simulated))
+        if bounds.meets(gained):
+            gained = Interval(max(bounds.low, gained.low), bounds.high)
+            return Fix.gaining(action, gained, change, likely=simulated.estimated_speedup)
+    return fix._replace(change=change)
 
 
 def calls_at(place: Place) -> Sequence[SyncCall]:
