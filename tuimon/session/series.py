@@ -304,7 +304,7 @@ class Series(Generic[R]):
             kept = self.shrunk(sums)
             counts[at] = _packed(kept)
             if kept is not sums:
-                self._held.clear()
+                self._count_again(at, sums, kept)
         if not self._held:
             return
         self._held = {
@@ -312,6 +312,14 @@ class Series(Generic[R]):
             for (begin, kind), (until, sums) in self._held.items()
             if at + 1 not in (begin, until)
         }
+
+    def _count_again(self, at: int, before: Mapping[Any, int], now: Mapping[Any, int]) -> None:
+        """Take into the sums that are held what a row and the one after it, joined, count now."""
+        for (begin, are_counts), (until, held) in self._held.items():
+            if are_counts and begin <= at and until > at + 1:
+                changed = {key: held.get(key, 0) + now.get(key, 0) - before.get(key, 0) for key in {*before, *now}}
+                sums = {key: count for key, count in {**held, **changed}.items() if count}
+                self._held[begin, are_counts] = until, sums
 
 
 @cache

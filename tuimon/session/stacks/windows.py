@@ -87,6 +87,7 @@ class Windows:
         self._threads: dict[int, _Stacks] = {}  # the latest that were sampled
         self._outside: deque[tuple[Span, float]] = deque(maxlen=64)  # of steps, with the share (0..1) outside the loop
         self.begin_s = -math.inf  # when the loop began, as far as is known
+        self._covered: tuple[Span, float] | None = None  # by the latest span, asked for each thread
         self._latest_s = -math.inf  # when the latest window began
         self._until_s = math.inf  # when the last step ended, once one has
         #: When the loop came to its latest boundary, where markers show that it stands since then.
@@ -102,6 +103,7 @@ class Windows:
         if self.step_is_long and not was_long:
             for own in self._threads.values():
                 own.keep_apart(self.end_s)
+        self._covered = None
         for tid, counts in window.counts.items():
             own = self._threads[tid] = self._threads.pop(tid) if tid in self._threads else _Stacks()
             own.append(Row(window.begin_s, window.t), counts)
@@ -140,6 +142,7 @@ class Windows:
         self._drop(lambda row: row.end_s > begin_s and self._is_outside(*row))
 
     def _drop(self, is_dropped: Callable[[Row], bool]) -> None:
+        self._covered = None
         for own in self._threads.values():
             own.drop(is_dropped)
 
@@ -175,5 +178,8 @@ class Windows:
 
     def covered_s(self, span: Span) -> float:
         """From the beginning of the first window of a span to the end of the last."""
-        rows = [row for own in self._threads.values() if (row := own.over(span)) is not None]
-        return max(row.end_s for row in rows) - min(row.begin_s for row in rows) if rows else 0.0
+        if self._covered is None or self._covered[0] != span:
+            rows = [row for own in self._threads.values() if (row := own.over(span)) is not None]
+            covered_s = max(row.end_s for row in rows) - min(row.begin_s for row in rows) if rows else 0.0
+            self._covered = span, covered_s
+        return self._covered[1]
