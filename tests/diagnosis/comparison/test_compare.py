@@ -115,10 +115,10 @@ def test_runs_whose_pace_wanders_are_not_different() -> None:
 
 
 def test_stretches_of_one_long_run_are_seldom_different() -> None:
-    """Not even a minute apart on a machine whose speed wanders over minutes: 8 of 200."""
+    """Not even a minute apart on a machine whose speed wanders over minutes."""
     series = [wandering(120, seed) for seed in range(100, 160)]
     found = outcomes_of([[run(0, series=each[:40]), run(1, series=each[80:])] for each in series])
-    assert sum(outcome in ("faster", "slower") for outcome in found) <= 4
+    assert sum(outcome in ("faster", "slower") for outcome in found) <= 3
 
 
 def test_rows_are_what_the_steps_consist_of() -> None:

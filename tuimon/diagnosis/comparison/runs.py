@@ -70,7 +70,8 @@ _MOST_SLOWER, _MOST_FASTER = 1 / 3, 1 / 10
 _LASTING = (0.05, 0.1)
 #: Flicker noise has as much variance in each octave of time. A series of 20 to 120 values shows only this part of its
 #: lasting variance, with so few degrees of freedom: 0.73 to 0.80, and 1.4 to 1.7, in 1,600 to 9,800 made-up series.
-_SEEN_OF_FLICKER, _LASTING_FREEDOM = 0.75, 1.5
+#: A pace that shifts once is wider yet.
+_SEEN_OF_FLICKER, _LASTING_FREEDOM = 0.70, 1.4
 #: A figure of one of a run's stretches.
 Figure = Callable[["Run", StepStretch], float]
 
