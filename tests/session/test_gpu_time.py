@@ -80,7 +80,7 @@ def test_leads_of_windows_are_joined_by_their_weight():
     leads = [[("backward begin", 10, 5.0, 10.0, 20.0, 0)], [("backward begin", 30, 50.0, 100.0, 900.0, 15)]]
     row = session(*(gpu_time(float(t), leads=lead) for t, lead in enumerate(leads, 1))).over("recent").gpu_time(100)
     (lead,) = row.leads
-    assert (lead.boundary, lead.seen, lead.min_us, lead.median_us) == ("backward begin", 40, 5, 100)
+    assert (lead.boundary, lead.seen, lead.min_us, lead.median_us, lead.max_us) == ("backward begin", 40, 5, 100, 900)
     assert lead.stream_idle_ratio == pytest.approx(15 / 40)
 
 

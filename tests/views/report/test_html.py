@@ -122,6 +122,12 @@ def test_parts_of_the_wall_time_have_a_colour_of_their_own_or_share_the_grey_one
     assert f'<div class="legend">{legend}</div>' in page
 
 
+def test_how_far_launches_run_ahead_has_a_row_for_each_boundary(capsys):
+    page = page_of(str(log_path("h100_masked_loss")), capsys=capsys)
+    rows = re.findall(r"<tr><td>(?:fetch|backward|optimizer) \w+</td>((?:<td class=\"n\">[^<]+</td>)+)</tr>", page)
+    assert rows and all(row.count("<td") == 4 for row in rows)
+
+
 def test_how_a_run_ended_stands_with_its_place_outside_the_exception(tmp_path, capsys):
     end = Exit(t=61.0, pid=100, exit_code=3, last_line="KeyError: 1", file="/a/train.py", line=7, function="main")
     page = page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], end]), capsys=capsys)
