@@ -61,7 +61,7 @@ _as_marker = partial(tuple.__new__, Marker)
 FLAG_SHIFT = 16
 #: The thread id within a head.
 TID_SHIFT = 32
-_LOW = 0xFFFF
+LOW_BITS = 0xFFFF
 
 
 class Columns(NamedTuple):
@@ -74,7 +74,7 @@ class Columns(NamedTuple):
     def marker(self, at: int) -> Marker:
         """One of them."""
         head = self.heads[at]
-        fields = (self.times_ns[at], head & _LOW, head >> FLAG_SHIFT & _LOW, head >> TID_SHIFT, self.values[at])
+        fields = (self.times_ns[at], head & LOW_BITS, head >> FLAG_SHIFT & LOW_BITS, head >> TID_SHIFT, self.values[at])
         return _as_marker(fields)
 
     def markers(self) -> List[Marker]:
@@ -107,11 +107,6 @@ def columns_of(slots: bytes) -> Columns:
 def head_of(marker: Marker) -> int:
     """The head of a marker."""
     return marker.kind | marker.flag << FLAG_SHIFT | marker.tid << TID_SHIFT
-
-
-def kind_of(head: int) -> int:
-    """The kind of a marker with this head."""
-    return head & _LOW
 
 
 def sequences_of(slots: bytes) -> List[int]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import BACKWARD, COMPILED, FIRST_EVENT, RECOMPILED, unpacked
 from tuimon.agent.ring.paths import ring_path
-from tuimon.agent.ring.reader import FLAG_SHIFT, TID_SHIFT, RingError, RingReader
+from tuimon.agent.ring.reader import FLAG_SHIFT, LOW_BITS, TID_SHIFT, RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import OURS, TargetFiles
@@ -212,7 +212,7 @@ class RingFollower:
                     each.machine.pass_stop(self._stopped_ns)
                 gpu.interrupt()
                 self._stop_ns, self._stopped_ns, stop_ns = _NEVER, 0, _NEVER
-            kind, flag, tid = head & 0xFFFF, head >> FLAG_SHIFT & 0xFFFF, head >> TID_SHIFT
+            kind, flag, tid = head & LOW_BITS, head >> FLAG_SHIFT & LOW_BITS, head >> TID_SHIFT
             if kind not in _BOUNDARIES:
                 loop = None
                 self._feed_other(time_ns, kind, flag, tid, value)
