@@ -84,10 +84,8 @@ def test_passes_under_no_sync_show_what_the_exchange_takes():
     found = findings("accumulates")["comm_bound"]
     assert found.share_of_step == pytest.approx(ranks.exchanging(0), abs=0.02)
     assert found.evidence["rests_on"] == "no_sync"
-    assert (found.evidence["nvlink_bytes_per_s"], found.evidence["sm_ratio"]) == (pytest.approx(2e9), 0.4)
     assert found.evidence["exchange_at_most_share"] - found.evidence["exchange_at_least_share"] <= 0.02
     assert found.estimated_speedup == pytest.approx(1 / (1 - ranks.exchanging(0)), rel=0.03)
-    assert "26.0 ms" in found.headline and found.headline.endswith(" 12.0 ms")
 
 
 @pytest.mark.parametrize(

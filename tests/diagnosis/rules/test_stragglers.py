@@ -32,31 +32,11 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
     finding = ranks(late, other)["straggler_rank"]
     assert (finding.severity, finding.evidence["rank"], finding.where[0].line) == ("critical", 1, 11)
     assert finding.share_of_step == pytest.approx(0.4)
-    assert finding.headline == "rank 0 waits 40 % of each step for rank 1, 40.0 ms longer in forward"
-
-
-def paused(phase):
-    """Ranks in step that take 100 ms, but for one step, in which rank 0 takes 8 s more in a phase."""
-    session = session_of(header(), LINES)
-    for pid, rank, pause in ((100, 0, phase), (101, 1, "backward")):
-        session.add(process(pid, rank=rank, world_size=2))
-        for t in range(1, 5):
-            session.add(steps(t, {"forward": 50, "backward": 50}, pid=pid, first_index=10 * t))
-        long = {"forward": 50, "backward": 50} | {"other": 0, phase: 50 * (phase == "forward")}
-        long[pause] = long.get(pause, 0) + 8000
-        session.add(steps(13, long, count=1, pid=pid, first_index=50))
-    return {finding.rule: finding for finding in diagnose(session)}["straggler_rank"]
-
-
-def test_what_one_pause_costs_is_not_said_of_every_step():
-    finding = paused("other")
-    assert finding.headline == "rank 1 waits 66 % of the time for rank 0, most of it in 1 of 41 steps, longer in other"
-    assert (finding.evidence["late_in_steps"], finding.evidence["of_steps"]) == (1, 41)
+    assert finding.headline == "rank 0 waits 40 % of the time for rank 1, 40.0 ms longer in forward"
 
 
 OWN_WORK = frames(
     ("/opt/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
-    ("data.py", 24, "__getitem__", "with open(self.paths[index]) as file:", True),
     ("data.py", 31, "blur", "return kernel @ image", True),
     ("train.py", 34, "write", "imageio.imwrite(path, x)", True),
     first=20,
@@ -66,21 +46,14 @@ OWN_WORK = frames(
 @pytest.mark.parametrize(
     ("phase", "stack", "place", "mend"),
     [
-        ("data", [0, 20, 21], "__getitem__() data.py:24", "make its reads as fast as the others'"),
-        ("data", [0, 20, 22], "blur() data.py:31", "make its batches as cheap as the others'"),
-        ("other", [23], "write() train.py:34", "do this side work less often, or beside the training"),
+        ("data", [0, 20, 21], "blur() data.py:31", "make its batches as cheap as the others', and its reads as fast"),
+        ("other", [22], "write() train.py:34", "do this side work less often, or beside the training"),
         ("forward", [3, 4], "model() train.py:11", "compare its batches and its machine with the others'"),
     ],
 )
 def test_the_fix_names_what_the_rank_is_late_in(phase, stack, place, mend):
     found = ranks({phase: 60, "backward": 40}, {phase: 20, "backward": 80}, stack)["straggler_rank"]
     assert found.action == f"rank 1 is 40.0 ms late in {place}: {mend}"
-
-
-def test_only_passes_that_are_longer_alike_show_that_a_rank_has_more_work():
-    even, late = {"forward": 10, "backward": 86, "optimizer": 4}, {"forward": 24, "backward": 72, "optimizer": 4}
-    found = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
-    assert found.action == "give rank 2 as much work as the others: its forward and its backward are longer alike"
 
 
 def test_a_short_backward_without_anything_longer_is_no_straggler():
@@ -118,34 +91,6 @@ def test_a_rank_that_is_late_inside_backward_is_found_by_who_sleeps_there():
     assert finding.share_of_step == pytest.approx(0.45)
 
 
-def test_a_longer_backward_follows_a_longer_forward():
-    """The late rank has 2.4x the work in its model: its line is in the forward pass."""
-    even = {"forward": 10, "backward": 86, "optimizer": 4}  # 25 ms of backward are its own
-    late = {"forward": 24, "backward": 72, "optimizer": 4}
-    finding = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
-    assert finding.headline.endswith("longer in forward and backward")
-    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "forward", 11)
-
-
-HOOK = frames(
-    ("train.py", 12, "main", "loss.backward()", True),
-    ("/lib/site-packages/torch/_tensor.py", 623, "backward"),
-    ("/lib/site-packages/torch/autograd/graph.py", 979, "_engine_run_backward"),
-    ("train.py", 53, "slow_gradient", "sum(range(200))", True),
-    first=9,
-)
-
-
-@pytest.mark.parametrize(("in_hook", "line"), [(26, 53), (4, 12)])
-def test_a_hook_that_makes_backward_longer_is_named_and_not_the_call_in_which_ranks_meet(in_hook, line):
-    """Of 80 ms of backward 45 are longer, of which a hook takes 34 in one case and 5 in the other."""
-    finding = trained(
-        (EVEN, 0.5, 0.0), (EVEN, 0.5, 0.0), (EVEN, 0.95, 0.0),
-        counted=(([9, 10, 11], 60 - in_hook), ([9, 10, 11, 12], in_hook)), more=[HOOK],
-    )["straggler_rank"]  # fmt: skip
-    assert (finding.evidence["phase"], finding.where[0].line) == ("backward", line)
-
-
 def test_the_line_is_its_own_work_and_not_where_it_waits_itself():
     side = {"forward": 10, "backward": 30, "other": 60}
     lines = (([1, 2], 30), ([5, 6], 40), ([7, 8], 35))
@@ -162,7 +107,7 @@ def test_two_ranks_of_one_slow_machine_are_both_named():
     late = {"forward": 60, "backward": 40}
     finding = trained(*[(EVEN, 0.4, 0.0)] * 3, (late, 0.9, 0.0), (late, 0.88, 0.0), late=3)["straggler_rank"]
     assert finding.evidence["also_late"] == "4"
-    assert finding.headline.startswith("the other 3 ranks wait 50 % of each step for ranks 3 and 4, ")
+    assert finding.headline.startswith("the others wait 50 % of the time for ranks 3, 4, ")
 
 
 def test_a_stopped_process_a_starved_one_and_collections_are_said_to_be_the_reason():
@@ -254,20 +199,14 @@ def attached(*of_each, samples=100):
 def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
     found = attached((0.2, 0.5, 0.0), (0.6, 0.95, 0.0), (0.2, 0.5, 0.0))
     finding = found["straggler_rank"]
-    assert finding.headline == "the other 2 ranks wait 45 % of each step for rank 1, longer in forward"
+    assert finding.headline == "the others wait 45 % of the time for rank 1, longer in forward"
     assert (finding.severity, finding.where[0].line, finding.evidence["waited_ms"]) == ("critical", 11, None)
     assert "comm_bound" not in found
 
 
 def test_without_markers_no_rank_is_later_than_one_that_waits_for_nobody():
     finding = attached((0.2, 0.5, 0.0), (0.6, 0.98, 0.0))["straggler_rank"]  # the third was not measured
-    assert finding.headline == "rank 0 waits 48 % of each step for rank 1, longer in forward"
-
-
-def test_without_markers_more_of_forward_makes_backward_longer_too():
-    finding = attached((0.1, 0.35, 0.0), (0.3, 0.95, 0.0), (0.1, 0.35, 0.0))["straggler_rank"]
-    assert finding.headline.endswith("longer in forward and backward")
-    assert finding.where[0].line == 11
+    assert finding.headline == "rank 0 waits 48 % of the time for rank 1, longer in forward"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.course import Growth, grow_together
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.ranks import RankRow
 from tuimon.session.step_sums import SHARED_PARTS, SharedStep
@@ -58,8 +57,7 @@ class LateRank(Struct, frozen=True, gc=False):
     also: tuple[int, ...]  # ranks that are about as late
     waited_ms: float | None  # of a step, that the others wait for it; None: only its share is known
     share: float  # of the step
-    phase: str  # in which most of it lies, or whose work backward follows
-    longer_in: str  # the phases that are longer: "data", "forward and backward"
+    phase: str  # in which most of it lies
     longer_ms: float | None
     why: Why | None
     error: float = 0.0  # of the share, where samples alone show it
@@ -80,9 +78,6 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     late_ms = late.late_ms or 0.0
     waited_ms = min(late_ms, max(0.0, _waited_ms(late, others)))
     phase, longer_ms = max(late.excess, key=lambda part: part[1])
-    longer_in, now_ms = phase, {name: share * (late.step_ms or 0.0) for name, share in late.phases}
-    if phase == "backward" and (passes_ms := longer_passes(now_ms, dict(late.excess), late_ms)) is not None:
-        phase, longer_in, longer_ms = "forward", "forward and backward", passes_ms
     why = _why(late, others, late_ms)
     if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
         return None
@@ -93,25 +88,9 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
         waited_ms=waited_ms,
         share=waited_ms / median(row.step_ms or 0.0 for row in measured),
         phase=phase,
-        longer_in=longer_in,
         longer_ms=longer_ms,
         why=why,
     )
-
-
-def longer_passes(now: Mapping[str, float], excess: Mapping[str, float], late: float) -> float | None:
-    """How much longer both passes are, if they are so alike: backward takes longer as forward has done more.
-
-    ``now``: the phases of the rank; ``late``: by how much it is late; all in ms, or in shares of the step.
-    """
-
-    def beside_others(phase: str) -> Growth:
-        return Growth(now.get(phase, 0.0) - excess.get(phase, 0.0), now.get(phase, 0.0))
-
-    forward, backward = beside_others("forward"), beside_others("backward")
-    if not grow_together(forward, backward, beside_others("optimizer"), Growth(0.0, late)):
-        return None
-    return excess["forward"] + excess["backward"]
 
 
 def _waited_ms(late: RankRow, others: Sequence[RankRow]) -> float:
@@ -172,8 +151,8 @@ def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[Share
     ``steps_of``: by pid.
     """
     ranks = [row for row in rows if row.step_ms is not None and row.state != "lost"]
-    own = _own_parts(ranks)
-    if len(ranks) < 2 or not own or any(row.on_gpu for row in ranks):
+    own = _own_parts(ranks) if len(ranks) > 1 else []
+    if not own or any(row.on_gpu for row in ranks):
         return None
     most = max(_LEAST_STEPS, _MOST_ROWS // len(ranks))
     common = _common([steps_of(row.pid) for row in ranks], min(row.step_ms or 0.0 for row in ranks))[-most:]

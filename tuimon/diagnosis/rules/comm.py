@@ -18,14 +18,12 @@ from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
-from tuimon.session.rows import GpuRow, HotLine
+from tuimon.session.rows import HotLine
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
-from tuimon.text import ms_text
 
 #: What makes an exchange cheaper, where there are as many.
-_CHEAPER = "use a bf16 compression hook, or NCCL on GPUs"
-_CHEAPER_ON_GPUS = "use a bf16 compression hook, or fewer, larger buckets (bucket_cap_mb)"
+_CHEAPER = "use a bf16 compression hook, larger buckets (bucket_cap_mb), or NCCL on GPUs"
 _WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
@@ -36,7 +34,6 @@ class Communication(Struct, frozen=True, gc=False):
     in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
     hot: HotLine | None
     error: float  # of ``share``, half the width of its 95 % interval
-    gpus: tuple[GpuRow, ...] = ()
     exchange: Exchange | None = None  # where the share rests on GPU times
 
     @property
@@ -64,10 +61,9 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if not is_sure(evidence, least.share, error=least.error):
         return None
     whole = len(measured) == len(compared) and len(evidence.rank_rows) == evidence.world_size
-    fixes = _fixes(evidence, least, whole=whole)
     return Finding(
         headline=_headline(least, evidence.world_size),
-        fixes=fixes,
+        fixes=(_fix(evidence, least, whole=whole),),
         share_of_step=least.share,
         where=(least.hot.place,) if least.hot else (),
         evidence={
@@ -75,79 +71,49 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": evidence.world_size,
-            **_gpu_evidence(least, fixes[0]),
+            **_gpu_evidence(least.exchange),
         },
     )
 
 
-def _fixes(evidence: Evidence, least: Communication, *, whole: bool) -> tuple[Fix, ...]:
-    """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
-    exchange, cheaper = least.exchange, _exchange_less(evidence, _CHEAPER)
-    debugging = advice_on_debugging("comm_bound", evidence)
+def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
+    """Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
+    exchange, debugging = least.exchange, advice_on_debugging("comm_bound", evidence)
+    less_often = ACCUMULATE[evidence.launching.owner]
+    cheaper = f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
+    if debugging is not None:  # what another change gains is not known before
+        return Fix(debugging)
     if exchange is None:
-        if debugging is not None:
-            return (Fix(debugging),)
         share = Interval.around(least.share, UNSURE) if whole else NONE
         model = host_model(evidence)._replace(claimed=Interval.around(share.middle))
-        return (model.fix(cheaper, Change("communication", 0.0), model.own_part(share), changes_training=True),)
+        return model.fix(cheaper, Change("communication", 0.0), model.own_part(share), changes_training=True)
+    if exchange.rests_on == "no_sync" and whole:
+        return without_cost(evidence, cheaper, exchange.share, changes_training=True)
     gone = without_cost(evidence, "", Interval.around(least.share)).gain
-    possible = Fix("").by_up_to(gone.high if gone is not None else None)
-    if debugging is not None:  # what another change gains is not known before
-        return (possible._replace(action=debugging),)
-    if exchange.is_uneven:
-        return (possible._replace(action=even_work(evidence)),)
-    if exchange.rests_on != "no_sync":
-        return (possible._replace(action=cheaper, changes_training=True),)
-    action = _exchange_less(evidence, _CHEAPER_ON_GPUS)
-    if not whole:
-        return (possible._replace(action=action, changes_training=True),)
-    return (without_cost(evidence, action, exchange.share, changes_training=True),)
+    fix = Fix(even_work(evidence)) if exchange.is_uneven else Fix(cheaper, changes_training=True)
+    return fix.by_up_to(gone.high if gone is not None else None)
 
 
-def _exchange_less(evidence: Evidence, cheaper: str) -> str:
-    less_often = ACCUMULATE[evidence.launching.owner]
-    return f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {cheaper}"
-
-
-def _gpu_evidence(least: Communication, fix: Fix) -> dict[str, float | str | None]:
-    """Figures of the GPU's clock and counters; none if the share rests on the CPU."""
-    exchange = least.exchange
+def _gpu_evidence(exchange: Exchange | None) -> dict[str, float | str | None]:
+    """Figures of the GPU's clock; none if the share rests on the CPU."""
     if exchange is None:
         return {}
-    figures: dict[str, float | str | None] = {
-        "speedup_at_most": fix.gain.high if fix.gain is not None else None,
+    return {
         "exchange_at_least_share": exchange.share.low,
         "exchange_at_most_share": exchange.share.high,
         "waits_for_later_ranks_at_least_share": exchange.waiting,
         "rests_on": exchange.rests_on,
     }
-    if exchange.own_ms is not None:
-        figures |= {"backward_without_exchange_ms": exchange.own_ms, "last_backward_ms": exchange.last_ms}
-    latest = [row.latest for row in least.gpus]
-    links = [gpu.nvlink_rx_bytes_per_s for gpu in latest if gpu.nvlink_rx_bytes_per_s is not None]
-    busy = [gpu.sm_ratio for gpu in latest if gpu.sm_ratio is not None]
-    return figures | ({"nvlink_bytes_per_s": sum(links)} if links else {}) | ({"sm_ratio": min(busy)} if busy else {})
 
 
 def _headline(least: Communication, ranks: int) -> str:
-    exchange = least.exchange
-    if exchange is None:
+    if least.exchange is None:
         inside = "" if least.hot else ", inside backward"
         return f"{percent(least.share)} of each step goes to communication between {ranks} ranks{inside}"
-    if exchange.is_uneven:
-        return (
-            f"the GPU waits at least {percent(least.share)} of each step in backward, mostly for later ranks: which of"
-            f" the {ranks} are late changes from step to step"
-        )
-    if exchange.rests_on == "no_sync" and exchange.last_ms is not None and exchange.own_ms is not None:
-        return (
-            f"the GPU exchanges gradients between {ranks} ranks for at least {percent(least.share)} of each step: the"
-            f" last backward takes {ms_text(exchange.last_ms)}, those before it {ms_text(exchange.own_ms)}"
-        )
-    return (
-        f"the GPU waits about {percent(least.share)} of each step in backward for the other ranks: it takes longer than"
-        " its own work can"
-    )
+    waits = f"the GPU waits at least {percent(least.share)} of each step in backward"
+    if least.exchange.is_uneven:
+        return f"{waits}, mostly for later ranks: which of the {ranks} are late changes from step to step"
+    return f"{waits} for gradients of the other {ranks - 1} ranks"
 
 
 def communication(
@@ -160,18 +126,16 @@ def communication(
     calls = main.where(doing="ranks", phase=[phase for phase in main.phases if phase != "backward"])
     called = calls.total / main.total
     waiting = main.part(doing=_WAITS)
-    exchange, sampled = exchanges.get(rank.pid), called
+    exchange = exchanges.get(rank.pid)
     if rank.uses_gpu is False:
         exchange, in_backward = None, _idle_in_backward(rank, thread or rank.training_thread, called + waiting)
-        if in_backward:
-            sampled = waiting  # counters then show the calls and backward together, and what else waits beside them
     else:
         in_backward = exchange.share.low if exchange is not None else 0.0
     if in_backward is None:
         return None
     hot = calls.hottest() if called >= in_backward else None
-    error = sampling_error(sampled, main.total)
-    return Communication(called, in_backward, hot, error, rank.gpus, exchange if in_backward > called else None)
+    error = sampling_error(called + waiting, main.total)
+    return Communication(called, in_backward, hot, error, exchange if in_backward > called else None)
 
 
 def _idle_in_backward(rank: Evidence, main: TrainingThread, elsewhere: float) -> float | None:

@@ -6,11 +6,9 @@ import math
 from statistics import median
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
-from tuimon.diagnosis.evidence.batches import READS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, late_rank, longer_passes, waits_for_cores
+from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, late_rank, waits_for_cores
 from tuimon.diagnosis.evidence.side_work import update_path
-from tuimon.diagnosis.evidence.steps import LongestSteps
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RANKS, Rule
@@ -21,8 +19,6 @@ from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL
 from tuimon.diagnosis.words import in_library, percent, work_at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
-from tuimon.session.rows import HotLine
-from tuimon.session.stacks.activity import innermost_wait
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import ms_text
@@ -32,33 +28,24 @@ _NAMED = 4
 #: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
-
-
-_LONGER, _LATE_IN = "{by}longer in {longer_in}", "rank {rank} is {by}late in {place}: "
+_LONGER, _LATE_IN = "{by}longer in {phase}", "rank {rank} is {by}late in {place}: "
 #: Why a rank is late: a clause of the headline, and the fix.
 _REASONS = {
     "stopped": (
-        "which is stopped {ratio} of the time",
+        "which is stopped {stopped} of the time",
         "find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger",
     ),
     "no core": (
-        "whose training thread waits {ratio} of the time for a core",
+        "whose training thread waits {delay} of the time for a core",
         "give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit",
     ),
     "collections": (
         f"{_LONGER}, in the garbage collector",
         "collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()",
     ),
-    "passes": (
-        _LONGER,
-        "give rank {rank} as much work as the others: its forward and its backward are longer alike",
-    ),
-    "reads": (_LONGER, f"{_LATE_IN}make its reads as fast as the others'"),
-    "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others'"),
-    "forward": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
-    "backward": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
-    "optimizer": (_LONGER, f"{_LATE_IN}compare its machine with the others'"),
+    "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others', and its reads as fast"),
     "other": (_LONGER, f"{_LATE_IN}do this side work less often, or beside the training"),
+    "model": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
 }
 
 
@@ -69,27 +56,22 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     longest.
     """
     late = late_rank(evidence.rank_rows) or _late_by_samples(evidence)
-    waits = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
-    # to compare steps one by one takes longer
-    in_turn = _in_turn(evidence) if waits and median(waits) >= REPORTED else None
-    if late is None or late.share < max(REPORTED, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
-        return in_turn
+    if late is None or late.share < REPORTED:
+        return _in_turn(evidence)
     row, own = late.row, evidence.of_rank(late.row.pid)
-    hot = _hottest(own, late) if own is not None else None
-    few = own.longest_steps(late.waited_ms) if own is not None and late.waited_ms is not None else None
-    reason = late.why or ("passes" if late.longer_in != late.phase else late.phase)
-    if reason == "data" and hot is not None and own is not None and own.data_samples.part(doing=READS) >= MOST:
-        reason = "reads"
+    hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
     facts = {
         "rank": row.rank,
-        "by": f"{ms_text(late.longer_ms)} " if few is None and late.longer_ms is not None else "",
-        "longer_in": late.longer_in,
+        "by": f"{ms_text(late.longer_ms)} " if late.longer_ms is not None else "",
+        "phase": late.phase,
         "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
-        "ratio": percent(row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0),
+        "stopped": percent(row.stopped_ratio),
+        "delay": percent(row.delay_ratio or 0.0),
     }
+    reason = late.why or (late.phase if late.phase in _REASONS else "model")
     clause, fix = (template.format_map(facts) for template in _REASONS[reason])
     return Finding(
-        headline=f"{_lost(late, few)}, {clause}{in_library(hot)}",
+        headline=f"{_lost(late)}, {clause}{in_library(hot)}",
         fixes=(without_cost(evidence, fix, Interval.around(late.share, late.error)),),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
@@ -100,25 +82,18 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             "waited_ms": late.waited_ms,
             "phase": late.phase,
             "longer_ms": late.longer_ms,
-            **({"late_in_steps": few.steps, "of_steps": few.of} if few is not None else {}),
             **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
-            **({"gc_ms": row.gc_ms} if late.why == "collections" else {}),
-            **({"stopped_share": row.stopped_ratio} if late.why == "stopped" else {}),
         },
     )
 
 
-def _lost(late: LateRank, few: LongestSteps | None) -> str:
-    """``the other 3 ranks wait 40 % of each step for rank 2``; ``few``: those that most of the wait lies in."""
-    others, row = len(late.others) - len(late.also), late.row
-    first = next(other.rank for other in late.others if other.rank not in late.also or not others)
-    who = f"rank {first} waits" if others <= 1 else f"the other {others} ranks wait"
-    more = f" and {len(late.also)} more" if late.also else ""
-    ones = f"rank {row.rank}{f' on {row.host}' if late.is_elsewhere else ''}{more}"
-    if len(late.also) == 1:
-        ones = f"ranks {row.rank} and {late.also[0]}"
-    of, most = ("each step", "") if few is None else ("the time", f", most of it in {few.steps} of {few.of} steps")
-    return f"{who} {percent(late.share)} of {of} for {ones}{most}"
+def _lost(late: LateRank) -> str:
+    """``the others wait 40 % of the time for rank 2``."""
+    others = [row.rank for row in late.others if row.rank not in late.also]
+    who = f"rank {others[0]} waits" if len(others) == 1 else "the others wait"
+    ones = ", ".join(map(str, (late.row.rank, *late.also)[:_NAMED]))
+    host = f" on {late.row.host}" if late.is_elsewhere else ""
+    return f"{who} {percent(late.share)} of the time for rank{'s' * bool(late.also)} {ones}{host}"
 
 
 def _in_turn(evidence: Evidence) -> Finding | None:
@@ -127,7 +102,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
     """
     turns = evidence.turns
-    waits = median([row.delay_ratio for row in evidence.rank_rows if row.delay_ratio is not None] or [0.0])  # for cores
+    waits = median([row.delay_ratio or 0.0 for row in evidence.rank_rows] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
         return None
     # where all ranks are in the phase most: they run the same code, and each is late now and then
@@ -135,16 +110,13 @@ def _in_turn(evidence: Evidence) -> Finding | None:
     samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.compared)
     phase = max(phases, key=lambda name: samples.phases[name])
     hot = samples.where(phase=phase).hottest()
-    if not samples.total:
-        phase = "the step" if turns.phase == BETWEEN else turns.phase
-    first, more = turns.last[0][0], len(turns.last) - _NAMED
-    others = f" and {more} others" if more > 1 else " and 1 other" if more == 1 else ""
-    last = [f"{row.rank} in {percent(share)}" for row, share in turns.last]
+    last = ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:_NAMED])
+    first = turns.last[0][0]
     return Finding(
         cause="in_turn",
         headline=(
-            f"ranks take turns being late ({', '.join(last[:_NAMED])} of the steps{others}): {percent(turns.share)} of"
-            f" each step waits for the last one, {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}"
+            f"ranks take turns being late ({last} of the steps): {percent(turns.share)} of each step waits for the"
+            f" last one, {ms_text(turns.longer_ms)} longer in {phase}{in_library(hot)}"
         ),
         fixes=(without_cost(evidence, even_work(evidence), Interval.around(turns.share_if_even)),),
         share_of_step=turns.share,
@@ -153,7 +125,7 @@ def _in_turn(evidence: Evidence) -> Finding | None:
             "rank": first.rank,
             "pid": own_id(first.pid),
             "last_share": turns.last[0][1],
-            "last": ", ".join(last),
+            "last": last,
             "waited_ms": turns.share * turns.step_ms,
             "phase": phase,
             "longer_ms": turns.longer_ms,
@@ -194,17 +166,13 @@ def _late_by_samples(evidence: Evidence) -> LateRank | None:
         return None
     own = {pid: _own_shares(ranks[pid], found) for pid, found in waits.items()}
     excess = {name: own[row.pid][name] - median(own[other.pid][name] for other in others) for name in _PHASES}
-    phase = longer_in = max(excess, key=excess.__getitem__)
-    if phase == "backward" and longer_passes(own[row.pid], excess, share) is not None:
-        phase, longer_in = "forward", "forward and backward"
     return LateRank(
         row=row,
         others=others,
         also=tuple(other.rank for other in others if usual - waits[other.pid].share >= ALIKE * share),
         waited_ms=None,
         share=share,
-        phase=phase,
-        longer_in=longer_in,
+        phase=max(excess, key=excess.__getitem__),
         longer_ms=None,
         why=None,
         error=error,
@@ -217,22 +185,6 @@ def _own_shares(rank: Evidence, waits: Communication) -> dict[str, float]:
     calling = {n: samples.where(phase=n).share(doing="ranks") or 0.0 for n in _PHASES}
     own = {name: rank.share_of(name) * (1.0 - calling[name]) for name in _PHASES}
     return own | {"backward": rank.share_of("backward") - waits.in_backward}
-
-
-def _hottest(own: Evidence, late: LateRank) -> HotLine | None:
-    """The late rank's own line in its longer phase, not one at which it waits for others itself.
-
-    Backward, in which it may wait, counts only if the user's code that it runs, such as hooks, is what takes longer.
-    """
-    samples = own.samples.where(phase=late.phase)
-    inside = samples.where(lambda node: innermost_wait(node.frames) != "ranks")
-    share = inside.total / max(1, samples.total)
-    phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
-    if inside.total < samples.total and late.longer_ms is not None and share * phase_ms >= MOST * late.longer_ms:
-        return inside.hottest()
-    if not samples.part(doing="ranks"):
-        return own.hottest_in(late.phase)
-    return samples.where(_is_at_work).hottest()
 
 
 STRAGGLER_RANK = Rule(

@@ -43,18 +43,15 @@ def found(processes, gpus, phases=HEALTHY, seconds=LASTS_S, **by_rule):
 def test_a_named_gpu_that_nobody_uses():
     finding = found([alone(0)], [(BUSY, {"chosen": True}), (IDLE, {"chosen": True}), (IDLE, {})])
     assert (finding.severity, finding.cause) == ("info", "unused")
-    assert finding.headline == "GPU 1 does nothing: the training uses 1 of 2 GPUs"
-    assert "torchrun --nproc-per-node 2 and DistributedDataParallel" in finding.action
-    assert finding.action.endswith("or ask for 1 GPU")
+    assert finding.headline == "nothing runs on GPU 1: the training uses 1 of 2 GPUs"
+    assert finding.action.startswith("train on all 2 (torchrun --nproc-per-node 2,")
     assert finding.best.estimated_speedup is None
 
 
 def test_several_of_them_beside_ranks():
     gpus = [(BUSY, {}), (BUSY, {}), (IDLE, {}), (IDLE, {})]
     finding = found([rank(0, 0), rank(1, 1)], gpus)
-    assert finding.headline == "GPUs 2 and 3 do nothing: the training uses 2 of 4 GPUs"
-    assert "DistributedDataParallel" not in finding.action
-    assert finding.action.endswith("if nobody else needs the rest")
+    assert finding.headline == "nothing runs on GPU 2, 3: the training uses 2 of 4 GPUs"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +94,7 @@ def test_a_gpu_that_is_held_without_a_kernel():
     held = {"pids": [100], "processes": [GpuProcess(100, 3 << 30)], "memory_used_bytes": 3 << 30}
     finding = found([alone(0, 1)], [(BUSY, {"pids": [100]}), (IDLE, held)])
     assert finding.cause == "held"
-    assert finding.headline == "the training holds 3 GiB of GPU 1, and runs no kernel there"
+    assert finding.headline == "the training holds GPU 1, and runs no kernel there"
 
 
 # -- a model on the CPU
@@ -119,8 +116,8 @@ def test_where_little_is_computed_the_idle_gpu_is_told_for_itself():
     waiting = {"data": 80, "forward": 8, "backward": 8, "optimizer": 2, "other": 2}
     finding = found([alone(torch="2.13.0+cpu")], [(IDLE, {"chosen": True})], waiting)
     assert finding.cause == "model_on_cpu"
-    assert finding.headline == "GPU 0 runs no kernel: the model computes on the CPU"
-    assert "a build without CUDA" in finding.action
+    assert finding.headline == "no kernel runs on GPU 0: the model computes on the CPU"
+    assert "a build with CUDA" in finding.action
 
 
 def test_a_gpu_of_another_job_is_not_advised():
@@ -138,7 +135,7 @@ def test_ranks_that_hold_memory_of_another_ranks_gpu():
     gpus = [(BUSY, {"pids": [100, 101, 102], "processes": everyone}), (BUSY, {}), (BUSY, {})]
     finding = found(ranks, gpus)
     assert finding.cause == "context"
-    assert finding.headline == "2 ranks hold 1 GiB of GPU 0, on which they do not train"
+    assert finding.headline == "memory of GPU 0 is held, and not used, by 2 ranks"
     assert "set_device(local_rank)" in finding.action
 
 
@@ -146,7 +143,7 @@ def test_workers_that_hold_a_context():
     processes = [GpuProcess(100, 9 << 30, 0.9), GpuProcess(201, 512 << 20)]
     workers = [alone(0), process(201, "worker", ppid=100)]
     finding = found(workers, [(BUSY, {"pids": [100, 201], "processes": processes})])
-    assert finding.headline == "1 DataLoader worker holds 512 MiB of GPU 0, on which it computes nothing"
+    assert finding.headline == "memory of GPU 0 is held, and not used, by 1 DataLoader worker"
 
 
 def test_workers_that_compute_on_the_gpu_are_in_order():
@@ -178,27 +175,15 @@ def placed(processes, gpus, places, readings=8):
 def test_a_rank_that_runs_on_the_other_node():
     finding = placed([rank(0, 0), rank(1, 1)], [[0], [1]], [([0], [0, 1]), ([0], [0, 1])])
     assert finding.severity == "info"
-    assert finding.headline == "GPU 1 is attached to NUMA node 1, and rank 1 runs on node 0"
-    assert finding.action == "start the ranks with torchrun --numa-binding=node"
+    assert finding.headline == "GPU 1 is attached to NUMA node 1, and its process runs on node 0"
+    assert "torchrun --numa-binding=node, or numactl --cpunodebind=1" in finding.action
+    assert (finding.evidence["ranks_far"], finding.evidence["ranks"]) == (1, 2)
 
 
 def test_a_process_that_may_only_run_on_the_other_node():
     finding = placed([alone(0)], [[1]], [([0], [0])], readings=1)
-    assert finding.headline == "GPU 0 is attached to NUMA node 1, and the training may only run on node 0"
+    assert finding.headline == "GPU 0 is attached to NUMA node 1, and its process may only run on node 0"
     assert "change what binds it" in finding.action
-
-
-def test_without_a_torchrun_that_binds_numactl_does():
-    finding = placed([alone(0)], [[1]], [([0], [0, 1])])
-    assert finding.action == "bind it to that node: numactl --cpunodebind=1 --localalloc python ..."
-    old = [rank(0, 0, torch="2.8.1+cu128"), rank(1, 1, torch="2.8.1+cu128")]
-    assert "numactl" in placed(old, [[1], [0]], [([0], [0, 1]), ([0], [0, 1])]).action
-
-
-def test_several_ranks_are_one_finding():
-    ranks = [rank(number, number) for number in range(4)]
-    finding = placed(ranks, [[1], [1], [0], [0]], [([0], [0, 1])] * 4)
-    assert finding.headline.endswith("rank 0 runs on node 0; so it is with 2 of 4 ranks")
 
 
 @pytest.mark.parametrize(

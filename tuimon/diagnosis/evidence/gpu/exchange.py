@@ -43,8 +43,6 @@ class Exchange(Struct, frozen=True, gc=False):
     share: Interval
     waiting: float  # of that, for ranks that come later in the same step, at least
     rests_on: RestsOn  # which evidence gave the lower end of the share
-    own_ms: float | None = None  # a backward pass under no_sync()
-    last_ms: float | None = None  # one that exchanges
 
     @property
     def is_uneven(self) -> bool:
@@ -77,11 +75,9 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
 
 def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
     backward, known = gpu.phases.get("backward", GpuPhase(0.0, NONE)), gpu.time.accumulation
-    own_ms = last_ms = None
     longer_ms = 0.0
     if known is not None and known.steps >= MIN_STEPS:
-        own_ms, last_ms = known.own_ns / known.steps / 1e6, known.last_ns / known.steps / 1e6
-        longer_ms = max(0.0, last_ms - own_ms)
+        longer_ms = max(0.0, known.last_ns - known.own_ns) / known.steps / 1e6
     starved_ms = backward.idle.high
     waiting_ms = max(0.0, waiting_ms - starved_ms)
     bounds: dict[RestsOn, float] = {
@@ -94,7 +90,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
     if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
-    return Exchange(share, waiting_ms / gpu.step_ms, by, own_ms, last_ms)
+    return Exchange(share, waiting_ms / gpu.step_ms, by)
 
 
 def _own_work_exceeded_ms(gpu: GpuSteps) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.evidence.devices import READINGS, is_free, runs_nothing, whole_gpus
@@ -10,13 +10,32 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE
-from tuimon.records import Place, Process, bare_uuid
+from tuimon.records import GpuProcess, Process, bare_uuid
 from tuimon.session.machines import Placement
-from tuimon.session.rows import GpuRow
-from tuimon.text import plain, size_text
+from tuimon.session.rows import GpuRow, HotLine
+from tuimon.text import plain
 
-#: The first version of torch whose torchrun has --numa-binding: https://docs.pytorch.org/docs/2.9/elastic/numa.html
-_NUMA_BINDING = [2, 9]
+#: Where nothing runs: a headline, and an action.
+_UNUSED = (
+    "nothing runs on {gpus}: the training uses {own} of {all} GPUs",
+    "train on all {all} (torchrun --nproc-per-node {all}, DistributedDataParallel), or ask for {own}",
+)
+_HELD = (
+    "the training holds {gpus}, and runs no kernel there",
+    "train on it too (torchrun --nproc-per-node {own}), or leave it out of CUDA_VISIBLE_DEVICES",
+)
+_MODEL_ON_CPU = (
+    "no kernel runs on {gpus}: the model computes on the CPU",
+    "move the model and each batch to the GPU: .to('cuda'); torch must be a build with CUDA",
+)
+#: Who holds memory of a GPU that they do not use, and what to do.
+_HOLDERS = {
+    "trainer": ("rank", "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)"),
+    "worker": (
+        "DataLoader worker",
+        "keep the data set's tensors on the CPU, and move each batch in the training loop",
+    ),
+}
 
 
 def idle_gpu(evidence: Evidence) -> Finding | None:
@@ -27,114 +46,66 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
         return None
     still = [row for row in own if runs_nothing(row) and not row.others]
     if len(still) == len(own):
-        return _model_on_cpu(still, evidence)
-    return _held(still, own) if still else _unused(gpus, own, evidence) or _contexts(gpus, evidence)
-
-
-def _model_on_cpu(still: Sequence[GpuRow], evidence: Evidence) -> Finding:
-    process, hot = evidence.process, evidence.hottest_in("forward")
-    action = "move the model and each batch to the GPU: .to('cuda')"
-    if process is not None and process.torch is not None and "+cpu" in process.torch:
-        action += "; torch here is a build without CUDA, so install one with it"
-    runs = "runs" if len(still) == 1 else "run"
-    headline = f"{_names(still)} {runs} no kernel: the model computes on the CPU"
-    return _idle("model_on_cpu", headline, action, _figures(still), (hot.place,) if hot is not None else ())
-
-
-def _held(still: Sequence[GpuRow], own: Sequence[GpuRow]) -> Finding:
-    held_bytes = sum(process.memory_bytes or 0 for row in still for process in row.latest.processes)
-    part = f"{size_text(held_bytes)} of {_names(still)}" if held_bytes else _names(still)
-    them = "it" if len(still) == 1 else "them"
-    action = f"train on {them} too (torchrun --nproc-per-node {len(own)}), or leave {them} out of CUDA_VISIBLE_DEVICES"
-    return _idle("held", f"the training holds {part}, and runs no kernel there", action, _figures(still))
-
-
-def _unused(gpus: Sequence[GpuRow], own: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
-    """GPUs that CUDA_VISIBLE_DEVICES names; without it those of this machine that are like the ones in use."""
-    named, models = [row for row in gpus if row.latest.chosen], {row.latest.name for row in own}
-    could = named or [row for row in gpus if row.latest.name in models]
+        return _idle("model_on_cpu", _MODEL_ON_CPU, still, own, evidence.hottest_in("forward"))
+    if still:
+        return _idle("held", _HELD, still, own)
+    # those that CUDA_VISIBLE_DEVICES names; without it those of this machine that are like the ones in use
+    models = {row.latest.name for row in own}
+    could = [row for row in gpus if row.latest.chosen] or [row for row in gpus if row.latest.name in models]
     free = [row for row in could if is_free(row) and runs_nothing(row)]
-    if not free:
-        return None
-    there_are, processes = len(own) + len(free), evidence.run.processes
-    has_ranks = any((processes[pid].world_size or 1) > 1 for pid in evidence.run.here.trainers if pid in processes)
-    how = "" if has_ranks else " and DistributedDataParallel"
-    gpus_text = f"{len(own)} GPU{'s' * (len(own) > 1)}"
-    action = f"train on all {there_are} (torchrun --nproc-per-node {there_are}{how}), or ask for {gpus_text}"
-    does = "does" if len(free) == 1 else "do"
-    return _idle(
-        "unused",
-        f"{_names(free)} {does} nothing: the training uses {len(own)} of {there_are} GPUs",
-        action if named else f"{action}, if nobody else needs the rest",
-        {**_figures(free), "named_by": "CUDA_VISIBLE_DEVICES" if named else None},
+    return _idle("unused", _UNUSED, free, own) if free else _contexts(gpus, evidence)
+
+
+def _idle(
+    cause: str, texts: tuple[str, str], still: Sequence[GpuRow], own: Sequence[GpuRow], hot: HotLine | None = None
+) -> Finding:
+    """No gain: nobody knows how well the training would use more GPUs."""
+    every = len({row.latest.uuid for row in (*own, *still)})
+    gpus = ", ".join(str(row.latest.index) for row in still)
+    headline, action = (text.format(gpus=f"GPU {gpus}", own=len(own), all=every) for text in texts)
+    return Finding(
+        severity="info",
+        cause=cause,
+        headline=headline,
+        fixes=(Fix(action),),
+        where=(hot.place,) if hot is not None else (),
+        evidence={
+            "gpus": ", ".join(f"{row.latest.index} ({plain(row.latest.name)})" for row in still),
+            "readings": min(len(row.history("util_ratio")) for row in still),
+            "held_bytes": sum(held.memory_bytes or 0 for row in still for held in row.latest.processes) or None,
+        },
     )
 
 
 def _contexts(gpus: Sequence[GpuRow], evidence: Evidence) -> Finding | None:
     """Ranks that hold memory of a GPU on which they do not train, and workers that hold any."""
-    known = evidence.run.processes
     for row in gpus:
-        found = [(each, known[each.pid]) for each in row.latest.processes if each.pid in known]
-        ranks = [each for each, process in found if _trains_elsewhere(process, row)]
+        holders: dict[str, list[GpuProcess]] = {"trainer": [], "worker": []}
         # without anyone's share nothing tells a worker that computes from one that does not
         is_told = any(each.sm_ratio for each in row.latest.processes)
-        idle = [each for each, process in found if process.role == "worker" and (each.sm_ratio or 0.0) < TRACE]
-        for holders, who, one, many, action in (
-            (
-                ranks,
-                "rank",
-                "it does not train",
-                "they do not train",
-                "call torch.cuda.set_device(local_rank) first of all, and torch.load(map_location=)",
-            ),
-            (
-                idle if is_told else [],
-                "DataLoader worker",
-                "it computes nothing",
-                "they compute nothing",
-                "keep the data set's tensors on the CPU, and move each batch in the training loop",
-            ),
-        ):
-            if holders:
-                number, sizes = len(holders), [each.memory_bytes for each in holders if each.memory_bytes is not None]
-                hold = f"{who} holds" if number == 1 else f"{who}s hold"
-                held = f"{size_text(sum(sizes))} of " if len(sizes) == number else ""
-                which = f"on which {one if number == 1 else many}"
-                figures = {"gpu": row.latest.index, "processes": number, "held_bytes": sum(sizes) or None}
-                headline = f"{number} {hold} {held}GPU {row.latest.index}, {which}"
-                return _idle("context", headline, action, figures)
+        for each in row.latest.processes:
+            process = evidence.run.processes.get(each.pid)
+            if process is None or process.role not in holders:
+                continue
+            uses = {bare_uuid(uuid) for uuid in process.gpu_uuids} or {bare_uuid(row.latest.uuid)}
+            computes = not is_told or (each.sm_ratio or 0.0) >= TRACE
+            if bare_uuid(row.latest.uuid) not in uses if process.role == "trainer" else not computes:
+                holders[process.role].append(each)
+        for role, (who, action) in _HOLDERS.items():
+            if number := len(holders[role]):
+                held_by = f"{number} {who}{'s' * (number > 1)}"
+                return Finding(
+                    severity="info",
+                    cause="context",
+                    headline=f"memory of GPU {row.latest.index} is held, and not used, by {held_by}",
+                    fixes=(Fix(action),),
+                    evidence={
+                        "gpu": row.latest.index,
+                        "processes": number,
+                        "held_bytes": sum(each.memory_bytes or 0 for each in holders[role]) or None,
+                    },
+                )
     return None
-
-
-def _trains_elsewhere(process: Process, row: GpuRow) -> bool:
-    own = {bare_uuid(uuid) for uuid in process.gpu_uuids}
-    return process.role == "trainer" and bool(own) and bare_uuid(row.latest.uuid) not in own
-
-
-def _idle(
-    cause: str,
-    headline: str,
-    action: str,
-    figures: Mapping[str, float | int | str | None],
-    where: tuple[Place, ...] = (),
-) -> Finding:
-    return Finding(headline, "info", (Fix(action),), cause, where=where, evidence=dict(figures))
-
-
-def _names(rows: Sequence[GpuRow]) -> str:
-    """``GPU 1``, ``GPUs 1, 2 and 3``."""
-    *most, last = (str(row.latest.index) for row in rows)
-    return f"GPUs {', '.join(most)} and {last}" if most else f"GPU {last}"
-
-
-def _figures(rows: Sequence[GpuRow]) -> dict[str, float | int | str | None]:
-    latest = [row.latest for row in rows]
-    watts = [gpu.power_w for gpu in latest if gpu.power_w is not None]
-    return {
-        "gpus": ", ".join(f"{gpu.index} ({plain(gpu.name)})" for gpu in latest),
-        "readings": min(len(row.history("util_ratio")) for row in rows),
-        "power_w": sum(watts) if len(watts) == len(latest) else None,
-    }
 
 
 def placement(evidence: Evidence) -> Finding | None:
@@ -142,32 +113,27 @@ def placement(evidence: Evidence) -> Finding | None:
     far = list(_far(evidence))
     if not far:
         return None
-    process, gpu, node, place = next((each for each in far if each[0].pid == evidence.pid), far[0])
-    index, ranks, runs_on = gpu.latest.index, len(evidence.run.here.trainers), place.ran_on[-1]
-    is_confined = node not in place.allowed
-    who = f"rank {process.rank}" if process.rank is not None else "the training"
-    headline = f"GPU {index} is attached to NUMA node {node}, and {who}"
-    headline += f" {'may only run' if is_confined else 'runs'} on node {runs_on}"
-    version = [int(part) for part in (process.torch or "").split(".")[:2] if part.isdecimal()]
-    if is_confined:
+    _, gpu, node, place = next((each for each in far if each[0].pid == evidence.pid), far[0])
+    index, runs_on = gpu.latest.index, place.ran_on[-1]
+    runs = "may only run" if node not in place.allowed else "runs"
+    action = (
+        f"bind it to that node: torchrun --numa-binding=node, or numactl --cpunodebind={node} --localalloc python ..."
+    )
+    if node not in place.allowed:
         action = (
             f"let it use cores of node {node}: change what binds it (numactl, taskset), or ask the scheduler for cores"
             " near the GPU (Slurm: --gres-flags=enforce-binding)"
         )
-    elif (process.world_size or 1) > 1 and version >= _NUMA_BINDING:
-        action = "start the ranks with torchrun --numa-binding=node"
-    else:
-        action = f"bind it to that node: numactl --cpunodebind={node} --localalloc python ..."
     return Finding(
         severity="info",
-        headline=headline + (f"; so it is with {len(far)} of {ranks} ranks" if len(far) > 1 else ""),
+        headline=f"GPU {index} is attached to NUMA node {node}, and its process {runs} on node {runs_on}",
         fixes=(Fix(action),),
         evidence={
             "gpu": index,
             "gpu_node": node,
             "runs_on_node": runs_on,
             "ranks_far": len(far),
-            "ranks": ranks,
+            "ranks": len(evidence.run.here.trainers),
         },
     )
 
