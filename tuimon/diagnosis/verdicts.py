@@ -38,8 +38,8 @@ CHANGED_RATIO = 2.0
 PASSING_RATIO = 0.1
 #: Records are closer than this while a run is recorded: a longer time is judged by none of them.
 _UNRECORDED_S = 60.0
-#: A run of more ranks is judged less often, as much more as it has more: each judging takes about 0.6 ms a rank.
-_RANKS_EACH_S = 16
+#: A run of more ranks is judged less often, as much more as it has more: judging one takes about 0.15 ms.
+RANKS_EACH_S = 16
 
 
 class Change(NamedTuple):
@@ -309,7 +309,7 @@ class Reading:
     def _every_s(self, now_s: float) -> float:
         """Once a second at first, less often as the log grows: rules cost milliseconds a rank and logs last days."""
         ranks = len(self._session.trainers())
-        return max(1.0, (now_s - self._start_s) / 100) * max(1.0, ranks / _RANKS_EACH_S)
+        return max(1.0, (now_s - self._start_s) / 100) * max(1.0, ranks / RANKS_EACH_S)
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:

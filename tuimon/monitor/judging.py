@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.hang import is_over, may_hang
-from tuimon.diagnosis.verdicts import Reading, Verdicts
+from tuimon.diagnosis.verdicts import RANKS_EACH_S, Reading, Verdicts
 from tuimon.monitor.pollers import Pollers
 from tuimon.records import Frame
 from tuimon.session.session import Session
@@ -15,9 +15,9 @@ from tuimon.sources.base import Suspect, Suspicion
 
 EVERY_S = 1.0
 #: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
-STEADY_S, STEADY_TIMES = 60.0, 2.0
-#: Ranks that are judged each second; of more, all less often, as each costs as much. The longest that a run waits.
-RANKS, LONGEST_S = 32, 8.0
+STEADY_S, STEADY_EVERY_S = 60.0, 2.0
+#: The longest that a run of many ranks waits, whose windows are longer as well.
+LONGEST_S = 8.0
 
 
 class Judging:
@@ -30,14 +30,14 @@ class Judging:
         self._pollers = pollers
         self._judged_s: float | None = None
         self._changed_s: float | None = None  # when the first finding last became another, or was first judged
-        self._every_s = EVERY_S
+        self._least_s = EVERY_S  # for its ranks
 
     def is_due(self, now_s: float) -> bool:
         """True if it is time to judge."""
         if self._judged_s is None or self._changed_s is None:
             return True
-        times = STEADY_TIMES if self._judged_s - self._changed_s >= STEADY_S else 1.0
-        return now_s - self._judged_s >= times * self._every_s
+        is_steady = self._judged_s - self._changed_s >= STEADY_S
+        return now_s - self._judged_s >= max(self._least_s, STEADY_EVERY_S if is_steady else EVERY_S)
 
     def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
         """The findings now; ``before``: the findings of the last time."""
@@ -54,7 +54,7 @@ class Judging:
         self._judged_s = now_s
         self._pollers.inspect(lambda: suspicion(session))
         self._sample_first(session, findings)
-        self._every_s = min(LONGEST_S, EVERY_S * max(1.0, len(session.trainers()) / RANKS))
+        self._least_s = min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S)
         return findings
 
     def _sample_first(self, session: Session, findings: Sequence[Finding]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -109,10 +110,10 @@ def standstills(evidence: _Rank, all_ranks: Sequence[_Rank], session: Session) -
         members = _peers(first, all_ranks)
         seen.update(each.pid for each in members)
         live = [each for each in members if each.process is None or not each.process.ended]
-        open_s = [each.steps.open_for_s if each.steps is not None else None for each in live]
-        quiet = [each for each in open_s if each is not None and each >= LEAST_S]
-        if quiet and len(quiet) == len(live):
-            yield _standstill(live, members, min(quiet), session)
+        open_s = (each.steps.open_for_s or 0.0 if each.steps is not None else 0.0 for each in live)
+        quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_S, open_s))  # one that goes on is enough
+        if quiet_s and len(quiet_s) == len(live):
+            yield _standstill(live, members, min(quiet_s), session)
 
 
 def _world_size(evidence: _Rank) -> int:
