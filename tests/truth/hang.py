@@ -1,4 +1,4 @@
-"""Planted hangs, of ranks and of single processes, and long pauses that are none: what ``--on-hang`` is told."""
+"""Planted hangs of ranks, and long pauses that are none: what ``--on-hang`` is told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -19,8 +18,7 @@ from typing import Any, NamedTuple
 from tests.truth.kind import Column, Kind
 from tests.truth.running import kept, started, under_tuimon
 
-TRAININGS = Path(__file__).with_name("trainings")
-RANKS, ALONE = TRAININGS / "hang.py", TRAININGS / "hang_alone.py"
+TRAINING = Path(__file__).with_name("trainings") / "hang.py"
 #: The step at which something goes wrong.
 AT = 40
 #: A hang must be told this soon after the last step (s).
@@ -39,21 +37,14 @@ class Case(NamedTuple):
     exit_code: int | None = 0  # of a run that does not hang; None: not 0
     by_shell: bool = False  # a shell starts the ranks and waits for all, instead of torchrun
     restarts: int = 0
-    ranks: int = 0  # 0: one process trains, without ranks
-    in_thread: bool = False  # its ranks train in another thread than the main one
+    ranks: int = 2
 
     @property
     def name(self) -> str:
-        return f"{self.fault}-{self.ranks}" if self.ranks else self.fault
-
-    @property
-    def script(self) -> Path:
-        return RANKS if self.ranks else ALONE
+        return f"{self.fault}-{self.ranks}"
 
     def command(self, folder: Path) -> list[str]:
-        script = [sys.executable, str(self.script), self.fault, str(AT), str(folder)]
-        if not self.ranks:
-            return script
+        script = [sys.executable, str(TRAINING), self.fault, str(AT), str(folder)]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -98,16 +89,9 @@ class Hang(Kind[Case, Verdict]):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks (default %(default)s)")
-        parser.add_argument("--in-thread", action="store_true", help="train in another thread than the main one")
-        parser.add_argument("--alone", action="store_true", help="trainings of one process, best with --jobs 4")
 
     def cases(self, args: argparse.Namespace) -> Sequence[Case]:
-        if args.alone:
-            return alone_cases()
-        # gloo does not connect again after a restart from a thread, whoever watches
-        cases = [case for case in CASES if not (args.in_thread and case.restarts)]
-        numbers = list(map(int, args.ranks.split(",")))
-        return [case._replace(ranks=ranks, in_thread=args.in_thread) for ranks in numbers for case in cases]
+        return [case._replace(ranks=ranks) for ranks in map(int, args.ranks.split(",")) for case in CASES]
 
     def judged(self, case: Case, args: argparse.Namespace) -> Iterator[Verdict]:
         facts = kept(args.folder / f"{case.name}.json", lambda: run_case(case, args.folder / case.name)._asdict())
@@ -128,12 +112,11 @@ def run_case(case: Case, folder: Path) -> Result:
     os.mkfifo(folder / "fifo")
     told, log = folder / "told.json", folder / "log.jsonl"
     words = under_tuimon(log, "--no-gpu", "--on-hang", f"tee {shlex.quote(str(told))}")
-    environment = os.environ | ({"HANG_TRUTH_IN_THREAD": "1"} if case.in_thread else {})
     begun_s = time.monotonic()
     until_s = begun_s + LIMIT_S
     with (
         (folder / "output").open("wb") as output,
-        started([*words, *case.command(folder)], log, stdout=output, stderr=output, env=environment) as process,
+        started([*words, *case.command(folder)], log, stdout=output, stderr=output) as process,
     ):
         while process.poll() is None and time.monotonic() < until_s and _told(told) is None:
             step_s = last_step(folder)[1]
@@ -174,13 +157,13 @@ def judged(case: Case, result: Result) -> Verdict:
     if result.told is None or result.told_after_s is None:
         return Verdict(case, False, f"nothing was told; exit code {result.exit_code}, step {result.steps}")
     told_ranks = result.told["evidence"].get("odd_ranks")
-    lines = [place["line"] for place in result.told["where"] if place["file"].endswith(case.script.name)]
+    lines = [place["line"] for place in result.told["where"] if place["file"].endswith(TRAINING.name)]
     wrong = []
     if result.told_after_s > SOON_S:
         wrong.append("late")
-    expected = odd_lines(case.fault, case.script)
+    expected = odd_lines(case.fault)
     is_tie = case.fault == "skip" and case.ranks == 2  # each waits for the other
-    if told_ranks != (None if is_tie or not case.ranks else str(case.ranks - 1)):
+    if told_ranks != (None if is_tie else str(case.ranks - 1)):
         wrong.append("not the odd rank")
     if expected and not expected & set(lines if is_tie else lines[:1]):
         wrong.append(f"not its line ({', '.join(map(str, sorted(expected)))})")
@@ -198,21 +181,13 @@ def _judged_healthy(case: Case, result: Result) -> Verdict:
     return Verdict(case, True, f"right: nothing was told, exit code {result.exit_code}")
 
 
-def odd_lines(fault: str, script: Path) -> frozenset[int]:
-    """The lines of the script that the odd rank stands at."""
-    lines = enumerate(script.read_text().splitlines(), 1)
+def odd_lines(fault: str) -> frozenset[int]:
+    """The lines of the training that the odd rank stands at."""
+    lines = enumerate(TRAINING.read_text().splitlines(), 1)
     return frozenset(number for number, line in lines if fault in line.partition("# odd: ")[2].split(", "))
 
 
-def alone_cases() -> list[Case]:
-    """Trainings of one process: faults that have a line hang, functions without arguments among the pauses pause."""
-    text = ALONE.read_text()
-    hung = dict.fromkeys(", ".join(re.findall(r"# odd: ([\w, ]+)$", text, re.MULTILINE)).split(", "))
-    pauses = re.findall(r"^def (\w+)\(\):", text.partition("# ---- pauses")[2].partition("AT_STEP = ")[0], re.MULTILINE)
-    return [*map(Case, hung), *(Case(fault, hangs=False) for fault in pauses)]
-
-
-#: Trainings of ranks; each is tried with several numbers of them.
+#: Each is tried with several numbers of ranks.
 CASES = (
     Case("file"),  # the odd rank waits in open() for a file
     Case("worker_file"),  # its DataLoader worker does

@@ -1,7 +1,6 @@
 """``hang.py FAULT STEP FOLDER``: a DDP training on gloo, one rank of which does something wrong at a step.
 
-With ``HANG_TRUTH_IN_THREAD`` set the ranks train in a thread that their main threads look after. The last rank is the
-odd one. Each rank writes to ``FOLDER/rank-N`` when its last step ended (seconds, monotonic).
+The last rank is the odd one. Each rank writes to ``FOLDER/rank-N`` when its last step ended (seconds, monotonic).
 ``# odd: FAULT`` marks the line that it stands at. Each rank has threads that only wait for work.
 """
 
@@ -11,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import torch
@@ -176,13 +174,5 @@ def checkpoint():
     os.waitpid(reader, 0)
 
 
-def main_in_thread():
-    """As a program does that goes on beside its training: a server, a notebook."""
-    with ThreadPoolExecutor(1) as pool:
-        training = pool.submit(main)
-        while not training.done():
-            time.sleep(0.2)
-        training.result()
-
-
-main_in_thread() if os.environ.get("HANG_TRUTH_IN_THREAD") else main()
+if __name__ == "__main__":
+    main()
