@@ -27,7 +27,7 @@ from tests.scenarios.streams import STREAMS, Stream, write
 from tests.truth.judging import LOUD, own_place
 from tests.truth.kind import Column, Kind, marked, read_rows, write_rows
 from tests.truth.pairs import all_sides
-from tests.truth.programs import TESTS, Program, labelled
+from tests.truth.programs import TESTS, WRONG, Program, labelled
 from tests.truth.running import finished, under_tuimon
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import REPORTED
@@ -84,8 +84,7 @@ class Told(msgspec.Struct, frozen=True):
 
 def all_cases() -> Iterator[Case]:
     """In the order of the study."""
-    folders = (TESTS / "scenarios" / name for name in ("scripts", "leaks", "causes"))
-    scripts = {name: program for folder in folders for name, program in labelled(folder).items()}
+    scripts = labelled() | labelled(WRONG)
     streams = {stream.name: stream for stream in STREAMS}
     sides = {(side.pair, side.when): side for side in all_sides()}
     for category, (_, others) in CAUSES.items():

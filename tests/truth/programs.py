@@ -2,7 +2,8 @@
 
 ``# expects: RULE/CAUSE`` (or several, with ``or`` between them) or ``# healthy`` labels a script, ``# <- cause`` ends
 the lines of which one must be named, ``# launch: torchrun N`` starts ranks, ``# package: NAME`` needs one beside torch,
-``# missed: REASON`` says why tuimon is not right yet. Causes (``causes.py``) have labels of their own.
+``# missed: REASON`` says why tuimon is not right yet. Causes (``causes.py``) have labels of their own. In a script of
+several programs ``# program: NAME`` stands before the labels of each; that name is the script's first argument.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from tests.truth.running import attached, gained_by, watched
 from tuimon.diagnosis.finding import Finding
 
 TESTS = Path(__file__).parents[1]
-SCRIPTS, WILD = TESTS / "scenarios" / "scripts", TESTS / "wild" / "programs"
+SCRIPTS, WRONG = TESTS / "scenarios" / "scripts", TESTS / "scenarios" / "causes"
+WILD = TESTS / "wild" / "programs"
 _LABEL = re.compile(r"^# (expects|healthy|launch|package|missed|category|says|gpus|seconds)(?:: (.*))?$", re.MULTILINE)
+_PROGRAM = re.compile(r"^# program: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -84,28 +87,40 @@ class Program:
         return (None if finding is None or self.is_healthy else self.predicted(finding)), self.measured
 
 
-def read(path: Path) -> Program:
-    """The program of a script, from its labels."""
+def read(path: Path) -> Iterator[Program]:
+    """The programs of a script, from their labels; none if it has no label, as what programs share."""
     text = path.read_text()
-    labels = {match[1]: match[2] or "" for match in _LABEL.finditer(text)}
-    assert ("expects" in labels) != ("healthy" in labels), f"{path.name}: neither expects something nor is healthy"
+    names = list(_PROGRAM.finditer(text))
+    ends = [name.start() for name in names[1:]] + [len(text)]
+    for number, name in enumerate(names):
+        yield _program(path, name[1], text[: ends[number]], name.start(), (name[1],))
+    if not names and _LABEL.search(text):
+        yield _program(path, path.stem, text)
+
+
+def _program(path: Path, name: str, text: str, begin: int = 0, arguments: tuple[str, ...] = ()) -> Program:
+    """That of the text from ``begin`` on."""
+    own = text[begin:]
+    labels = {match[1]: match[2] or "" for match in _LABEL.finditer(own)}
+    assert ("expects" in labels) != ("healthy" in labels), f"{name}: neither expects something nor is healthy"
+    lines = enumerate(own.splitlines(), 1 + text.count("\n", 0, begin))
     return Program(
-        path.stem,
+        name,
         path,
         rules=tuple(labels["expects"].split(" or ")) if "expects" in labels else (),
-        blamed=frozenset(n for n, line in enumerate(text.splitlines(), 1) if line.endswith("# <- cause")),
+        blamed=frozenset(n for n, line in lines if line.endswith("# <- cause")),
         ranks=int(labels["launch"].removeprefix("torchrun ")) if "launch" in labels else 0,
         package=labels.get("package", ""),
         missed=labels.get("missed", ""),
         labels=labels,
-        fixed=("--fixed",) if "args.fixed" in text else None,
+        as_it_is=arguments,
+        fixed=(*arguments, "--fixed") if "args.fixed" in own else None,
     )
 
 
 def labelled(folder: Path = SCRIPTS) -> dict[str, Program]:
-    """The programs of a folder by name; a script without a label is one that they share."""
-    paths = (path for path in sorted(folder.glob("*.py")) if _LABEL.search(path.read_text()))
-    return {path.stem: read(path) for path in paths}
+    """The programs of a folder by name."""
+    return {program.name: program for path in sorted(folder.glob("*.py")) for program in read(path)}
 
 
 def wild() -> dict[str, Program]:
@@ -220,7 +235,7 @@ class Leaks(Programs):
     )
 
     def programs(self) -> dict[str, Program]:
-        return labelled(TESTS / "scenarios" / "leaks")
+        return {name: each for name, each in labelled(WRONG).items() if each.expected.startswith("memory_pressure")}
 
     def is_recorded(self, case: Program) -> bool:
         return case.name in leak_results()
