@@ -137,19 +137,15 @@ def once(arrive):
     return as_agents(interrupted)
 
 
-@pytest.mark.parametrize("handler", HANDLERS)
-def test_a_handlers_exception_goes_on(handler, handle):
-    handle(HANDLERS[handler])
-    with pytest.raises((Late, FileNotFoundError, LookupError, TypeError)):
-        attempt(once(functools.partial(signal.raise_signal, signal.SIGUSR1)))
+RING = functools.partial(signal.raise_signal, signal.SIGUSR1)
 
 
+@pytest.mark.parametrize("arrive", [RING, lambda: (RING(), os.getpid())], ids=["ours", "below"])
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_a_handlers_exception_in_a_function_of_the_system_goes_on(handler, handle):
-    """Whose errors are the agent's: here one comes, and the file is gone when it is called again."""
+def test_a_handlers_exception_goes_on(handler, arrive, handle):
     handle(HANDLERS[handler])
     with pytest.raises((Late, FileNotFoundError, LookupError, TypeError)):
-        attempt(once(lambda: (signal.raise_signal(signal.SIGUSR1), os.getpid())))
+        attempt(once(arrive))
 
 
 def test_a_trace_functions_exception_goes_on():

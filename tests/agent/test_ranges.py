@@ -9,10 +9,8 @@ import types
 import pytest
 
 import tuimon
-from tuimon.agent import ranges, runtime
-from tuimon.agent.ring import layout
+from tuimon.agent import ranges
 from tuimon.agent.ring.layout import MARK, RANGE_POP, RANGE_PUSH
-from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
 
 
@@ -40,24 +38,10 @@ class Native:
 
 
 @pytest.fixture
-def markers(monkeypatch, shared_memory):
-    monkeypatch.setattr(runtime, "on", True)
-    monkeypatch.setattr(runtime, "is_compiling", lambda: False)
-    assert runtime.open_ring()
-    reader = RingReader(runtime.writer().path)
-
-    def read():
-        found = []
-        for marker in reader.read():
-            place = reader.name(marker.value).split(layout.PLACE_SEPARATOR)
-            found.append((marker.kind, place[0], place[1:]))
-        return found
-
-    read.reader = reader
-    yield read
-    reader.close()
+def markers(monitored):
+    """Kind, name and place of each, until the hooks are gone."""
+    yield lambda: [(kind, name, place) for kind, (name, *place) in monitored()]
     rebinding.undo_all()
-    runtime.stop()
 
 
 @pytest.fixture

@@ -41,16 +41,6 @@ def test_a_device_that_hangs_for_a_while():
     assert shares(training.run(loops.data_starved, 15)).steps >= 50
 
 
-def test_graphs_that_are_captured_are_left_alone():
-    training = Training(20)
-
-    def turn(run):
-        run.device.graph_capture = run.cpu.random.random() < 0.1
-        loops.data_starved(run)
-
-    assert_right(training, training.run(turn, 30))
-
-
 def test_turns_that_change_their_stream_are_left_out():
     training = Training(20)
 
@@ -109,37 +99,6 @@ def test_a_monitor_that_comes_late():
     assert_right(training, training.run(loops.data_starved, 20))
 
 
-def test_an_update_that_raises():
-    training = Training()
-
-    def turn(run):
-        run.fetch(20 * MS, 0.1)
-        run.kernels(60, 80 * US)
-        run.backward(lambda: run.kernels(90, 110 * US))
-        if run.cpu.random.random() < 0.05:
-            run.begin_step(7)  # its end never comes
-        else:
-            run.step(lambda: run.kernels(20, 60 * US))
-
-    told = shares(training.run(turn, 30))
-    assert told.steps >= 50
-    assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.03)
-
-
-def test_steps_are_what_they_are_without_the_gpu_clock():
-    def counted(on):
-        training = Training()
-        training.clock.on = on
-        return [record for record in training.run(loops.data_starved, 10) if isinstance(record, Steps)]
-
-    plain, clocked = counted(False), counted(True)
-    for name in ("count", "backwards", "updates", "eval_count"):
-        assert abs(sum(getattr(r, name) for r in plain) - sum(getattr(r, name) for r in clocked)) <= 1
-    for before, after in zip(plain, clocked, strict=True):
-        assert [phase.name for phase in before.phases] == [phase.name for phase in after.phases]
-        assert after.total_ns == pytest.approx(before.total_ns, rel=0.1)
-
-
 def test_what_the_allocator_holds_is_told():
     training = Training()
     training.device.allocator = (5, 7, 2, 1, None, None, 6)
@@ -150,16 +109,3 @@ def test_what_the_allocator_holds_is_told():
     training.device.allocator = (6, 7, 2, 1)
     changed = [record for record in training.run(loops.data_starved, 3) if isinstance(record, TorchMemory)]
     assert [record.allocated_bytes for record in changed] == [6]
-
-
-def test_timing_costs_next_to_nothing():
-    def length_ns(on):
-        training = Training()
-        training.clock.on = on
-        begun_ns = training.cpu.now_ns
-        for _ in range(2000):
-            loops.launch_bound(training)
-        return (training.cpu.now_ns - begun_ns) / 2000
-
-    cost_ns = length_ns(True) - length_ns(False)
-    assert 0 < cost_ns < 15 * US

@@ -162,11 +162,6 @@ class Training:
         self.truth.enter("other", self.stream)
         self.boundary(layout.OPTIMIZER_END, optimizer)
 
-    def begin_step(self, optimizer: int) -> None:
-        """``optimizer.step()`` begins and raises."""
-        self.truth.enter("other", self.stream)
-        self.boundary(layout.OPTIMIZER_BEGIN, optimizer)
-
     def emit(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """What the hooks and the GPU clock call to write a marker."""
         marker = layout.Marker(self.cpu.now_ns, kind, flag, TID, value)

@@ -224,21 +224,28 @@ def test_withdrawn_in_the_middle(training, hooked, torch, removed):
     training.step()
 
 
-def test_a_step_without_end(training, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "LONG_STEP", 0)
-    monkeypatch.setattr(command, "LEAST_NS", 0)
-    assert "far longer" in refusal(training, tmp_path)
+def no_cupti(self):
+    raise RuntimeError("no CUPTI")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"LONG_STEP": 0, "LEAST_NS": 0}, "far longer"),  # a step without end
+        ({"file_size_limit": lambda: 4 << 20}, "no room"),
+        ({"Profiler.start": as_agents(no_cupti)}, "no CUPTI"),
+    ],
+)
+def test_what_prevents_a_trace_is_its_answer(training, tmp_path, monkeypatch, changes, reason):
+    for name, value in changes.items():
+        monkeypatch.setattr(f"{command.__name__}.{name}", value)
+    assert reason in refusal(training, tmp_path)
 
 
 @pytest.mark.parametrize("room", [[False], [True, False]])
 def test_no_room(training, tmp_path, monkeypatch, room):
     answers = iter(room)
     monkeypatch.setattr(command, "has_room", lambda folder: next(answers, False))
-    assert "no room" in refusal(training, tmp_path)
-
-
-def test_files_that_may_not_be_so_large(training, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "file_size_limit", lambda: 4 << 20)
     assert "no room" in refusal(training, tmp_path)
 
 
@@ -251,14 +258,6 @@ def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
     path = taking.channel.path + ".trace"
     taking.close()
     os.unlink(path)
-
-
-def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
-    def fail(self):
-        raise RuntimeError("no CUPTI")
-
-    monkeypatch.setattr(command.Profiler, "start", as_agents(fail))
-    assert "no CUPTI" in refusal(training, tmp_path)
 
 
 def test_a_damaged_answer(training, tmp_path):

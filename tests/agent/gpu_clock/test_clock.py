@@ -59,32 +59,6 @@ def test_an_optimizer_that_was_compiled_since_is_no_longer_waited_for(loop):
     assert len(loop.times()) > known
 
 
-def test_what_is_nested_gets_no_number(loop, unlimited):
-    loop.steps(2)
-    scaler, optimizer = 11, 12
-    for kind in (FETCH_END, BACKWARD_BEGIN):
-        assert loop.boundary(kind)
-    assert not loop.boundary(BACKWARD_BEGIN)  # a recomputed segment
-    assert not loop.boundary(BACKWARD_END)
-    assert loop.boundary(BACKWARD_END)
-    assert loop.boundary(OPTIMIZER_BEGIN, scaler)
-    assert not loop.boundary(OPTIMIZER_BEGIN, optimizer)
-    assert not loop.boundary(OPTIMIZER_END, optimizer)
-    assert loop.boundary(OPTIMIZER_END, scaler)
-
-
-def test_a_step_that_raised_has_no_end(loop, unlimited):
-    loop.steps(2)
-    first, second = 11, 12
-    loop.boundary(FETCH_END)
-    loop.boundary(OPTIMIZER_BEGIN, first)
-    assert loop.boundary(OPTIMIZER_BEGIN, first)  # begins anew
-    loop.boundary(BACKWARD_BEGIN)
-    loop.boundary(BACKWARD_END)
-    assert loop.boundary(OPTIMIZER_BEGIN, second)
-    assert loop.boundary(OPTIMIZER_END, second)
-
-
 def test_nothing_is_touched_during_a_capture(loop, unlimited):
     loop.steps(3)
     known = len(loop.times())
@@ -153,24 +127,19 @@ def test_memory_is_reported_once_a_second(loop):
     assert 4 * 4 <= len(memory) <= 4 * 6
 
 
-def test_what_the_allocator_counts_besides_is_reported_too(loop):
-    loop.gpu.figures = (10, 20, 1, 0, 7, None, 90)
-    loop.steps(3)
-    memory = {m.flag: m.value for m in loop.marked if m.kind == TORCH_MEMORY}
-    assert memory == {0: 10, 1: 20, 2: 1, 3: 0, 4: 7, MEMORY_PEAK: 90}
-
-
-def test_memory_names_its_device(loop):
-    loop.gpu.current = FakeStream(3, 0)
-    loop.steps(3)
-    assert {m.flag for m in loop.marked if m.kind == TORCH_MEMORY} == {3 << 4 | code for code in range(4)}
-
-
-def test_unknown_memory_is_not_reported(loop):
-    loop.gpu.figures = None
+@pytest.mark.parametrize(
+    ("figures", "device", "reported"),
+    [
+        ((10, 20, 1, 0, 7, None, 90), 0, {0: 10, 1: 20, 2: 1, 3: 0, 4: 7, MEMORY_PEAK: 90}),
+        ((10, 20, 1, 0), 3, {3 << 4: 10, 3 << 4 | 1: 20, 3 << 4 | 2: 1, 3 << 4 | 3: 0}),
+        (None, 0, {}),
+    ],
+)
+def test_what_of_memory_is_known_is_reported_with_its_device(loop, figures, device, reported):
+    loop.gpu.figures, loop.gpu.current = figures, FakeStream(device, 0)
     loop.steps(30)
     assert loop.clock.on and loop.times()
-    assert not [m for m in loop.marked if m.kind == TORCH_MEMORY]
+    assert {m.flag: m.value for m in loop.marked if m.kind == TORCH_MEMORY} == reported
 
 
 def test_no_device_in_use(loop):
@@ -188,24 +157,10 @@ def elsewhere(function, *arguments):
         return pool.submit(function, *arguments).result()
 
 
-def test_other_threads_are_not_timed(loop, unlimited):
-    loop.steps(2)
-    assert elsewhere(loop.steps, 3) == [0] * 3
-    assert loop.step() == len(STEP)
-
-
 def test_batches_fetched_ahead_in_a_thread_do_not_make_it_the_training_thread(loop, unlimited):
     assert not elsewhere(loop.boundary, FETCH_END)
     rest = STEP[1:]
     assert loop.steps(4, rest)[2:] == [len(rest)] * 2
-
-
-def test_reentrant_backwards_on_the_engines_thread_are_nested(loop, unlimited):
-    loop.steps(2)
-    assert loop.boundary(BACKWARD_BEGIN)
-    assert not elsewhere(loop.boundary, BACKWARD_BEGIN)
-    assert not elsewhere(loop.boundary, BACKWARD_END)
-    assert loop.boundary(BACKWARD_END)
 
 
 def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):

@@ -194,19 +194,13 @@ def described(runtime):
     return meta_of(runtime).get("optimizers", [])
 
 
-def test_what_is_published_of_an_optimizer(hooked):
+@pytest.mark.parametrize("setting", [{"fused": False}, {}])  # one that is left to torch is unknown
+def test_what_is_published_of_an_optimizer(hooked, setting):
     model = torch.nn.Linear(8, 4)
     model.bias.requires_grad_(False)
-    step(torch.optim.AdamW(model.parameters(), fused=False))
-    (found,) = described(hooked)
+    step(torch.optim.AdamW(model.parameters(), **setting))
     counted = {"groups": 1, "tensors": 1, "elements": 32}
-    assert found == {"name": "AdamW", "package": "torch", "fused": False, **counted}
-
-
-def test_a_setting_that_is_left_to_torch_is_unknown(hooked, weight):
-    step(torch.optim.SGD([weight], lr=0.1))
-    (found,) = described(hooked)
-    assert "fused" not in found
+    assert described(hooked) == [{"name": "AdamW", "package": "torch", **counted, **setting}]
 
 
 def test_several_that_take_turns_are_read_once_each(hooked, monkeypatch):
@@ -310,7 +304,15 @@ def test_an_optimizer_of_another_kind_harms_nothing(weight):
     assert optimizer_facts.facts()["optimizers"] == [{"name": "SGD", "package": "torch"}]
 
 
-def precision_facts(tmp_path, body):
+OLD_NAME = """model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')
+torch.backends.cudnn.allow_tf32 = False"""
+NEW_NAME = "m = torch.backends.cuda.matmul; m.allow_tf32 = m.allow_tf32 or True"
+
+
+@pytest.mark.parametrize(
+    ("body", "facts"), [(OLD_NAME, [["bfloat16"], True, False]), (NEW_NAME, [["float32"], True, True])]
+)
+def test_half_precision_and_tf32(body, facts, tmp_path):
     script = f"""
 import json, torch, warnings
 warnings.simplefilter("error")
@@ -326,19 +328,7 @@ meta = RingReader(runtime._writer.path).meta()
 print(json.dumps([meta.get(name) for name in ("parameter_dtypes", "tf32", "cudnn_tf32")]))
 """
     done = warm_python("-c", script, env=environment(tmp_path / "rings"))
-    assert done.stderr == ""
-    return printed_json(done)
-
-
-def test_half_precision_and_tf32_by_its_old_name(tmp_path):
-    body = "model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')\n"
-    body += "torch.backends.cudnn.allow_tf32 = False"
-    assert precision_facts(tmp_path, body) == [["bfloat16"], True, False]
-
-
-def test_tf32_by_its_new_name(tmp_path):
-    body = "m = torch.backends.cuda.matmul; m.allow_tf32 = m.allow_tf32 or True"
-    assert precision_facts(tmp_path, body) == [["float32"], True, True]
+    assert (printed_json(done), done.stderr) == (facts, "")
 
 
 def published(runtime):

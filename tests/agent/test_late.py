@@ -47,11 +47,12 @@ UPDATE = [BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END]
 
 
 def markers():
-    """Kinds of the markers in this process's ring."""
+    """Kind and name of the markers in this process's ring."""
     reader = RingReader(runtime.writer().path)
     try:
-        read = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        return [kind for kind in read if kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION)]
+        read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
+        found = [marker for marker in read if marker.kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION)]
+        return [marker.kind for marker in found], reader.name(found[0].value >> 16)
     finally:
         reader.close()
 
@@ -114,7 +115,7 @@ def test_what_exists_already_is_covered(rings, weight):
     assert late.install_now(rings) == {"status": late.INSTALLED}
     for _ in range(2):
         train(next(batches))
-    seen = markers()
+    seen, _ = markers()
     assert [kind for kind in seen if kind not in (RANGE_PUSH, RANGE_POP)] == [*FETCH, *UPDATE] * 2
 
 
@@ -171,12 +172,9 @@ def test_again_after_a_withdrawal(rings, weight):
     for _ in range(2):
         assert late.install_now(rings)["status"] == late.INSTALLED
         (weight * next(batches)).sum().backward()
-        reader = RingReader(runtime.writer().path)
-        read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        found = [marker for marker in read if marker.kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION)]
-        seen.append([marker.kind for marker in found])
-        assert '"dataset":"Batches"' in reader.name(found[0].value >> 16)  # of this ring, not the one before
-        reader.close()
+        kinds, first = markers()
+        seen.append(kinds)
+        assert '"dataset":"Batches"' in first  # of this ring, not the one before
         late.withdraw()
     assert seen == [[*FETCH, BACKWARD_BEGIN, BACKWARD_END]] * 2
 
