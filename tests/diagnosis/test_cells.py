@@ -38,7 +38,7 @@ def test_cells_of_a_recorded_run_add_up_to_its_wall_time_and_their_costs_to_what
 def test_what_the_gpu_idles_in_some_cells_leaves_the_rest_to_the_others(name):
     session, _ = fold(RUNS[name].records())
     evidence = evidence_of(session.over("whole"), session.trainer())
-    gpu = evidence.gpu_steps
+    gpu = evidence.gpu.steps
     if gpu is None:
         return
     assert of_step(evidence).cpu == pytest.approx(1.0, abs=1e-6)
@@ -62,7 +62,7 @@ def test_recordings_have_gpu_times_that_can_be_laid_on_calls():
 
 def idle_times(evidence: Evidence, found: Cells):
     """What the cells of a phase cost, and what the GPU idles in it, by phase; those that samples divide are one."""
-    gpu, table, steps = evidence.gpu_steps, evidence.phases, found.where(phase=STEP)
+    gpu, table, steps = evidence.gpu.steps, evidence.steps.phases, found.where(phase=STEP)
     if gpu is None or table is None:
         return
     divided = [row.name for row in table.rows if row.name == "forward" or (row.name in STEP[::4] and row.estimated)]

@@ -103,7 +103,7 @@ def test_a_wait_for_a_gpu_that_works_meanwhile_gains_what_was_measured() -> None
 
 def idle(found: list[Record]) -> tuple[float, float] | None:
     session, _ = fold(found)
-    steps = evidence_of(session.over("whole"), session.trainer() or 0).gpu_steps
+    steps = evidence_of(session.over("whole"), session.trainer() or 0).gpu.steps
     return steps.idle if steps is not None else None
 
 

@@ -78,7 +78,7 @@ class Verdict(NamedTuple):
 def verdict(name: str, *, counters: bool = True) -> Verdict:
     """Run a recording for as long as its steps need, and judge."""
     truth, folded = truth_of(name), session(name, counters=counters)
-    steps = evidence_of(folded.over("whole"), PID).gpu_steps
+    steps = evidence_of(folded.over("whole"), PID).gpu.steps
     rows = []
     for phase in truth.phases:
         ours = steps.phases.get(phase) if steps else None

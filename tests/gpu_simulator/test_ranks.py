@@ -12,7 +12,7 @@ from tests.gpu_simulator.sessions import UUID
 from tests.session.records import session_of, stacks, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.gpu.exchange import waits_ms
+from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.node_ids import id_on_node, own_id
 
 SECONDS = 20.0
@@ -70,7 +70,7 @@ def findings(kind):
 def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, span):
     ranks, session = run(kind)
     evidence = evidence_of(session.over(span), ranks.ranks[0].ring.pid)
-    told = evidence.exchanges
+    told = evidence.ranks.exchanges
     assert len(told) == 3
     for rank in ranks.ranks:
         exchange = told[rank.ring.pid]
@@ -109,7 +109,7 @@ def test_ranks_whose_work_differs_from_step_to_step_wait_for_whoever_comes_last(
 def test_ranks_on_nodes_whose_clocks_differ_are_compared_all_the_same():
     ranks, session = run("uneven")
     pids = [rank.ring.pid for rank in ranks.ranks]
-    times = {pid: evidence_of(session.over("recent"), pid).gpu_time.exchanges for pid in pids}
+    times = {pid: evidence_of(session.over("recent"), pid).gpu.times.exchanges for pid in pids}
     later = [structs.replace(exchange, reached_s=exchange.reached_s + 0.004) for exchange in times[pids[2]]]
     step_ms = ranks.step_ns / 1e6
     waits = waits_ms(times, step_ms)

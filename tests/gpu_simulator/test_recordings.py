@@ -100,8 +100,8 @@ def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
     folded, held_up = session(name), truth_of(name).share("held_up", "backward")
     for span in ("recent", "whole"):
         evidence = evidence_of(folded.over(span), PID)
-        assert len(evidence.gpu_time.exchanges) >= 8
-        exchange = evidence.exchanges[PID]
+        assert len(evidence.gpu.times.exchanges) >= 8
+        exchange = evidence.ranks.exchanges[PID]
         assert exchange.share.low - OF_STEPS <= held_up <= exchange.share.high + OF_STEPS
 
 
@@ -124,7 +124,7 @@ def test_set_up_before_the_first_step_makes_no_bound_false(name):
     for record in found:
         folded.add(record)
         is_judged = isinstance(record, Steps) and record.t - found[0].t >= SETTLED_S
-        steps = evidence_of(folded.over("recent"), PID).gpu_steps if is_judged else None
+        steps = evidence_of(folded.over("recent"), PID).gpu.steps if is_judged else None
         if steps is not None:
             judged += 1
             assert steps.idle.low - OF_MOMENT <= starved <= steps.idle.high + OF_MOMENT, record.t

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads
-from tuimon.diagnosis.evidence.cores import core_demand
+from tuimon.diagnosis.evidence.run import core_demand
 from tuimon.records import Exit, Loader, LoaderFacts, MachineMemory, Notice
 from tuimon.session.session import Session
 

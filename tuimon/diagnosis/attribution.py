@@ -54,7 +54,7 @@ def attributed(findings: Iterable[Finding], rules: Mapping[str, Rule], evidence:
 
 
 def _room(evidence: Evidence) -> Room:
-    divided, gpu = cells(evidence), evidence.gpu_steps
+    divided, gpu = cells(evidence), evidence.gpu.steps
     steps = divided.where(phase=STEP).cpu or 1.0
     if gpu is None:
         return Room(divided, [cell.cpu / steps for cell in divided], 1.0 / steps)

@@ -29,12 +29,12 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.batches import draws_indices, is_held_back, lie_ready
+from tuimon.diagnosis.evidence.data import draws_indices
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.samples import awaits_gpu
-from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.late_ranks import late_rank
+from tuimon.diagnosis.evidence.gpu import awaits_gpu
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import is_collecting
+from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.diagnosis.evidence.threads import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import collate_share
 from tuimon.diagnosis.interval import Interval
@@ -202,7 +202,7 @@ def _of_step(evidence: Evidence) -> Cells:
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
     """Share of a step in which the GPU idles in some of its cells: what they cost, as far as the others leave that."""
-    gpu, step = evidence.gpu_steps, of_step(evidence)
+    gpu, step = evidence.gpu.steps, of_step(evidence)
     taken, left = (Cells(cell for cell in step if takes(cell) is taken).cost for taken in (True, False))
     if gpu is None or gpu.contradiction is not None:
         return taken
@@ -211,11 +211,11 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
 
 def _divided(evidence: Evidence) -> Cells:
     beside, of_loop, evaluated = _beside_loop(evidence)
-    table = evidence.phases
+    table = evidence.steps.phases
     if table is None:
         return Cells([*beside, Cell("set_up", "own", of_loop, cost=Interval(of_loop, of_loop))])
     if evaluated is None:
-        evaluated = 1.0 - evidence.in_steps
+        evaluated = 1.0 - evidence.steps.part_of_time
     rows = {row.name: row for row in table.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
     cells = [cell for phase in steps for cell in phase]
@@ -279,7 +279,7 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
 def _samples_in(evidence: Evidence, phase: Phase) -> Samples:
     """The training thread's samples in a phase; markers alone begin forward where a batch has come, before its copy."""
     samples = evidence.samples.where(phase=phase)
-    is_divided = evidence.phases is not None and any(row.estimated for row in evidence.phases.rows)
+    is_divided = evidence.steps.phases is not None and any(row.estimated for row in evidence.steps.phases.rows)
     if is_divided or phase not in ("data", "forward"):
         return samples
     if phase == "data":
@@ -313,14 +313,13 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]
 
 def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
     """What the training thread does at a stack."""
-    named, draws, awaits = _DOING, draws_indices(evidence.data_samples), awaits_gpu(evidence.samples, evidence.trace)
-    if evidence.uses_gpu:
-        named = {**_DOING, **_ON_GPU}
+    draws, awaits = draws_indices(evidence.data.samples), awaits_gpu(evidence.samples, evidence.gpu.trace)
+    named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: Node) -> Doing:
         if is_collecting(node):
             return "gc"
-        if evidence.uses_gpu and awaits(node):
+        if evidence.gpu.is_used and awaits(node):
             return "sync"
         at = named["torch" if node.activity == "compile" else node.activity]  # compiled code, which runs
         if node.has("fetch") and draws(node):
@@ -338,12 +337,12 @@ def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
 
 def _doing_in_data(evidence: Evidence) -> Callable[[Node], Doing]:
     """The same of one who gets its data; in a fetch, as markers or stacks show it, from workers if there are any."""
-    doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.phases
+    doing, waits, table = _doing_of(evidence), awaits_queue(evidence.samples), evidence.steps.phases
     is_marked = table is not None and not (table.inferred or any(row.estimated for row in table.rows))
 
     def doing_in_data(node: Node) -> Doing:
         at, in_fetch = doing(node), is_marked or node.has("fetch")
-        if in_fetch and evidence.workers.number and at not in ("gc", "draw", "sync", "copy"):
+        if in_fetch and evidence.data.workers.number and at not in ("gc", "draw", "sync", "copy"):
             return "hand_over" if at in _RUNS and node.frame.kind != "fetch" else "batch"
         if node.awaits_message:
             return "message"
@@ -401,10 +400,9 @@ def _taken(amount: float, cpu: float, room: float) -> Interval:
 
 def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Garbage collections, which begin where objects are made: at calls that samples show, else in Python."""
-    steps = evidence.steps
-    if steps is None or steps.collections is None or steps.window_s <= 0:
+    measured = evidence.steps.collecting
+    if measured is None:
         return cells
-    measured = steps.collections.total_ns / 1e9 / steps.window_s
     by_compiler, by_python = (sum(cell.cpu for cell in cells if takes(cell)) for takes in (_compiles, _runs_python))
     if by_compiler:
         known = sum(cell.cpu for cell in cells if cell.doing == "gc")
@@ -418,7 +416,7 @@ def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Where the thread runs; what is left, where it has just been woken, which a sample does not tell from its wait."""
-    delay = evidence.training_thread.delay_ratio or 0.0
+    delay = evidence.threads.training.delay_ratio or 0.0
     for takes in (_runs, _waits):
         known = sum(cell.cpu for cell in cells if cell.via == ("core",))
         cells = lay(cells, delay - known, takes, "own", ("core",))
@@ -426,10 +424,10 @@ def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 
 
 def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
-    held = evidence.gil_contention
+    held = evidence.threads.contention
     if held is None:
         return cells
-    node = _most_frequent(evidence.other_threads.get(held.culprit.tid, NO_SAMPLES))
+    node = _most_frequent(evidence.threads.others.get(held.culprit.tid, NO_SAMPLES))
     cells = lay(cells, held.share, _runs, "own", ("gil",), node)
     if held.share > held.queue_wait:  # one thread's work: the longer of the two waits for it says what it is
         cells = lay(cells, held.queue_wait, _is_data, "own", ("batch", "gil"), node)
@@ -439,13 +437,13 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for a batch: for workers that start, for one in order, to take it over; else by what its makers did."""
     in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
-    if evidence.epoch_starts is not None:
-        starting = evidence.epoch_starts.share * in_data
+    if evidence.data.epoch_starts is not None:
+        starting = evidence.data.epoch_starts.share * in_data
         cells = lay(cells, starting, _is_data, "start")
-    workers, loader = evidence.workers, evidence.loader
-    if loader is not None and loader.wait_ms and is_held_back(loader, workers):
+    workers, loader = evidence.data.workers, evidence.data.loader
+    if loader is not None and loader.wait_ms and evidence.data.is_held_back:
         cells = lay(cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",))
-    are_ready = workers.number > 0 and lie_ready(loader, workers, evidence.data_samples)
+    are_ready = workers.number > 0 and evidence.data.lie_ready
     taking, drawing = (sum(cell.cpu for cell in cells if cell.doing == doing) for doing in ("hand_over", "draw"))
     drawn = drawing / (taking + drawing) if drawing else 0.0
     found: list[Cell] = []
@@ -481,8 +479,8 @@ def _as_collated(cells: list[Cell], collated: float) -> list[Cell]:
 
 def _by_another(evidence: Evidence, wait: Cell) -> list[Cell]:
     """A wait for data of other threads, or processes, by what these did."""
-    threads = Samples.joined(samples.where(works) for samples in evidence.other_threads.values())
-    senders, pool = evidence.senders, evidence.pool
+    threads = Samples.joined(samples.where(works) for samples in evidence.threads.others.values())
+    senders, pool = evidence.data.senders, evidence.data.pool
     uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
     in_fetch = wait.node is not None and wait.node.has("fetch")
     if wait.doing == "message" or (in_fetch and uses_more and senders.making.total):
@@ -494,15 +492,15 @@ def _by_another(evidence: Evidence, wait: Cell) -> list[Cell]:
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
     """A wait for a batch by what the workers did meanwhile: waited for a core, or for the disk; the rest by samples."""
-    workers = evidence.workers
-    making = evidence.worker_samples.where(lambda node: node.activity != "idle")
+    workers = evidence.data.workers
+    making = evidence.data.worker_samples.where(lambda node: node.activity != "idle")
     ran, cpu = workers.ran_ratio, workers.cpu_ratio
     for_core = max(0.0, ran - cpu) / ran if ran and cpu is not None else 0.0
     on_disk = min(1.0 - for_core, workers.disk_ratio)
     found = _by_who_had_it(evidence, [_part(wait, for_core, "own", "batch", "core")])
     found.append(_part(wait, on_disk, "io", "batch"))
     rest = _part(wait, 1.0 - for_core - on_disk, "batch", "batch")
-    collated = collate_share(evidence.loader, [making])
+    collated = collate_share(evidence.data.loader, [making])
     if collated is None:
         return [*found, rest]
     collating, of_items = making.where(below="collates"), making.where(lambda node: not node.has("collates"))
@@ -512,16 +510,16 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for other ranks: by what the latest of them does longer, and by their waits for a core; then exchanges."""
-    rows = evidence.rank_rows
+    rows = evidence.ranks.rows
     in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
     for phase in STEP if rows else ():
         shown = sum(cell.cpu for cell in cells if cell.phase == phase and cell.doing == "rank")
-        waits = evidence.waits_for_ranks(phase) * in_steps - shown
+        waits = evidence.ranks.waits_in(phase) * in_steps - shown
         cells = lay(cells, waits, partial(_is_beside_ranks, phase), "rank")
     total = sum(cell.cpu for cell in cells if cell.doing == "rank")
     late, found = late_rank(rows), [cell for cell in cells if cell.doing != "rank"]
     late_part, node = 0.0, None
-    if late is not None and late.row.pid != evidence.pid and total and (other := evidence.of_rank(late.row.pid)):
+    if late is not None and late.row.pid != evidence.pid and total and (other := evidence.ranks.of(late.row.pid)):
         late_part = min(1.0, (late.row.late_ratio or 0.0) * in_steps / total)
         node = _most_frequent(other.samples.where(phase=late.phase))
     delays = [row.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
@@ -592,7 +590,7 @@ def _most_frequent(samples: Samples) -> Node | None:
 
 def _with_costs(evidence: Evidence, cells: Sequence[Cell], in_steps: float) -> list[Cell]:
     """What would go with each: what the GPU idles meanwhile; of a rank, what it does not wait for others anyway."""
-    gpu = evidence.gpu_steps
+    gpu = evidence.gpu.steps
     if gpu is not None:
         return list(_with_idle_time(evidence, gpu, cells, in_steps))
     waits = sum(cell.cpu for cell in cells if cell.doing == "exchange" or "rank" in cell.via)
@@ -606,7 +604,7 @@ def _with_idle_time(evidence: Evidence, gpu: GpuSteps, cells: Sequence[Cell], in
     launch what comes next. It does not wait for the GPU then. So the idle time of each phase is that of its other
     calls, in proportion to their time.
     """
-    rows = evidence.phases.rows if evidence.phases is not None else ()
+    rows = evidence.steps.phases.rows if evidence.steps.phases is not None else ()
     estimated = {row.name for row in rows if row.estimated}
     divided = tuple(name for name in STEP if name == "forward" or (name in _BETWEEN and name in estimated))
     for group in (divided, *((name,) for name in STEP if name not in divided)):

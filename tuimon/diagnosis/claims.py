@@ -35,7 +35,7 @@ class Claim(NamedTuple):
 
 def claim_on(evidence: Evidence, phase: PhaseRow) -> Claim:
     """The claim of a phase; time that launches cover which run ahead costs the GPU nothing."""
-    idle = evidence.gpu_idle_during(phase)
+    idle = evidence.gpu.idle_during(phase)
     error = phase.error or 0.0
     if idle is None:
         return Claim(phase.share, Interval.around(phase.share, error), None)
@@ -64,7 +64,7 @@ def runs_part(evidence: Evidence, phase: Phase) -> float:
 
 def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> float | None:
     """Share of the loop in which the training, or a worker that it waits for, waits for a core that these have."""
-    if evidence.training_thread.delay_ratio is None:
+    if evidence.threads.training.delay_ratio is None:
         return None
     found = cells(evidence)
     waits = found.where(doing={had_by}, via="core")
@@ -78,7 +78,7 @@ def is_sure(
 
     ``early``: before the table has settled, too.
     """
-    table = evidence.phases
+    table = evidence.steps.phases
     if table is None or share < least or (error is not None and share - error < least):
         return False
     return table.window_s >= SETTLED_S or (early and share - UNSURE >= least)

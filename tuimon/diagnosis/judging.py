@@ -43,7 +43,11 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
         ending = _found(evidence, [rule for rule in RULES if rule.of_end and not (hangs and rule.name == "hang")])
         ended = {finding.rule for finding in ending}
         states = [*ending, *(state for state in states if state.rule not in ended)]
-    if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
+    if (
+        evidence is None
+        or not evidence.steps.has_ended
+        or (evidence.steps.are_marked and evidence.steps.totals.steps < FIRST_STEPS)
+    ):
         return _ranked(states, evidence)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
     found = [*_found(evidence, rules), *states]
@@ -54,7 +58,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
 
 def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
-    if not evidence.has_steps:
+    if not evidence.steps.has_ended:
         return _ranked(_found(evidence, [rule for rule in RULES if rule.before_steps]), evidence)
     if beginning := _found(evidence, [WARMUP]):
         return beginning

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
+from tuimon.diagnosis.evidence.gpu_steps import has_enough_steps
 from tuimon.diagnosis.evidence.lines import sampled_collections
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
@@ -32,9 +32,10 @@ _UNMARKED = ", and a model runs: without DataLoader, backward and optimizer, tui
 
 
 def _no_steps(evidence: Evidence) -> str | None:
-    if evidence.phases is not None:
-        return None if evidence.phases.trains else "the steps have no batch, backward pass or update that was seen"
-    if evidence.steps is not None and evidence.steps.total:
+    table = evidence.steps.phases
+    if table is not None:
+        return None if table.trains else "the steps have no batch, backward pass or update that was seen"
+    if evidence.steps.total:
         return "no step that has ended was timed"
     process = evidence.process
     if process is None or process.markers:
@@ -55,9 +56,9 @@ def _no_training(samples: int) -> str:
 
 
 def _no_step_times(evidence: Evidence) -> str | None:
-    if evidence.phases is None:
+    if evidence.steps.phases is None:
         return None  # a matter of STEPS
-    if evidence.phases.inferred:
+    if evidence.steps.phases.inferred:
         return "no markers: shares are inferred from stacks, step times are not known"
     if len(evidence.course.rows) < COMPARABLE_WINDOWS:
         return "the run is too short to compare its end with its beginning"
@@ -65,13 +66,13 @@ def _no_step_times(evidence: Evidence) -> str | None:
 
 
 def _no_boundaries(evidence: Evidence) -> str | None:
-    if evidence.phases is not None and evidence.phases.inferred:
+    if evidence.steps.phases is not None and evidence.steps.phases.inferred:
         return "no markers: the beginning and end of a step are not known"
     return None
 
 
 def _no_samples(evidence: Evidence) -> str | None:
-    if evidence.is_sampled:
+    if evidence.threads.is_sampled:
         return None
     notice, missing = evidence.run.notices.get("stacks"), "no stack samples"
     if notice is None:
@@ -80,7 +81,7 @@ def _no_samples(evidence: Evidence) -> str | None:
 
 
 def _no_settings(evidence: Evidence) -> str | None:
-    if evidence.process is None or evidence.process.markers or evidence.phases is None or evidence.uses_gpu:
+    if evidence.process is None or evidence.process.markers or evidence.steps.phases is None or evidence.gpu.is_used:
         return None
     return "no markers: the types it computes in, and tracers written in C, are not known (--inject brings them)"
 
@@ -92,59 +93,59 @@ def _no_run_queue(evidence: Evidence) -> str | None:
 
 
 def _no_gpu_times(evidence: Evidence) -> str | None:
-    if evidence.uses_gpu is False or _has_gpu_times(evidence):
+    if evidence.gpu.is_used is False or _has_gpu_times(evidence):
         return None
     if evidence.process is not None and not evidence.process.markers:
         return "no GPU events: attached without markers"
-    if evidence.phases is None:
+    if evidence.steps.phases is None:
         return "no GPU events: no step has ended"
     return "no GPU events yet, or none that could be timed (captured graphs, other streams, another accelerator)"
 
 
 def _has_gpu_times(evidence: Evidence) -> bool:
-    return evidence.gpu_time is not None and has_enough_steps(evidence.gpu_time.steps, evidence.gpu_time.timed_s)
+    return evidence.gpu.times is not None and has_enough_steps(evidence.gpu.times.steps, evidence.gpu.times.timed_s)
 
 
 def _no_gpu_waits(evidence: Evidence) -> str | None:
-    if evidence.uses_gpu is False or not _has_gpu_times(evidence) or evidence.gpu_waits is not None:
+    if evidence.gpu.is_used is False or not _has_gpu_times(evidence) or evidence.gpu.waits is not None:
         return None
     return "too few stack samples to say what the CPU waits for"
 
 
 def _no_gpu_counters(evidence: Evidence) -> str | None:
-    if evidence.uses_gpu is False or evidence.gpus:
+    if evidence.gpu.is_used is False or evidence.gpu.rows:
         return None
     notice = evidence.run.notices.get("gpu")
     return notice.message if notice else "no figures of the GPU"
 
 
 def _no_tensor_activity(evidence: Evidence) -> str | None:
-    if evidence.uses_gpu is False or not evidence.gpus:
+    if evidence.gpu.is_used is False or not evidence.gpu.rows:
         return None
-    if any(gpu.latest.tensor_ratio is not None for gpu in evidence.gpus):
+    if any(gpu.latest.tensor_ratio is not None for gpu in evidence.gpu.rows):
         return None
     return "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)"
 
 
 def _no_gpu_load(evidence: Evidence) -> str | None:
-    if evidence.uses_gpu is False or not evidence.gpus:
+    if evidence.gpu.is_used is False or not evidence.gpu.rows:
         return None
-    latest = (gpu.latest for gpu in evidence.gpus)
+    latest = (gpu.latest for gpu in evidence.gpu.rows)
     if any(gpu.util_ratio is not None and gpu.memory_used_bytes is not None for gpu in latest):
         return None
     return "this GPU does not report its utilisation and memory"
 
 
 def _no_allocator(evidence: Evidence) -> str | None:
-    if evidence.uses_gpu is False or not evidence.gpus:
+    if evidence.gpu.is_used is False or not evidence.gpu.rows:
         return None
-    if any(memory.retries is not None for memory in evidence.torch_memory):
+    if any(memory.retries is not None for memory in evidence.gpu.memory):
         return None
     return "torch's allocator has not reported its counters, or not for long enough"
 
 
 def _no_collections(evidence: Evidence) -> str | None:
-    if evidence.steps is not None and evidence.steps.collections is not None:
+    if evidence.steps.collecting is not None:
         return None
     if sampled_collections(evidence.samples) is not None:
         return None

@@ -9,7 +9,7 @@ from tuimon.session.rows import GpuRow, GpuTimeRow, PhaseRow, PhaseTable
 from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.evidence.gpu.steps import GpuPhase
+    from tuimon.diagnosis.evidence.gpu_steps import GpuPhase
     from tuimon.session.session import SessionView
 
 #: Figures are old after three windows, but not before so long: the driver may be polled only every 5 s.
@@ -35,7 +35,7 @@ def with_idle_bounds(view: SessionView, pid: int) -> tuple[PhaseTable | None, Gp
         return table, times
     from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
-    gpu = evidence_of(view, pid).gpu_steps
+    gpu = evidence_of(view, pid).gpu.steps
     if gpu is None:
         return table if times.bounded else table._replace(rows=tuple(map(_unbounded, table.rows))), times
     rows = tuple(_bounded(row, gpu.phases[row.name]) if row.name in gpu.phases else row for row in table.rows)

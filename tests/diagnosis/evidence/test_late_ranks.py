@@ -10,9 +10,9 @@ import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence import evidence
+from tuimon.diagnosis.evidence import gpu
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
-from tuimon.diagnosis.evidence.late_ranks import chosen_ranks
+from tuimon.diagnosis.evidence.ranks import chosen_ranks
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import RankStep, Steps
 from tuimon.session.ranks import rank_rows
@@ -139,7 +139,7 @@ def test_of_many_the_latest_and_an_even_choice_are():
 
 
 def test_no_rule_looks_at_all_of_many_one_by_one():
-    compared = evidence_of(many().over("recent"), 1001).compared
+    compared = evidence_of(many().over("recent"), 1001).ranks.compared
     assert {1001, 1000 + LATE} <= {rank.pid for rank in compared} and len(compared) <= 33
 
 
@@ -148,9 +148,9 @@ def test_another_training_of_the_command_is_not_compared():
     for rank in range(2):
         session.add(process(2000 + rank, rank=rank, world_size=2, ppid=60, python="3.11.7"))
         session.add(steps(3, {"data": 5, "backward": 90}, pid=2000 + rank))
-    assert {rank.pid for rank in evidence_of(session.over("recent"), 1000).compared} == {1000, 1001, 1002, 1003}
+    assert {rank.pid for rank in evidence_of(session.over("recent"), 1000).ranks.compared} == {1000, 1001, 1002, 1003}
     session.focus_on(2001)
-    assert {rank.pid for rank in evidence_of(session.over("recent"), 2001).compared} == {2000, 2001}
+    assert {rank.pid for rank in evidence_of(session.over("recent"), 2001).ranks.compared} == {2000, 2001}
 
 
 def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():
@@ -170,6 +170,6 @@ def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():
 
 def test_nothing_of_a_gpu_is_worked_out_for_ranks_without_gpu_times(monkeypatch: pytest.MonkeyPatch):
     worked_out = []
-    monkeypatch.setattr(evidence, "gpu_steps", lambda *facts: worked_out.append(facts))
-    assert evidence_of(many(8, 3).over("recent"), 1000).exchanges == {}
+    monkeypatch.setattr(gpu, "gpu_steps", lambda *facts: worked_out.append(facts))
+    assert evidence_of(many(8, 3).over("recent"), 1000).ranks.exchanges == {}
     assert not worked_out

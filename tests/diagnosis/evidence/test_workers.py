@@ -8,8 +8,8 @@ from msgspec import structs
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence.batches import lie_ready, training_loader
-from tuimon.diagnosis.evidence.workers import worker_evidence
+from tuimon.diagnosis.evidence.data import lie_ready, training_loader
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
@@ -48,8 +48,7 @@ def epochs(number=20):
 
 def test_samples_of_workers_that_come_and_go_add_up():
     session = epochs()
-    loader = training_loader(session.over("recent").loaders(100))
-    workers = worker_evidence(session.over("recent"), 100, loader)
+    workers = evidence_of(session.over("recent"), 100).data.workers
     assert workers.number == 1
     assert workers.busy_ratio == pytest.approx(0.9)
     assert (workers.hot.place.line, workers.hot.samples) == (31, 80)
@@ -59,8 +58,7 @@ def test_they_are_known_at_the_end_of_a_run_too():
     session = epochs(60)
     session.add(process(t=60.5, ended=True))
     session.add(Exit(t=60.5, pid=100, exit_code=0))
-    whole = session.over("whole")
-    workers = worker_evidence(whole, 100, training_loader(whole.loaders(100)))
+    workers = evidence_of(session.over("whole"), 100).data.workers
     assert (workers.number, workers.busy_ratio) == (1, pytest.approx(0.9))
     assert workers.hot.samples >= 200  # of all epochs, not of the last ones
 
@@ -128,7 +126,7 @@ def test_without_markers_samples_that_draw_indices_leave_open_whether_batches_li
     table.add_frames(20, frames(*drawing).frames)
     counted = ([0, 1, 20, 21], 60), ([0, 1, 2], 30), ([0, 1, 3], 10)
     data = Samples(tuple(Sample(table.node(ids), count, "data") for ids, count in counted))
-    workers = structs.replace(worker_evidence(Session().over("recent"), 100, None), number=1, busy_ratio=0.1)
+    workers = structs.replace(evidence_of(Session().over("recent"), 100).data.workers, number=1, busy_ratio=0.1)
     assert lie_ready(None, workers, data)
 
 
@@ -137,7 +135,7 @@ def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_w
     table.add_frames(0, TAKING.frames)
     data = Samples(tuple(Sample(table.node(ids), n, "data") for ids, n in ((TAKES, 60), (WAITS, 10))))
     busy = structs.replace(
-        worker_evidence(Session().over("recent"), 100, None), number=4, busy_ratio=0.65, cpu_ratio=0.6
+        evidence_of(Session().over("recent"), 100).data.workers, number=4, busy_ratio=0.65, cpu_ratio=0.6
     )
     assert lie_ready(None, structs.replace(busy, ran_ratio=0.65), data)
     crowded = structs.replace(busy, cpu_ratio=0.27, ran_ratio=0.65)

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.comparison.result import RunFacts
 from tuimon.diagnosis.evidence.course import course, grows
-from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
+from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import Threshold
@@ -229,7 +229,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
 def _facts(session: Session, evidence: Evidence) -> RunFacts:
     """Of several ranks those of the one in focus."""
     header, process, saved = session.header, evidence.process, evidence.checkpoints
-    loader = evidence.loader.facts if evidence.loader is not None else None
+    loader = evidence.data.loader.facts if evidence.data.loader is not None else None
     return RunFacts(
         command=list(header.command) if header is not None else [],
         host=header.host or None if header is not None else None,
@@ -251,7 +251,7 @@ def _facts(session: Session, evidence: Evidence) -> RunFacts:
 def _once(session: Session, evidence: Evidence) -> dict[str, float]:
     view, saved = session.over("whole"), evidence.checkpoints
     gpus = [row for row in evidence.run.gpus if row.used_by_run]
-    pids = [evidence.pid, *(worker.pid for worker in evidence.child_workers)]
+    pids = [evidence.pid, *(worker.pid for worker in evidence.data.worker_processes)]
     threads = [known for pid in pids if (known := view.process_threads(pid)) is not None]
     held = [max((size for size in row.history("memory_used_bytes") if size is not None), default=0.0) for row in gpus]
     gpu_ratio = mean_of_known(map(utilisation, gpus))

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from statistics import median
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.cores import (
-    Demand,
-    OutsideWaits,
-    TrainingThread,
-    core_demand,
-    free_cores,
-    training_thread,
-    waits_from_outside,
-)
-from tuimon.diagnosis.evidence.devices import run_gpus
+from tuimon.diagnosis.evidence.threads import training_thread
 from tuimon.diagnosis.evidence.workers import are_renewed
+from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, Threads
+from tuimon.records import CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, ThreadCpu, Threads
 from tuimon.session.goodput import Goodput, goodput
 from tuimon.session.machines import (
     CoresTaken,
@@ -34,12 +26,50 @@ from tuimon.session.machines import (
 )
 from tuimon.session.rows import GpuRow, Growth
 from tuimon.session.session import SessionView, once
-from tuimon.session.threads import ThreadTable
+from tuimon.session.threads import WANTS_TO_RUN, MainThread, ThreadTable
 
+WANTED_RATIO = Threshold(
+    1.3,
+    "times the cores there are that the run's threads want, from which these are too few",
+    "measured in tests/scenarios on 2 cores: up to 1.2 where trainer and workers share them well (slow_augmentation,"
+    " big_gradients), 1.8 and more in two_greedy_trainings and too_many_threads",
+)
+#: Cores that lie idle on average, from which nobody waits long for one that another program uses: our choice.
+_IDLE = 1.0
+Outside = Literal["programs", "host", "limit", "unknown"]
+#: Seconds after which figures of a GPU, or of the machine, are too old.
+RECENT_S = 30
 #: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
 _ALIKE = 0.7
 #: Seconds after the first step in which caches fill, of torch's allocator and of its operations: our choice.
 _SETTLES_S = 5.0
+
+
+class Demand(NamedTuple):
+    """The cores that the run wants and gets."""
+
+    cores: int
+    cpu: float  # used
+    delay: float  # wanted, but waited for
+    busy_threads: dict[int, int]  # process -> threads that want to run
+
+    @property
+    def wanted(self) -> float:
+        """Used and waited for."""
+        return self.cpu + self.delay
+
+
+class OutsideWaits(Struct, frozen=True, gc=False):
+    """A run's waits for a core that others cause."""
+
+    part: float = 0.0  # at most, of all its waits
+    by: Outside = "unknown"  # who causes most of them; unknown where nothing of others is measured
+    cores: float | None = None  # that they took
+
+    @property
+    def own_part(self) -> float:
+        """The time that the run's threads wait for each other, at least."""
+        return 1.0 - self.part
 
 
 class Mask(NamedTuple):
@@ -239,7 +269,7 @@ class Machine(Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def training_threads(self) -> tuple[TrainingThread, ...]:
+    def training_threads(self) -> tuple[MainThread, ...]:
         """The training thread of every training process on it."""
         view = self._view
         return tuple(training_thread(view.process_threads(p), view.session.training_tid(p)) for p in self.trainers)
@@ -318,8 +348,12 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def free_cores(self) -> float:
-        """Cores that the run could still get."""
-        return free_cores(self.here.live_threads, self.cores)
+        """Cores that the run could still get: those of the machine less what its threads use and what they wait for."""
+        free = float(self.cores)
+        for process in self.here.live_threads:
+            free -= (process.cpu_ratio or 0.0) + process.childrens_cores
+            free -= sum(row.delay_ratio or 0.0 for row in process.threads)
+        return free
 
     @cached_property
     def gpus(self) -> tuple[GpuRow, ...]:
@@ -329,11 +363,11 @@ class RunEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def own_gpus(self) -> tuple[GpuRow, ...]:
         """The GPUs that the run uses and whose figures are recent."""
-        return run_gpus(self.gpus)
+        return _used(self.gpus)
 
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
         """Like ``own_gpus``, for any node of the run."""
-        return self.own_gpus if node == self._view.session.focus_node else run_gpus(self._view.gpus(node))
+        return self.own_gpus if node == self._view.session.focus_node else _used(self._view.gpus(node))
 
     @property
     def here(self) -> Machine:
@@ -355,6 +389,10 @@ class RunEvidence(Struct, frozen=True, dict=True):
         )
 
 
+def _used(gpus: Iterable[GpuRow]) -> tuple[GpuRow, ...]:
+    return tuple(row for row in gpus if row.used_by_run and row.stale_s < RECENT_S)
+
+
 @once
 def run_evidence(view: SessionView) -> RunEvidence:
     """The run over the view's span: for the evidence of all its processes."""
@@ -370,3 +408,65 @@ def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> t
     machine = next(machine for machine in found if how_bad(machine) >= _ALIKE * worst)
     others = len(found) - 1
     return machine, machine.place if not others else f"on {machine.host} and {others} other node{'s' * (others > 1)}: "
+
+
+def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | None:
+    """Demand of the live processes of the run; None where the kernel reports no run-queue delay (schedstat)."""
+    rows = [
+        (process.pid, row)
+        for process in processes
+        for row in process.threads
+        if row.cpu_ratio is not None and row.delay_ratio is not None
+    ]
+    if not rows or cores is None:
+        return None
+    cpu = sum((row.cpu_ratio or 0.0) * row.count for _, row in rows)
+    cpu += sum(process.childrens_cores for process in processes)
+    wanting = _without_yielding(rows)
+    busy: dict[int, int] = {}
+    for pid, row in wanting:
+        if _wanted(row) >= WANTS_TO_RUN:
+            busy[pid] = busy.get(pid, 0) + row.count
+    return Demand(cores, cpu, sum((row.delay_ratio or 0.0) * row.count for _, row in wanting), busy)
+
+
+def _without_yielding(rows: Sequence[tuple[int, ThreadCpu]]) -> list[tuple[int, ThreadCpu]]:
+    """The threads that run when they get a core.
+
+    A thread that waits for work in a loop of yields stands in the run queue all the while, and hardly runs: one that
+    wanted to would get much the same of the cores as the others do: 0.04 of it was measured of two threads of setfit's
+    that stood in the run queue for 65 % of the time and ran for 2 %, beside a model that computes on 2 cores.
+    """
+    busy = [row for _, row in rows if _wanted(row) >= WANTS_TO_RUN]
+    number = sum(row.count for row in busy)
+    mean = sum((row.cpu_ratio or 0.0) * row.count for row in busy) / number if number else 0.0
+    return [(pid, row) for pid, row in rows if _wanted(row) < WANTS_TO_RUN or (row.cpu_ratio or 0.0) >= SMALL * mean]
+
+
+def _wanted(row: ThreadCpu) -> float:
+    return (row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0)
+
+
+def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> OutsideWaits:
+    """The time that a run waits for cores which others use.
+
+    A core that others use for a second keeps the run from it for a second at most. Any wait of its threads beyond
+    that in total, they wait for one another: of 1 s of waits beside programs that use 0.2 s, 0.2 s are theirs. The same
+    goes for cores that the host of a virtual machine gives to others, and for those that a CPU limit holds back.
+    """
+    if demand is None or demand.delay <= 0.0:
+        return OutsideWaits()
+    if taken is None:
+        return OutsideWaits(_by_its_threads(demand))
+    programs = taken.others if taken.idle is None or taken.idle < _IDLE else 0.0
+    sources: dict[Outside, float] = {"limit": taken.held, "host": taken.stolen, "programs": programs}
+    total = sum(sources.values())
+    most = max(sources, key=lambda name: sources[name])
+    return OutsideWaits(min(1.0, total / demand.delay), most, sources[most])
+
+
+def _by_its_threads(demand: Demand) -> float:
+    """The share where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
+    crowded = sum(demand.busy_threads.values()) > demand.cores
+    wants_all = demand.cpu >= NEARLY_ALL * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
+    return 0.0 if crowded or wants_all else 1.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.steps import StepEvidence
-from tuimon.records import Frame, Place, Process, StandingProcess, Threads
+from tuimon.diagnosis.evidence.steps import step_evidence
+from tuimon.records import Frame, Place, StandingProcess, Threads
 from tuimon.records import Standstill as Taken
-from tuimon.session.session import Session
+from tuimon.session.session import Session, SessionView
 from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.stacks.trie import user_place
@@ -41,21 +41,6 @@ Wait = Literal[OutsideWait, "work", "unknown"]
 _WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
 #: Calls into C by which a server of the user's own gets its requests.
 _RECEIVES = frozenset({"recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg"})
-
-
-class _Rank(Protocol):
-    """The evidence of one process, as far as it matters here."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def process(self) -> Process | None: ...
-    @property
-    def steps(self) -> StepEvidence | None: ...
-    @property
-    def threads(self) -> Threads | None: ...
-    @property
-    def child_workers(self) -> tuple[Process, ...]: ...
 
 
 class First(Struct, frozen=True, gc=False):
@@ -101,46 +86,50 @@ class Standstill(Struct, frozen=True, gc=False):
     idle_s: float | None  # since all stacks were taken, or files were read or written after that
 
 
-def standstills(evidence: _Rank, all_ranks: Sequence[_Rank], session: Session) -> Iterator[Standstill]:
-    """Standstills of the training in focus, then of others with several ranks; none that has come further lately."""
+def standstills(view: SessionView, focus: int, trainers: Sequence[int]) -> Iterator[Standstill]:
+    """Standstills of the training in focus, then of others with several ranks; none that has come further lately.
+
+    ``trainers``: all training processes of the run, by rank.
+    """
     seen: set[int] = set()
-    for first in (evidence, *all_ranks):
-        if first.pid in seen or (first is not evidence and _world_size(first) < 2):
+    for pid in (focus, *trainers):
+        if pid in seen or (pid != focus and _world_size(view, pid) < 2):
             continue
-        members = _peers(first, all_ranks)
-        seen.update(each.pid for each in members)
-        live = [each for each in members if each.process is None or not each.process.ended]
-        open_s = (each.steps.open_for_s or 0.0 if each.steps is not None else 0.0 for each in live)
+        members = _peers(view, pid, trainers)
+        seen.update(members)
+        live = [each for each in members if (process := view.process(each)) is None or not process.ended]
+        open_s = (step_evidence(view, each).open_for_s or 0.0 for each in live)
         quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_S, open_s))  # one that goes on is enough
         if quiet_s and len(quiet_s) == len(live):
-            yield _standstill(live, members, min(quiet_s), session)
+            yield _standstill(view, live, members, min(quiet_s))
 
 
-def _world_size(evidence: _Rank) -> int:
-    process = evidence.process
+def _world_size(view: SessionView, pid: int) -> int:
+    process = view.process(pid)
     return process.world_size or 1 if process is not None and process.rank is not None else 1
 
 
-def _peers(evidence: _Rank, ranks: Sequence[_Rank]) -> list[_Rank]:
+def _peers(view: SessionView, pid: int, trainers: Sequence[int]) -> list[int]:
     """The processes of one training, itself first: of its world size, and where ranks come twice, of its parent."""
-    size = _world_size(evidence)
+    size, own = _world_size(view, pid), view.process(pid)
     if size < 2:
-        return [evidence]
-    same = [each for each in ranks if each is not evidence and _world_size(each) == size]
-    live = [each.process.rank for each in (evidence, *same) if each.process is not None and not each.process.ended]
+        return [pid]
+    same = [each for each in trainers if each != pid and _world_size(view, each) == size]
+    known = {each: process for each in same if (process := view.process(each)) is not None}
+    live = [each.rank for each in (own, *known.values()) if each is not None and not each.ended]
     if len(set(live)) < len(live):
-        own = evidence.process.ppid if evidence.process is not None else None
-        same = [each for each in same if each.process is not None and each.process.ppid == own]
-    return [evidence, *same]
+        same = [each for each in same if each in known and own is not None and known[each].ppid == own.ppid]
+    return [pid, *same]
 
 
-def _standstill(live: Sequence[_Rank], members: Sequence[_Rank], quiet_s: float, session: Session) -> Standstill:
+def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], quiet_s: float) -> Standstill:
+    session = view.session
     begun_s = session.now_s - quiet_s
     past = session.standstills.since(begun_s)
     taken = past.taken if past is not None else None
-    ranks = tuple(_Standing(each, begun_s, taken, session).rank() for each in live)
+    ranks = tuple(_Standing(each, begun_s, taken, view).rank() for each in live)
     moved_s = session.standstills.moved_s
-    ended = (each.process for each in members if each.process is not None and each.process.ended)
+    ended = (process for each in members if (process := view.process(each)) is not None and process.ended)
     lost = {process.rank for process in ended} - {rank.rank for rank in ranks}
     return Standstill(
         ranks=ranks,
@@ -156,14 +145,24 @@ def _standstill(live: Sequence[_Rank], members: Sequence[_Rank], quiet_s: float,
 class _Standing(Struct, frozen=True, dict=True):
     """One training process since it stands still, by the latest samples, and by all stacks once they are taken."""
 
-    evidence: _Rank
+    pid: int
     begun_s: float
     taken: Taken | None
-    session: Session
+    view: SessionView
 
     @property
-    def pid(self) -> int:
-        return self.evidence.pid
+    def session(self) -> Session:
+        return self.view.session
+
+    @cached_property
+    def threads(self) -> Threads | None:
+        """CPU figures of its threads."""
+        return self.view.process_threads(self.pid)
+
+    @cached_property
+    def worker_pids(self) -> list[int]:
+        """Its live DataLoader workers."""
+        return [worker.pid for worker in self.view.workers(self.pid)]
 
     @cached_property
     def tid(self) -> int:
@@ -181,7 +180,7 @@ class _Standing(Struct, frozen=True, dict=True):
     @cached_property
     def workers(self) -> dict[int, list[Frame]]:
         """The workers that are in the user's code, with the stacks of their main threads."""
-        stacks = {each.pid: self.stack(each.pid, each.pid) for each in self.evidence.child_workers}
+        stacks = {each: self.stack(each, each) for each in self.worker_pids}
         return {pid: stack for pid, stack in stacks.items() if user_place(stack) is not None}
 
     @property
@@ -214,15 +213,15 @@ class _Standing(Struct, frozen=True, dict=True):
 
     def rank(self) -> StandingRank:
         """All of it."""
-        pid, tid, threads, sampled = self.pid, self.tid, self.evidence.threads, self.sampled
-        steps, stats = self.evidence.steps, self.session.step_stats.get(pid)
-        workers = [self.session.threads.of(worker.pid) for worker in self.evidence.child_workers]
+        pid, tid, threads, sampled = self.pid, self.tid, self.threads, self.sampled
+        process, stats = self.view.process(pid), self.session.step_stats.get(pid)
+        workers = [self.session.threads.of(worker) for worker in self.worker_pids]
         main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
         return StandingRank(
             pid=pid,
             tid=tid if tid != pid else None,
-            rank=self.evidence.process.rank if self.evidence.process is not None else None,
-            phase=steps.open_phase if steps is not None else None,
+            rank=process.rank if process is not None else None,
+            phase=step_evidence(self.view, pid).open_phase,
             first=self.first() if stats is None or not stats.total else None,
             forked=self.forked_in_vain(),
             median_ms=stats.over().quantile_ms(0.5) if stats is not None else None,
@@ -245,7 +244,7 @@ class _Standing(Struct, frozen=True, dict=True):
 
         Unless the training may wait for what the main thread computes.
         """
-        threads = self.evidence.threads
+        threads = self.threads
         if threads is None:
             return None
         main = next((row for row in threads.threads if row.tid == self.pid != self.tid), None)
@@ -265,7 +264,7 @@ class _Standing(Struct, frozen=True, dict=True):
     def wait(self) -> Wait | None:
         """The wait of the process and its workers for something outside the training; ``unknown`` without a stack."""
         found = [self.work_wait()]
-        for pid, tid in ((self.pid, self.tid), *((each.pid, each.pid) for each in self.evidence.child_workers)):
+        for pid, tid in ((self.pid, self.tid), *((each, each) for each in self.worker_pids)):
             if self.session.over("recent").disk_ratio(pid) == 1.0:
                 found.append("slow")
             stack, row = self.stack(pid, tid), self.process(pid)
@@ -309,7 +308,7 @@ class _Standing(Struct, frozen=True, dict=True):
 
     def thread_has_ended(self) -> bool:
         """True if the thread is known to have ended: not listed where all are, or without a stack to take."""
-        threads, tid = self.evidence.threads, self.tid
+        threads, tid = self.threads, self.tid
         if threads and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
             return True
         return bool(self.taken_stack(self.pid, self.pid)) and not self.taken_stack(self.pid, tid)
@@ -338,7 +337,7 @@ class _Standing(Struct, frozen=True, dict=True):
         if self.main_moves:
             others = [(pid, each) for _, each in others if each != pid]
         if innermost_wait(stack) == "batch":
-            others = [(worker.pid, worker.pid) for worker in self.evidence.child_workers]
+            others = [(worker, worker) for worker in self.worker_pids]
         for each, thread in others:
             stack = self.sampled_stack(each, thread)
             place = user_place(stack)

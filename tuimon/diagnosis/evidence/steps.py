@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from functools import cached_property
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from tuimon.diagnosis.threshold import LARGE, MOST, Threshold
 from tuimon.records import bucket_length_ns
 from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.session import SessionView, once
 from tuimon.session.step_sums import Totals
-from tuimon.session.steps import StepStats
 
 FIRST_STEPS = Threshold(
     3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
@@ -21,83 +25,105 @@ SLOW_RATIO = Threshold(
 )
 
 
-class Collections(Struct, frozen=True, gc=False):
-    """Python's garbage collections within the window of recent steps; of half a millisecond and more."""
+class StepEvidence(Struct, frozen=True, dict=True):
+    """The steps of one process: of all its run, of the evidence's span, and of its beginning; none without markers."""
 
-    total_ns: int
-    pauses: int
-    longest_ns: int
+    pid: int
+    _view: SessionView
+    totals: Totals  # over the span
+    are_marked: bool = False
+    total: int = 0  # since the marker stream began
+    backwards: int = 0  # passes since then
+    open_phase: str | None = None  # what the trainer is in now
+    open_for_s: float | None = None
+    first_step_s: float | None = None  # end of the first window with a step
+    first_slowest_ms: float | None = None  # the slowest of the first five steps
+
+    @property
+    def has_ended(self) -> bool:
+        """True if a whole step has, as markers or samples show."""
+        return self.total > 0 if self.are_marked else self.phases is not None
+
+    @cached_property
+    def median_ms(self) -> float | None:
+        """The median step of the span; None without markers."""
+        return self.totals.quantile_ms(0.5)
+
+    @property
+    def collecting(self) -> float | None:
+        """Share of the time in garbage collections of half a millisecond and more; None if these are not reported."""
+        sums = self.totals.sums
+        return sums.gc_ns / 1e9 / (sums.span_s or math.inf) if sums.gc_windows else None
+
+    @cached_property
+    def phases(self) -> PhaseTable | None:
+        """Its phases, also as samples alone show them; None before the first step."""
+        return self._view.phases(self.pid)
+
+    def phase(self, name: str) -> PhaseRow | None:
+        """One of them."""
+        return next((row for row in self.phases.rows if row.name == name), None) if self.phases is not None else None
+
+    def share_of(self, *names: str) -> float:
+        """The share of the step in some of its phases."""
+        return sum(row.share for name in names if (row := self.phase(name)) is not None)
+
+    @cached_property
+    def mean_ms(self) -> float | None:
+        """The mean step in ms; None where shares are inferred."""
+        rows = self.phases.rows if self.phases is not None else ()
+        parts = [row.ms_per_step for row in rows if row.name != "eval"]
+        return sum(part for part in parts if part is not None) if parts and None not in parts else None
+
+    @property
+    def part_of_time(self) -> float:
+        """The part (0..1) of the time that goes to steps, and not to evaluation."""
+        return 1.0 - self.share_of("eval")
+
+    def longest(self, ms_per_step: float) -> LongestSteps | None:
+        """The few steps that hold most of a time that averages ``ms_per_step``; None where it is spread over more.
+
+        Worked example: of 40 steps one takes 4,100 ms, the others 100. A mean wait of 100 ms lies in that one: it is
+        4,000 ms longer than usual. A wait of 50 ms in each of 40 equal steps lies in no longer one.
+        """
+        usual_ms, of = self.median_ms, self.totals.timed
+        if usual_ms is None or ms_per_step <= 0:
+            return None
+        left_ms, steps = MOST * ms_per_step * of, 0
+        for bucket, count in sorted(self.totals.histogram.items(), reverse=True):
+            longer_ms = bucket_length_ns(bucket) / 1e6 - usual_ms
+            if longer_ms <= 0:
+                return None
+            needed = min(count, -int(-left_ms // longer_ms))
+            steps, left_ms = steps + needed, left_ms - needed * longer_ms
+            if left_ms <= 0:
+                return LongestSteps(steps, of) if steps <= LARGE * of else None
+        return None
 
 
-class StepEvidence(Struct, frozen=True, gc=False):
-    """Steps of one process: of all its run, of the last 30 s ("recent"), and of its beginning."""
-
-    total: int  # since the marker stream began
-    backwards: int  # passes since then
-    recent: int  # how many of them the evidence covers
-    window_s: float  # that the recent steps cover
-    median_ms: float | None  # recent
-    collections: Collections | None  # recent; None where the process does not report them
-    open_phase: str | None  # what the trainer is in now
-    open_for_s: float | None
-    first_step_s: float | None  # end of the first window with a step
-    first_slowest_ms: float | None  # the slowest of the first five steps
-
-
-def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
-    """``totals``: of the steps in question."""
-    summary = stats.summary(totals)
-    collections = None
-    if (sums := totals.sums).gc_windows:
-        collections = Collections(int(sums.gc_ns), int(sums.gc_count), int(sums.gc_longest_ns))
-    return StepEvidence(
-        total=stats.total,
-        backwards=stats.backwards,
-        recent=totals.steps,
-        window_s=totals.sums.span_s,
-        median_ms=summary.median_ms,
-        collections=collections,
-        open_phase=summary.open_phase,
-        open_for_s=summary.open_for_s,
-        first_step_s=stats.first_step_s,
-        first_slowest_ms=stats.first_slow_ms,
-    )
-
-
-def phase_row(table: PhaseTable | None, name: str) -> PhaseRow | None:
-    """One phase of a table."""
-    return next((r for r in table.rows if r.name == name), None) if table else None
-
-
-def mean_step_ms(table: PhaseTable) -> float | None:
-    """Mean step time of a table in ms; None where shares are inferred."""
-    parts = [r.ms_per_step for r in table.rows if r.name != "eval"]
-    return sum(p for p in parts if p is not None) if None not in parts else None
-
-
-class LongestSteps(Struct, frozen=True, gc=False):
+class LongestSteps(NamedTuple):
     """How many of all steps are the long ones."""
 
     steps: int
     of: int
 
 
-def longest_steps(totals: Totals, ms_per_step: float) -> LongestSteps | None:
-    """The few steps that hold most of a time that averages ``ms_per_step``; None where it is spread over more.
-
-    Worked example: of 40 steps one takes 4,100 ms, the others 100. A mean wait of 100 ms lies in that one: it is
-    4,000 ms longer than usual. A wait of 50 ms in each of 40 equal steps lies in no longer one.
-    """
-    usual_ms, of = totals.quantile_ms(0.5), sum(totals.histogram.values())
-    if usual_ms is None or ms_per_step <= 0:
-        return None
-    left_ms, steps = MOST * ms_per_step * of, 0
-    for bucket, count in sorted(totals.histogram.items(), reverse=True):
-        longer_ms = bucket_length_ns(bucket) / 1e6 - usual_ms
-        if longer_ms <= 0:
-            return None
-        needed = min(count, -int(-left_ms // longer_ms))
-        steps, left_ms = steps + needed, left_ms - needed * longer_ms
-        if left_ms <= 0:
-            return LongestSteps(steps, of) if steps <= LARGE * of else None
-    return None
+@once
+def step_evidence(view: SessionView, pid: int) -> StepEvidence:
+    """The steps over the view's span: for all who ask the same."""
+    stats, totals = view.session.step_stats.get(pid), view.step_totals(pid)
+    if stats is None:
+        return StepEvidence(pid, view, totals)
+    latest = stats.latest
+    return StepEvidence(
+        pid=pid,
+        _view=view,
+        totals=totals,
+        are_marked=True,
+        total=stats.total,
+        backwards=stats.backwards,
+        open_phase=latest.open_phase if latest else None,
+        open_for_s=latest.open_for_s if latest else None,
+        first_step_s=stats.first_step_s,
+        first_slowest_ms=stats.first_slow_ms,
+    )

@@ -1,46 +1,161 @@
-"""Other Python threads of the training process: they make its data, or hold the GIL."""
+"""The threads of a training process: the one that trains, and others, which make its data or hold the GIL."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
 from tuimon.records import Place, Threads
-from tuimon.session.rows import HotLine, ThreadRow
+from tuimon.session.rows import ThreadRow
+from tuimon.session.sampling import GilHeld
+from tuimon.session.series import Span
+from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity, stands_in_wait
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
+from tuimon.session.threads import MainThread
 
 #: The files in which Python's threads wait for each other, and for what they put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _GETS, _PUTS = re.compile(r"\.get(?:_nowait)?\("), re.compile(r"\.put(?:_nowait)?\(")
 
 
-class Pool(NamedTuple):
-    """Threads of the training process that make the items for which the training thread waits in a fetch."""
-
-    hot: HotLine | None  # where they work; its share is of the data phase
-    cpu_ratio: float  # cores that they use, on average
-    cores: float  # that they use while they are waited for
+#: Waits of a thread of its own, during which it does not hold the GIL.
+OWN_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 
 
-def pool(main: Samples, others: Mapping[int, Samples], threads: Threads | None) -> Pool | None:
-    """The pool that makes the data; None where the training thread makes most of it, or waits for another process.
+class Contention(NamedTuple):
+    """The time that the training thread loses to the thread that holds the GIL for longest; shares are of the time.
 
-    ``others``: the samples of each other thread, by its id. A thread whose CPU time is unknown counts as a whole core.
+    ``share`` is the smaller of two: time in which others hold the GIL, and time of the training thread that neither
+    CPU nor the run queue nor a wait of its own explains.
     """
-    data = main.where(phase="data")
-    waiting = data.share(awaits_thread) or 0.0
-    busy = {tid: working for tid, each in others.items() if (working := each.where(works)).total >= MIN_SAMPLES}
-    if waiting < MOST or not busy:
-        return None
-    hot = Samples.joined(busy.values()).hottest()
-    rows, part = threads.threads if threads is not None else (), data.total / main.total
-    known = {row.tid: row.cpu_ratio for row in rows if row.cpu_ratio is not None}
-    cpu_ratio = sum(known.get(tid, part) for tid in busy)
-    return Pool(hot._replace(share=waiting * hot.share) if hot is not None else None, cpu_ratio, cpu_ratio / part)
+
+    share: float
+    others_hold: float
+    training_holds: float | None
+    unexplained: float
+    culprit: ThreadRow
+    place: Place | None  # what it does
+    feeds: bool  # whether it puts what it makes into a queue
+    queue_wait: float  # what the training thread waits at a queue for its data
+
+
+class ThreadEvidence(Struct, frozen=True, dict=True):
+    """The threads of a training process."""
+
+    pid: int
+    _view: SessionView
+
+    @cached_property
+    def figures(self) -> Threads | None:
+        """CPU figures of all of them."""
+        return self._view.process_threads(self.pid)
+
+    @cached_property
+    def rows(self) -> tuple[ThreadRow, ...]:
+        """The threads with their roles."""
+        return tuple(self._view.threads_of(self.pid))
+
+    @cached_property
+    def training_tid(self) -> int:
+        """The thread that trains: the main one, unless markers or samples show another."""
+        return self._view.session.training_tid(self.pid)
+
+    @cached_property
+    def training(self) -> MainThread:
+        """CPU and run-queue delay of that thread."""
+        return training_thread(self.figures, self.training_tid)
+
+    @cached_property
+    def training_of_run(self) -> MainThread:
+        """The same over all of its steps: one window differs from the next."""
+        return self._view.session.over("whole").training_thread(self.pid)
+
+    @cached_property
+    def is_sampled(self) -> bool:
+        """True if there have been stack samples of them in the run."""
+        sampled = self._view.session.stacks.get(self.pid)
+        return sampled is not None and sampled.latest_s is not None
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The stack samples of the thread that trains."""
+        return self._view.samples(self.pid, self.training_tid)
+
+    def samples_since(self, first_step_s: float | None) -> Samples:
+        """Those after the first steps of the run; None: as samples show these."""
+        sampled = self._view.session.stacks.get(self.pid)
+        begun_s = sampled.begin_s if sampled is not None and first_step_s is None else first_step_s
+        return (
+            sampled.over(Span(begun_s), self.training_tid)
+            if sampled is not None and begun_s is not None
+            else NO_SAMPLES
+        )
+
+    @cached_property
+    def others(self) -> dict[int, Samples]:
+        """Those of the other Python threads, by thread id."""
+        return {
+            tid: self._view.samples(self.pid, tid)
+            for tid in self._view.sampled_tids(self.pid)
+            if tid != self.training_tid
+        }
+
+    def gil_held_in(self, place: Place) -> GilHeld | None:
+        """How often the training thread holds the GIL in the function of a place; None if unknown."""
+        return self._view.session.gil.held_in(self.pid, self.training_tid, place)
+
+    @cached_property
+    def contention(self) -> Contention | None:
+        """The contention of others with the training thread for the GIL; None if there is none, or if it is unknown."""
+        training = next((row for row in self.rows if row.tid == self.training_tid), None)
+        if training is None or training.cpu_ratio is None or training.delay_ratio is None:
+            return None
+        waits = self.samples.share(doing=OWN_WAITS)
+        if waits is None:
+            return None
+        holders = [(held, row) for row in self.rows if row is not training and (held := self._held(row))]
+        if not holders:
+            return None
+        culprit = max(holders, key=lambda holder: holder[0])[1]
+        own, held = self._samples_of(culprit), sum(ratio for ratio, _ in holders)
+        unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
+        hot = own.where(lambda node: node.activity not in OWN_WAITS).hottest()
+        waited = queue_wait(self.samples)
+        return Contention(
+            share=min(held, unexplained),
+            others_hold=held,
+            training_holds=training.gil_ratio,
+            unexplained=unexplained,
+            culprit=culprit,
+            place=hot.place if hot else culprit.place,
+            feeds=waited > 0 or own.part(puts_into_queue) > 0,
+            queue_wait=waited,
+        )
+
+    def _held(self, row: ThreadRow) -> float | None:
+        """Share of time in which a thread holds the GIL: as dumps show, or while it runs Python; None where unknown."""
+        samples = self._samples_of(row)
+        if row.gil_ratio is not None:
+            return row.gil_ratio
+        if row.cpu_ratio is None or samples.total < MIN_SAMPLES:
+            return None
+        return row.cpu_ratio * samples.part(doing="python")
+
+    def _samples_of(self, row: ThreadRow) -> Samples:
+        return self.others.get(row.tid, NO_SAMPLES) if row.count == 1 else NO_SAMPLES
+
+
+def training_thread(threads: Threads | None, tid: int) -> MainThread:
+    """The thread of a process that trains, of all its threads."""
+    main = next((row for row in threads.threads if row.tid == tid), None) if threads is not None else None
+    return MainThread(main.cpu_ratio, main.delay_ratio) if main else MainThread()
 
 
 def awaits_thread(node: Node) -> bool:
@@ -90,67 +205,3 @@ def puts_into_queue(node: Node) -> bool:
 def _passes_queue(node: Node) -> bool:
     """True if it takes from a queue or notifies the thread that fills it."""
     return any(_is_queue(frame.file) for frame in node.frames)
-
-
-#: Waits of a thread of its own, during which it does not hold the GIL.
-OWN_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
-
-
-class Contention(NamedTuple):
-    """The time that the training thread loses to the thread that holds the GIL for longest; shares are of the time.
-
-    ``share`` is the smaller of two: time in which others hold the GIL, and time of the training thread that neither
-    CPU nor the run queue nor a wait of its own explains.
-    """
-
-    share: float
-    others_hold: float
-    training_holds: float | None
-    unexplained: float
-    culprit: ThreadRow
-    place: Place | None  # what it does
-    feeds: bool  # whether it puts what it makes into a queue
-    queue_wait: float  # what the training thread waits at a queue for its data
-
-
-def contention(
-    training_tid: int, rows: Sequence[ThreadRow], main: Samples, others: Mapping[int, Samples]
-) -> Contention | None:
-    """The contention of other threads of the process for the GIL; None if there is none, or if it is unknown."""
-    training = next((row for row in rows if row.tid == training_tid), None)
-    if training is None or training.cpu_ratio is None or training.delay_ratio is None:
-        return None
-    waits = main.share(doing=OWN_WAITS)
-    if waits is None:
-        return None
-    holders = [(held, row) for row in rows if row is not training and (held := _held(row, _samples(row, others)))]
-    if not holders:
-        return None
-    culprit = max(holders, key=lambda holder: holder[0])[1]
-    samples, held = _samples(culprit, others), sum(ratio for ratio, _ in holders)
-    unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
-    hot = samples.where(lambda node: node.activity not in OWN_WAITS).hottest()
-    waited = queue_wait(main)
-    return Contention(
-        share=min(held, unexplained),
-        others_hold=held,
-        training_holds=training.gil_ratio,
-        unexplained=unexplained,
-        culprit=culprit,
-        place=hot.place if hot else culprit.place,
-        feeds=waited > 0 or samples.part(puts_into_queue) > 0,
-        queue_wait=waited,
-    )
-
-
-def _held(row: ThreadRow, samples: Samples) -> float | None:
-    """Share of time in which a thread holds the GIL: as dumps show, or while it runs Python; None where unknown."""
-    if row.gil_ratio is not None:
-        return row.gil_ratio
-    if row.cpu_ratio is None or samples.total < MIN_SAMPLES:
-        return None
-    return row.cpu_ratio * samples.part(doing="python")
-
-
-def _samples(row: ThreadRow, others: Mapping[int, Samples]) -> Samples:
-    return others.get(row.tid, NO_SAMPLES) if row.count == 1 else NO_SAMPLES

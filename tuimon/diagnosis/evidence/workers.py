@@ -1,11 +1,10 @@
-"""The DataLoader workers of a trainer, as far as they were measured, and what starting them for each epoch takes."""
+"""The DataLoader workers of a trainer, and other processes that may make its data, as far as they were measured."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -28,10 +27,6 @@ SATURATED_BUSY = Threshold(
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
 _GENERATIONS = 2
 _NEXT_S = 2.5
-#: Epochs begun, from which their starts count: the first one starts its workers in any case.
-_START_EPOCHS = 2
-#: The DataLoader's functions that start an epoch, with its workers, and end these.
-_STARTS = ("_get_iterator", "_shutdown_workers")
 
 
 class Workers(Struct, frozen=True, gc=False):
@@ -244,38 +239,3 @@ def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
 
 def _works(node: Node) -> bool:
     return node.activity not in ("lock", "idle") and not node.awaits_message
-
-
-class EpochStarts(NamedTuple):
-    """The time that starting the workers anew for each epoch, and ending them, takes."""
-
-    share: float  # of the wait for data
-    start_s: float | None = None  # of one epoch; None without markers
-    end_s: float | None = None
-
-    @property
-    def each_s(self) -> float | None:
-        """Both, of one epoch."""
-        return self.start_s + (self.end_s or 0.0) if self.start_s is not None else None
-
-
-def epoch_starts(loader: LoaderRow | None, workers: Workers, data: Samples) -> EpochStarts | None:
-    """The starts, by markers, or without them by the samples of the data phase; None where workers stay, or are few.
-
-    ``loader``: the one for training, where markers show it.
-    """
-    if loader is None:
-        share = data.share(_is_start) if workers.renewed else None
-        return EpochStarts(share) if share else None
-    if loader.facts.persistent or not loader.facts.workers or loader.starts < _START_EPOCHS or not loader.start_share:
-        return None
-    return EpochStarts(min(1.0, loader.start_share), loader.start_s or 0.0, loader.end_s)
-
-
-def without_starts(data: Samples) -> Samples:
-    """The samples of the data phase that neither start an epoch nor end its workers."""
-    return data.where(lambda node: not _is_start(node))
-
-
-def _is_start(node: Node) -> bool:
-    return any(map(node.calls, _STARTS))

@@ -20,26 +20,25 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
 
     Where no marker tells how long it takes, what the loop calls for is known by samples.
     """
-    steps, samples = evidence.steps, evidence.samples
-    collections = steps.collections if steps is not None else None
+    samples, measured, totals = evidence.samples, evidence.steps.collecting, evidence.steps.totals
     share, least, every = 0.0, float(TRACE), ""
     figures = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"), None)
-    if steps is None or collections is None:
+    if measured is None:
         samples, least, share = samples.in_steps, 0.0, sampled_collections(samples) or 0.0
-    elif collections.pauses and steps.recent and steps.window_s > 0:
+    elif (pauses := int(totals.sums.gc_count)) and totals.steps and totals.sums.span_s > 0:
         found = cells(evidence).where(doing={"gc"})
         of_compiler = found.where(via="compile").cpu / (found.cpu or 1.0)
-        share = min(1.0, (1.0 - of_compiler) * collections.total_ns / (steps.window_s * 1e9))
-        every_s, longest_ms = steps.window_s / collections.pauses, collections.longest_ns / 1e6
+        share = min(1.0, (1.0 - of_compiler) * measured)
+        every_s, longest_ms = totals.sums.span_s / pauses, totals.sums.gc_longest_ns / 1e6
         pace = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
         every = f": every {pace}, up to {ms_text(longest_ms)}"
         figures = {
-            "pauses": collections.pauses,
+            "pauses": pauses,
             "longest_ms": longest_ms,
-            "gc_ms_per_step": collections.total_ns / steps.recent / 1e6,
+            "gc_ms_per_step": totals.sums.gc_ns / totals.steps / 1e6,
         }
     call = collecting_line(samples)
-    if not share or (collections is None and call is None) or not is_sure(evidence, share, least):
+    if not share or (measured is None and call is None) or not is_sure(evidence, share, least):
         return None
     if call is None:
         action = (

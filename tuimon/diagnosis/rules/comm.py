@@ -8,9 +8,8 @@ from msgspec import Struct
 
 from tuimon.diagnosis.cells import cells
 from tuimon.diagnosis.claims import CONFIDENCE, UNSURE, is_sure
-from tuimon.diagnosis.evidence.cores import TrainingThread
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
+from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS, Exchange
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
@@ -21,6 +20,7 @@ from tuimon.diagnosis.words import CHANGES_TRAINING, percent
 from tuimon.session.rows import HotLine
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
+from tuimon.session.threads import MainThread
 
 #: What makes an exchange cheaper, where there are as many.
 _CHEAPER = "use a bf16 compression hook, larger buckets (bucket_cap_mb), or NCCL on GPUs"
@@ -49,8 +49,8 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     """
     if evidence.world_size < 2:
         return None
-    compared = evidence.compared
-    measured = [found for rank in compared if (found := communication(rank, evidence.exchanges)) is not None]
+    compared = evidence.ranks.compared
+    measured = [found for rank in compared if (found := communication(rank, evidence.ranks.exchanges)) is not None]
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
@@ -60,7 +60,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None  # the others come late, as they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
-    whole = len(measured) == len(compared) and len(evidence.rank_rows) == evidence.world_size
+    whole = len(measured) == len(compared) and len(evidence.ranks.rows) == evidence.world_size
     return Finding(
         headline=_headline(least, evidence.world_size),
         fixes=(_fix(evidence, least, whole=whole),),
@@ -79,7 +79,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
     """Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
     exchange, debugging = least.exchange, advice_on_debugging("comm_bound", evidence)
-    less_often = ACCUMULATE[evidence.launching.owner]
+    less_often = ACCUMULATE[evidence.gpu.launching.owner]
     cheaper = f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
     if debugging is not None:  # what another change gains is not known before
         return Fix(debugging)
@@ -117,7 +117,7 @@ def _headline(least: Communication, ranks: int) -> str:
 
 
 def communication(
-    rank: Evidence, exchanges: Mapping[int, Exchange], thread: TrainingThread | None = None
+    rank: Evidence, exchanges: Mapping[int, Exchange], thread: MainThread | None = None
 ) -> Communication | None:
     """Communication of a rank; None with too few samples, or where it is unknown how much its ``thread`` runs."""
     main = rank.samples
@@ -127,8 +127,8 @@ def communication(
     called = calls.total / main.total
     waiting = main.part(doing=_WAITS)
     exchange = exchanges.get(rank.pid)
-    if rank.uses_gpu is False:
-        exchange, in_backward = None, _idle_in_backward(rank, thread or rank.training_thread, called + waiting)
+    if rank.gpu.is_used is False:
+        exchange, in_backward = None, _idle_in_backward(rank, thread or rank.threads.training, called + waiting)
     else:
         in_backward = exchange.share.low if exchange is not None else 0.0
     if in_backward is None:
@@ -138,9 +138,9 @@ def communication(
     return Communication(called, in_backward, hot, error, exchange if in_backward > called else None)
 
 
-def _idle_in_backward(rank: Evidence, main: TrainingThread, elsewhere: float) -> float | None:
+def _idle_in_backward(rank: Evidence, main: MainThread, elsewhere: float) -> float | None:
     """Share of time that DistributedDataParallel waits for its all-reduce on the CPU."""
-    backward = rank.phase("backward")
+    backward = rank.steps.phase("backward")
     if main.cpu_ratio is None or main.delay_ratio is None or backward is None:
         return None
     return max(0.0, min(backward.share, 1.0 - main.cpu_ratio - main.delay_ratio - elsewhere))

@@ -7,9 +7,8 @@ import re
 from typing import NamedTuple
 
 from tuimon.diagnosis.claims import waits_for_cores
-from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import Machine, Mask, worst_of
+from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Mask, worst_of
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold

@@ -39,7 +39,7 @@ _DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True
 def warmup(evidence: Evidence) -> Finding | None:
     """The run has only just begun: the first steps compile, tune and fill caches."""
     steps = evidence.steps
-    if steps is None or evidence.run.has_ended:
+    if not steps.are_marked or evidence.run.has_ended:
         return None
     if steps.first_step_s is None:
         return Finding(
@@ -121,7 +121,7 @@ def _more_work(evidence: Evidence, grown: Grown, together: str) -> Finding:
         fixes=(
             Fix(
                 "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
-                f" such as a memory bank, a cache or kept states{_DENORMALS if evidence.uses_gpu is False else ''}"
+                f" such as a memory bank, a cache or kept states{_DENORMALS if evidence.gpu.is_used is False else ''}"
             ),
         ),
         share_of_step=1.0 - before / now,

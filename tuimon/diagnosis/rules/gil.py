@@ -20,7 +20,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
 
     Without that work a step takes 1 - share of its time.
     """
-    found = evidence.gil_contention if evidence.uses_gpu is False else None
+    found = evidence.threads.contention if evidence.gpu.is_used is False else None
     if found is None or found.share < max(REPORTED, found.queue_wait):
         return None  # it is waited for at its queue first of all: input_bound
     place, lost = found.place, found.share + found.queue_wait

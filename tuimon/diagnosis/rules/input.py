@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, Doing, cells
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
-from tuimon.diagnosis.evidence.batches import (
+from tuimon.diagnosis.evidence.data import (
     ALIKE,
     HAND_OVER_MS,
     LEAST_BYTES,
@@ -116,14 +116,14 @@ class Facts(Struct, frozen=True, dict=True):
     def words(self) -> dict[str, object]:
         """What the templates name."""
         evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
-        starts, again = evidence.epoch_starts, evidence.read_again
+        starts, again = evidence.data.epoch_starts, evidence.data.read_again
         starting = "its workers are started anew for every epoch"
         if starts is not None and (each_s := starts.each_s) is not None:
             took = f"{each_s:.1f} s" if each_s >= 0.1 else f"{1e3 * each_s:.0f} ms"
             starting = f"starting {'and ending ' if starts.end_s else ''}workers takes {took} an epoch"
         drawing = sum(cell.cpu for cell in self.cells if cell.doing == "draw")
         drawing /= sum(cell.cpu for cell in self.cells) or 1.0
-        few = evidence.longest_steps(drawing * (self.data.ms_per_step or 0.0)) if drawing else None
+        few = evidence.steps.longest(drawing * (self.data.ms_per_step or 0.0)) if drawing else None
         late_ms = (loader.late_ms if loader is not None else None) or 0.0
         late = late_worker(loader) if loader is not None and late_ms else None
         every = max(1, round(late_ms / (loader.held_ms or late_ms))) if loader is not None and late_ms else 1
@@ -148,7 +148,7 @@ class Facts(Struct, frozen=True, dict=True):
             "prepares": "reads it over the network" if remote else "prepares it",
             "makes": self.rollout.maker,
             "spare": self.spare_cores,
-            "option": "dataloader_num_workers" if evidence.launching.owner == "transformers" else "num_workers",
+            "option": "dataloader_num_workers" if evidence.gpu.launching.owner == "transformers" else "num_workers",
             "cheaper": self._cheaper(),
         }
 
@@ -159,7 +159,8 @@ class Facts(Struct, frozen=True, dict=True):
         takes = at_line.part(below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper"
-        how = "vectorise or cache it" if self.evidence.uses_gpu is False else "vectorise, cache, or move it to the GPU"
+        uses_gpu = self.evidence.gpu.is_used
+        how = "vectorise or cache it" if uses_gpu is False else "vectorise, cache, or move it to the GPU"
         if at_line.part(doing=READS) >= MOST if at_line.total else self.workers.waiting:
             how = "cache, or read ahead"  # there is nothing to compute
         return f"make {work_at(hot, path)} cheaper ({how})"
@@ -169,13 +170,14 @@ class Facts(Struct, frozen=True, dict=True):
     @property
     def beside_rollout(self) -> float:
         """The share of the step in the function beside a rollout that takes most."""
-        beside = self.evidence.beside_rollout
+        beside = self.evidence.data.beside_rollout
         return self.data.share * beside.share if beside is not None else 0.0
 
     @cached_property
     def more_workers(self) -> int | None:
         """The fewest more workers that gain as much as any number; None where others hold the cores they would need."""
-        has, cores, pool, step = self.workers.number, self.evidence.run.cores, self.evidence.pool, self.model.likely
+        has, pool, step = self.workers.number, self.evidence.data.pool, self.model.likely
+        cores = self.evidence.run.cores
         if is_held_up(self.evidence) and step.batch_running >= HALF:
             return None
         most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
@@ -212,15 +214,16 @@ class Facts(Struct, frozen=True, dict=True):
         computed, as in REINFORCE, has no such forward pass.
         """
         in_model = self.evidence.samples.where(phase="forward").part(below="module")
-        if self.evidence.uses_gpu is not False or in_model < SMALL or not self.rollout.environment:
+        if self.evidence.gpu.is_used is not False or in_model < SMALL or not self.rollout.environment:
             return None
-        calls = max(0.0, self.rollout.policy - self.evidence.share_of("forward") / self.evidence.share_of("data"))
+        steps = self.evidence.steps
+        calls = max(0.0, self.rollout.policy - steps.share_of("forward") / steps.share_of("data"))
         return Interval.around(calls, sampling_error(calls, self.samples.total))
 
     @property
     def spare_cores(self) -> int:
         """Cores beside the trainer's, for environments; none where others hold them, or where these have processes."""
-        is_none = self.evidence.senders.number or is_held_up(self.evidence)
+        is_none = self.evidence.data.senders.number or is_held_up(self.evidence)
         return 0 if is_none else self.evidence.run.cores - 1
 
     @cached_property
@@ -229,7 +232,7 @@ class Facts(Struct, frozen=True, dict=True):
 
         They compute together as long as now; the rest is spent on messages.
         """
-        senders, model = self.evidence.senders, self.model
+        senders, model = self.evidence.data.senders, self.model
         waited = self.rollout.environment * model.likely.batch_ms / model.step_ms
         fetches = self.loader is not None or self.samples.part(below="fetch") > 0
         if fetches or not senders.number or senders.cpu_ratio is None or not waited:
@@ -305,7 +308,7 @@ def _of_workers(
 
 def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
     """The model with batches that the loop itself makes of what it has fetched, whatever other processes do."""
-    if not facts.workers.number and not facts.evidence.senders.number:
+    if not facts.workers.number and not facts.evidence.data.senders.number:
         return model
     parts_ms = [max(0.0, part) * model.step_ms for part in (facts.claim.lost.middle, facts.claim.lost.low)]
     here = [replace(step, workers=0, fetches=1, batch_running=1.0, drawing_ms=0.0, starts_ms=0.0) for step in model[:2]]
@@ -341,12 +344,12 @@ _KEEPING = (
 _FIRST_WORKERS = (
     _workers(
         "set {option}={n} (now 0): loading then overlaps with training",
-        when=lambda f: f.evidence.pool is None,
+        when=lambda f: f.evidence.data.pool is None,
     ),
     _workers(
         "set {option}={n} (now 0) and multiprocessing_context='spawn': threads of this process make the"
         " items, which a forked worker would wait for in vain",
-        when=lambda f: f.evidence.pool is not None,
+        when=lambda f: f.evidence.data.pool is not None,
     ),
     Remedy(
         "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)",
@@ -356,7 +359,7 @@ _FIRST_WORKERS = (
     ),
     _cheaper(when=lambda f: f.loaders_own < MOST),
 )
-_READ_ONCE = Remedy("{read_once}", "items", when=lambda f: f.evidence.read_again is not None)
+_READ_ONCE = Remedy("{read_once}", "items", when=lambda f: f.evidence.data.read_again is not None)
 _MORE_WORKERS = "set {option}={n} (now {workers.number}) on this {run.cores}-core machine"
 _STARTING = Cause(None, ": {starting}", (), takes=lambda cell: cell.doing == "start", at=lambda f: None)
 _ROLLOUT = Cause(
@@ -393,7 +396,7 @@ _ROLLOUT = Cause(
             when=lambda f: not f.rollout.is_by_policy,
         ),
     ),
-    when=lambda f: f.evidence.rollout is not None,
+    when=lambda f: f.evidence.data.rollout is not None,
     model=_after_the_fetch,
 )
 _HAND_OVER = Cause(
@@ -420,7 +423,7 @@ CAUSES = (
         ", {hot_share} of that in one function{at}",
         (_cheaper(),),
         when=lambda f: f.beside_rollout > max(REPORTED, f.rollout.environment * f.data.share),
-        at=lambda f: f.evidence.beside_rollout,
+        at=lambda f: f.evidence.data.beside_rollout,
         model=_after_the_fetch,
     ),
     _ROLLOUT,
@@ -442,8 +445,8 @@ CAUSES = (
         ": another process makes it{at}",
         (_cheaper(", or make the data in more processes"),),
         takes=lambda cell: cell.via[:1] == ("process",),
-        when=lambda f: f.evidence.senders.working is not None,
-        at=lambda f: f.evidence.senders.working,
+        when=lambda f: f.evidence.data.senders.working is not None,
+        at=lambda f: f.evidence.data.senders.working,
         model=_after_the_fetch,
     ),
     Cause(
@@ -525,7 +528,7 @@ CAUSES = (
         (_cheaper(", or make it in several processes: the training thread waits for it"),),
         takes=lambda cell: cell.via[:1] == ("thread",),
         when=lambda f: not f.is_marked,
-        at=lambda f: Samples.joined(f.evidence.other_threads.values()).hottest(works),
+        at=lambda f: Samples.joined(f.evidence.threads.others.values()).hottest(works),
         model=_in_thread,
     ),
     Cause(
@@ -537,7 +540,7 @@ CAUSES = (
             _workers(
                 "prepare the next batch in DataLoader workers during the step",
                 # beside a rollout it is not there before the update
-                when=lambda f: not f.workers.number and f.evidence.beside_rollout is None,
+                when=lambda f: not f.workers.number and f.evidence.data.beside_rollout is None,
             ),
         ),
         takes=lambda cell: not cell.via and cell.node is not None and not cell.node.has("fetch"),
@@ -549,7 +552,7 @@ CAUSES = (
         ": threads of the training process prepare it{at}",
         _FIRST_WORKERS,
         takes=lambda cell: cell.via[:1] == ("thread",),
-        at=lambda f: (f.evidence.pool.hot if f.evidence.pool is not None else None) or f.own,
+        at=lambda f: (f.evidence.data.pool.hot if f.evidence.data.pool is not None else None) or f.own,
     ),
     Cause(
         "slow_collate",
@@ -574,8 +577,8 @@ def cause_of(facts: Facts) -> Cause:
 
 def input_bound(evidence: Evidence) -> Finding | None:
     """The step waits for data."""
-    table, data = evidence.phases, evidence.phase("data")
-    if table is None or data is None or data.share < REPORTED or evidence.awaits_gpu_times:
+    table, data = evidence.steps.phases, evidence.steps.phase("data")
+    if table is None or data is None or data.share < REPORTED or evidence.gpu.awaits_times:
         return None
     data = without(evidence, data, "copy", "gc")
     claim = claim_on(evidence, data)
@@ -586,10 +589,10 @@ def input_bound(evidence: Evidence) -> Finding | None:
         data=data,
         claim=claim,
         is_marked=not data.estimated and not table.inferred,
-        workers=evidence.workers,
-        loader=evidence.loader,
-        rollout=evidence.rollout or Rollout(0.0, 0.0, 0.0),
-        samples=evidence.data_samples,
+        workers=evidence.data.workers,
+        loader=evidence.data.loader,
+        rollout=evidence.data.rollout or Rollout(0.0, 0.0, 0.0),
+        samples=evidence.data.samples,
         own=evidence.hottest_in("data"),
         cells=tuple(
             cell
@@ -622,15 +625,15 @@ def input_bound(evidence: Evidence) -> Finding | None:
 
 def _figures(facts: Facts, cause: Cause) -> dict[str, float | int | str | None]:
     evidence, workers, loader = facts.evidence, facts.workers, facts.loader
-    starts = evidence.epoch_starts if cause is _STARTING else None
-    rollout = evidence.rollout if cause is _ROLLOUT else None
+    starts = evidence.data.epoch_starts if cause is _STARTING else None
+    rollout = evidence.data.rollout if cause is _ROLLOUT else None
     return {
         "data_ms_per_step": facts.data.ms_per_step,
-        "step_ms": evidence.step_ms,
+        "step_ms": evidence.steps.mean_ms,
         "workers": workers.number,
         "worker_cpu_ratio": workers.cpu_ratio,
         "worker_busy_ratio": workers.busy_ratio if rollout is None else None,  # they may wait for a message
-        "read_every_epoch": evidence.read_again.text if evidence.read_again is not None else None,
+        "read_every_epoch": evidence.data.read_again.text if evidence.data.read_again is not None else None,
         "hot_share": facts.hot.share if facts.hot and facts.hot.samples else None,
         **(
             {"fetch_ms": loader.wait_ms, "batch_ms": workers.batch_ms}

@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.devices import RECENT_S
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import Keeping, Machine, RunEvidence
+from tuimon.diagnosis.evidence.run import RECENT_S, Keeping, Machine, RunEvidence
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
 from tuimon.diagnosis.rule import MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
@@ -81,7 +80,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
     if evidence.run.has_ended:
         return _out_of_memory(evidence)
     found = [finding for machine in evidence.run.machines if (finding := _on(evidence, machine)) is not None]
-    on_gpus = (_gpu_growth(evidence, row, row.growth) for row in evidence.torch_memory if row.growth is not None)
+    on_gpus = (_gpu_growth(evidence, row, row.growth) for row in evidence.gpu.memory if row.growth is not None)
     on_gpu = min((each for each in on_gpus if each is not None), key=_full_in_s, default=None)
     found += [on_gpu] if on_gpu is not None else []
     return min(found, key=lambda finding: SEVERITY[finding.severity], default=None)
@@ -202,7 +201,7 @@ def _host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Findi
 
 def _gpu_growth(evidence: Evidence, row: TorchMemoryRow, growth: Growth) -> Finding | None:
     """Torch's tensors on a GPU have grown ever since the first steps."""
-    gpus = [gpu.latest for gpu in evidence.gpus if row.uuid is None or gpu.latest.uuid == row.uuid]
+    gpus = [gpu.latest for gpu in evidence.gpu.rows if row.uuid is None or gpu.latest.uuid == row.uuid]
     gpu = gpus[0] if len(gpus) == 1 else None
     if gpu is None or gpu.memory_total_bytes is None or growth.risen_bytes < LEAST_RISE_BYTES:
         return None
@@ -220,7 +219,7 @@ def _full_in_s(finding: Finding) -> float:
 
 def _copied_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Finding | None:
     """Forked workers copy the pages of the data set: each look at a Python object writes its reference count."""
-    loader, found = evidence.loader, machine.copying
+    loader, found = evidence.data.loader, machine.copying
     if loader is None or loader.facts.context != "fork" or found is None:
         return None
     if found.growth.risen_bytes < LEAST_RISE_BYTES:
@@ -261,7 +260,7 @@ def _severity(full_s: float, *, may_be_cache: bool) -> Severity:
 
 def _may_be_cache(evidence: Evidence, machine: Machine, pid: int) -> bool:
     """True until a process has grown on after the first epoch, in which a data set may cache what it reads."""
-    loader = evidence.loader
+    loader = evidence.data.loader
     if loader is None or loader.facts.kind != "map":
         return False
     return loader.first_end_s is None or machine.steady_growth(pid, loader.first_end_s) is None
@@ -301,7 +300,7 @@ def less_memory(evidence: Evidence, pid: int | None) -> str:
         )
     if process is not None:
         return _LOOK
-    if evidence.child_workers:
+    if evidence.data.worker_processes:
         return "use fewer workers or a smaller prefetch_factor, or close other programs"
     return "load less at once (memory-map the data), or close other programs"
 
@@ -365,7 +364,7 @@ def _ended(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: bool)
     memory, most, end = machine.memory, machine.most_held, evidence.run.end
     raised_at = end.raised_at if end is not None else None
     keeping = machine.keeping if on_gpu else kept_in(machine, most.pid) if most is not None else ()
-    torch = max(evidence.torch_memory, key=lambda row: row.peak_bytes or 0, default=None) if on_gpu else None
+    torch = max(evidence.gpu.memory, key=lambda row: row.peak_bytes or 0, default=None) if on_gpu else None
     smaller = (
         "make batches smaller, and accumulate gradients over several; or recompute activations"
         " (torch.utils.checkpoint); tuimon run --memory lists what is allocated at such an error"

@@ -25,7 +25,7 @@ class Needless(NamedTuple):
 
 def needless_work(evidence: Evidence) -> Iterator[Needless]:
     """By what the batches hold, and by how often the passes run; nobody knows yet what it would gain."""
-    loader, steps = evidence.loader, evidence.steps
+    loader, steps = evidence.data.loader, evidence.steps
     batches = loader.batches if loader is not None else None
     padding = batches.padding / batches.tokens if batches is not None and batches.tokens and batches.padding else 0.0
     if padding >= LARGE:
@@ -33,7 +33,7 @@ def needless_work(evidence: Evidence) -> Iterator[Needless]:
             f"{percent(padding)} of the positions in its batches are padding",
             "pad each batch to its own longest text, and put texts of like length into one batch",
         )
-    if loader is None or steps is None or not loader.fetches or not steps.total:
+    if loader is None or not loader.fetches or not steps.total:
         return
     passes = steps.backwards / loader.fetches
     calls_closure = evidence.samples.part(lambda node: node.is_in_closure) > 0  # it is evaluated as often as need be
@@ -70,5 +70,5 @@ def wait_in_pass(evidence: Evidence) -> Finding | None:
         fixes=(Fix(action.format(at(place))),),
         share_of_step=share,
         where=(place,),
-        evidence={"step_ms": evidence.step_ms},
+        evidence={"step_ms": evidence.steps.mean_ms},
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.diagnosis.claims import waits_for_cores
-from tuimon.diagnosis.evidence.cores import WANTED_RATIO, Demand, OutsideWaits
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import Machine, RunEvidence, worst_of
+from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, OutsideWaits, RunEvidence, worst_of
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.rules.cores import lost_share
@@ -24,7 +23,7 @@ _ONE_THREAD = "each operation waits for the thread without a core"
 
 def neighbour(evidence: Evidence) -> Finding | None:
     """Others take the cores or the GPU; or several trainings at 99 % side by side do not hurt each other (benign)."""
-    if evidence.phases is None:
+    if evidence.steps.phases is None:
         return None
     found = [machine for machine in evidence.run.machines if _is_taken(machine, evidence)]
     if found:
@@ -109,18 +108,18 @@ def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evi
         return False
     if evidence.pid not in trainers:
         return True
-    beside = [row for row in evidence.thread_rows if row.tid != evidence.training_tid and row.place is None]
+    beside = [row for row in evidence.threads.rows if row.tid != evidence.threads.training_tid and row.place is None]
     return any((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) >= WANTS_TO_RUN for row in beside)
 
 
 def _delay(machine: Machine, evidence: Evidence) -> float | None:
     """Share of time that the training waits for a core there: the process in focus, elsewhere most of the ranks."""
-    return evidence.training_thread.delay_ratio if machine is evidence.run.here else machine.delay_ratio
+    return evidence.threads.training.delay_ratio if machine is evidence.run.here else machine.delay_ratio
 
 
 def is_held_up(evidence: Evidence) -> bool:
     """True if the training thread waits for a core so often that none can be free for more."""
-    return (evidence.training_thread.delay_ratio or 0.0) >= LARGE
+    return (evidence.threads.training.delay_ratio or 0.0) >= LARGE
 
 
 def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
@@ -169,7 +168,7 @@ def _shared_gpu(evidence: Evidence) -> Finding | None:
 
     Processes on one GPU take turns: while one computes, the other waits. On other nodes strangers count alone.
     """
-    for gpu in evidence.gpus:
+    for gpu in evidence.gpu.rows:
         found = _strangers(gpu, evidence.run.here) or _siblings(evidence, gpu)
         if found is not None:
             return found

@@ -6,7 +6,7 @@ import re
 
 from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.samples import Owner
+from tuimon.diagnosis.evidence.gpu import Owner
 from tuimon.diagnosis.words import CHANGES_TRAINING, at
 from tuimon.records import Place
 
@@ -64,7 +64,7 @@ def even_work(evidence: Evidence) -> str:
     """The fix for ranks that have more to do than others in some steps."""
     return (
         "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
-        f" {ACCUMULATE[evidence.launching.owner]}"
+        f" {ACCUMULATE[evidence.gpu.launching.owner]}"
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
+from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.side_work import (
     SideWorkKind,
@@ -42,11 +42,11 @@ EVALUATION_SHARE = Threshold(
 
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
-    table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
-    if table is None or other is None or evidence.awaits_gpu_times:
+    table, other, evaluation = evidence.steps.phases, evidence.steps.phase("other"), evidence.steps.phase("eval")
+    if table is None or other is None or evidence.gpu.awaits_times:
         return None
     if evaluation is not None:
-        found = _evaluation(evidence, evaluation, beside=other.share * evidence.in_steps)
+        found = _evaluation(evidence, evaluation, beside=other.share * evidence.steps.part_of_time)
         if found is not None:
             return found
     return _in_steps(evidence, other) if table.trains else None
@@ -100,12 +100,12 @@ def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> tuple[str, floa
     that take 6 ms, 1 ms of these in the fetch, and batches of 64 in training whose forward pass takes 16 ms, evaluation
     is (5 - 16 / 16) / 6 cheaper in batches of 64.
     """
-    training, evaluated, forward = evidence.loader, evidence.evaluation_loader, evidence.phase("forward")
-    steps, batch_ms = evidence.steps, evaluation.ms_per_step
-    if training is None or evaluated is None or forward is None or steps is None or not steps.total or not batch_ms:
+    training, evaluated = evidence.data.loader, evidence.data.evaluation_loader
+    steps, forward, batch_ms = evidence.steps, evidence.steps.phase("forward"), evaluation.ms_per_step
+    if training is None or evaluated is None or forward is None or not steps.total or not batch_ms:
         return None
     large, small = training.facts.batch_size, evaluated.facts.batch_size
-    forward_ms, gpu_ms = forward.ms_per_step, 0.0 if evidence.uses_gpu is False else forward.gpu_ms_per_step
+    forward_ms, gpu_ms = forward.ms_per_step, 0.0 if evidence.gpu.is_used is False else forward.gpu_ms_per_step
     if not large or not small or large < 2 * small or evaluated.wait_ms is None or forward_ms is None or gpu_ms is None:
         return None
     forward_ms = max(forward_ms, gpu_ms) / max(1.0, training.fetches / steps.total)
@@ -129,7 +129,7 @@ class _Work(Struct, frozen=True):
     @property
     def is_output(self) -> bool:
         """True if nothing trains, so that the work is what the model is run for, and every step needs it."""
-        return self.evidence.phases is not None and not self.evidence.phases.updates
+        return self.evidence.steps.phases is not None and not self.evidence.steps.phases.updates
 
     @property
     def at(self) -> str:
@@ -148,7 +148,7 @@ class _Work(Struct, frozen=True):
     def by_option(self) -> str:
         """The option of the library that owns the loop, and does the work by itself."""
         library = self.hot.library if self.hot is not None and not self.runs_model else None
-        return less_by_option(self.evidence.launching.owner, library) if library is not None else ""
+        return less_by_option(self.evidence.gpu.launching.owner, library) if library is not None else ""
 
     def without(self, action: str, part: float) -> Fix:
         """The fix by which this part of the function's work goes."""
@@ -189,12 +189,13 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
 
 def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     """The side work of steps, where it takes much of them."""
-    waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
+    waits = evidence.ranks.waits_in("other")  # in collectives that the loop calls: comm_bound, straggler_rank
     samples = evidence.samples.where(lambda node: not is_collecting(node))
     other = without(evidence, other, "gc")
     claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)))
     beside_update, runs_model = 1.0 - update_share(samples), model_share(samples) >= MOST
-    early = evidence.phases is not None and not evidence.phases.inferred  # attached, one checkpoint may be half of it
+    table = evidence.steps.phases
+    early = table is not None and not table.inferred  # attached, one checkpoint may be half of it
     if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=other.error, early=early):
         return None
     if other.estimated and claim.share < LARGE and runs_model:
@@ -228,7 +229,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "other_ms_per_step": other.ms_per_step,
-            "step_ms": evidence.step_ms,
+            "step_ms": evidence.steps.mean_ms,
             "hot_share": hot.share if hot else None,
             **({**claim.on_gpu.as_evidence("gpu_waits"), "speedup_at_most": high} if claim.on_gpu else {}),
             **(_saved_facts(saved) if saved is not None else {}),

@@ -7,7 +7,7 @@ from statistics import median
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.late_ranks import ALIKE, LateRank, late_rank, waits_for_cores
+from tuimon.diagnosis.evidence.ranks import ALIKE, LateRank, late_rank, waits_for_cores
 from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
@@ -55,10 +55,10 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     Or another one in each step (``in_turn``). The late one is whose own work, without waiting in collectives, takes
     longest.
     """
-    late = late_rank(evidence.rank_rows) or _late_by_samples(evidence)
+    late = late_rank(evidence.ranks.rows) or _late_by_samples(evidence)
     if late is None or late.share < REPORTED:
         return _in_turn(evidence)
-    row, own = late.row, evidence.of_rank(late.row.pid)
+    row, own = late.row, evidence.ranks.of(late.row.pid)
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
     facts = {
         "rank": row.rank,
@@ -101,13 +101,13 @@ def _in_turn(evidence: Evidence) -> Finding | None:
 
     If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
     """
-    turns = evidence.turns
-    waits = median([row.delay_ratio or 0.0 for row in evidence.rank_rows] or [0.0])  # for cores
+    turns = evidence.ranks.turns
+    waits = median([row.delay_ratio or 0.0 for row in evidence.ranks.rows] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
         return None
     # where all ranks are in the phase most: they run the same code, and each is late now and then
     phases = _DIVIDED if turns.phase == BETWEEN else (turns.phase,)
-    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.compared)
+    samples = Samples.joined(rank.samples.where(_is_at_work, phase=phases) for rank in evidence.ranks.compared)
     phase = max(phases, key=lambda name: samples.phases[name])
     hot = samples.where(phase=phase).hottest()
     last = ", ".join(f"{row.rank} in {percent(share)}" for row, share in turns.last[:_NAMED])
@@ -146,13 +146,13 @@ def _late_by_samples(evidence: Evidence) -> LateRank | None:
     it open, where it has to wait for a core instead (then chance decides), and if another rank, of which there are too
     few samples, may be later: not later than one that waits for nobody.
     """
-    if evidence.phases is None or not evidence.phases.inferred:
+    if evidence.steps.phases is None or not evidence.steps.phases.inferred:
         return None
-    ranks = {rank.pid: rank for rank in evidence.compared}
-    threads = {pid: rank.training_thread_of_run for pid, rank in ranks.items()}
+    ranks = {rank.pid: rank for rank in evidence.ranks.compared}
+    threads = {pid: rank.threads.training_of_run for pid, rank in ranks.items()}
     measured = {pid: communication(rank, {}, threads[pid]) for pid, rank in ranks.items()}
     waits = {pid: found for pid, found in measured.items() if found is not None}
-    rows = [row for row in evidence.rank_rows if row.pid in waits and row.state != "lost"]
+    rows = [row for row in evidence.ranks.rows if row.pid in waits and row.state != "lost"]
     if len(rows) < 2:
         return None
     row = min(rows, key=lambda row: waits[row.pid].share)
@@ -183,8 +183,8 @@ def _own_shares(rank: Evidence, waits: Communication) -> dict[str, float]:
     """The share of each phase in the time of a rank, less what it waits for others there."""
     samples = rank.samples
     calling = {n: samples.where(phase=n).share(doing="ranks") or 0.0 for n in _PHASES}
-    own = {name: rank.share_of(name) * (1.0 - calling[name]) for name in _PHASES}
-    return own | {"backward": rank.share_of("backward") - waits.in_backward}
+    own = {name: rank.steps.share_of(name) * (1.0 - calling[name]) for name in _PHASES}
+    return own | {"backward": rank.steps.share_of("backward") - waits.in_backward}
 
 
 STRAGGLER_RANK = Rule(

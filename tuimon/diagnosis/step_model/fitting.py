@@ -71,11 +71,11 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
     The place of the training thread's wait is not known exactly: a wait among the side work comes before it, and the
     GPU has nothing to do meanwhile, or after it. The model that fits the measured step best counts.
     """
-    gpu = evidence.gpu_steps
-    if gpu is None or evidence.gpu_waits is None or gpu.contradiction is not None or evidence.world_size > 1:
+    gpu = evidence.gpu.steps
+    if gpu is None or evidence.gpu.waits is None or gpu.contradiction is not None or evidence.world_size > 1:
         return None
     waits = of_step(evidence).where(doing={"sync", "copy"})
-    beside = evidence.phase("other")
+    beside = evidence.steps.phase("other")
     beside_ms = (beside.ms_per_step or 0.0) if beside is not None else 0.0
     own_ms = max(0.0, step.own_ms - waits.cpu * whole_ms)
     known = replace(

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.batches import HAND_OVER_MS, draws_indices, is_held_back, lie_ready, working_share
+from tuimon.diagnosis.evidence.data import HAND_OVER_MS, draws_indices, without_starts, working_share
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
-from tuimon.diagnosis.evidence.workers import without_starts
 from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
@@ -35,7 +34,7 @@ class _Fetch(NamedTuple):
 
 def host_model(evidence: Evidence) -> StepModel:
     """The model for what the training thread does beside its data."""
-    model = measured_model(evidence, Interval.around(evidence.share_of("data")))
+    model = measured_model(evidence, Interval.around(evidence.steps.share_of("data")))
     likely, certain = (replace(step, evaluation_ms=0.0) for step in (model.likely, model.certain))
     return _with_evaluation(evidence, likely, certain, model.step_ms, model.own_ms)
 
@@ -68,8 +67,8 @@ def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_tr
 
 def queue_model(evidence: Evidence) -> StepModel | None:
     """The model with the GPU's queue; None without a GPU, or where its queue is not understood."""
-    mean_ms = evidence.step_ms
-    gpu, data = evidence.gpu_steps, evidence.phase("data")
+    mean_ms = evidence.steps.mean_ms
+    gpu, data = evidence.gpu.steps, evidence.steps.phase("data")
     if not mean_ms or gpu is None or data is None:
         return None
     step = _measured_step(evidence, data.ms_per_step or 0.0, mean_ms)
@@ -85,11 +84,11 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
 
     The part of the data phase that a GPU's work covers is not a wait.
     """
-    mean_ms, waiting, error = evidence.step_ms or 1.0, share.middle, share.error
+    mean_ms, waiting, error = evidence.steps.mean_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
-    if likely.workers and not lie_ready(evidence.loader, evidence.workers, evidence.data_samples):
-        likely = waiting_for_workers(likely, mean_ms, evidence.workers.busy_ratio or 0.0)
-    if is_held_back(evidence.loader, evidence.workers):
+    if likely.workers and not evidence.data.lie_ready:
+        likely = waiting_for_workers(likely, mean_ms, evidence.data.workers.busy_ratio or 0.0)
+    if evidence.data.is_held_back:
         likely = replace(likely, held_ms=max(0.0, mean_ms - step_ms(likely)))
     likely = explained(likely, mean_ms)
     certain = likely
@@ -113,15 +112,15 @@ def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: f
 
 def _evaluation_ratio(evidence: Evidence) -> float:
     """Evaluation, as a part of the steps' time."""
-    share = min(0.99, 1.0 - evidence.in_steps)
+    share = min(0.99, 1.0 - evidence.steps.part_of_time)
     return share / (1.0 - share)
 
 
 def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     """The step without evaluation; times are parts of a step where none are known."""
-    loader, workers = evidence.loader, evidence.workers
-    starts_ms = data_ms * (evidence.epoch_starts.share if evidence.epoch_starts is not None else 0.0)
-    fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
+    loader, workers = evidence.data.loader, evidence.data.workers
+    starts_ms = data_ms * (evidence.data.epoch_starts.share if evidence.data.epoch_starts is not None else 0.0)
+    fetches = _fetches(loader, evidence.steps.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
     fetching = _fetching(evidence)
     drawing_ms = (fetching.share(draws_indices(fetching)) or 0.0) * fetch_ms
@@ -131,7 +130,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         else _by_trainer(evidence, fetch_ms, drawing_ms)
     )
     own_ms = mean_ms - data_ms
-    made_here = not workers.number and evidence.pool is None
+    made_here = not workers.number and evidence.data.pool is None
     fetching_ms = fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
     on_core_ms = _running_ms(evidence, mean_ms) - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
@@ -153,8 +152,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
 
 def _fetching(evidence: Evidence) -> Samples:
     """The training thread's samples in its fetches, without those of starting workers, which has a time of its own."""
-    data = evidence.data_samples
-    return without_starts(data) if evidence.epoch_starts is not None else data
+    data = evidence.data.samples
+    return without_starts(data) if evidence.data.epoch_starts is not None else data
 
 
 def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
@@ -165,10 +164,10 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
 
 
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
-    pool = evidence.pool
-    waiting = evidence.data_samples.share(doing=OWN_WAITS) or 0.0
+    pool = evidence.data.pool
+    waiting = evidence.data.samples.share(doing=OWN_WAITS) or 0.0
     running = 1.0 - waiting if pool is None else min(1.0, pool.cores)
-    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.step_ms else 0.0, drawing_ms)
+    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.steps.mean_ms else 0.0, drawing_ms)
 
 
 def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> _Fetch:
@@ -177,11 +176,11 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     Workers that are never ahead make a batch each in the time of so many fetches. The training thread
     works in a fetch for the part in which it does not wait.
     """
-    workers, loader = evidence.workers, evidence.loader
+    workers = evidence.data.workers
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
     hand_over_ms = fetch_ms
-    if not lie_ready(loader, workers, evidence.data_samples):
+    if not evidence.data.lie_ready:
         working = working_share(_fetching(evidence))
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
@@ -191,7 +190,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
 
 def _running_ms(evidence: Evidence, mean_ms: float) -> float:
     """How long the training thread is on a core in a step; where that is unknown, as far as others leave it cores."""
-    ratio = evidence.training_thread.cpu_ratio
+    ratio = evidence.threads.training.cpu_ratio
     if ratio is None:
         ratio = min(1.0, max(0.0, evidence.run.free_cores))
     return mean_ms * ratio
@@ -199,9 +198,9 @@ def _running_ms(evidence: Evidence, mean_ms: float) -> float:
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
     """Cores that the training process uses while its training thread is at its own work."""
-    main, process = evidence.training_thread.cpu_ratio, evidence.threads
+    main, process = evidence.threads.training.cpu_ratio, evidence.threads.figures
     if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
         return 1.0
-    by_pool = evidence.pool.cpu_ratio if evidence.pool is not None else 0.0
+    by_pool = evidence.data.pool.cpu_ratio if evidence.data.pool is not None else 0.0
     beside_ms = max(0.0, process.cpu_ratio - main - by_pool) * mean_ms
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.gpu import gpu
-from tuimon.diagnosis.evidence.gpu.counters import Copies, why_wide
+from tuimon.diagnosis.evidence.gpu_steps import Copies, why_wide
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import GpuProcess
 from tuimon.session.rows import GpuRow

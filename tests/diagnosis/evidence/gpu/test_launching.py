@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.gpu.samples import Launching
+from tuimon.diagnosis.evidence.gpu import Launching
 from tuimon.records import Frame
 
 TORCH = "/lib/site-packages/torch"
@@ -39,7 +39,7 @@ def shown(*counted: tuple[list[int], int], looped: Frame | None = None) -> Launc
         found.append(type(more)(t=0.0, pid=100, first=LOOP, frames=[looped]))
     window = steps(1.0, {"forward": 40, "backward": 40, "optimizer": 20})
     session = session_of(process(100), *found, window, stacks(1.0, *counted))
-    return evidence_of(session.over("recent"), 100).launching
+    return evidence_of(session.over("recent"), 100).gpu.launching
 
 
 @pytest.mark.parametrize(("frame", "owner"), [(13, "transformers"), (14, "lightning"), (1, None)])

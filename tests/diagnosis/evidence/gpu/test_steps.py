@@ -39,7 +39,7 @@ def judged(
             session.add(gpu(float(t), util, pids=[PID], **figures))
     for record in more:
         session.add(record)
-    return evidence_of(session.over("recent"), PID).gpu_steps
+    return evidence_of(session.over("recent"), PID).gpu.steps
 
 
 def bounds(found, *phases):
@@ -98,6 +98,6 @@ def test_of_long_steps_utilisation_is_of_as_long_a_time():
             session.add(gpu(t, 0.0 if second < 10 else 1.0, pids=[PID], **NO_COPIES))
         session.add(structs.replace(steps(t, phases, count=1), window_s=20.0))
         session.add(gpu_time(t, on_gpu, LEADS, steps=1))
-    found = evidence_of(session.over("recent"), PID).gpu_steps
+    found = evidence_of(session.over("recent"), PID).gpu.steps
     assert found.idle.low == pytest.approx(0.45, abs=0.02)
     assert found.idle.high == pytest.approx(0.51, abs=0.02)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
-from tuimon.diagnosis.evidence.devices import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.lines import (
     keeps_no_gradients,
     loops,
@@ -82,7 +82,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         share_of_step=work.share + told,
         where=(hot.place,),
         evidence={
-            "step_ms": evidence.step_ms,
+            "step_ms": evidence.steps.mean_ms,
             "gil_ratio": work.held_ratio,
             "hot_share": hot.share,
             **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
@@ -115,8 +115,8 @@ def _python_work(evidence: Evidence, table: PhaseTable) -> _PythonWork | None:
     if not is_sure(evidence, share):
         return None
     hot = hot._replace(share=share / sum(row.share for row in rows))
-    of_all_time = share * evidence.in_steps
-    held = evidence.gil_held_in(hot.place)
+    of_all_time = share * evidence.steps.part_of_time
+    held = evidence.threads.gil_held_in(hot.place)
     is_python = running.part(runs_no_operation) >= NEARLY_ALL or (held is not None and held.ratio >= MOST * of_all_time)
     at_line = running.part(lambda node: node.place is not None and node.place.line == hot.place.line)
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and at_line >= NEARLY_ALL
@@ -133,7 +133,7 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     On its lines Python and operations of torch take turns. That it loops is what its text shows: so two samples that
     find the GIL held are enough to tell small operations from large ones.
     """
-    main, forward = evidence.samples, evidence.phase("forward")
+    main, forward = evidence.samples, evidence.steps.phase("forward")
     whole, training = main.where(phase="forward").whole, main.where(phase=("backward", "optimizer"))
     samples = without_settings(whole, evidence)
     hot = samples.hottest(lambda node: loops(node) and node.function not in training.through)
@@ -143,13 +143,13 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
     looped = samples.where(lambda node: node.function == own and loops(node))
     part = looped.total / samples.total
     own_share = forward.share * samples.total / whole.total
-    share, held = own_share * part, evidence.gil_held_in(hot.place)
-    of_all_time = share * evidence.in_steps
+    share, held = own_share * part, evidence.threads.gil_held_in(hot.place)
+    of_all_time = share * evidence.steps.part_of_time
     if not is_sure(evidence, share) or held is None or held.held < LOOKS or held.ratio < SMALL_PART * of_all_time:
         return None
     in_torch = looped.part(doing="torch")
     is_operations = in_torch > MOST or held.ratio < MOST * of_all_time
-    backward, again = evidence.phase("backward"), 0.0
+    backward, again = evidence.steps.phase("backward"), 0.0
     if backward is not None and is_operations and looped.part(keeps_no_gradients) < NEARLY_ALL:
         # the same part of backward, which leaves the rest of the model at least as long there as its forward pass took,
         # as layers do: operations on the batch, such as features of it, need no gradients
@@ -163,8 +163,8 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     But for Python code that the model runs, which no device makes faster. A wait is no computation: the training thread
     has to run, or to wait for a core.
     """
-    table = evidence.phases
-    if table is None or evidence.uses_gpu is not False:
+    table = evidence.steps.phases
+    if table is None or evidence.gpu.is_used is not False:
         return None
     if (found := python_in_model(evidence, table)) is not None:
         return found
@@ -172,7 +172,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
     compute = {row.name: row.share for row in rows}
     share = sum(compute.values())
     unsure = max((row.error for row in rows if row.error is not None), default=0.0)
-    thread, used = evidence.training_thread, evidence.threads.cpu_ratio if evidence.threads else None
+    thread, used = evidence.threads.training, evidence.threads.figures.cpu_ratio if evidence.threads.figures else None
     runs = used if used is not None else 1.0  # of the process, where the kernel does not report waits for a core
     if thread.cpu_ratio is not None and thread.delay_ratio is not None:
         runs = thread.cpu_ratio + thread.delay_ratio
@@ -192,7 +192,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": used,
-            "step_ms": evidence.step_ms,
+            "step_ms": evidence.steps.mean_ms,
             **{f"{name}_share": part for name, part in compute.items()},
         },
     )

@@ -54,10 +54,10 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
 
     ``idle_at_most``: the share of the step that the GPU idles, which bounds the gain where launches set the pace.
     """
-    optimizer, found = evidence.phase("optimizer"), evidence.launching
+    optimizer, found = evidence.steps.phase("optimizer"), evidence.gpu.launching
     single, together = found.tensor_by_tensor, found.all_tensors_together
     facts = largest_optimizer(evidence)
-    if optimizer is None or not evidence.uses_gpu or not single + together or (facts is not None and facts.fused):
+    if optimizer is None or not evidence.gpu.is_used or not single + together or (facts is not None and facts.fused):
         return None
     has_fused = facts is None or facts.name in _HAS_FUSED
     if single >= together:
@@ -96,27 +96,27 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
     not the bottleneck it may hide the update, so no gain is estimated.
     """
-    optimizer, gpu = evidence.phase("optimizer"), evidence.gpu_steps
-    if optimizer is None or evidence.awaits_gpu_times:
+    optimizer, gpu = evidence.steps.phase("optimizer"), evidence.gpu.steps
+    if optimizer is None or evidence.gpu.awaits_times:
         return None
     hot, samples = evidence.hottest_in("optimizer"), evidence.samples.where(phase="optimizer")
     own, held = 0.0, None
     if hot is not None and hot.library is None and samples.total >= MIN_SAMPLES:
         own = samples.part(lambda node: _is_own(node, hot.function), below=hot.function)
-    if hot is not None and evidence.uses_gpu is False:
-        held = evidence.gil_held_in(hot.place)
+    if hot is not None and evidence.gpu.is_used is False:
+        held = evidence.threads.gil_held_in(hot.place)
     by_hand, is_busy = optimizer.share * own, gpu is not None and gpu.is_bottleneck
     if hot is not None and held is not None and is_sure(evidence, by_hand):
         known = held.ratio if by_hand >= OPTIMIZER_SHARE else held.surely
         if known >= SMALL_PART * by_hand:
             whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
             fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
-            return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.step_ms)
+            return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
     if gpu is not None and is_busy:
         optimizer = optimizer._replace(share=gpu.share("optimizer"))
     if not is_sure(evidence, optimizer.share * runs_part(evidence, "optimizer"), OPTIMIZER_SHARE):
         return None
-    gained = optimizer.share if evidence.uses_gpu is False or is_busy else 0.0
+    gained = optimizer.share if evidence.gpu.is_used is False or is_busy else 0.0
     at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
     if at_once is not None:
         fixes = [at_once]
@@ -127,7 +127,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         ]
     else:
         fixes = _of_torchs(evidence, gained)
-    return _finding(optimizer, hot, "", fixes, evidence.step_ms)
+    return _finding(optimizer, hot, "", fixes, evidence.steps.mean_ms)
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
@@ -137,7 +137,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     use: that would be left.
     """
     updates, facts = evidence.samples.where(phase="optimizer"), largest_optimizer(evidence)
-    part = updates.share(below="unfused") or 0.0 if evidence.uses_gpu is False else 0.0
+    part = updates.share(below="unfused") or 0.0 if evidence.gpu.is_used is False else 0.0
     is_fused, action = facts is not None and facts.fused is True, _FUSED
     less = without(
         evidence,
@@ -147,7 +147,7 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
         " or an update every few batches",
         Interval.around(gained),
     )._replace(changes_training=True)
-    is_longest = evidence.share_of("optimizer") > evidence.share_of("forward", "backward")
+    is_longest = evidence.steps.share_of("optimizer") > evidence.steps.share_of("forward", "backward")
     one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
     if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
         part, is_longest = 1.0, False  # it goes through small tensors one by one as well

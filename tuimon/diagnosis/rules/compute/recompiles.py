@@ -86,15 +86,16 @@ def recompiles(evidence: Evidence) -> Finding | None:
     # what the compiler waits for a core, and the garbage that it makes, go with it
     share = evidence.samples.in_steps.share(below="compile") or 0.0
     if not is_sure(evidence, share) or not is_sure(
-        evidence, evidence.samples_since_first_step.in_steps.share(below="compile") or 0.0
+        evidence, evidence.threads.samples_since(evidence.steps.first_step_s).in_steps.share(below="compile") or 0.0
     ):
         return _uncompiled(evidence)
     hot = evidence.samples.in_steps.where(below="compile").hottest()
     again = evidence.compiler_events("recompiled")
     guard = guard_of(again[0].reason if again else "")
     why = f": {guard.differs}" if again and again[0].reason else ""
-    figures: dict[str, float | int | str | None] = {"compiling_share": share, "step_ms": evidence.step_ms}
-    count, window_s = sum(event.count for event in again), evidence.phases.window_s if evidence.phases else 0.0
+    figures: dict[str, float | int | str | None] = {"compiling_share": share, "step_ms": evidence.steps.mean_ms}
+    count, table = sum(event.count for event in again), evidence.steps.phases
+    window_s = table.window_s if table is not None else 0.0
     if count and window_s:
         figures |= {
             "recompiles_per_minute": 60.0 * count / window_s,
@@ -113,10 +114,11 @@ def recompiles(evidence: Evidence) -> Finding | None:
 
 def _uncompiled(evidence: Evidence) -> Finding | None:
     """What runs uncompiled: a function of which torch makes no more versions, or the code between pieces of a model."""
-    given_up, breaks = evidence.compiler_events_of_run("limit"), evidence.compiler_events_of_run("graph_break")
+    given_up = evidence.compiler_events("limit", of_run=True)
+    breaks = evidence.compiler_events("graph_break", of_run=True)
     if given_up and given_up[0].function:
         first = given_up[0]
-        made = evidence.compiler_events_of_run("compiled", "recompiled")
+        made = evidence.compiler_events("compiled", "recompiled", of_run=True)
         versions = sum(event.count for event in made if (event.file, event.line) == (first.file, first.line))
         after = f" after {versions} versions" if versions > 1 else ""
         return Finding(

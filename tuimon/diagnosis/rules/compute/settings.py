@@ -71,7 +71,7 @@ class _Setting(NamedTuple):
 
 def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down what the CPU computes; the one whose change gains most, then the others."""
-    if evidence.uses_gpu is not False or not is_sure(evidence, 1.0, early=False):
+    if evidence.gpu.is_used is not False or not is_sure(evidence, 1.0, early=False):
         return None
     judged = [(setting, _fix(evidence, setting)) for setting in (*_types(evidence), *_sampled(evidence))]
     found = [(setting, fix) for setting, fix in judged if (fix.estimated_speedup or 1.0) >= WARNING_GAIN]
@@ -111,7 +111,7 @@ def lower_is_faster(evidence: Evidence) -> bool:
 
 def _types(evidence: Evidence) -> Iterator[_Setting]:
     """Types that the process reports, in which this CPU computes more slowly."""
-    process, share = evidence.process, evidence.share_of(*_MODEL)
+    process, share = evidence.process, evidence.steps.share_of(*_MODEL)
     if process is None:
         return
     computed = {*process.matmul_dtypes, *process.parameter_dtypes}
@@ -129,7 +129,7 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             TAKES_ERROR,
         )
     if process.parameter_dtypes == ["float64"]:
-        share = evidence.share_of(*_MODEL, "optimizer")
+        share = evidence.steps.share_of(*_MODEL, "optimizer")
         yield _Setting(
             "float64",
             f"the parameters are float64: computing with them takes {percent(share)} of each step",
@@ -145,7 +145,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
 
     The process may report such a tracer instead; it slows what runs while the GIL is held.
     """
-    samples, process, tid = evidence.samples.in_steps, evidence.process, evidence.training_tid
+    samples, process, tid = evidence.samples.in_steps, evidence.process, evidence.threads.training_tid
     for cause, is_it, headline, action in (
         (
             "validation",
@@ -165,7 +165,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Setting]:
         if checking.total >= MIN_SAMPLES:
             share, hot = checking.total / samples.total, checking.hottest()
             yield _Setting(cause, headline.format(percent(share)), share, action, place=hot and hot.place)
-    held = next((row.gil_ratio for row in evidence.thread_rows if row.tid == tid), None)
+    held = next((row.gil_ratio for row in evidence.threads.rows if row.tid == tid), None)
     tracing = samples.where(_traces(evidence))
     is_on = tracing.total >= MIN_SAMPLES or (process is not None and "tracer" in process.debug_settings)
     if is_on and held is not None:

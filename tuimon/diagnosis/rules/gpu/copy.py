@@ -6,10 +6,8 @@ import re
 
 from tuimon.diagnosis.cells import Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.exchange import BACKWARD_PER_FORWARD
-from tuimon.diagnosis.evidence.gpu.samples import PINNED_RATIO as LINK_RATIO
-from tuimon.diagnosis.evidence.gpu.samples import bytes_per_step, pcie_bytes_per_s
-from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
+from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
@@ -17,27 +15,38 @@ from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, idle_part
+from tuimon.session.rows import LoaderRow
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,
     "what remains of a copy's time with pinned memory at least",
     "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
 )
+LINK_RATIO = Threshold(
+    0.8,
+    "share of a PCIe link's rate that copies of tens of MB between pinned memory and the GPU reach",
+    "measured on an H100 over 16 lanes: 50 of 63 GB/s with PCIe 5; published: 12.2 of 15.75 with PCIe 3 (P100:"
+    " https://github.com/mpicbg-scicomp/gearshifft/pull/82), 25.1 of 31.5 with PCIe 4 (A100:"
+    " https://github.com/NVIDIA/nvbandwidth/issues/42)",
+)
+#: Bytes a second of one lane in one direction, by generation, without the line code (8b/10b, from 3 on 128b/130b, in 6
+#: 14 of 256 bytes): https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 #: Chips whose copies go over NVLink, not over PCIe.
 _SUPERCHIP = re.compile(r"\bG[HB]\d{3}\b")
 
 
 def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned."""
-    gpu, copies = evidence.gpu_steps, of_step(evidence).where(doing={"copy"})
+    gpu, copies = evidence.gpu.steps, of_step(evidence).where(doing={"copy"})
     hot = evidence.samples.in_steps.hottest(doing="transfer")
-    if gpu is None or evidence.gpu_waits is None or hot is None or copies.cpu < REPORTED:
+    if gpu is None or evidence.gpu.waits is None or hot is None or copies.cpu < REPORTED:
         return None
     lost = _lost(evidence, gpu, copies)
     if lost.low < REPORTED:
         return None
-    loader, copied_ms = evidence.loader, lost.low * gpu.step_ms
-    copied_bytes = bytes_per_step(loader, evidence.step_ms)
+    loader, copied_ms = evidence.data.loader, lost.low * gpu.step_ms
+    copied_bytes = bytes_per_step(loader, evidence.steps.mean_ms)
     batches = loader.batches if loader is not None else None
     pinned = loader.facts.pin_memory if loader is not None else None
     if batches is not None and batches.on_cpu and batches.pinned is not None:
@@ -73,7 +82,7 @@ def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
         least, most = (min(share - ahead, forward) for share in (copies.cpu, copies.between.high))
     else:
         least, most = (min(copies.cpu, forward - part) for part in (backward, backward / BACKWARD_PER_FORWARD))
-    exchange = evidence.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
+    exchange = evidence.ranks.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
     others = exchange.share.high if exchange is not None else 0.0
     return Interval(least - others, max(least, most) - others)
 
@@ -91,7 +100,7 @@ def _ahead_ms(gpu: GpuSteps) -> float | None:
 
 def _pinned_takes(evidence: Evidence, bytes_per_s: float | None) -> Interval:
     """What would remain of the copy's time in pinned memory: by its rate, and the link that the GPU uses now."""
-    latest = [row.latest for row in evidence.gpus if not _SUPERCHIP.search(row.latest.name)]
+    latest = [row.latest for row in evidence.gpu.rows if not _SUPERCHIP.search(row.latest.name)]
     rates = [rate for gpu in latest if (rate := pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_width)) is not None]
     if bytes_per_s is None or not rates:
         return Interval(PINNED_TAKES_LEAST, HALF)
@@ -105,9 +114,9 @@ def _fixes(evidence: Evidence, lost: Interval, takes: Interval, place: str, *, i
     if is_pinned:
         return (without_cost(evidence, f"use {ahead}", _hidden(lost, 1.0)),)
     how = "pin_memory=True in the DataLoader"
-    if evidence.launching.owner == "transformers":
+    if evidence.gpu.launching.owner == "transformers":
         how = "dataloader_pin_memory=True in TrainingArguments"
-    elif evidence.loader is None:
+    elif evidence.data.loader is None:
         how = "tensor.pin_memory() once, on the tensor that batches are cut from,"
     alone = Interval(lost.low * (1.0 - takes.high), lost.high * (1.0 - takes.low))
     return (
@@ -120,6 +129,26 @@ def _fixes(evidence: Evidence, lost: Interval, takes: Interval, place: str, *, i
 def _hidden(share: Interval, part: float) -> Interval:
     """What goes of a copy's share of the step where this part of it is done while the GPU computes the rest."""
     return Interval(share.low - max(0.0, part * share.low - (1.0 - share.low)), share.high)
+
+
+def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | None:
+    """Bytes that a step copies to the GPU of what its DataLoader gives; None where its batches are not measured.
+
+    Those that come in the GPU's memory are copied elsewhere, by a library or a worker.
+    """
+    if loader is None or loader.batches is None or not loader.batches.on_cpu or not loader.fetches_per_s:
+        return None
+    return loader.batches.mean_bytes * loader.fetches_per_s * step_ms / 1e3 if step_ms else None
+
+
+def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
+    """Bytes a second that copies of pinned memory reach over a link of ``width`` lanes; None where either is unknown.
+
+    PCIe 5 with 16 lanes: 3.938 GB/s x 16 x 0.8 = 50 GB/s. A superchip such as GH200 copies over NVLink-C2C, at more
+    than 300 GB/s: https://github.com/NVIDIA/nvbandwidth/issues/23
+    """
+    lane = None if generation is None else _LANE_BYTES_PER_S.get(generation)
+    return lane * width * LINK_RATIO if lane is not None and width else None
 
 
 TRANSFER_BOUND = Rule(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuimon.diagnosis.cells import PASSES
-from tuimon.diagnosis.evidence.devices import READINGS, is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import READINGS, is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE
@@ -42,7 +42,7 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
     """A GPU of the run has run no kernel since the steps began, or is held by a process that trains elsewhere."""
     gpus = whole_gpus(evidence.run.gpus)
     own = [row for row in gpus if row.used_by_run]
-    if not own or not evidence.has_stepped:
+    if not own or not evidence.gpu.has_stepped:
         return None
     still = [row for row in own if runs_nothing(row) and not row.others]
     if len(still) == len(own):

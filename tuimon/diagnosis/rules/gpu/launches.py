@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Cell, Doing, gpu_idle_in
-from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix
 from tuimon.diagnosis.interval import Interval
@@ -56,10 +55,10 @@ _AUTOCAST = {
 
 def launch_bound(evidence: Evidence) -> Finding | None:
     """The GPU keeps up with the CPU within the computation: it waits for each launch."""
-    gpu = evidence.gpu_steps
-    if gpu is None or gpu.is_bottleneck or evidence.awaits_idle_causes:
+    gpu = evidence.gpu.steps
+    if gpu is None or gpu.is_bottleneck or evidence.gpu.awaits_idle_causes:
         return None
-    idle = gpu_idle_in(evidence, _launches).up_to(evidence.launches_at_most)
+    idle = gpu_idle_in(evidence, _launches).up_to(evidence.gpu.launches_at_most)
     if idle.high < LARGE:
         return None
     allocator = _allocator(evidence, gpu.step_ms)
@@ -81,7 +80,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "lead_us": lead.median_us if lead else None,
             "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
             "gpu_ms_per_step": gpu.step_ms,
-            "gpu_util": least_utilisation(evidence.gpus),
+            "gpu_util": evidence.gpu.utilisation,
             **gpu.width_evidence,
             **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },
@@ -107,8 +106,8 @@ class _Allocator(NamedTuple):
 
 def _allocator(evidence: Evidence, step_ms: float) -> _Allocator | None:
     """None where memory is given back in few steps, or that is unknown."""
-    device = evidence.gpu_time.device if evidence.gpu_time is not None else None
-    row = next((row for row in evidence.torch_memory if row.device == device), None)
+    device = evidence.gpu.times.device if evidence.gpu.times is not None else None
+    row = next((row for row in evidence.gpu.memory if row.device == device), None)
     frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
     emptying = evidence.samples.where(lambda node: node.calls("empty_cache"))
     hot = emptying.hottest()
@@ -141,14 +140,14 @@ def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
     fixes = [*first, *(fix for fix in by_gain if fix not in first)] or [Fix("put more work into each launch")]
     if first:
         return own[first[0]], fixes
-    if evidence.launching.is_compiled:
+    if evidence.gpu.launching.is_compiled:
         return "the compiled model's kernels end before the next ones are launched", fixes
     return "many small kernels, launched one at a time", fixes
 
 
 def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix]]:
     """Fixes for what other loops do not do, each with what that is, for people."""
-    found, process = evidence.launching, evidence.process
+    found, process = evidence.gpu.launching, evidence.process
     if found.loop is not None and found.calls_cell:
         whole = (
             f"call nn.LSTM or nn.GRU on the whole sequence instead of a cell per time step at {at_hot(found.loop)}:"
@@ -171,16 +170,16 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
 
 def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
     """What makes fewer launches of any loop; what is gained of a model compiled otherwise is unknown."""
-    found = evidence.launching
+    found = evidence.gpu.launching
     larger = larger_batch(evidence, idle)
     if larger is not None:
         yield larger
     if not found.is_compiled:
         yield without_idling(evidence, _COMPILE[found.owner], gpu_idle_in(evidence, _is_of_model))
-    for each in evidence.compiler_events_of_run("graph_break")[:1]:
+    for each in evidence.compiler_events("graph_break", of_run=True)[:1]:
         place = at(Place(each.file, each.line, each.function))
         yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({each.reason})")
-    for each in evidence.compiler_events_of_run("no_cuda_graphs")[:1]:
+    for each in evidence.compiler_events("no_cuda_graphs", of_run=True)[:1]:
         yield Fix(f"let torch.compile use CUDA graphs: it skips them ({each.reason or 'TORCH_LOGS=cudagraphs'})")
     if found.loop is not None and not found.calls_cell:
         yield Fix(f"replace the loop at {at_hot(found.loop)} by one operation on whole tensors")
@@ -191,10 +190,10 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
 
     None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
     """
-    if idle.low < TRACE or _TIMES * (1.0 - idle.middle) > 1.0 or evidence.share_of("data") >= REPORTED:
+    if idle.low < TRACE or _TIMES * (1.0 - idle.middle) > 1.0 or evidence.steps.share_of("data") >= REPORTED:
         return None
-    torch, rooms = evidence.torch_memory, []
-    for gpu in (row.latest for row in evidence.gpus):
+    torch, rooms = evidence.gpu.memory, []
+    for gpu in (row.latest for row in evidence.gpu.rows):
         own = sum(row.reserved_bytes or 0 for row in torch if row.uuid in (gpu.uuid, None))
         others = max(0, gpu.memory_used_bytes - own) if gpu.memory_used_bytes is not None and own else 0
         rooms += [gpu.memory_total_bytes - others] if gpu.memory_total_bytes else []
@@ -203,7 +202,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen
     if room is not None and holds * _TIMES > (1.0 - LARGE) * room:
         return None
-    loader, per_s = evidence.loader, evidence.samples_per_s
+    loader, per_s = evidence.data.loader, evidence.data.samples_per_s
     size = loader.facts.batch_size if loader is not None else None
     if size is None and loader is not None and loader.batches is not None and loader.batches.mean_samples:
         size = round(loader.batches.mean_samples)
@@ -213,7 +212,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     if holds and room:
         memory = f"torch holds {size_text(holds)}, then up to {size_text(_TIMES * holds)} of {size_text(room)}"
     action = (
-        f"{_BATCH[evidence.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
+        f"{_BATCH[evidence.gpu.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
         f" step takes as long on this GPU, with {_TIMES}x the samples{rates}; {memory}; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))

@@ -8,11 +8,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cells, of_step
-from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_PCIE
-from tuimon.diagnosis.evidence.gpu.samples import SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, Contradiction, GpuSteps
+from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
+from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rule
 from tuimon.diagnosis.rules.needless import needless_work
@@ -37,7 +35,7 @@ def harmless(
     evidence: Evidence, headline: str, action: str, place: Place | None, figures: Mapping[str, float | None]
 ) -> Finding | None:
     """CPU time that is a wait for the GPU, and costs nothing, as the GPU is the bottleneck; None where it is not."""
-    gpu = evidence.gpu_steps
+    gpu = evidence.gpu.steps
     if gpu is None or not gpu.is_bottleneck:
         return None
     return Finding(
@@ -59,7 +57,7 @@ class Wait(NamedTuple):
 
 def longest_wait(evidence: Evidence) -> Wait | None:
     """None where too few samples show any."""
-    reads, step = evidence.gpu_waits, of_step(evidence)
+    reads, step = evidence.gpu.waits, of_step(evidence)
     if reads is None:
         return None
     read, copied = step.where(doing={"sync"}), step.where(doing={"copy"})
@@ -70,10 +68,10 @@ def longest_wait(evidence: Evidence) -> Wait | None:
 
 def queue_full(evidence: Evidence) -> Finding | None:
     """Launches have run so far ahead that each waits for room in the driver's queue: harmless."""
-    gpu, leads = evidence.gpu_steps, evidence.gpu_time.leads if evidence.gpu_time is not None else ()
+    gpu, leads = evidence.gpu.steps, evidence.gpu.times.leads if evidence.gpu.times is not None else ()
     least_us = [(lead.min_us if lead.min_us is not None else lead.at_least_us) or 0.0 for lead in leads]
     waits = of_step(evidence).where(doing={"sync", "copy"}).cpu if gpu is not None else 0.0
-    if not leads or evidence.gpu_waits is None or waits >= SMALL or min(least_us) < FULL_LEAD_US:
+    if not leads or evidence.gpu.waits is None or waits >= SMALL or min(least_us) < FULL_LEAD_US:
         return None
     medians = [lead.median_us for lead in leads if lead.median_us is not None]
     ahead_ms, hot = max(medians or least_us) / 1e3, evidence.hottest_in("forward")
@@ -89,9 +87,10 @@ def queue_full(evidence: Evidence) -> Finding | None:
 
 def spin_wait(evidence: Evidence) -> Finding | None:
     """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
-    threads = [row for row in evidence.thread_rows if row.tid == evidence.training_tid or row.role == "autograd"]
+    tid = evidence.threads.training_tid
+    threads = [row for row in evidence.threads.rows if row.tid == tid or row.role == "autograd"]
     cpu = sum(row.cpu_ratio or 0.0 for row in threads)
-    if cpu < NEARLY_ALL or evidence.gpu_steps is None:
+    if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
     step, wait, at = of_step(evidence), longest_wait(evidence), ""
     share = step.where(doing={"sync", "copy"}).cpu
@@ -106,7 +105,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
         f"{percent(min(1.0, cpu))} CPU{at} is CUDA polling for the GPU, not work: harmless",
         "change nothing: polling is faster than being woken, and the core would be idle otherwise",
         place,
-        {"cpu_ratio": cpu, "waiting_share": share if evidence.gpu_waits is not None else None},
+        {"cpu_ratio": cpu, "waiting_share": share if evidence.gpu.waits is not None else None},
     )
 
 
@@ -115,14 +114,14 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 
     Except where it may be waiting itself: for other ranks, or for what events on one stream do not show.
     """
-    gpu = evidence.gpu_steps
+    gpu = evidence.gpu.steps
     if gpu is None:
         return None
     if gpu.contradiction is not None and gpu.contradiction.by_events.high < REPORTED:
         return _contradicted(gpu.contradiction)
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
-    figures = {"gpu_ms_per_step": gpu.step_ms, "gpu_util": least_utilisation(evidence.gpus)}
+    figures = {"gpu_ms_per_step": gpu.step_ms, "gpu_util": evidence.gpu.utilisation}
     found = harmless(evidence, *_busy_words(evidence, gpu, heaviest), hot.place if hot is not None else None, figures)
     return replace(found, share_of_step=1.0 - gpu.idle.high) if found is not None else None
 
@@ -134,7 +133,7 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
     ranks, process = evidence.world_size, evidence.process
     if ranks > 1:
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
-        exchange = evidence.exchanges.get(evidence.pid)
+        exchange = evidence.ranks.exchanges.get(evidence.pid)
         waits = f"how much of that it waits for {others} is unknown"
         if exchange is not None and exchange.share.low >= TRACE:
             waits = f"it waits at least {percent(exchange.share.low)} for {others}"
@@ -142,7 +141,7 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
             f"GPU has work queued {busy} the time, {most}; {waits}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
-    compiled = () if evidence.launching.is_compiled else ("torch.compile",)
+    compiled = () if evidence.gpu.launching.is_compiled else ("torch.compile",)
     faster, unused = ", ".join((*compiled, "a smaller model", "a faster GPU")), low_precision_unused(evidence)
     if unused is not None:
         return (
@@ -166,8 +165,8 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
 
 def low_precision_unused(evidence: Evidence) -> Finding | None:
     """The GPU is the bottleneck, and its tensor cores do nothing."""
-    steps = evidence.gpu_steps
-    gpu = next((g for g in evidence.gpus if g.latest.tensor_ratio is not None), None)
+    steps = evidence.gpu.steps
+    gpu = next((g for g in evidence.gpu.rows if g.latest.tensor_ratio is not None), None)
     if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
         return None
     tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
@@ -224,8 +223,8 @@ def _contradicted(found: Contradiction) -> Finding:
 
 def unexplained_idle(evidence: Evidence) -> Finding | None:
     """The GPU idles for much of each step; kept only where no other finding says why."""
-    gpu = evidence.gpu_steps
-    if gpu is None or gpu.contradiction is not None or gpu.idle.low < LARGE or evidence.awaits_idle_causes:
+    gpu = evidence.gpu.steps
+    if gpu is None or gpu.contradiction is not None or gpu.idle.low < LARGE or evidence.gpu.awaits_idle_causes:
         return None
     missing, idle = SAMPLES.missing(evidence), gpu.idle
     longest = max(gpu.phases, key=lambda name: gpu.phases[name].idle.middle)
@@ -241,7 +240,7 @@ def unexplained_idle(evidence: Evidence) -> Finding | None:
         fixes=(Fix(action),),
         share_of_step=idle.low,
         where=(place,) if place is not None else (),
-        evidence={**idle.as_evidence("gpu_idle"), "gpu_util": least_utilisation(evidence.gpus), **gpu.width_evidence},
+        evidence={**idle.as_evidence("gpu_idle"), "gpu_util": evidence.gpu.utilisation, **gpu.width_evidence},
     )
 
 

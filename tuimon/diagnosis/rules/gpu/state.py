@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, Rule
@@ -42,10 +42,10 @@ def throttled(evidence: Evidence) -> Finding | None:
         for cause, share in gpu.throttled
         if share >= LARGE and cause in _CAUSES
     ]
-    if not held or evidence.uses_gpu is False:
+    if not held or evidence.gpu.is_used is False:
         return None
     cause, share, gpu, machine = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
-    steps = evidence.gpu_steps if machine.node == node_of(evidence.pid) else None
+    steps = evidence.gpu.steps if machine.node == node_of(evidence.pid) else None
     busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= NEARLY_ALL
     mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = mhz / most_mhz if mhz and most_mhz else None
@@ -75,11 +75,11 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
 
     Source: https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html
     """
-    rows = [memory for memory in evidence.torch_memory if memory.retries]
+    rows = [memory for memory in evidence.gpu.memory if memory.retries]
     if not rows:
         return None
     worst = max(rows, key=lambda memory: memory.retries or 0)
-    gpu = next((g for g in evidence.gpus if g.latest.uuid == worst.uuid), None)
+    gpu = next((g for g in evidence.gpu.rows if g.latest.uuid == worst.uuid), None)
     total = gpu.latest.memory_total_bytes if gpu is not None else None
     retries = worst.retries or 0
     return Finding(
@@ -110,15 +110,15 @@ def small_batch(evidence: Evidence) -> Finding | None:
     """
     known = [
         (utilisation(row), row.latest.memory_used_bytes, row.latest.memory_total_bytes, row.latest)
-        for row in evidence.gpus
+        for row in evidence.gpu.rows
     ]
     figures = [(used, held / total, gpu) for used, held, total, gpu in known if used is not None and held and total]
-    if evidence.phases is None or not figures or len(figures) < len(known) or evidence.awaits_idle_causes:
+    if evidence.steps.phases is None or not figures or len(figures) < len(known) or evidence.gpu.awaits_idle_causes:
         return None
     if any(max(used, filled) >= MOST for used, filled, _ in figures):
         return None
     used, filled, gpu = figures[0]
-    larger = larger_batch(evidence, Interval(1.0 - used, 1.0 - used).up_to(evidence.launches_at_most))
+    larger = larger_batch(evidence, Interval(1.0 - used, 1.0 - used).up_to(evidence.gpu.launches_at_most))
     if larger is None:
         return None
     return Finding(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.samples import traced_waits
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
@@ -31,13 +30,13 @@ def sync_point(evidence: Evidence) -> Finding | None:
     No more than the smaller of both can be gained: the time that it waits, and that the GPU idles meanwhile or after.
     How often it waits, and for how long, is known of a process that was traced: from the runtime's calls at the line.
     """
-    gpu, wait = evidence.gpu_steps, longest_wait(evidence)
+    gpu, wait = evidence.gpu.steps, longest_wait(evidence)
     if gpu is None or wait is None:
         return None
     place, share, idle = wait.hot.place, wait.cells.cpu, gpu_idle_in(evidence, _awaits_no_batch)
     calls = None if wait.is_copy else calls_at(place)
     what = "a copy to or from the GPU" if calls is None else plain(calls[0].what) if calls else "one line"
-    figures = {"waiting_share": share, **traced_waits(evidence.trace, place)}
+    figures = {"waiting_share": share, **evidence.gpu.waits_in_trace(place)}
     cost = Interval(min(idle.low, share), min(idle.high, wait.cells.between.high))
     if min(share, cost.high) < SMALL:
         headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"

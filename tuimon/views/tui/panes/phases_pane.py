@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, SMALL_LEAD_US
+from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, SMALL_LEAD_US
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.session.ranks import which_training

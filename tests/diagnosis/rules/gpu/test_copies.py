@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.diagnosis.gpu import LINES, PID
-from tuimon.diagnosis.evidence.gpu.samples import (
-    bytes_per_step,
-    pcie_bytes_per_s,
-)
+from tuimon.diagnosis.rules.gpu.copy import bytes_per_step, pcie_bytes_per_s
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.rows import LoaderRow
 

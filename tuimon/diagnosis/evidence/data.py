@@ -1,0 +1,380 @@
+"""The data of a training: the DataLoader whose batches train, who makes these, and whether they lie ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import dropwhile, pairwise
+from statistics import fmean
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tuimon.code_origin import is_others_package
+from tuimon.diagnosis.evidence.rollout import Rollout, hottest_beside, rollout_shares
+from tuimon.diagnosis.evidence.steps import SLOW_RATIO
+from tuimon.diagnosis.evidence.threads import ThreadEvidence, awaits_thread, works
+from tuimon.diagnosis.evidence.workers import (
+    Senders,
+    Workers,
+    collate_share,
+    sender_evidence,
+    user_place,
+    worker_evidence,
+)
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
+from tuimon.records import Process
+from tuimon.session.progress import rates_in
+from tuimon.session.rows import HotLine, LoaderRow
+from tuimon.session.series import mean_of_known
+from tuimon.session.session import SessionView
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
+from tuimon.text import size_text
+
+ALIKE = Threshold(
+    0.25,
+    "part of their mean by which epochs that read the same data may differ in what they read from the disk",
+    "our choice: a reading every 5 s dates the end of an epoch",
+)
+LEAST_BYTES = Threshold(
+    float(1 << 28), "bytes an epoch from which it is reported", "our choice: 256 MiB, less is read in seconds"
+)
+#: The kinds of file systems that other machines hold, by the beginning of their names.
+_REMOTE = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "glusterfs")
+#: Activities of a training thread that only waits for its data.
+WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock")
+#: Activities of a slow read: a file, the network, or a sleep, as it may look. There is nothing to compute.
+READS: tuple[Activity, ...] = ("io", "sleep")
+#: The DataLoader's function that draws the indices of a batch.
+_DRAWS = "_next_index"
+HAND_OVER_MS = Threshold(
+    2.0,
+    "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
+    "measured in tests/scenarios where batches lie ready, two tensors each: 2.1 ms (healthy_trainer); 2.2 to 2.4 ms in"
+    " other loops",
+)
+#: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
+_TAKES_BATCH = "rebuild_"
+#: The DataLoader's function in which the training thread gets a batch.
+_NEXT = "__next__"
+#: Workers of which one may hold back the batches of another.
+_SEVERAL = 2
+#: Epochs begun, from which their starts count: the first one starts its workers in any case.
+_START_EPOCHS = 2
+#: The DataLoader's functions that start an epoch, with its workers, and end these.
+_STARTS = ("_get_iterator", "_shutdown_workers")
+
+
+class Pool(NamedTuple):
+    """Threads of the training process that make the items for which the training thread waits in a fetch."""
+
+    hot: HotLine | None  # where they work; its share is of the data phase
+    cpu_ratio: float  # cores that they use, on average
+    cores: float  # that they use while they are waited for
+
+
+class EpochStarts(NamedTuple):
+    """The time that starting the workers anew for each epoch, and ending them, takes."""
+
+    share: float  # of the wait for data
+    start_s: float | None = None  # of one epoch; None without markers
+    end_s: float | None = None
+
+    @property
+    def each_s(self) -> float | None:
+        """Both, of one epoch."""
+        return self.start_s + (self.end_s or 0.0) if self.start_s is not None else None
+
+
+class ReadAgain(NamedTuple):
+    """The bytes that each epoch reads from the disk, and where they lie."""
+
+    epoch_bytes: float
+    mount: str | None
+    kind: str | None
+
+    @property
+    def text(self) -> str:
+        """``12 GiB from /mnt/data (nfs4)``."""
+        return size_text(self.epoch_bytes) + (f" from {self.mount} ({self.kind})" if self.mount is not None else "")
+
+    @property
+    def remedy(self) -> str:
+        """How to have it read once."""
+        if self.kind is not None and self.kind.startswith(_REMOTE):
+            return "copy the data to a local disk, or into memory, before the training"
+        return "keep the data in memory, in a smaller form if it does not fit"
+
+
+class DataEvidence(Struct, frozen=True, dict=True):
+    """The data of a training process."""
+
+    pid: int
+    threads: ThreadEvidence
+    _view: SessionView
+
+    @cached_property
+    def loader(self) -> LoaderRow | None:
+        """The DataLoader whose batches train; None without, or without markers."""
+        return training_loader(self._view.loaders(self.pid))
+
+    @cached_property
+    def evaluation_loader(self) -> LoaderRow | None:
+        """The one DataLoader whose batches are evaluated; None without, or without markers."""
+        found = [loader for loader in self._view.loaders(self.pid) if loader.latest.role == "eval"]
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples that it trains on in a second."""
+        return rates_in(self._view, self.pid).samples
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The training thread's stack samples in the data phase."""
+        return self.threads.samples.where(phase="data")
+
+    @cached_property
+    def read_again(self) -> ReadAgain | None:
+        """The data of a data set with indices that every epoch reads anew; None where that is not known."""
+        stats, loader = self._view.session.disk_reads.get(self.pid), self.loader
+        reads = stats.epochs() if stats is not None else None
+        if reads is None or loader is None or loader.facts.kind != "map" or len(reads.bytes_each) < 2:
+            return None
+        mean = fmean(reads.bytes_each)
+        if mean < LEAST_BYTES or any(abs(each - mean) > ALIKE * mean for each in reads.bytes_each):
+            return None
+        return ReadAgain(mean, reads.mount, reads.kind)
+
+    # -- who makes it
+
+    @cached_property
+    def worker_processes(self) -> tuple[Process, ...]:
+        """The live DataLoader workers, by descent."""
+        return tuple(self._view.workers(self.pid))
+
+    @cached_property
+    def workers(self) -> Workers:
+        """The DataLoader workers, as far as they were measured."""
+        return worker_evidence(self._view, self.pid, self.loader)
+
+    @cached_property
+    def worker_samples(self) -> Samples:
+        """The stack samples of the DataLoader workers."""
+        workers = {worker.pid for worker in (*self.worker_processes, *self._view.recent_workers(self.pid))}
+        return Samples.joined(self._view.samples(pid) for pid in sorted(workers))
+
+    @cached_property
+    def senders(self) -> Senders:
+        """The processes that may send it data by messages, such as those of environments."""
+        return sender_evidence(self._view, self.pid)
+
+    @cached_property
+    def pool(self) -> Pool | None:
+        """The threads that make the items; None where the training thread makes most, or waits for another process.
+
+        A thread whose CPU time is unknown counts as a whole core.
+        """
+        waiting = 0.0 if self.workers.number else self.samples.share(awaits_thread) or 0.0
+        if waiting < MOST:
+            return None
+        others = self.threads.others
+        busy = {tid: working for tid, each in others.items() if (working := each.where(works)).total >= MIN_SAMPLES}
+        if not busy:
+            return None
+        hot = Samples.joined(busy.values()).hottest()
+        figures, part = self.threads.figures, self.samples.total / self.threads.samples.total
+        rows = figures.threads if figures is not None else ()
+        known = {row.tid: row.cpu_ratio for row in rows if row.cpu_ratio is not None}
+        cpu_ratio = sum(known.get(tid, part) for tid in busy)
+        return Pool(hot._replace(share=waiting * hot.share) if hot is not None else None, cpu_ratio, cpu_ratio / part)
+
+    @cached_property
+    def rollout(self) -> Rollout | None:
+        """The rollout that makes the data, if the training makes it by an environment or its model; else None."""
+        return rollout_shares(self.threads.samples)
+
+    @cached_property
+    def beside_rollout(self) -> HotLine | None:
+        """The function that makes data beside a rollout: it takes from a buffer, or computes returns."""
+        return hottest_beside(self.threads.samples)
+
+    # -- whether it comes in time
+
+    @cached_property
+    def epoch_starts(self) -> EpochStarts | None:
+        """The time that starting workers anew for each epoch takes; None where workers stay, or are few.
+
+        By markers, or without them by the samples of the data phase.
+        """
+        loader = self.loader
+        if loader is None:
+            share = self.samples.share(_is_start) if self.workers.renewed else None
+            return EpochStarts(share) if share else None
+        is_started = not loader.facts.persistent and loader.facts.workers and loader.starts >= _START_EPOCHS
+        if not is_started or not loader.start_share:
+            return None
+        return EpochStarts(min(1.0, loader.start_share), loader.start_s or 0.0, loader.end_s)
+
+    @cached_property
+    def lie_ready(self) -> bool:
+        """True if batches are ready at most fetches."""
+        return lie_ready(self.loader, self.workers, self.samples)
+
+    @cached_property
+    def is_held_back(self) -> bool:
+        """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
+        return is_held_back(self.loader, self.workers)
+
+
+def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
+    """The one whose batches train; one that the set-up went through, as for statistics, is fetched from no more."""
+    training = (loader for loader in loaders if loader.latest.role != "eval")
+    return max(training, key=lambda loader: loader.fetches_per_s or 0.0, default=None)
+
+
+def without_starts(data: Samples) -> Samples:
+    """The samples of the data phase that neither start an epoch nor end its workers."""
+    return data.where(lambda node: not _is_start(node))
+
+
+def _is_start(node: Node) -> bool:
+    return any(map(node.calls, _STARTS))
+
+
+def collating_function(own: HotLine | None, loader: LoaderRow | None, data: Samples) -> HotLine | None:
+    """What the training process runs to collate a batch: the function that it is in most, if that is called there.
+
+    Else the one that the loader names; a default one is torch's. ``data``: its samples in the data phase.
+    """
+    named = own.library or own.place if own is not None else None
+    collating = data.where(below="collates").rows
+    is_called = named is None or any(
+        frame.code == (named.file, named.function)
+        for row in collating
+        for frame in [*dropwhile(lambda caller: "collates" not in caller.roles, row.node.frames)][1:]
+    )
+    if is_called or not collating:
+        return own
+    at = user_place(loader.facts.collate) if loader is not None else None
+    return HotLine(at, collate_share(loader, [data]) or 0.0, 0, 0) if at is not None else None
+
+
+def working_share(data: Samples) -> float | None:
+    """Share of the training thread's samples in the data phase in which it works itself; None with too few.
+
+    Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
+    """
+    return data.share(lambda node: node.activity not in WAITS and node.frame.kind != "fetch")
+
+
+def is_loaders_own(node: Node) -> bool:
+    """True if the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
+    below = node.frames[len(node.before("fetch")) :]
+    return bool(below) and not any(frame.user or is_others_package(frame.file) for frame in below)
+
+
+def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> HotLine | None:
+    """The hot line of the data phase; where it only shows the fetch, the data set's function that makes the items.
+
+    Samples that wait for the GIL show where the training lets go of it, which may be after each item.
+    """
+    if hot is None or loader is None or loader.facts.workers or not (own := user_place(loader.facts.item)):
+        return hot
+    collated, draws = collate_share(loader, ()), draws_indices(data)
+    at_line = data.where(lambda node: node.place == hot.place)
+    if (
+        collated is None
+        or collated >= MOST
+        or at_line.part(lambda node: is_loaders_own(node) and not draws(node)) < MOST
+    ):
+        return hot
+    return HotLine(own, 1.0 - collated, 0, 0)
+
+
+def draws_indices(data: Samples) -> Callable[[Node], bool]:
+    """True if a sample of the data phase draws indices: it is in that function, or in what others show it to call.
+
+    A stack that was read while it changed may lack the DataLoader's own frames.
+    """
+    called = {
+        frame.code for row in data.rows for caller, frame in pairwise(row.node.frames) if caller.function == _DRAWS
+    }
+    return lambda node: any(frame.function == _DRAWS or frame.code in called for frame in node.frames)
+
+
+def drawing_function(data: Samples) -> HotLine | None:
+    """The user's function that draws indices in most samples; its share is of all those of the data phase."""
+    return data.with_callees(data.hottest(draws_indices(data)))
+
+
+def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool:
+    """True if batches are ready at most fetches: these take the time to hand a batch over, not to make it.
+
+    Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
+    it draws no indices, the training thread is at work there for most of the time, if it has not to wait for a core.
+    """
+    if workers.busy_ratio is None or is_held_back(loader, workers):
+        return False
+    is_busy = workers.busy_ratio >= MOST
+    if loader is None:
+        if is_busy and workers.number > 1 and workers.lack_cores:
+            return False  # who is at work in a fetch may wait for one, too
+        draws = draws_indices(data)
+        fetching = data.where(lambda node: not draws(node))
+        taking = fetching.share(lambda node: _takes(node, is_busy))
+        return taking is not None and taking > 1.0 - MOST
+    if loader.ready_none_ratio is None or (is_busy and workers.number > 1):
+        return False
+    if is_busy:
+        return loader.ready_none_ratio < SMALL and _is_ahead(loader) and not _is_held(loader, data)
+    return loader.ready_none_ratio < MOST
+
+
+def is_held_back(loader: LoaderRow | None, workers: Workers) -> bool:
+    """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
+    if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < _SEVERAL:
+        return False
+    if late_worker(loader) is None and (loader.late_ms or 0.0) < SLOW_RATIO * (workers.batch_ms or 0.0):
+        return False
+    is_idle = workers.busy_ratio is not None and workers.busy_ratio < 1.0 - LARGE
+    return is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
+
+
+def late_worker(loader: LoaderRow) -> str | None:
+    """The name of the worker that makes batches for several times as long as each of the others; None without one."""
+    *others, (most, name) = sorted((row.busy_ratio or 0.0, row.name) for row in loader.worker_rows) or [(0.0, "")]
+    return name if others and most > SLOW_RATIO * others[-1][0] else None
+
+
+def _takes(node: Node, is_busy: bool) -> bool:
+    """True if the training thread takes a batch over, or tells a worker to make the next.
+
+    It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
+    """
+    if node.activity in WAITS:
+        return _takes_batch(node) and not is_busy
+    return _takes_batch(node) or node.calls(_NEXT)
+
+
+def _is_ahead(loader: LoaderRow) -> bool:
+    """True if its worker waits for requests; True where no worker says how long."""
+    rows = loader.worker_rows
+    known = [(w.wait_ms, w.items_ms + (w.collate_ms or 0.0)) for w in rows if w.wait_ms is not None and w.items_ms]
+    waited = mean_of_known(wait_ms / (wait_ms + making_ms) for wait_ms, making_ms in known)
+    return waited is None or waited >= SMALL
+
+
+def _is_held(loader: LoaderRow, data: Samples) -> bool:
+    """True if fetches wait for a thread of the worker to send the memory of a batch that lies ready.
+
+    It needs the GIL, which the code that makes the next batch holds meanwhile.
+    """
+    held = data.share(_takes_batch, doing=WAITS)
+    return held is not None and held * (loader.wait_ms or 0.0) >= HAND_OVER_MS
+
+
+def _takes_batch(node: Node) -> bool:
+    return node.calls(_TAKES_BATCH)

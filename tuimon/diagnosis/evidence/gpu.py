@@ -1,0 +1,326 @@
+"""The GPUs of one training process: which it uses, its steps on their clock, and what its samples show of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Literal
+
+from msgspec import Struct
+
+from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
+from tuimon.diagnosis.evidence.run import RECENT_S, RunEvidence
+from tuimon.diagnosis.evidence.steps import FIRST_STEPS, StepEvidence
+from tuimon.diagnosis.evidence.threads import ThreadEvidence
+from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
+from tuimon.node_ids import node_of
+from tuimon.records import Place, Process, TraceTaken, bare_uuid
+from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, PhaseRow, TorchMemoryRow
+from tuimon.session.series import WINDOW_S, sampling_error
+from tuimon.session.session import SessionView
+from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
+from tuimon.text import code_place
+from tuimon.torch_code import copies_nothing
+
+READINGS = Threshold(
+    6,
+    "readings from which a GPU without a kernel does nothing, and a process stays on the NUMA node that it ran on",
+    "our choice: 6 s of a GPU that the run uses, 24 s of any other, and 30 s of a process, which are read less often",
+)
+#: Files of torch's own whose functions wait for values by themselves: torch.unique(x), F.one_hot(x).
+_ARGUMENT_FILES = ("torch/functional.py", "torch/_tensor.py", "torch/nn/functional.py", "torch/_jit_internal.py")
+SMALL_PINNED_BYTES = Threshold(
+    float(1 << 20),
+    "bytes of pinned memory, up to which no copy of it takes long",
+    "our choice: 0.1 ms over PCIe 3; torch itself pins a few bytes, through which item() reads its value"
+    " (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/CUDAScalar.cu)",
+)
+#: In these a thread calls nothing of CUDA.
+_CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep", "import", "compile"))
+#: A cell that is called for each step of time, or an operation on one step's part of a tensor.
+_CELL_CALL = re.compile(r"[cC]ell\w*\(")
+_ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
+
+Owner = Literal["transformers", "lightning"]
+_OWNERS: tuple[tuple[Owner, re.Pattern[str]], ...] = (
+    ("transformers", re.compile(r"/transformers/trainer\.py$")),
+    ("lightning", re.compile(r"/(?:lightning|pytorch_lightning)/(?:\w+/)*loops/")),
+)
+
+
+class Launching(Struct, frozen=True, gc=False):
+    """How a training queues its work; shares are of the step."""
+
+    is_compiled: bool = False  # or replays CUDA graphs
+    loop: HotLine | None = None  # in the model, which makes most of forward's launches
+    calls_cell: bool = False  # that loop calls a recurrent cell for each step of time
+    scaler: float = 0.0  # GradScaler's own work and waits
+    update: float = 0.0  # the optimizer's phase
+    tensor_by_tensor: float = 0.0  # of that, where it goes through tensors one by one
+    all_tensors_together: float = 0.0  # and where each part of it is an operation on all of them
+    owner: Owner | None = None  # the library that owns the loop, whose options the advice names
+
+
+class GpuEvidence(Struct, frozen=True, dict=True):
+    """The GPUs of a training process, and how it uses them."""
+
+    pid: int
+    run: RunEvidence
+    of_loop: StepEvidence
+    threads: ThreadEvidence
+    _view: SessionView
+
+    @property
+    def _process(self) -> Process | None:
+        return self._view.process(self.pid)
+
+    @cached_property
+    def rows(self) -> tuple[GpuRow, ...]:
+        """Those of the run that it uses; all of them where it has not reported which."""
+        known, process = self.run.gpus_used_on(node_of(self.pid)), self._process
+        own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
+        return tuple(row for row in known if bare_uuid(row.latest.uuid) in own) or known
+
+    @cached_property
+    def is_used(self) -> bool | None:
+        """True if it computes on a GPU; None where that is unknown."""
+        if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows):
+            return False  # it holds them, or was given them
+        process = self._process
+        if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in self.run.gpus):
+            return True
+        if process is not None and process.torch and "+cpu" in process.torch:
+            return False
+        # NVML was queried: no process of ours, or no driver at all
+        return False if self.run.gpus or "gpu" in self.run.notices else None
+
+    @property
+    def has_stepped(self) -> bool:
+        """True if it has made steps for so long that a GPU without a kernel since then does nothing."""
+        steps = self.of_loop
+        if steps.phases is None or not steps.phases.trains:
+            return False
+        if not steps.are_marked:  # attached without markers: the readings of the GPU are all that there is
+            return True
+        return steps.first_step_s is not None and self.run.now_s - steps.first_step_s >= WINDOW_S
+
+    @property
+    def utilisation(self) -> float | None:
+        """That of the least used of them."""
+        return min((used for row in self.rows if (used := utilisation(row)) is not None), default=None)
+
+    @cached_property
+    def memory(self) -> tuple[TorchMemoryRow, ...]:
+        """The memory that torch's allocator holds, by device."""
+        return tuple(self._view.session.torch_memory(self.pid))
+
+    @cached_property
+    def trace(self) -> TraceTaken | None:
+        """Its latest trace; None where none was taken."""
+        return next((each for each in reversed(self._view.session.traces) if each.pid == self.pid), None)
+
+    def waits_in_trace(self, place: Place) -> dict[str, float]:
+        """The waits at a line in a mean step, by the runtime's calls in a trace; empty if it shows none.
+
+        Its lines were sampled, a thousand times a second at most: a short call may be counted at a neighbouring line.
+        """
+        line = code_place(place.file, place.line)
+        rows = [row for row in self.trace.syncs if _line(row.where) == line] if self.trace is not None else []
+        if self.trace is None or not rows:
+            return {}
+        steps = self.trace.steps or 1
+        return {
+            "waits_per_step": sum(row.count for row in rows) / steps,
+            "waited_ms_per_step": sum(row.total_ns for row in rows) / steps / 1e6,
+        }
+
+    # -- by its clock
+
+    @cached_property
+    def times(self) -> GpuTimeRow | None:
+        """Times of its work; None where none were measured."""
+        return self._view.gpu_time(self.pid)
+
+    @cached_property
+    def steps(self) -> GpuSteps | None:
+        """The steps on its clock; None with too few times."""
+        if self.times is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
+            return None
+        process, samples = self._process, self.threads.samples
+        ranks = (process.world_size if process is not None else None) or 1
+        return gpu_steps(self.times, self.of_loop.phases, samples, self.waits, self.rows, ranks, self.copying_at_most)
+
+    def idle_during(self, phase: PhaseRow) -> Interval | None:
+        """How much of a phase the GPU idles; None without GPU times."""
+        return self.steps.idle_during(phase) if self.steps is not None else None
+
+    @cached_property
+    def awaits_times(self) -> bool:
+        """True if GPU times are still to come: until then, what the CPU waits for may be a GPU at work."""
+        return self._has_just_begun and self.is_used is True and self.steps is None
+
+    @property
+    def awaits_idle_causes(self) -> bool:
+        """True if what tells one reason for an idle GPU from another is still to come: samples, and NVML's figures."""
+        unread = any(utilisation(row) is None for row in self.rows)
+        return self._has_just_begun and (self.waits is None or unread)
+
+    @property
+    def _has_just_begun(self) -> bool:
+        """True if so few seconds and steps have passed since the first step that not everything has been measured."""
+        process, steps = self._process, self.of_loop
+        if process is None or not process.markers or steps.first_step_s is None:
+            return False
+        # a long step is timed whole, at the next its times are polled, and a burst may begin late
+        longest_s = max(GPU_CLOCK_WAIT_S, FIRST_STEPS * (steps.median_ms or 0.0) / 1e3)
+        return self.run.now_s - steps.first_step_s <= longest_s
+
+    # -- by samples of the training thread
+
+    @cached_property
+    def waits(self) -> Samples | None:
+        """Those of steps in which it waits for a value of the GPU; None with too few in steps."""
+        steps = self.threads.samples.in_steps
+        return steps.where(awaits_gpu(self.threads.samples, self.trace)) if steps.total >= 3 * MIN_SAMPLES else None
+
+    @property
+    def copying_at_most(self) -> float | None:
+        """Share of all time in copies; None with pinned memory, whose copies nobody waits for, or too few samples.
+
+        Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at
+        most. A module's copy in its forward pass may come back in the backward pass, where samples do not show it.
+        """
+        pinned, samples = [row.pinned_bytes for row in self.memory], self.threads.samples
+        if not pinned or any(count is None or count > SMALL_PINNED_BYTES for count in pinned):
+            return None
+        if samples.total < 3 * MIN_SAMPLES:
+            return None
+        copying = samples.where(
+            lambda node: (
+                bool(node.frames)
+                and node.activity not in _CALLS_NOTHING
+                and not copies_nothing(node.frame.file, node.frame.function.rpartition(".")[2])
+            )
+        )
+        in_model = copying.where(lambda node: any("torch/nn/modules/" in f.file for f in node.frames), phase="forward")
+        ratio = min(1.0, (copying.total + in_model.total) / samples.total)
+        return min(1.0, ratio + sampling_error(max(ratio, 1.0 / samples.total), samples.total))
+
+    @cached_property
+    def launches_at_most(self) -> float:
+        """The share of the time (0..1) that launches may take: CPU time of the training thread and autograd's."""
+        tid = self.threads.training_tid
+        ratios = [row.cpu_ratio for row in self.threads.rows if row.role == "autograd" or row.tid == tid]
+        known = [ratio for ratio in ratios if ratio is not None]
+        return min(1.0, sum(known)) if known and len(known) == len(ratios) else 1.0
+
+    @cached_property
+    def launching(self) -> Launching:
+        """How it queues its work; nothing is known of it with too few samples."""
+        samples = self.threads.samples
+        steps = samples.in_steps
+        if steps.total < MIN_SAMPLES:
+            return Launching()
+        forward = steps.where(phase="forward")
+        # the loops of functions that lead to backward are the training's
+        training = samples.where(phase="backward").through
+        looped = forward.where(
+            lambda node: (line := node.user_line) is not None and line.loop and line.code not in training
+        )
+        has_loop = looped.total >= max(MIN_SAMPLES, MOST * forward.total)
+        cells = looped.where(_calls_cell)
+        calls_cell = has_loop and cells.total >= MOST * looped.total
+        files = {frame.file for row in steps.rows for frame in row.node.frames}
+        return Launching(
+            is_compiled=forward.part(below="compiled_call") >= SMALL or steps.part(below="graph_replay") > 0,
+            loop=(cells if calls_cell else looped).hottest() if has_loop else None,
+            calls_cell=calls_cell,
+            scaler=steps.part(lambda node: node.has("scaler") and not node.has("optimizer_code")),
+            update=steps.part(phase="optimizer"),
+            tensor_by_tensor=steps.part(below="one_tensor"),
+            all_tensors_together=steps.part(below="foreach"),
+            owner=next((name for name, file in _OWNERS if any(map(file.search, files))), None),
+        )
+
+
+def awaits_gpu(samples: Samples, trace: TraceTaken | None = None) -> Callable[[Node], bool]:
+    """True if the training thread reads a value there, or synchronises.
+
+    It rests on the line's syntax: the same words on plain values take no time, and whatever the training thread is
+    often sampled at waits. If the syntax shows nothing, it rests on a trace, in which the line mostly waits.
+    """
+    traced = _traced_lines(samples.in_steps, trace)
+
+    def awaits(node: Node) -> bool:
+        doing, leaf, place = node.activity, node.frame, node.place
+        if not node.frames or doing in ("sync", "transfer"):
+            return doing == "sync"
+        if "scaler" in leaf.roles:
+            return True
+        is_known = leaf.user or leaf.file.endswith(_ARGUMENT_FILES)
+        if doing not in ("python", "torch") or place is None or not is_known:
+            return False
+        if code_place(place.file, place.line) in traced:
+            return True
+        from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
+
+        calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
+        # inside another function, only a call that always waits
+        return bool(calls) if leaf.user else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
+
+    return awaits
+
+
+def _traced_lines(samples: Samples, trace: TraceTaken | None) -> frozenset[str]:
+    """The lines that wait in a trace for MOST of the time at least that they are sampled for."""
+    if trace is None or not trace.syncs or trace.end_s <= trace.begin_s:
+        return frozenset()
+    waited = Counter[str]()
+    for sync in trace.syncs:
+        waited[_line(sync.where)] += sync.total_ns
+    places = samples.counted(lambda row: (code_place(*row.node.place[:2]),) if row.node.place is not None else ())
+    length_ns = (trace.end_s - trace.begin_s) * 1e9
+    return frozenset(line for line, count in places.items() if waited[line] >= MOST * length_ns * count / samples.total)
+
+
+def _line(where: str) -> str:
+    """The line of a trace's row: ``train.py:44`` of ``main() train.py:44``."""
+    return where.partition("() ")[2]
+
+
+def _calls_cell(node: Node) -> bool:
+    line = node.user_line
+    if line is None:
+        return False
+    return bool(_CELL_CALL.search(line.source) or (node.has("recurrent") and _ONE_AT_A_TIME.search(line.source)))
+
+
+def utilisation(row: GpuRow) -> float | None:
+    """Share of the steps' time in which a kernel ran; None where it is not measured."""
+    return row.means.util_ratio if row.means is not None else None
+
+
+def whole_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
+    """Those of a machine with recent figures, without MIG instances and the GPUs that are cut into them."""
+    cut = {row.latest.parent_uuid for row in gpus}
+    return tuple(
+        row for row in gpus if row.latest.parent_uuid is None and row.latest.uuid not in cut and row.stale_s < RECENT_S
+    )
+
+
+def runs_nothing(row: GpuRow) -> bool:
+    """True if no kernel has run on a GPU, of the run or of anybody else, for as long as its readings are held."""
+    known = [used for used in row.history("util_ratio") if used is not None]
+    return len(known) >= READINGS and max(known) < TRACE
+
+
+def is_free(row: GpuRow) -> bool:
+    """True if nobody uses a GPU, as far as its figures tell: in a container the driver may hide other processes."""
+    gpu = row.latest
+    held = gpu.memory_used_bytes / gpu.memory_total_bytes if gpu.memory_used_bytes and gpu.memory_total_bytes else 0.0
+    return not row.used_by_run and not gpu.processes and not gpu.pids and held < SMALL and not gpu.util_ratio
