@@ -10,15 +10,17 @@ from torch.utils.data import DataLoader
 from tests.agent.batches import Batches
 from tuimon import phase, step
 from tuimon.agent import pace, runtime
+from tuimon.agent.ring.writer import RingWriter
+from tuimon.agent.token_bucket import TokenBucket
 
 
 def gaps_always(monkeypatch, steps):
     """Whatever a step takes, and so on a busy machine as on an idle one; the loop begins anew."""
     monkeypatch.setattr(pace, "LONGEST_NS", 10**15)
-    monkeypatch.setattr(pace, "PAUSE_NS", 10**15)
     monkeypatch.setattr(pace, "SPELL", 5)
     monkeypatch.setattr(pace, "FIRST", 12)
-    monkeypatch.setattr(pace, "updates_to_pay", lambda owed, each_ns, drawn: steps)
+    monkeypatch.setattr(TokenBucket, "steps_owed", lambda bucket: steps)
+    monkeypatch.setattr(RingWriter, "drawn", lambda writer: 0.5)
     monkeypatch.setattr(runtime, "CHECK_STEPS", 10**9)  # another optimizer is no reason to time all steps for a while
     pace.pace.leave()
 

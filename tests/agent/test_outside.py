@@ -47,7 +47,6 @@ KEPT = {
     ("ring/files.py", "reason_left_by"): "is the monitor's",
     ("ring/reader.py", ""): "is the monitor's",
     ("ring/writer.py", "write_all"): "IndexError of an empty queue; and around assignments, at which nothing arrives",
-    ("thread_end.py", "__del__"): "nothing that it raises would go further",
     ("torch_compat/rebinding.py", "undo_all"): "a thread of its own",
 }
 

@@ -14,7 +14,6 @@ from tests.waiting import until
 from tuimon.agent import own_threads
 from tuimon.agent.control.stack_windows import DumpedWindow
 from tuimon.agent.own_threads import dump, place_of
-from tuimon.agent.thread_end import when_thread_ends
 
 #: Threads come and go; a collection that begins in the sampling thread lets them, as any finalizer may.
 COME_AND_GO = """
@@ -176,17 +175,3 @@ Current thread 0x00007f58d06bb740 [main] (most recent call first):
     first, second = dump()
     assert (first.ident, [place_of(frame) for frame in first.frames]) == (0x7F58C25BE6C0, [("/a.py", 3, "f")])
     assert (second.ident, len(second.frames), second.is_cut) == (0x7F58D06BB740, 1, False)
-
-
-def test_the_latest_alone_is_called_and_not_before_the_thread_ends():
-    called = []
-
-    def run():
-        when_thread_ends(lambda: called.append("first"))
-        when_thread_ends(lambda: called.append("second"))
-        called.append("running")
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert called == ["running", "second"]

@@ -1,5 +1,7 @@
 """The pace of a loop: with gaps it is counted exactly as without."""
 
+import itertools
+import os
 import random
 import statistics
 import threading
@@ -13,6 +15,7 @@ from tuimon.agent.pace import Pace
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.steps import BARE_UPDATES
+from tuimon.agent.token_bucket import TokenBucket
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
@@ -67,10 +70,9 @@ def test_the_same_counts_with_gaps_and_without(counted, monkeypatch, shape):
         assert timed > 0
 
 
-def gap_now(hooked, monkeypatch, steps=10, pause_ns=10**15):
+def gap_now(hooked, monkeypatch, steps=10):
     """A loop in a gap that has just begun."""
     gaps_always(monkeypatch, steps)
-    monkeypatch.setattr(pace, "PAUSE_NS", pause_ns)
     monkeypatch.setattr(hooked, "facts_due", False)
     loop = Loop()
     while not pace.pace.counting:
@@ -99,10 +101,12 @@ STEP = [layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layo
 
 def test_spells_and_gaps_take_turns(hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 10)
-    found = markers_of(hooked, lambda: [loop.step() for _ in range(9 + 5 + 9)])
-    assert [marker.kind for marker in found] == [layout.GAP_END, *STEP * 5, layout.GAP_BEGIN]
-    assert (layout.unpack_gap(found[0].value), found[0].flag) == ((0, 10, 10, 0), layout.BACKWARD_BEGIN)
-    assert (found[-1].value, found[-1].flag) == (layout.BACKWARD_BEGIN, 0)
+    end, *timed, begin = markers_of(hooked, lambda: [loop.step() for _ in range(9 + pace.LOOK_UPDATES + 5)])[:22]
+    assert [marker.kind for marker in timed] == STEP * 5
+    passed = layout.unpack_gap(end.value)
+    assert 10 <= passed.updates < 10 + pace.LOOK_UPDATES and passed == (0, passed.updates, passed.updates, 0)
+    assert (end.kind, end.flag) == (layout.GAP_END, layout.BACKWARD_BEGIN)
+    assert (begin.kind, begin.value, begin.flag) == (layout.GAP_BEGIN, layout.BACKWARD_BEGIN, 0)
 
 
 def test_the_end_of_an_epoch_ends_a_gap(hooked, monkeypatch):
@@ -129,7 +133,6 @@ def test_a_gap_that_was_cut_short_goes_on_after_one_boundary(hooked, monkeypatch
         loop.step()
     kinds = kinds_of(hooked, lambda: [hooked.emit(layout.LOOP_LEFT), loop.step(), loop.step()])
     assert kinds == [layout.GAP_END, layout.LOOP_LEFT, layout.GAP_BEGIN]
-    assert pace.pace.left == 28  # of 30, two have passed
 
 
 @pytest.fixture
@@ -143,43 +146,32 @@ def clock(monkeypatch):
 def test_a_gap_takes_no_longer_than_planned_where_steps_become_slow(clock, hooked, monkeypatch):
     loop = gap_now(hooked, monkeypatch, 10**6)
     clock.ahead_ns = 10**18
-    kinds = kinds_of(hooked, lambda: [loop.step() for _ in range(pace.LOOK_UPDATES + 1)])
-    assert kinds == [layout.GAP_PAUSE, layout.GAP_END, *STEP * 2]
+    first, *timed = kinds_of(hooked, lambda: [loop.step() for _ in range(pace.LOOK_UPDATES + 1)])
+    assert first == layout.GAP_END and timed[:4] == STEP
 
 
-PAUSE_NS = 10**12
+def latest_end_ns():
+    """When a gap ends at the latest that something in a step cuts short, by what the pace has seen until now."""
+    return pace.pace.looked_ns + 2 * pace.LOOK_UPDATES * pace.pace.bucket.mean_ns
 
 
-@pytest.mark.parametrize("since_ns", [PAUSE_NS // 2, 2 * PAUSE_NS, 10**15])
-def test_a_long_step_of_a_gap_has_a_marker(clock, hooked, monkeypatch, since_ns):
-    loop = gap_now(hooked, monkeypatch, 1000, pause_ns=PAUSE_NS)
-    loop.step()
-    clock.ahead_ns = since_ns
-    found = markers_of(hooked, lambda: [loop.step() for _ in range(20)])
-    assert [marker.kind for marker in found] == ([layout.GAP_PAUSE] if since_ns > PAUSE_NS else [])
-    assert all(0 <= marker.value - since_ns < PAUSE_NS for marker in found)
-
-
-@pytest.mark.parametrize("since_ns", [0, PAUSE_NS // 2, 2 * PAUSE_NS, 10**15])
-def test_a_gap_ends_with_its_last_update_if_something_long_follows(clock, hooked, monkeypatch, since_ns):
-    loop = gap_now(hooked, monkeypatch, 1000, pause_ns=PAUSE_NS)
+@pytest.mark.parametrize("since_ns", [0, 10**15])
+def test_a_gap_ends_soon_after_its_last_update_if_something_long_follows(clock, hooked, monkeypatch, since_ns):
+    loop = gap_now(hooked, monkeypatch, 1000)
     for _ in range(3):
         loop.step()
-    updated_ns = time.monotonic_ns()
     clock.ahead_ns = since_ns
     end, left = markers_of(hooked, lambda: hooked.emit(layout.LOOP_LEFT))
     assert (end.kind, end.flag, left.kind) == (layout.GAP_END, layout.GAP_AFTER_UPDATE, layout.LOOP_LEFT)
-    expected_ns = updated_ns + (since_ns if since_ns <= PAUSE_NS else 0)
-    assert abs(end.time_ns - expected_ns) < PAUSE_NS // 2
+    assert end.time_ns == latest_end_ns() if since_ns else end.time_ns <= min(left.time_ns, latest_end_ns())
 
 
-def test_a_gap_that_ends_with_a_boundary_ends_there_and_its_last_step_may_be_a_long_one(clock, hooked, monkeypatch):
-    loop = gap_now(hooked, monkeypatch, 10, pause_ns=PAUSE_NS)
+def test_a_gap_that_ends_with_a_boundary_ends_there(clock, hooked, monkeypatch):
+    loop = gap_now(hooked, monkeypatch, 10)
     while pace.pace.going_on:
         loop.step()
     clock.ahead_ns = 10**15
-    pause, end, *timed = markers_of(hooked, loop.step)
-    assert pause.kind == layout.GAP_PAUSE and pause.value >= 10**15
+    end, *timed = markers_of(hooked, loop.step)
     assert (end.kind, end.flag) == (layout.GAP_END, layout.BACKWARD_BEGIN) and end.time_ns > 10**15
     assert [marker.kind for marker in timed] == STEP
 
@@ -190,14 +182,13 @@ def test_sleep_after_the_loop_is_in_none_of_its_steps(hooked, monkeypatch):
     reader.read()
     follower = RingFollower(reader, 1000.0, begin_ns)
     gaps_always(monkeypatch, 1000)
-    monkeypatch.setattr(pace, "PAUSE_NS", 5_000_000)
     monkeypatch.setattr(hooked, "facts_due", False)
     loop, made = Loop(), 0
     while made < 20 or not pace.pace.counting:
         loop.step()
         made += 1
-    ended_ns = time.monotonic_ns()
-    time.sleep(2 * pace.pace.pause_ns() / 1e9)
+    ended_ns = max(time.monotonic_ns(), latest_end_ns())
+    time.sleep(max(0, ended_ns - time.monotonic_ns()) / 1e9 + 0.01)
     hooked.end_gap()
     hooked.writer().flush()
     (record,) = (each for each in follower.last(time.monotonic_ns()) if isinstance(each, Steps))
@@ -215,7 +206,7 @@ def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
     found = markers_of(hooked, lambda: [loop.step() for _ in range(200)])
     end = next(marker for marker in found if marker.kind == layout.GAP_END)
     made = layout.unpack_gap(end.value).updates
-    assert 50 < made <= 51 + BARE_UPDATES
+    assert 50 < made <= 51 + pace.LOOK_UPDATES + BARE_UPDATES
     assert sum(marker.kind == layout.OPTIMIZER_END for marker in found) > 0
 
 
@@ -307,30 +298,24 @@ def test_a_wrapper_around_our_hook_may_call_it_in_a_gap(counted, monkeypatch):
     assert (found["steps"], found["updates"], found["backwards"]) == (300, 300, 300) and timed < 200
 
 
-def test_a_thread_that_ends_in_a_gap_records_what_has_passed(counted, monkeypatch):
-    """At once: what follows it, in whichever thread, belongs to no step of its own."""
-    gaps_always(monkeypatch, 30)
-    at_end = []
+def test_what_a_thread_has_counted_is_marked_when_another_one_trains(hooked, monkeypatch):
+    other = []
 
-    def train(loop):
-        made = 200
-        for _ in range(made):
+    def train():
+        loop = gap_now(hooked, monkeypatch, 1000)
+        for _ in range(20):
             loop.step()
-        while not pace.pace.counting:
-            loop.step()
-            made += 1
-        at_end.append(made)
+        other.append(threading.get_native_id())
 
-    def shape(loop):
-        for _ in range(2):  # the second has the number of the first, most often
-            thread = threading.Thread(target=train, args=(loop,))
-            thread.start()
-            thread.join()
-            assert not pace.pace.counting
-
-    found, timed = counted(shape)
-    assert found["steps"] == found["updates"] in at_end
-    assert timed < found["steps"]
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert pace.pace.counting
+    while os.path.exists(f"/proc/self/task/{other[0]}"):
+        time.sleep(0.001)
+    end, *_ = [each for each in markers_of(hooked, Loop().step) if each.kind not in STEP]
+    assert (end.kind, end.tid, layout.unpack_gap(end.value).updates) == (layout.GAP_END, other[0], 1 + 20)
+    assert not pace.pace.counting and pace.pace.thread == threading.get_ident()
 
 
 def test_a_backward_that_fails_in_a_gap_shows_no_frame_of_ours(hooked, monkeypatch):
@@ -390,7 +375,9 @@ class Simulated:
         is_timed = not self.pace.passes_backward()
         self.writer.count += 4 * is_timed
         self.now_ns += self.step_ns
-        self.pace.passes_optimizer()
+        self.pace.end_optimizer_step()
+        if self.pace.going_on and self.pace.updates % pace.LOOK_UPDATES == 0:
+            self.pace.look()
         self.timed.append(is_timed)
 
 
@@ -429,12 +416,21 @@ def test_epochs_as_long_as_along_spell_have_their_share_of_gaps(monkeypatch):
     assert statistics.fmean(loop.timed) < 0.6
 
 
-def test_gaps_are_not_of_one_length_and_bounded():
-    found = {pace.updates_to_pay(162, 400_000, drawn / 100) for drawn in range(101)}
-    assert (min(found), max(found)) == (81, 243) and len(found) > 90
-    assert pace.updates_to_pay(10**9, 400_000, 1.0) <= pace.LONGEST_NS // 400_000
-    assert pace.updates_to_pay(10**9, 0, 1.0) < 1 << 17
-    assert pace.updates_to_pay(0, 400_000, 1.0) == 0
+def test_gaps_are_not_of_one_length_and_bounded(monkeypatch):
+    loop = Simulated(monkeypatch, 500_000)
+    for _ in range(100_000):
+        loop.step()
+    lengths = [len(list(group)) for is_timed, group in itertools.groupby(loop.timed) if not is_timed]
+    assert len(set(lengths)) > 50 and 2 * min(lengths) < max(lengths) < pace.LONGEST_NS // loop.step_ns
+
+
+def test_more_is_not_owed_than_a_gap_can_pay():
+    bucket = TokenBucket(pace.TIME_PARTS, 8, pace.LONGEST_NS // pace.TIME_PARTS)
+    for number in range(3):
+        assert bucket.steps_owed() == 0 or number == 2  # the mean of the steps is not known before
+        bucket.spend(10**12)
+        bucket.pass_steps(1000 * number, 400_000_000 * number)
+    assert 0.99 * pace.LONGEST_NS < bucket.steps_owed() * bucket.mean_ns <= pace.LONGEST_NS
 
 
 def test_a_forked_child_forgets_its_parents_gap(hooked, monkeypatch):

@@ -13,44 +13,38 @@ from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_BEGIN, OPTIMIZER_EN
 BARE_UPDATES = 64
 #: After so many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
 _MOST_BACKWARDS = 1000
+#: What came last in a loop.
+FETCH, BACKWARD, UPDATE = -1, 0, 1
 
 
 class StepCounter:
     """Finds where the steps of a thread begin."""
 
     def __init__(self) -> None:
+        self.updates = 0
         self.updated = False  # since the step began
-        self.run = 0  # optimizer steps of the update that may go on; 0: a backward came last, -1: a fetch
-        self.usual_run = 0  # of the update before; 0: there was none
+        self.last = BACKWARD
+        self.has_optimizer = False
         self.without_update = 0  # backwards since an update
         self.by_fetch = self.by_mark = 0  # updates until steps no longer begin with a fetch, ``tuimon.step()``; 0: now
 
-    def copy(self) -> "StepCounter":
-        """Another one that goes on from here."""
-        other = StepCounter()
-        for name in vars(other):
-            setattr(other, name, getattr(self, name))
-        return other
-
     def begins_step(self, kind: int) -> bool:
-        """True if a step begins with this boundary; or after it, if it ends an update like the one before."""
+        """True if a step begins with this boundary."""
         if kind == FETCH_BEGIN:
             return self.begin_fetch()
         if kind == BACKWARD_BEGIN:
             return self.begin_backward()
-        if kind == BACKWARD_END:
+        if kind == STEP:
+            self.mark_step()
+        elif kind == BACKWARD_END:
             self.end_backward()
         elif kind == OPTIMIZER_END:
             self.end_optimizer_step()
-        else:
-            return kind == STEP and self.mark_step()
-        begins = self.updated and self.run == self.usual_run and not (self.by_fetch or self.by_mark)
-        self.updated = self.updated and not begins
-        return begins
+        return kind == STEP
 
     def begin_fetch(self) -> bool:
         """True if a step begins with this fetch."""
-        self._end_run(-1)
+        self.last = FETCH
         if not self.updated:
             return False
         self.by_fetch = BARE_UPDATES
@@ -59,7 +53,7 @@ class StepCounter:
 
     def begin_backward(self) -> bool:
         """True if a step begins with this backward."""
-        self._end_run(0)
+        self.last = BACKWARD
         if self.by_fetch or self.by_mark or not self.updated:
             return False
         self.updated = False
@@ -68,32 +62,20 @@ class StepCounter:
     def end_backward(self) -> None:
         """A backward has ended."""
         self.without_update += 1
-        if self.without_update >= _MOST_BACKWARDS or not self.usual_run:
+        if self.without_update >= _MOST_BACKWARDS or not self.has_optimizer:
             self.updated = True
 
-    def end_optimizer_step(self) -> bool:
-        """True if it is the first of an update."""
-        if self.run > 0:
-            self.run += 1
-            return False
-        self.run = 1
-        self.updated = True
+    def end_optimizer_step(self) -> None:
+        """An optimizer step has ended, the first of an update or one more."""
+        if self.last == UPDATE:
+            return
+        self.updates += 1
+        self.last, self.updated, self.has_optimizer = UPDATE, True, True
         self.without_update = 0
-        if self.by_fetch:
-            self.by_fetch -= 1
-        if self.by_mark:
-            self.by_mark -= 1
-        return True
+        self.by_fetch -= self.by_fetch > 0
+        self.by_mark -= self.by_mark > 0
 
-    def mark_step(self) -> bool:
-        """``tuimon.step()``: True."""
-        self._end_run(0)
+    def mark_step(self) -> None:
+        """``tuimon.step()``: a step begins."""
+        self.last, self.updated = BACKWARD, False
         self.by_mark = BARE_UPDATES
-        self.updated = False
-        return True
-
-    def _end_run(self, now: int) -> None:
-        """No further optimizer belongs to the update."""
-        if self.run > 0:
-            self.usual_run = self.run
-        self.run = now

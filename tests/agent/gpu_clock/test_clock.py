@@ -271,18 +271,19 @@ def test_a_gpu_that_is_behind_is_polled_at_every_boundary(unlimited):
 
 def test_long_steps_after_short_ones_are_timed_as_well():
     """Each costs 150 us, more than a step of 80 ms pays: the one after it would never be timed."""
-    bucket, paid = clock.TokenBucket(1000, 8, 0, SECOND), []
+    bucket, paid, now_ns = clock.TokenBucket(1000, 8, SECOND), [], 0
     for number in range(40):
-        bucket.pass_steps(1, (80 if number % 2 else 900) * MS)
+        now_ns += (80 if number % 2 else 900) * MS
+        bucket.pass_steps(number, now_ns)
         paid.append(bucket.is_paid)
         bucket.spend(150_000)
     assert all(paid)
 
 
 def test_what_costs_more_than_a_mean_step_pays_is_not_done_in_every_step():
-    bucket, paid = clock.TokenBucket(1000, 8, 0, SECOND), 0
-    for _ in range(1000):
-        bucket.pass_steps(1, 10 * MS)
+    bucket, paid = clock.TokenBucket(1000, 8, SECOND), 0
+    for number in range(1000):
+        bucket.pass_steps(number, number * 10 * MS)
         if bucket.is_paid:
             paid += 1
             bucket.spend(100_000)

@@ -13,6 +13,7 @@ from tuimon.agent.loading import batches
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
 from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.token_bucket import TokenBucket
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset, distributed  # noqa: E402
@@ -114,7 +115,7 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
     monkeypatch.setattr(batches, "REST", 0)  # to measure takes a tick of this clock
     monkeypatch.setattr(batches, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
     begun = []
-    monkeypatch.setattr(pace, "updates_to_pay", lambda *_: begun.append(1) or 20)
+    monkeypatch.setattr(TokenBucket, "steps_owed", lambda bucket: begun.append(1) or 20)
     train(DataLoader(TensorDataset(torch.zeros(4000, 2), torch.zeros(4000)), 2), weight, torch.optim.SGD([weight], 0.1))
     assert len(begun) > 10
     assert len(measured()) > 5

@@ -30,16 +30,11 @@ def test_what_is_beyond_the_usual_holds_no_step_that_is_longer():
     assert in_ms(phases.divide(100, 2210 * MS)) == {"data": 110, "forward": 100, "other": 2000}
 
 
-def test_a_pause_is_divided_like_timed_steps_of_its_length_only():
-    phases = learned(*[step()] * 8, step(data=11))
-    assert in_ms(phases.divide(100, 210 * MS, [12 * MS])) == {"data": 110, "forward": 100}
-    assert in_ms(phases.divide(100, 1198 * MS, [1000 * MS])) == {"data": 100, "forward": 100, "other": 998}
-
-
 @pytest.mark.parametrize("apart", ["other", BETWEEN])
-def test_a_pause_that_no_timed_step_is_like_lies_outside_the_markers_pairs(apart):
-    phases = learned(*[step(apart=apart)] * 8)
-    assert in_ms(phases.divide(10, 118 * MS, [100 * MS])) == {"data": 10, "forward": 10, apart: 98}
+def test_more_than_long_steps_explain_lies_outside_the_markers_pairs(apart):
+    phases = learned(*[step(apart=apart)] * 19, step(data=11, apart=apart))
+    assert in_ms(phases.divide(100, 400 * MS)) == {"data": 300, "forward": 100}
+    assert in_ms(phases.divide(100, 2200 * MS)) == {"data": 300, "forward": 100, apart: 1800}
 
 
 def test_what_long_steps_took_is_forgotten_in_time():

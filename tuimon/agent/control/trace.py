@@ -21,6 +21,7 @@ import sys
 import time
 from _thread import get_ident
 from contextlib import suppress
+from copy import copy
 from typing import Any, Callable, Optional
 
 from .. import runtime
@@ -68,7 +69,7 @@ class Tracing:
         self._torch = torch
         self._profiler = Profiler(torch)
         self._guard = Guard(torch, self.give_way)
-        self._counter = pace.copy() if pace.thread == self.thread else StepCounter()
+        self._counter = copy(pace) if pace.thread == self.thread else StepCounter()
         self._does: Any = self._start_trial  # at the beginning of the next step
         self._is_on = False
         self._begin_ns = self._end_ns = self._limit_ns = 0

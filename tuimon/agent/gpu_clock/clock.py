@@ -202,14 +202,13 @@ class GpuClock:
         self._emit = emit
         self._now_ns = now_ns
         self._steps = StepFollower(now_ns)
-        self._bucket = TokenBucket(TIME_PARTS, _MEAN_STEPS, 0, _OWED_NS)
-        self._step_began_ns = now_ns()
+        self._bucket = TokenBucket(TIME_PARTS, _MEAN_STEPS, _OWED_NS)
         self.events = EventChain(device, emit, now_ns)
         self._stream: Any = None  # of this burst
         self._left = 0  # steps of this burst that are still to be timed, the current one included
         self._memory_due_ns = 0
         self._pause = pause
-        self._paused_steps = 0  # since the last step that was followed
+        self._begun_steps = 0
         self._poll_due = False  # a step has begun
         # Around all that touches the device. Whoever has no turn goes away: it is this very thread, interrupted.
         self._touching = Turn(self.record_event, self._poll_now)
@@ -288,8 +287,8 @@ class GpuClock:
     def _begin_step(self) -> bool:
         """True if the step's first boundary is timed: as the first of this step, or as the end of the one before."""
         begun_ns = self._now_ns()
-        self._bucket.pass_steps(1 + self._paused_steps, begun_ns - self._step_began_ns)
-        self._step_began_ns, self._paused_steps = begun_ns, 0
+        self._begun_steps += 1
+        self._bucket.pass_steps(self._begun_steps, begun_ns)
         timed = self._left > 0
         if not (timed or self._bucket.is_paid or self.events.pending or begun_ns >= self._memory_due_ns):
             self._consider_pause(begun_ns)
@@ -325,7 +324,7 @@ class GpuClock:
         """Pause until all is paid, or memory is due; the step after the pause is not followed whole."""
         steps = min(self._bucket.steps_owed(), (self._memory_due_ns - now_ns) // max(1, self._bucket.mean_ns)) - 1
         if self._pause is not None and steps >= SHORTEST_PAUSE_STEPS and self._steps.backwards:
-            self._paused_steps = steps
+            self._begun_steps += steps
             self._steps.forget_open()
             self._pause(steps * self._steps.backwards)
 

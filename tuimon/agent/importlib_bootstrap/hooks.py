@@ -55,7 +55,6 @@ def hide_from_dynamo() -> None:
         Pace.passes_fetch,
         Pace.fail_fetch,
         Pace.passes_backward,
-        Pace.passes_optimizer,
         Pace.look,
         Pace.wake,
         precision.note_scaler,
@@ -78,9 +77,9 @@ def hook_fetch(dataloader: Any) -> None:
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
-        is_counted = state.run > 0 and numbers.get(id(self)) == state.usual_iterator
+        is_counted = state.last > 0 and numbers.get(id(self)) == state.usual_iterator
         if is_counted:
-            state.run, state.updated = -1, False
+            state.last, state.updated = -1, False
             state.begun += 1
         else:
             number = numbers.get(id(self)) or iterator_id(self)
@@ -138,7 +137,7 @@ def hook_backward(autograd: Any) -> None:
         thread, is_inside = ident(), state.is_inside
         is_counted = state.going_on == thread and not is_inside
         if is_counted:
-            state.run = 0
+            state.last = 0
             state.backwards += 1
         elif state.thread == thread:
             is_counted = state.passes_backward()
@@ -194,10 +193,10 @@ def hook_optimizer(optimizer: Any) -> None:
 
     def step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         if state.going_on == ident():
-            if state.run <= 0:
-                state.run, state.updated = 1, True
-                state.left -= 1
-                if state.left % LOOK_UPDATES == 0:
+            if state.last <= 0:
+                state.last, state.updated = 1, True
+                state.updates += 1
+                if state.updates % LOOK_UPDATES == 0:
                     state.look()
             return
         _end_optimizer_step(id(optimizer))
@@ -247,7 +246,7 @@ def _end_optimizer_step(optimizer: int) -> None:
     """The step has ended, of an optimizer or of a scaler around it; it may be counted."""
     if pace.thread == get_ident() or pace.claim():
         is_counted = pace.counting
-        pace.passes_optimizer()
+        pace.end_optimizer_step()
         if is_counted:
             return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, optimizer)

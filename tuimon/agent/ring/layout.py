@@ -60,7 +60,6 @@ ITER_BEGIN = (
 )
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 GAP_BEGIN = 36  # boundaries are only counted from this one on; value: its kind
-GAP_PAUSE = 38  # the latest step of the gap was a long one; value: how long it took (ns)
 GAP_END = 37  # ... until here; value: ``pack_gap``, flag: where it ended, as GAP_BEGIN's value, or one of GAP_IN_STEP
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
 STEP_SIZE = 48  # how much the step that ends next holds, as the program says; flag: STEP_SAMPLES or STEP_TOKENS
@@ -98,10 +97,10 @@ BOUNDARIES = frozenset(
 )
 #: Kinds that report of a loader; the flag is the name id of its facts.
 OF_LOADERS = frozenset((WORKER, BATCH, TOKENS, POSITION))
-#: Kinds that belong to no loop of their thread.
-OF_NO_LOOP = frozenset((COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, STEP_SIZE))
+#: Kinds that belong to no loop of their thread, and so do not end its gap.
+OF_NO_LOOP = OF_LOADERS | {COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, STEP_SIZE}
 #: Kinds of what stands in for boundaries that are only counted.
-GAPS = frozenset((GAP_BEGIN, GAP_PAUSE, GAP_END))
+GAPS = frozenset((GAP_BEGIN, GAP_END))
 #: Kinds of user ranges.
 RANGES = frozenset((RANGE_PUSH, RANGE_POP))
 

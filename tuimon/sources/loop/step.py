@@ -28,7 +28,6 @@ class Step(Struct, gc=False):
     slowed: bool = False  # a profiler of ours slowed it, or held it up, or a stop did
     traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
-    pauses_ns: tuple[int, ...] = ()  # how long counted steps took that were long ones
     marked: bool = False  # tuimon.step() has ended it
 
     @property
@@ -75,7 +74,6 @@ class Step(Struct, gc=False):
         self.traced_ns = self.traced_ns or later.traced_ns
         self.after_fetch = later.after_fetch
         self.marked |= later.marked
-        self.pauses_ns += later.pauses_ns
 
 
 class Stretch(NamedTuple):

@@ -18,8 +18,6 @@ from tuimon.sources.loop.step import Step
 
 #: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8
-#: Long steps of a gap that are known one by one.
-_PAUSES = 64
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
 
@@ -223,12 +221,6 @@ class StepFinder:
         elif self._updated is not None:
             self._close_at_backward(self._updated)
         self.open.timed = False
-        self.add_pause(self.open.total_ns)  # the first has begun with the update before
-
-    def add_pause(self, duration_ns: int) -> None:
-        """A counted step took at least so long."""
-        if len(self.open.pauses_ns) < _PAUSES:
-            self.open.pauses_ns += (duration_ns,)
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
         """So many have passed until here. ``place``: flag of GAP_END.

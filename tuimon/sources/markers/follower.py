@@ -263,9 +263,6 @@ class RingFollower:
         elif kind == layout.GAP_BEGIN:
             loop.ranges.add_stretch(loop.machine.begin_gap(time_ns, value))
             self._gpu.interrupt()
-        elif kind == layout.GAP_PAUSE:
-            steps.add_pause(value)
-            self._gpu.interrupt()
         elif kind == layout.GAP_END:
             counted = layout.unpack_gap(value)
             loop.machine.end_gap(time_ns, counted, flag)

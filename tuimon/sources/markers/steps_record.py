@@ -17,24 +17,27 @@ from tuimon.sources.window_lengths import stride_of
 _LONG = 2
 #: The time of long steps beyond the usual counts half after some 30 windows.
 _DECAY = 0.98
+#: Long steps come at random: in one window they may take this many times as long as expected. More is something else.
+_UNEXPECTED = 4
 
 
 class CountedPhases:
     """Learns from timed steps, and divides the time of counted ones.
 
     They are divided like steps of the usual length, but for what they took beyond that, such as for a checkpoint. How
-    much that is in all is known, though not one of them need have been timed. A long one is divided like timed steps of
-    about its length; where there are none, it has paused outside all pairs of markers.
+    much that is in all is known, though not one of them need have been timed. It is divided like what long timed steps
+    took beyond the usual, as far as so many are to be expected; else they have paused outside all pairs of markers.
 
     >>> phases = CountedPhases()
-    >>> phases.learn([Step(total_ns=10, phases={"forward": 4, "backward": 6})] * 3)
-    >>> phases.divide(5, 90, [50])  # four of the usual length, and one that took 40 longer
+    >>> _ = phases.learn([Step(total_ns=10, phases={"forward": 4, "backward": 6})] * 3)
+    >>> phases.divide(5, 90)  # of the usual length, but for 40 of one or of several
     {'forward': 20, 'backward': 30, 'other': 40}
     """
 
     def __init__(self) -> None:
         self._usual_ns: dict[str, float] = {}  # of a step of the usual length
         self._beyond_ns: dict[int, dict[str, float]] = {}  # of long ones beyond that, by the bits of their length
+        self._timed = 0.0  # steps that these are of
 
     def learn(self, steps: Sequence[Step]) -> dict[str, int]:
         """Timed steps of one window; returns the sums of their phases."""
@@ -44,6 +47,7 @@ class CountedPhases:
         usual = [step.phases for step in steps if step.total_ns <= limit_ns]
         usual_sums = summed(usual)
         self._usual_ns = {name: sums / len(usual) for name, sums in usual_sums.items()}
+        self._timed = self._timed * _DECAY + len(steps)
         for sums in self._beyond_ns.values():
             for name in sums:
                 sums[name] *= _DECAY
@@ -54,24 +58,23 @@ class CountedPhases:
                 sums[name] = sums.get(name, 0.0) + max(0.0, ns - self._usual_ns.get(name, 0.0))
         return summed([usual_sums, *(step.phases for step in longer)])
 
-    def divide(self, count: int, total_ns: int, pauses_ns: Sequence[int] = ()) -> dict[str, int]:
-        """The phases of so many counted steps that took so long together; none before a step was timed.
-
-        ``pauses_ns``: how long those of them took that were long ones.
-        """
+    def divide(self, count: int, total_ns: int) -> dict[str, int]:
+        """The phases of so many counted steps that took so long together; none before a step was timed."""
         each_ns = sum(self._usual_ns.values())
         if each_ns <= 0:
             return {}
         ratio = min(1.0, total_ns / (count * each_ns)) if count else 0.0
         phases = {name: ns * count * ratio for name, ns in self._usual_ns.items()}
         left_ns = total_ns - sum(phases.values())
-        for pause_ns in sorted(pauses_ns, reverse=True):
-            beyond_ns = min(left_ns, max(0.0, pause_ns - each_ns))
-            left_ns -= beyond_ns
-            bits = pause_ns.bit_length()
-            self._share_out(beyond_ns, phases, range(bits - 1, bits + 2))
         longest_ns = int(left_ns + each_ns)  # a step that took longer cannot be one of them
-        self._share_out(left_ns, phases, range(longest_ns.bit_length() + 1))
+        may_be = [sums for bits, sums in self._beyond_ns.items() if bits <= longest_ns.bit_length()]
+        known_ns = sum(map(sum, (sums.values() for sums in may_be)))
+        times = min(_UNEXPECTED * count / self._timed, left_ns / known_ns) if known_ns > 0 else 0.0
+        for sums in may_be:
+            for name, ns in sums.items():
+                phases[name] = phases.get(name, 0.0) + times * ns
+        apart = BETWEEN if BETWEEN in phases else "other"
+        phases[apart] = phases.get(apart, 0.0) + left_ns - times * known_ns
         whole = {name: int(ns) for name, ns in phases.items()}
         whole[max(whole, key=whole.__getitem__)] += total_ns - sum(whole.values())
         return whole
@@ -83,21 +86,7 @@ class CountedPhases:
         counted_ns = sums.pop(COUNTED, 0)
         if not counted_ns:
             return sums
-        whole = [step for step in steps if step.only_counted]
-        pauses_ns = [pause_ns for step in whole for pause_ns in step.pauses_ns]
-        return summed([sums, self.divide(sum(step.count for step in whole), counted_ns, pauses_ns)])
-
-    def _share_out(self, beyond_ns: float, phases: dict[str, float], lengths: Iterable[int]) -> None:
-        """Add this much like what timed steps of these lengths took beyond the usual."""
-        shares: dict[str, float] = {}
-        for bits in lengths:
-            for name, ns in self._beyond_ns.get(bits, {}).items():
-                shares[name] = shares.get(name, 0.0) + ns
-        known_ns = sum(shares.values())
-        if known_ns <= 0:
-            shares, known_ns = {BETWEEN if BETWEEN in phases else "other": 1.0}, 1.0
-        for name, ns in shares.items():
-            phases[name] = phases.get(name, 0.0) + beyond_ns * ns / known_ns
+        return summed([sums, self.divide(sum(step.count for step in steps if step.only_counted), counted_ns)])
 
 
 def summed(phases: Sequence[Mapping[str, int]]) -> dict[str, int]:
