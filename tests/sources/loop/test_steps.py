@@ -377,3 +377,9 @@ def test_ending_workers_is_waiting_for_data_and_bounds_no_step():
     assert ms(left.steps[1].phases)["data"] == ms(play(PLAIN, 4).steps[1].phases)["data"] + 30
     between = play("fetch:2 wait:3 bwd:4 over@7:30 opt:1 wait:1", 4)
     assert set(lengths(between)[1:-1]) == {41}
+
+
+def test_what_belongs_to_a_step_that_the_program_has_ended_stays_in_it():
+    """Though the fetch after it shows that its batch was evaluated."""
+    played = play("fetch:5 wait:3 bwd:4 opt:2 step " * 3 + "fetch@2:2 wait:3 step wait:1 " * 5)
+    assert lengths(played) == [14] * 3 + [5] * 5

@@ -6,8 +6,6 @@ from tuimon.agent.ring.layout import LOADER_SHIFT, Passed
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import Step
 
-#: Stretches remembered since the last backward or update; of a longer evaluation the rest is not taken back.
-STRETCHES = 4096
 #: Iterators remembered since then; a program that only evaluates makes one each time.
 _ITERATORS = 64
 #: A training may begin with an evaluation: so many batches, or so many ns of them, are held back until they are steps.
@@ -18,8 +16,8 @@ _FIRST_GROUP = 16
 #: as both last longer where a thread waits for a core.
 _UNUSED_NS, _UNUSED_PART = 5_000_000, 0.5
 
-#: Stretches of time: label and ns.
-Times = list[tuple[str, int]]
+#: Time by label, in ns.
+Times = dict[str, int]
 
 
 class Batches:
@@ -30,7 +28,7 @@ class Batches:
     """
 
     def __init__(self) -> None:
-        self.times: Times = []  # stretches since the last backward or update
+        self.times: Times = {}  # since the last backward or update, without what was evaluated
         self.eval_ns = self.eval_count = 0  # since they were taken
         self._batch_ns = 0  # of the batch that was evaluated last
         self._ahead: list[tuple[Times, int]] = []  # evaluated, with the end of each, unless the next update takes them
@@ -51,8 +49,8 @@ class Batches:
         """The program has left its loop: what was fetched in it is used no more."""
         self.is_waiting = False  # a batch was fetched that no backward has used yet
         self.returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
-        self._fetched: dict[int, int] = {}  # iterator -> index into the times where its last fetch began
-        self._started: dict[int, int] = {}  # that where their iter() began, of iterators without a fetch yet
+        self._fetched: dict[int, Times] = {}  # iterator -> the times when its last fetch began
+        self._started: dict[int, Times] = {}  # those when their iter() began, of iterators without a fetch yet
         self._begun: int | None = None  # iterator whose first fetch is the latest of all
         self._latest: int | None = None  # iterator of the latest fetch, until one is exhausted
         self._evaluating: int | None = None  # iterator whose last iteration was evaluation
@@ -62,7 +60,8 @@ class Batches:
         """Time until now can no longer turn out to be evaluation."""
         self.times.clear()
         self._started.clear()
-        self._iter_at: int | None = None  # index into the times where the open iter() began
+        self._fetched = {iterator: {} for iterator in self._fetched}
+        self._iter_at: Times | None = None  # the times when the open iter() began
 
     def forget(self) -> None:
         """A backward or an update: nothing until now was evaluated."""
@@ -74,7 +73,7 @@ class Batches:
 
     def begin_iter(self) -> None:
         """Workers are being started."""
-        self._iter_at = len(self.times)
+        self._iter_at = dict(self.times)
 
     def end_iter(self, iterator: int) -> None:
         """Starting its workers belongs to the iterator's first fetch, should that turn out to be evaluation."""
@@ -100,11 +99,11 @@ class Batches:
         previous = self._fetched.pop(iterator, None)
         evaluated = None if previous is None else self._pop_times(previous)
         self._evaluating = None if previous is None or is_of_group else iterator
-        _keep(self._fetched, iterator, self._started.pop(iterator, len(self.times)))
+        _keep(self._fetched, iterator, self._started.pop(iterator, dict(self.times)))
         if evaluated is None:
             return False
         self._ahead.append((evaluated, time_ns))
-        self._batch_ns = sum(duration_ns for _, duration_ns in evaluated)
+        self._batch_ns = sum(evaluated.values())
         if is_of_group:
             return False
         self.is_waiting, self.returned = False, 0
@@ -123,16 +122,16 @@ class Batches:
         all batches, or a checkpoint.
         """
         at = None if self._evaluating is None else self._fetched.pop(self._evaluating, None)
-        last, left_ns = [] if at is None else self._pop_times(at), self._batch_ns
+        last, left_ns = {} if at is None else self._pop_times(at), self._batch_ns
         if self.forward is not None:
             if last:
                 self._evaluate(last, time_ns, step)
             return
         self.eval_count += bool(last)
-        for label, duration_ns in last:
+        for label, duration_ns in last.items():
             evaluated_ns = min(left_ns, duration_ns)
             left_ns -= evaluated_ns
-            self._move([(label, evaluated_ns)], step)
+            self._move({label: evaluated_ns}, step)
             if label == "forward":
                 step.add_time(label, evaluated_ns - duration_ns)
                 step.add_time("other", duration_ns - evaluated_ns)
@@ -142,9 +141,9 @@ class Batches:
         if not self.is_waiting or iterator != self._iterator or iterator == self._evaluating:
             return False
         if self._is_first:  # if no model seems to have seen them
-            times = self.times[self._fetched.get(iterator, len(self.times)) :]
-            fetched_ns = sum(duration_ns for label, duration_ns in times if label == "data")
-            used_ns = sum(duration_ns for _, duration_ns in times) - fetched_ns
+            times = self._times_since(self._fetched.get(iterator, self.times))
+            fetched_ns = times.get("data", 0)
+            used_ns = sum(times.values()) - fetched_ns
             return self._in_a_row < _FIRST_GROUP and used_ns <= max(_UNUSED_NS, _UNUSED_PART * fetched_ns)
         most = self._group + self._begins  # a loader that fetches one batch ahead begins with one more
         is_of_trained = iterator >> LOADER_SHIFT == self._trained_on >> LOADER_SHIFT != 0
@@ -189,7 +188,7 @@ class Batches:
         # what a profiler of ours did to the step under way, the batch takes along
         batch = Step(end_ns=end_ns, slowed=step.slowed, traced_ns=step.traced_ns)
         step.slowed, step.traced_ns = False, 0
-        for label, duration_ns in times:
+        for label, duration_ns in times.items():
             step.add_time(label, -duration_ns)
             batch.add_time(label, duration_ns)
         divide_forward(batch)
@@ -200,13 +199,16 @@ class Batches:
 
     def _move(self, times: Times, step: Step) -> None:
         """This much of the step was evaluation, not training."""
-        for label, duration_ns in times:
+        for label, duration_ns in times.items():
             step.add_time(label, -duration_ns)
             self.eval_ns += duration_ns
 
-    def _pop_times(self, at: int) -> Times:
-        popped = self.times[at:]
-        del self.times[at:]
+    def _times_since(self, at: Times) -> Times:
+        return {label: ns - at.get(label, 0) for label, ns in self.times.items() if ns > at.get(label, 0)}
+
+    def _pop_times(self, at: Times) -> Times:
+        popped = self._times_since(at)
+        self.times = {label: ns - popped.get(label, 0) for label, ns in self.times.items()}
         return popped
 
     # -- batches of a thread that has not trained
@@ -277,7 +279,7 @@ class Batches:
         return is_known and self.is_waiting and not self._ahead and not self.returned
 
 
-def _keep(held: dict[int, int], iterator: int, at: int) -> None:
+def _keep(held: dict[int, Times], iterator: int, at: Times) -> None:
     """Hold one more; without the oldest where there is no room."""
     if iterator not in held and len(held) >= _ITERATORS:
         del held[next(iter(held))]

@@ -12,7 +12,7 @@ The finder cuts time into *pieces*, each ending with an update; how many pieces 
 from __future__ import annotations
 
 from tuimon.agent.ring.layout import GAP_AFTER_FETCH, GAP_AFTER_UPDATE, Passed
-from tuimon.sources.loop.batches import STRETCHES, Batches, divide_forward
+from tuimon.sources.loop.batches import Batches, divide_forward
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
 from tuimon.sources.loop.step import Step
 
@@ -62,10 +62,9 @@ class StepFinder:
         phases = step.phases
         phases[label] = phases.get(label, 0) + duration_ns
         step.total_ns += duration_ns
+        times[label] = times.get(label, 0) + duration_ns
         if self.is_profiled:
             step.slowed = True
-        if len(times) < STRETCHES:
-            times.append((label, duration_ns))
         return last_ns
 
     @property
@@ -177,6 +176,7 @@ class StepFinder:
         batches = self.batches
         self.pieces.drive = Drive.API
         batches.settle(self.open)
+        batches.forget_times()
         ended, self.open = self.open, Step()
         ended.marked = True
         if batches.forward is not None:  # nothing has trained: what was fetched until now belongs to this step
