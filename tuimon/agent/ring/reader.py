@@ -51,7 +51,7 @@ _CHUNKS_LIMIT = 96
 _SEQUENCE_LIMIT = 1 << 53
 #: Most facts that ranks may have in common.
 _FACTS_LIMIT = 64
-#: A hole has at most this many empty slots, or those of a queue that overflowed, with at least as many behind them.
+#: A hole of more empty slots than this is passed once the writer has come round.
 _HOLE_LIMIT = 64
 
 
@@ -314,7 +314,7 @@ class RingReader:
                 continue
             out.extend(markers)
             self._next += valid
-            if valid < count and not self._skip_hole(around[SLOT_MARGIN + valid :], may_be_far=not out.heads):
+            if valid < count and not self._skip_hole(around[SLOT_MARGIN + valid :]):
                 break
         # one chunk for as many as now came, and some more: each takes three reads
         self._usual = min(max(_FIRST_CHUNK_SLOTS, len(out.heads) + len(out.heads) // 8), _CHUNK_SLOTS)
@@ -356,15 +356,17 @@ class RingReader:
         self._drop(latest - self._slots + self._slots // 4 - self._next)
         return True
 
-    def _skip_hole(self, found: List[int], may_be_far: bool) -> bool:
+    def _skip_hole(self, found: List[int]) -> bool:
         """True if the next slot may be passed: it stayed empty while later ones were filled, or is filled by now.
 
-        ``found``: sequences from the next slot on. ``may_be_far``: search for filled slots throughout the ring, a dozen
-        reads of it.
+        ``found``: sequences from the next slot on.
         """
         if found[0] == self._next:  # written meanwhile
             return True
-        width = self._filled_beyond(found) or (self._filled_far_beyond() if may_be_far else 0)
+        if max(found) < self._next:  # so it is nearly always
+            return False
+        beyond = (width for width, sequence in enumerate(found) if width and sequence == self._next + width)
+        width = next(beyond, 0)
         if not width:
             return False
         at, age = self._hole
@@ -374,28 +376,6 @@ class RingReader:
             return False
         self._drop(width)
         return True
-
-    def _filled_beyond(self, found: List[int]) -> int:
-        """How many slots from the next one on are empty before a filled one; 0 when none is found."""
-        if max(found) < self._next:  # so it is nearly always
-            return 0
-        beyond = (width for width, sequence in enumerate(found) if width and sequence == self._next + width)
-        return next(beyond, 0)
-
-    def _filled_far_beyond(self) -> int:
-        """Like ``_filled_beyond``, where a queue overflowed: filled slots follow a long hole, at least as many."""
-        empty, filled = _HOLE_LIMIT - 1, _HOLE_LIMIT
-        while filled < self._slots and not self._is_filled(filled):
-            empty, filled = filled, 2 * filled
-        if filled >= self._slots:
-            return 0
-        while filled - empty > 1:
-            middle = (empty + filled) // 2
-            empty, filled = (empty, middle) if self._is_filled(middle) else (middle, filled)
-        return filled
-
-    def _is_filled(self, ahead: int) -> bool:
-        return self._sequences(self._next + ahead, 1) == [self._next + ahead]
 
     def _drop(self, count: int) -> None:
         self.dropped += count

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
@@ -17,7 +17,7 @@ from tuimon.agent.ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASUR
 from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
+from tuimon.records import Count, Loader, LoaderFacts, LoaderWorker, MeasuredBatches
 from tuimon.sources.loop.step import Stretch
 from tuimon.sources.loop.steps import StepFinder
 
@@ -30,40 +30,11 @@ _Totals = list[int]
 def parsed_facts(text: str) -> tuple[LoaderFacts, int] | None:
     """A loader's facts and its number; None when they are not whole."""
     try:
-        fields = json.loads(text)
-        facts = LoaderFacts(
-            dataset=str(fields["dataset"]),
-            kind="iterable" if fields["kind"] == "iterable" else "map",
-            workers=_count(fields["workers"]),
-            prefetch=_whole(fields["prefetch"]),
-            batch_size=_whole(fields["batch"]),
-            pin_memory=bool(fields["pin"]),
-            persistent=bool(fields["persistent"]),
-            context=None if fields["context"] is None else str(fields["context"]),
-            in_order=in_order if isinstance(in_order := fields.get("in_order"), bool) else None,
-            item=_place(fields.get("item")),
-            collate=_place(fields.get("collate")),
-        )
-        return facts, _count(fields["n"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a process may write anything
+        noted = msgspec.json.decode(text, type=dict[str, object])
+        noted.update(batch_size=noted["batch"], pin_memory=noted["pin"])
+        return msgspec.convert(noted, LoaderFacts), msgspec.convert(noted["n"], Count)
+    except (msgspec.MsgspecError, KeyError, RecursionError):  # a process may write anything
         return None
-
-
-def _count(value: int) -> int:
-    if not 0 <= value < 1 << 31:
-        raise ValueError(f"{value} of a loader")
-    return int(value)
-
-
-def _place(value: object) -> Place | None:
-    match value:
-        case [str(file), int(line), str(function)]:
-            return Place(file, _count(line), function)
-    return None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 <= value < 1 << 62 else None
 
 
 class Worker(Struct):
