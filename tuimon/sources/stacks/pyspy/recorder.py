@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from importlib import metadata
 from itertools import chain
 
 from msgspec import Struct
@@ -42,6 +41,8 @@ def find() -> str | None:
 
 def _installed() -> Iterator[str]:
     """Its paths in the packages that tuimon can import."""
+    from importlib import metadata  # noqa: PLC0415  (1.4 MB; mostly it is beside the interpreter)
+
     for package in metadata.distributions(name="py-spy"):
         yield str(package.locate_file("bin/py-spy"))  # pip install --target: its RECORD says ../../bin, where it is not
         yield from (str(file.locate()) for file in package.files or () if file.name == "py-spy")
