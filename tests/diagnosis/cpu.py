@@ -32,13 +32,8 @@ def run(phases, *more, **facts):
 
 def training(phases, *more, cpu_count=2, windows=12, **of_steps):
     """A session of windows of these phases (ms per step), with more records; ``of_steps``: facts of each window."""
-    session = session_of(header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT)
-    for t in range(1, windows + 1):
-        window = steps(t, phases, first_index=10 * (t - 1))
-        session.add(structs.replace(window, **of_steps))
-    for record in more:
-        session.add(record)
-    return session
+    made = (structs.replace(steps(t, phases, first_index=10 * (t - 1)), **of_steps) for t in range(1, windows + 1))
+    return session_of(header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT, *made, *more)
 
 
 def workers(number, cpu_ratio, *counted, state="running", role="worker"):

@@ -4,21 +4,20 @@ import pytest
 
 from tests.diagnosis.gpu import USUAL, session_of
 from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Notice
-from tuimon.session.session import Session
+
+
+def reasons_of(*records):
+    """Why rules could not judge a session of these records."""
+    return dict(unjudged(records_of(*records)))
 
 
 def test_what_could_not_be_judged_is_reported_with_its_reason():
-    session = Session()
-    for record in (
-        header(),
-        process(),
-        Notice(t=0, pid=0, source="stacks", level="warning", message="ptrace is denied"),
-    ):
-        session.add(record)
-    reasons = dict(unjudged(session))
+    denied = Notice(t=0, pid=0, source="stacks", level="warning", message="ptrace is denied")
+    reasons = reasons_of(header(), process(), denied)
     assert reasons["input_bound"] == "no step has ended"
     assert reasons["places"] == "no stack samples: ptrace is denied"
     assert "schedstat" in reasons["cpu_oversubscribed"]
@@ -27,42 +26,33 @@ def test_what_could_not_be_judged_is_reported_with_its_reason():
 
 @pytest.mark.parametrize(("stack", "asks"), [((0,), False), ((0, 1), True)])
 def test_a_loop_that_only_runs_a_model_is_told_how_to_mark_its_steps(stack: tuple[int, ...], asks: bool):
-    session = Session()
     places = [("a.py", 7, "main", "model(x)", True), ("/v/site-packages/torch/nn/modules/module.py", 2, "_call_impl")]
     decoding = frames(("a.py", 8, "main", "decode(y)", True), first=2)
-    for record in (header(), process(), frames(*places), decoding, stacks(1.0, (stack, 1), ((2,), 60))):
-        session.add(record)
-    assert ("tuimon.step() says" in dict(unjudged(session))["input_bound"]) == asks
+    reasons = reasons_of(header(), process(), frames(*places), decoding, stacks(1.0, (stack, 1), ((2,), 60)))
+    assert ("tuimon.step() says" in reasons["input_bound"]) == asks
 
 
 def test_a_step_that_was_not_timed_has_ended_all_the_same():
-    session = Session()
     untimed = steps(2.0, {}, count=1, timed=0, slowed=1, slowed_ns=10**9)
-    for record in (header(), process(), untimed):
-        session.add(record)
-    assert dict(unjudged(session))["input_bound"] == "no step that has ended was timed"
+    assert reasons_of(header(), process(), untimed)["input_bound"] == "no step that has ended was timed"
 
 
 @pytest.mark.parametrize("reason", ["no stack samples: ptrace is denied", "no stack samples of process 7: it ended"])
 def test_that_there_are_no_samples_is_said_once(reason: str):
-    session = Session()
-    for record in (header(), process(), Notice(t=0, pid=0, source="stacks", level="warning", message=reason)):
-        session.add(record)
-    assert dict(unjudged(session))["places"] == reason
+    notice = Notice(t=0, pid=0, source="stacks", level="warning", message=reason)
+    assert reasons_of(header(), process(), notice)["places"] == reason
 
 
 def test_nothing_is_judged_without_a_training():
-    assert [rule for rule, _ in unjudged(Session())] == ["all"]
+    assert list(reasons_of()) == ["all"]
 
 
 def test_how_much_training_the_samples_may_have_missed_is_said():
     """A loop that spends nearly all of its time beside the model shows backward in few samples."""
-    session, reason = Session(), "no markers: attached without them; and "
-    for record in (header(), process(markers=False), frames(("train.py", 18, "note_stats")), stacks(1.0, ([0], 2))):
-        session.add(record)
-    assert dict(unjudged(session))["input_bound"] == reason + "too few samples to find a training loop"
-    session.add(stacks(2.0, ([0], 148)))
-    assert dict(unjudged(session))["input_bound"] == (
+    reason = "no markers: attached without them; and "
+    few = header(), process(markers=False), frames(("train.py", 18, "note_stats")), stacks(1.0, ([0], 2))
+    assert reasons_of(*few)["input_bound"] == reason + "too few samples to find a training loop"
+    assert reasons_of(*few, stacks(2.0, ([0], 148)))["input_bound"] == (
         reason + "none of 150 samples is in backward or an update: if it trains, these take less than 2 % of its time"
         " (--inject brings the markers)"
     )
@@ -70,13 +60,11 @@ def test_how_much_training_the_samples_may_have_missed_is_said():
 
 @pytest.mark.parametrize("markers", [False, True])
 def test_the_precision_of_a_training_that_reports_nothing_is_not_known(markers: bool):
-    session, torch = Session(), "/v/site-packages/torch/autograd/__init__.py"
+    torch = "/v/site-packages/torch/autograd/__init__.py"
     places = [("a.py", 7, "main", "loss.backward()", True), (torch, 2, "backward")]
-    for record in (header(), process(markers=markers), frames(*places), stacks(1.0, ([0, 1], 60))):
-        session.add(record)
-    if markers:
-        session.add(steps(2.0, {"backward": 10}))
-    assert ("--inject" in dict(unjudged(session)).get("precision and tracers", "")) == (not markers)
+    made = [steps(2.0, {"backward": 10})] if markers else []
+    reasons = reasons_of(header(), process(markers=markers), frames(*places), stacks(1.0, ([0, 1], 60)), *made)
+    assert ("--inject" in reasons.get("precision and tracers", "")) == (not markers)
 
 
 def test_without_gpu_events_all_abstain_and_say_so():

@@ -6,7 +6,6 @@ import pytest
 
 from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps, totals_of
 from tuimon.session.phase_table import Moved, SplitShares, phase_table
-from tuimon.session.session import Session
 from tuimon.session.state import run_state
 
 TORCH = "/lib/site-packages/torch"
@@ -59,10 +58,8 @@ TRAINING = {
 
 def counts(samples):
     """Samples of each phase, by frames alone."""
-    session = Session()
     listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
-    for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed)):
-        session.add(record)
+    session = session_of(header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed))
     return session, +session.over("recent").samples(100).marked_counts()
 
 
@@ -137,12 +134,10 @@ def test_a_stack_that_has_lost_all_code_of_the_users_counts_nowhere():
 
 
 def test_what_was_before_the_first_backward_is_of_no_step():
-    session = Session()
     loading = ([NUMBERS["plot"], NUMBERS["item"]], 500)
     training = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in TRAINING.items()]
     importing = ([NUMBERS[name] for name in ("plot", "import", "<module>", "wrapper")], 50)  # a decorator of that name
-    for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, loading, importing)):
-        session.add(record)
+    session = session_of(header(), process(markers=False), frames(*PLACES.values()), stacks(1, loading, importing))
     assert session.over("recent").phases(100) is None
     session.add(stacks(2, loading, *training))  # it begins here: some of these are of the set-up
     assert session.over("recent").phases(100) is None
@@ -160,7 +155,6 @@ def test_what_the_line_of_the_fetch_does_beside_fetching_is_no_data():
 @pytest.mark.parametrize(("fetches", "phase"), [(20, "forward"), (0, "data")])
 def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_markers(fetches, phase):
     """There the fetch ends the data phase; what a function of the user's does to the batch is data all the same."""
-    session = Session()
     places = [
         ("b.py", 50, "main", "for x, y in loader:", True),
         PLACES["__next__"],
@@ -174,8 +168,7 @@ def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_marke
     ]
     fetch = [([0, 1], fetches)] if fetches else []
     window = stacks(1, *fetch, ([2], 30), ([3, 4], 7), ([5, 6], 20), ([7, 8], 20))
-    for record in (header(), process(markers=False), frames(*places), window):
-        session.add(record)
+    session = session_of(header(), process(markers=False), frames(*places), window)
     found = session.over("recent").samples(100).marked_counts()
     expected = {"data": fetches + 7, "forward": 20, "backward": 20}
     expected[phase] += 30
@@ -184,14 +177,12 @@ def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_marke
 
 def test_what_may_be_of_any_phase_makes_none_of_them_sure():
     """No line of the user's calls backward: nothing shows which side of the model the rest is on."""
-    session = Session()
     called = frames(
         ("/lib/site-packages/events/loop.py", 372, "run"),
         ("/lib/site-packages/events/learner.py", 777, "on_batch"),
         (f"{TORCH}/autograd/__init__.py", 7, "backward"),
     )
-    for record in (header(), process(markers=False), called, stacks(1, ([1, 2], 40), ([0], 60))):
-        session.add(record)
+    session = session_of(header(), process(markers=False), called, stacks(1, ([1, 2], 40), ([0], 60)))
     rows = {row.name: row for row in session.over("recent").phases(100).rows}
     assert rows["other"].share == 0.6
     assert [rows[name].error for name in ("data", "forward", "other")] == [0.6] * 3

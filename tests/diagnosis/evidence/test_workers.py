@@ -98,15 +98,13 @@ TAKES, RECEIVES, WAITS, LEAVES = [0, 1, 2], [0, 1, 2, 6], [0, 1, 3], [0, 1, 7]
     ],
 )
 def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(fetches, anew, brief_s, cause):
-    session = Session()
     worker = frames(
         ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
         ("/lib/python3.11/multiprocessing/queues.py", 103, "get"),
         ("data.py", 31, "augment", "out = cv(img)", True),
         first=10,
     )
-    for record in (header(), process(markers=False), NO_GPU, TAKING, worker, process(201, "worker", ppid=100)):
-        session.add(record)
+    session = session_of(header(), process(markers=False), NO_GPU, TAKING, worker, process(201, "worker", ppid=100))
     for t in range(1, 13):
         pid = 201 + t if anew else 201
         if anew:

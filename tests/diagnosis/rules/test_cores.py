@@ -11,14 +11,8 @@ PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
 
 
 def run(*records, pids=(100,), cpu_count=2, phases=PHASES, **facts):
-    session = session_of(header(cpu_count=cpu_count))
-    for pid in pids:
-        session.add(process(pid, **facts))
-    for t in range(1, 13):
-        for pid in pids:
-            session.add(steps(t, phases, pid=pid, first_index=10 * (t - 1)))
-    for record in records:
-        session.add(record)
+    windows = [steps(t, phases, pid=pid, first_index=10 * (t - 1)) for t in range(1, 13) for pid in pids]
+    session = session_of(header(cpu_count=cpu_count), *(process(pid, **facts) for pid in pids), *windows, *records)
     return {finding.rule: finding for finding in diagnose(session)}
 
 

@@ -3,10 +3,9 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.records import Frame, LoopStack, StackCount, StackGroup, Stacks, StandingProcess, Standstill
-from tuimon.session.session import Session
 
 #: Of a program that trains in thread 107: the root of that thread, its loop, and what it may wait at.
 IN_THREAD = frames(
@@ -31,7 +30,6 @@ WAITS_FOR_JOB, STANDS_BY = [0, 9, 8], [10]
 
 def standing_in_thread(training, *main, is_alive=True, more=()):
     """What is said of a program whose training thread stands like this, and its main thread like these in turn."""
-    session = Session()
     records = [header(), process(), IN_THREAD]
     for t in range(1, 9):
         records.append(steps(t, {"between": 50, "backward": 50}, first_index=10 * t, tid=107))
@@ -44,9 +42,7 @@ def standing_in_thread(training, *main, is_alive=True, more=()):
         found = [StackCount(100, "MainThread", ids, 10) for ids in main]
         found += [StackCount(107, "fit", training, 20)] if is_alive else []
         records.append(Stacks(t=t, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=found))
-    for record in (*records, *more):
-        session.add(record)
-    return [finding for finding in diagnose(session) if finding.rule == "hang"]
+    return [finding for finding in diagnose(session_of(*records, *more)) if finding.rule == "hang"]
 
 
 @pytest.mark.parametrize("main", [(LOOKS, SLEEPS), (SERVES,), (AT_PROMPT,)])

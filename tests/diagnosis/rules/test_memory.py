@@ -3,6 +3,7 @@
 import pytest
 
 from tests.session.records import header, process, steps, threads
+from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.verdicts import fold
@@ -21,7 +22,6 @@ from tuimon.records import (
     TorchMemory,
 )
 from tuimon.session.machines import Reading, readings_of, steady_growth
-from tuimon.session.session import Session
 
 GB = 1 << 30
 PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
@@ -41,14 +41,8 @@ def growing(pid=100, mb_a_look=100, looks=6):
 
 def session_of(*records, phases=PHASES, **in_steps):
     """Eleven windows."""
-    session = Session()
-    session.add(header())
-    session.add(process())
-    for t in range(1, 12):
-        session.add(steps(t, phases, first_index=10 * t, **in_steps))
-    for record in records:
-        session.add(record)
-    return session
+    windows = [steps(t, phases, first_index=10 * t, **in_steps) for t in range(1, 12)]
+    return records_of(header(), process(), *windows, *records)
 
 
 def found(*records, rule="memory_pressure", **in_steps):
@@ -100,9 +94,7 @@ MIB = 1 << 20
 
 def session_of_growth(held_mib, *more, loader=None, own=True, pid=100):
     """Steps of 100 ms, ten a second, of a process that holds so much, read each two seconds."""
-    session = Session()
-    for record in (header(), process(), *more):
-        session.add(record)
+    session = records_of(header(), process(), *more)
     for n, mib in enumerate(held_mib):
         for t in (2.0 * n + 1, 2.0 * n + 2):
             session.add(steps(t, PHASES, first_index=int(10 * t)))
@@ -217,10 +209,8 @@ def test_a_worker_that_grows_is_named_with_advice_for_workers():
 
 def run_on_gpu(allocated_gib, used=40, **more):
     """Ten steps a second, torch's tensors on a GPU of 80 GiB as they were after each two seconds."""
-    session = Session()
     device = {"index": 2, "uuid": "GPU-a", "name": "A", "memory_total_bytes": 80 << 30, "pids": [100]}
-    for record in (header(), process(gpu_uuids=["GPU-a"])):
-        session.add(record)
+    session = records_of(header(), process(gpu_uuids=["GPU-a"]))
     for n, gib in enumerate(allocated_gib):
         for t in (2.0 * n + 1, 2.0 * n + 2):
             session.add(steps(t, PHASES, first_index=int(10 * t)))
@@ -387,9 +377,8 @@ def test_growth_that_slows_down_with_the_steps_is_steady():
 def run_with_workers(private_mib, own_mib=2000, *, available=32 << 30, context="fork"):
     """The finding about two workers, the private memory of one of which was read each four seconds."""
     facts = LoaderFacts(dataset="Sentences", kind="map", workers=2, context=context)
-    session = Session()
-    for record in (header(), process(), process(201, "worker", ppid=100), process(202, "worker", ppid=100)):
-        session.add(record)
+    workers = [process(pid, "worker", ppid=100) for pid in (201, 202)]
+    session = records_of(header(), process(), *workers)
     session.add(Loader(t=1.0, pid=100, number=0, window_s=1.0, role="train", fetches=20, facts=facts))
     for n, mib in enumerate(private_mib):
         for t in (4.0 * n + 1, 4.0 * n + 2, 4.0 * n + 3, 4.0 * n + 4):

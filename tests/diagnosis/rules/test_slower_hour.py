@@ -2,10 +2,11 @@
 
 import random
 
+from msgspec import structs
+
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import ThreadCpu, Threads
 
 USUAL = {"data": 12, "forward": 30, "backward": 50, "optimizer": 8}
 
@@ -22,8 +23,7 @@ def hours(phases):
     session = session_of(header(), process(), NO_GPU)
     for n in range(60 * 3):
         t = 60.0 * (n + 1)
-        row = ThreadCpu(100, "python", 1.0, "running", 0.0)
-        session.add(Threads(t=t, pid=100, window_s=60.0, cpu_ratio=1.0, rss_bytes=None, threads=[row]))
+        session.add(structs.replace(threads(t, (100, "python", 1.0, "running", 0.0)), window_s=60.0))
         session.add(steps(t, phases(n), first_index=10 * n, window_s=60.0))
     return [each for each in diagnose(session) if each.rule == "step_time_drift"]
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.records import Loader, LoaderFacts
-from tuimon.session.session import Session
 
 TORCH = "/lib/site-packages/torch"
 SB3 = "/v/lib/python3.11/site-packages/stable_baselines3/common"
@@ -53,11 +53,9 @@ LOADER = LoaderFacts(dataset="D", kind="map", workers=2)
 
 def session_of(evaluation, phases=PHASES, windows=12, more=(), **facts):
     """Windows of 1 s, each with five times so many samples; ``facts``: more of the steps."""
-    session = Session()
     samples = TRAINING | evaluation
     listed = [([NUMBERS[name] for name in stack.split(", ")], 5 * n) for stack, n in samples.items()]
-    for record in (header(), process(), frames(*PLACES.values()), *more):
-        session.add(record)
+    session = records_of(header(), process(), frames(*PLACES.values()), *more)
     for t in range(1, windows + 1):
         session.add(steps(t, phases, count=100, first_index=100 * (t - 1), **facts))
         session.add(stacks(t, *listed))

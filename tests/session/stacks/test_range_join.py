@@ -1,8 +1,8 @@
 """Samples and user ranges: the join by the places where ranges were opened and closed."""
 
 from tests.session.records import frames, header, hot_lines, process, stacks, steps
+from tests.session.records import session_of as records_of
 from tuimon.records import RangePlace
-from tuimon.session.session import Session
 from tuimon.session.stacks.phases import RangeJoin
 from tuimon.session.stacks.samples import RANGE
 
@@ -29,12 +29,9 @@ NUMBERS = {name: number for number, name in enumerate(FRAMES)}
 
 
 def session_of(samples, *records, places=PLACES):
-    session = Session()
     listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
     told = steps(1, {"forward": 10}, range_places=places)
-    for record in (header(), process(), frames(*FRAMES.values()), *records, told, stacks(2.5, *listed)):
-        session.add(record)
-    return session
+    return records_of(header(), process(), frames(*FRAMES.values()), *records, told, stacks(2.5, *listed))
 
 
 def ranges_of(stack, **more):

@@ -55,9 +55,11 @@ def test_a_foreach_update_gains_less() -> None:
     assert "instead of foreach" not in together.action
 
 
-def test_what_is_fused_already_is_not_advised() -> None:
+def test_what_is_fused_already_or_on_a_cpu_is_not_advised() -> None:
+    """There another rule speaks."""
     assert fix(FUSED, adamw(fused=True)) is None
     assert fix(SINGLE, adamw(fused=True)) is None
+    assert fix(SINGLE, adamw(), gpu=False) is None
 
 
 def test_an_optimizer_without_a_fused_form_updates_its_tensors_together() -> None:
@@ -76,10 +78,6 @@ def test_no_more_is_gained_than_the_gpu_idles() -> None:
     found = fix(SINGLE, adamw(), idle=0.3)
     assert found is not None
     assert (found.estimated_speedup, *found.gain) == pytest.approx((1 / 0.7, 1 / 0.7, 1 / 0.7))
-
-
-def test_on_a_cpu_another_rule_speaks() -> None:
-    assert fix(SINGLE, adamw(), gpu=False) is None
 
 
 def test_the_trainers_own_option_is_named() -> None:

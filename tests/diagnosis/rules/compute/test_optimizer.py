@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from tests.diagnosis.cpu import NO_GPU, run
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts, ThreadCpu
+from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts
 
 TORCH = "/lib/site-packages/torch"
 LOOP = frames(
@@ -95,8 +94,7 @@ def test_a_share_near_the_threshold_waits_until_the_table_has_settled(share: int
 @pytest.mark.parametrize(("delay", "is_told"), [(0.05, True), (0.35, False)])
 def test_what_an_update_waits_for_a_core_is_not_its_own(delay: float, is_told: bool) -> None:
     phases = {"forward": 30, "backward": 30, "optimizer": 40}
-    row = structs.replace(threads(6), threads=[ThreadCpu(100, "python", 1.0 - delay, "running", delay_ratio=delay)])
-    findings = run(phases, LOOP, stacks(6, *BY_TORCH), row)
+    findings = run(phases, LOOP, stacks(6, *BY_TORCH), threads(6, (100, "python", 1.0 - delay, "running", delay)))
     assert any(finding.rule == "optimizer_bound" for finding in findings) == is_told
 
 

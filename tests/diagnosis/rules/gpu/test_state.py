@@ -100,14 +100,11 @@ def test_an_older_gpu_gets_advice_that_it_can_follow():
         ("gpu_bound", {"tensor_ratio": 0.0, "compute_capability": 6.1}),
         ("gpu_bound", {"tensor_ratio": 0.0, "compute_capability": None}),
         ("launch_bound", {"tensor_ratio": 0.0}),
+        ("gpu_bound", {"tensor_ratio": 0.0, "more": [HALF]}),
     ],
 )
-def test_it_abstains_where_tensor_cores_work_are_unknown_or_would_not_help(kind, figures):
+def test_it_abstains_where_tensor_cores_work_are_unknown_in_use_already_or_would_not_help(kind, figures):
     assert "low_precision_unused" not in findings(kind, *USUAL, util=0.9, **figures)
-
-
-def test_half_precision_is_low_already():
-    assert "low_precision_unused" not in findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0, more=[HALF])
 
 
 # -- small_batch

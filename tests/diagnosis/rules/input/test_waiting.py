@@ -6,11 +6,11 @@ from msgspec import structs
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
 from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import MIN_SAMPLES
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Place, length_bucket
-from tuimon.session.session import Session
 
 FETCHING = ([FETCH, IN_FETCH], 300)
 
@@ -329,11 +329,8 @@ def test_a_sampler_that_draws_a_whole_epoch_at_its_start_is_told_by_its_few_step
     phases = {"data": 80, "forward": 8, "backward": 10, "optimizer": 2}
     long_and_short = [(length_bucket(20_000_000), 9), (length_bucket(820_000_000), 1)]
     windows = [structs.replace(steps(t, phases, first_index=10 * t), histogram=long_and_short) for t in range(1, 13)]
-    session = Session()
-    for record in (header(), process(), NO_GPU, AUGMENT, draws, *windows):
-        session.add(record)
-    session.add(stacks(12, ([3, 4, 30, 31], 60), ([3, 4], 5)))
-    first, *_ = diagnose(session)
+    sampled = stacks(12, ([3, 4, 30, 31], 60), ([3, 4], 5))
+    first, *_ = diagnose(records_of(header(), process(), NO_GPU, AUGMENT, draws, *windows, sampled))
     assert first.cause == "sampler"
     assert "draws the indices, mostly in " in first.headline and "of 120 steps" in first.headline
     assert "the next epoch's in a thread" in first.action
@@ -502,10 +499,7 @@ def found_without_markers(in_fetch: bool, windows: int, fetches: int, others: in
     )
     making = [0, 1, 2] if in_fetch else [0, 2]
     sampled = [stacks(t, (making, fetches), ([3, 4], others), ([5, 6], others)) for t in range(1, windows + 1)]
-    session = Session()
-    for record in (header(), process(markers=False, **why), loop, *sampled):
-        session.add(record)
-    return diagnose(session)[0]
+    return diagnose(records_of(header(), process(markers=False, **why), loop, *sampled))[0]
 
 
 @pytest.mark.parametrize(("in_fetch", "cause"), [(True, "no_workers"), (False, "hand_rolled_loader")])
