@@ -29,7 +29,7 @@ from tuimon.records import (
     TorchMemory,
     length_bucket,
 )
-from tuimon.session.step_sums import SHARED_PARTS
+from tuimon.session.steps import SHARED_PARTS
 from tuimon.sources.markers.steps_record import stride_of
 
 BEGUN_UNIX_S = 1.75e9

@@ -12,8 +12,7 @@ from tuimon.session.machines import CoreUse
 from tuimon.session.processes import RunProcesses
 from tuimon.session.rows import SteppingSpan
 from tuimon.session.series import LATEST, Span
-from tuimon.session.step_sums import StepStretch, stepping_spans
-from tuimon.session.steps import StepStats
+from tuimon.session.steps import StepStats, StepStretch, stepping_spans
 from tuimon.session.threads import ThreadTable
 
 S = 1e9

@@ -35,7 +35,7 @@ from tuimon.records import (
 )
 from tuimon.session import series
 from tuimon.session.series import Series, Span
-from tuimon.session.step_sums import step_series, stretch_of
+from tuimon.session.steps import step_series, stretch_of
 
 FACTS = LoaderFacts(
     dataset="Images",
@@ -262,7 +262,7 @@ def counted(windows: int, limit: int) -> Series[Count]:
 
 
 def test_its_example_holds() -> None:
-    assert doctest.testmod(series) == (0, 10)
+    assert doctest.testmod(series) == (0, 13)
 
 
 @pytest.mark.parametrize("windows", (1, 2, 3, 7, 12, 40, 1000))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tuimon.records import BETWEEN, PHASES
 from tuimon.session.rows import GpuTimeRow, PhaseRow, PhaseTable, RangeRow
 from tuimon.session.series import sampling_error
-from tuimon.session.step_sums import STACKED, StepStretch, Totals
+from tuimon.session.steps import STACKED, StepStretch, Totals
 
 #: Among which samples divide what markers leave open.
 _DIVIDED = ("data", "forward", "other")

@@ -28,8 +28,7 @@ from tuimon.session.processes import LAST_MOMENT_S, ranks_of, restarts
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session, SessionView, once
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.step_sums import StepStretch
-from tuimon.session.steps import StepStats
+from tuimon.session.steps import StepStats, StepStretch
 from tuimon.session.threads import MainThread
 
 #: Activities in which a thread sleeps, but for other ranks. Files (``io``) may keep it busy: saving is mostly work.

@@ -53,6 +53,13 @@ class Span(NamedTuple):
     last_s: float = math.inf  # only the last so many seconds of what is known of it, and at least its last row
 
 
+class Stretch(NamedTuple):
+    """Windows that follow one another, of which only counts are held; a row of a ``Series``."""
+
+    begin_s: float
+    end_s: float
+
+
 #: In which nothing lies.
 NEVER = Span(math.inf, -math.inf)
 EVER = Span()
@@ -82,6 +89,7 @@ def sampling_error(share: float, samples: float) -> float:
     return _SIGMAS * math.sqrt(max(0.0, share * (1.0 - share)) / max(1.0, samples))
 
 
+K = TypeVar("K")
 R = TypeVar("R", bound=tuple[float, ...])
 #: Counts by key: numbers, or objects of one kind.
 Counts = Mapping[Any, int]
@@ -121,8 +129,8 @@ class Series(Generic[R]):
     """The windows of one process, device or loader; the head of this module explains it."""
 
     __slots__ = (
-        "_apart", "_counts", "_held", "_how", "_levels", "_make", "_names", "_not_summed", "_numbers", "_summed",
-        "_width", "limit",
+        "_apart", "_counts", "_held", "_how", "_levels", "_make", "_names", "_not_summed", "_numbers", "_row",
+        "_summed", "_width", "limit",
     )  # fmt: skip
 
     #: True: a row that begins before a span is no part of it, even if it has its middle in it.
@@ -132,6 +140,7 @@ class Series(Generic[R]):
         """``row``: a named tuple: ``begin_s``, ``end_s``, columns. ``how`` those are joined that are not summed up."""
         self.limit = limit
         make: Any = row  # no type says that a class is a named tuple
+        self._row: Callable[..., R] = make
         self._make: Callable[[Iterable[float]], R] = make._make
         self._how, self._summed, self._not_summed = _joins_of(make._fields, tuple((how or {}).items()))
         self._names: Sequence[str] = make._fields
@@ -163,6 +172,20 @@ class Series(Generic[R]):
         while levels.count(level) > self.limit:
             self._join_oldest_of(level)
             level += levels.count(level) <= self.limit
+
+    def fold(self, record: Any, counts: Counts | None = None, **columns: float) -> None:  # noqa: ANN401  (a record)
+        """Add the window of a record: its fields of the names of columns, but for the ``columns`` that are given.
+
+        What was not measured adds nothing to a sum; in another column it is not a number.
+        """
+        if "begin_s" not in columns:
+            columns["begin_s"] = record.t - record.window_s
+        columns.setdefault("end_s", record.t)
+        for name, join in zip(self._names, self._how, strict=True):
+            if name not in columns:
+                value = getattr(record, name)
+                columns[name] = value if value is not None else 0.0 if join is sum else math.nan
+        self.append(self._row(**columns), counts)
 
     def keep_apart(self, t: float) -> None:
         """Never join rows with a moment between their middles: a span may begin there. Of many, the latest hold."""
@@ -364,6 +387,37 @@ class Singles(Generic[R]):
         """Those since the beginning of a span: if only its last seconds count, of the latest, else of the whole run."""
         rows = map(self._make, self._layout.iter_unpack(self._latest if span.last_s < math.inf else self._run))
         return [row for row in rows if row[1] >= span.begin_s]
+
+
+class Keys(Generic[K]):
+    """Numbers for the keys of counts, each with so many figures, so that a series holds numbers alone.
+
+    >>> keys = Keys[str](figures=2, limit=9)
+    >>> counts = keys.counts([("compile", 1, 300), ("break", 1, 0), ("compile", 2, 500)])
+    >>> counts, keys.figures(counts)
+    ({0: 3, 1: 800, 2: 1, 3: 0}, {'compile': (3, 800), 'break': (1, 0)})
+    """
+
+    def __init__(self, figures: int, limit: int) -> None:
+        """Keys beyond so many are not counted."""
+        self._figures, self._limit = figures, limit
+        self.numbers: dict[K, int] = {}
+
+    def counts(self, found: Iterable[tuple[Any, ...]]) -> dict[int, int]:
+        """The counts of keys, each followed by its figures."""
+        counts: dict[int, int] = {}
+        for key, *figures in found:
+            if key not in self.numbers and len(self.numbers) >= self._limit:
+                continue
+            at = self._figures * self.numbers.setdefault(key, len(self.numbers))
+            for number, figure in enumerate(figures, at):
+                counts[number] = counts.get(number, 0) + figure
+        return counts
+
+    def figures(self, counts: Counts) -> dict[K, tuple[int, ...]]:
+        """The figures of each key that was counted."""
+        each = ((key, range(self._figures * n, self._figures * (n + 1))) for key, n in self.numbers.items())
+        return {key: tuple([counts.get(at, 0) for at in own]) for key, own in each if own[0] in counts}
 
 
 def _packed(counts: Counts | None) -> _Packed | None:

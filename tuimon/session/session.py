@@ -27,7 +27,7 @@ from tuimon.session.rows import (
 from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
-from tuimon.session.step_sums import SharedStep, Totals
+from tuimon.session.steps import SharedStep, Totals
 from tuimon.session.tables import Tables
 from tuimon.session.threads import MainThread
 

@@ -1,26 +1,232 @@
-"""Steps and phases of one process, folded from Steps records."""
+"""The steps of one process, folded from Steps records: sums of any span, how they divide, and when they were made."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.records import Steps
+from tuimon.records import BETWEEN, MORE_RANGES, Steps, bucket_length_ns
 from tuimon.session.rows import SteppingSpan, StepSummary
-from tuimon.session.series import EVER, ROWS, WINDOW_S, Singles, Span
-from tuimon.session.step_sums import (
-    OnCores,
-    SharedStep,
-    StepCounts,
-    StepStretch,
-    Totals,
-    step_series,
-    stepping_spans,
-    stretch_of,
-    without_end,
-)
+from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, Stretch, first
+
+#: The parts of a step, as lists of them are ordered.
+STACKED = ("data", "forward", "backward", "optimizer", "other")
+Parts = tuple[float, ...]  # one a STACKED, or one more for the time between
+
+
+class StepStretch(NamedTuple):
+    """The steps that ended in a stretch of a run; a row of a ``Series``."""
+
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    first_step: float = 0.0
+    steps: float = 0.0  # that the times are of (``Steps.usual``)
+    span_s: float = 0.0  # of wall time, without steps that a profiler or a stop held up, and without ``outside_s``
+    total_ns: float = 0.0
+    data_ns: float = 0.0
+    forward_ns: float = 0.0
+    backward_ns: float = 0.0
+    optimizer_ns: float = 0.0
+    other_ns: float = 0.0
+    between_ns: float = 0.0  # which samples divide among the phases
+    eval_ns: float = 0.0  # beside the steps
+    waited_ns: float = 0.0  # of ``total_ns``, in which a computing thread waited for a core
+    cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
+    busy_ns: float = 0.0  # of ``total_ns``, in which the thread that trains ran or wanted to; 0: not measured
+    # A loop that waits for its workers goes at their pace, so it waits for data as long as they wait for a core.
+    workers_waited_ns: float = 0.0
+    eval_count: float = 0.0
+    gc_ns: float = 0.0
+    gc_windows: float = 0.0  # in which collections were measured
+    gc_count: float = 0.0
+    gc_longest_ns: float = 0.0
+    outside_s: float = 0.0  # that the program was outside its loop, or stopped
+    sized: float = 0.0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
+    samples: float = 0.0
+    tokens: float = 0.0
+
+    @property
+    def phases_ns(self) -> dict[str, float]:
+        """The time in each phase that markers show any of."""
+        return {name: ns for name, column in PHASE_COLUMNS.items() if (ns := getattr(self, column))}
+
+    @property
+    def per_second(self) -> float | None:
+        """Steps a second of wall time; None without steps. A step may have begun long before its window."""
+        span_s = max(self.span_s, self.total_ns / 1e9)
+        return self.steps / span_s if self.steps and span_s > 0 else None
+
+    @property
+    def mean_ms(self) -> float | None:
+        """The mean step; None where none ended."""
+        return self.total_ns / self.steps / 1e6 if self.steps else None
+
+    @property
+    def work_ms(self) -> float | None:
+        """``mean_ms`` less what threads and workers waited for a core: others may come and go there."""
+        left_ns = self.total_ns - self.waited_ns - self.workers_waited_ns
+        return max(0.0, left_ns) / self.steps / 1e6 if self.steps else None
+
+    @property
+    def marked_ms(self) -> Parts | None:
+        """The mean step as markers cut it: STACKED without the time between, and that time."""
+        if not self.steps:
+            return None
+        parts_ns = self.data_ns, self.forward_ns, self.backward_ns, self.optimizer_ns, self.other_ns, self.between_ns
+        return tuple(ns / self.steps / 1e6 for ns in parts_ns)
+
+    @property
+    def worked_ms(self) -> Parts | None:
+        """``marked_ms`` less what was waited for a core, from each part in proportion to its time."""
+        marked_ms, left = self.marked_ms, 1.0
+        if self.total_ns:
+            left = max(0.0, 1.0 - (self.waited_ns + self.workers_waited_ns) / self.total_ns)
+        return tuple(left * ms for ms in marked_ms) if marked_ms is not None else None
+
+    def stacked_ms(self, between_parts: Sequence[float]) -> Parts | None:
+        """The mean step by STACKED; ``between_parts``: how the time that markers cannot split is divided into it."""
+        marked_ms = self.marked_ms
+        if marked_ms is None:
+            return None
+        return tuple(ms + marked_ms[-1] * part for ms, part in zip(marked_ms, between_parts, strict=False))
+
+
+def step_series() -> Series[StepStretch]:
+    """An empty series of the steps of a process."""
+    return Series(StepStretch, how={"first_step": first, "gc_longest_ns": max})
+
+
+#: Neighbouring stretches as one.
+joined = step_series().joined
+#: The column of each phase.
+PHASE_COLUMNS = {BETWEEN: "between_ns", **{name: f"{name}_ns" for name in (*STACKED, "eval")}}
+
+
+class OnCores(NamedTuple):
+    """What is known of the threads of a process and its workers in a window, as shares (0..1) of it."""
+
+    waited: float = 0.0  # that its own waited for a core
+    cpu: float = 0.0  # cores that its own used
+    workers_waited: float = 0.0
+    busy: float = 0.0  # that the thread that trains ran or wanted to
+
+
+def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
+    """A window as a stretch."""
+    phases_ns = dict.fromkeys(PHASE_COLUMNS, 0)
+    for phase in record.phases:
+        if phase.name in phases_ns:
+            phases_ns[phase.name] += phase.total_ns
+    usual, total_ns, outside_s = record.usual, record.total_ns, record.outside_s or 0.0
+    return StepStretch(
+        begin_s=record.t - record.window_s,
+        end_s=record.t,
+        first_step=record.first_index,
+        steps=usual,
+        span_s=max(0.0, record.window_s - record.slowed_ns / 1e9 - outside_s),
+        total_ns=total_ns,
+        **{PHASE_COLUMNS[name]: float(ns) for name, ns in phases_ns.items()},
+        waited_ns=on_cores.waited * total_ns,
+        cpu_ns=on_cores.cpu * total_ns,
+        busy_ns=on_cores.busy * total_ns,
+        workers_waited_ns=min(phases_ns["data"], on_cores.workers_waited * total_ns),
+        eval_count=record.eval_count,
+        gc_ns=record.gc_ns or 0,
+        gc_windows=record.gc_ns is not None,
+        gc_count=record.gc_count,
+        gc_longest_ns=record.gc_longest_ns,
+        outside_s=outside_s,
+        sized=record.count if record.samples is not None or record.tokens is not None else 0.0,
+        samples=record.samples or 0.0,
+        tokens=record.tokens or 0.0,
+    )
+
+
+def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[SteppingSpan]:
+    """The stretches of time in which steps were made, from a moment on; those that follow each other are one.
+
+    A step belongs to the window that it ended in, and may have begun before. Worked example: windows end at 11, 12 and
+    13 s; in the last one a step of 1.8 s ended, in the others none. The steps took the time from 11.2 to 13 s.
+    """
+    found: list[SteppingSpan] = []
+    stretches = [each for each in stretches if each.end_s > each.begin_s and each.steps and each.total_ns]
+    for stretch in stretches:
+        slowed_s = max(0.0, stretch.end_s - stretch.begin_s - stretch.span_s)
+        taken_s = (stretch.total_ns + stretch.eval_ns) / 1e9 + slowed_s
+        from_s = max(begin_s, min(stretch.begin_s, stretch.end_s - taken_s))
+        from_s = max(from_s, found[-1].end_s) if found else from_s
+        until_s = stretch.end_s
+        if stretch is stretches[-1]:  # what follows its last step need not be one
+            until_s = min(until_s, from_s + taken_s)
+        if until_s <= from_s:
+            continue
+        step_s = stretch.total_ns / stretch.steps / 1e9
+        is_whole = until_s - from_s <= taken_s + step_s  # what is left is of the step that follows
+        ratio = min(1.0, stretch.total_ns / 1e9 / (taken_s if is_whole else until_s - from_s))
+        if found and found[-1].end_s == from_s and found[-1].steps_ratio == ratio:
+            from_s = found.pop().begin_s
+        found.append(SteppingSpan(from_s, until_s, ratio))
+    return found
+
+
+#: The phases of ``SharedStep.parts_us``.
+SHARED_PARTS = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
+
+
+class SharedStep(NamedTuple):
+    """One step of a rank, to be held against the same step of other ranks."""
+
+    number: float
+    end_s: float
+    data_us: float
+    forward_us: float
+    backward_us: float
+    optimizer_us: float
+    other_us: float
+    between_us: float
+
+    @property
+    def parts_us(self) -> Parts:
+        """Its phases, of SHARED_PARTS."""
+        return self[2:]
+
+
+class Totals(NamedTuple):
+    """The steps of a span."""
+
+    sums: StepStretch = StepStretch()
+    histogram: Mapping[int, int] = {}  # steps that were timed boundary by boundary, by the bucket of their length
+    ranges: Mapping[str, tuple[int, int, str]] = {}  # path: count, total_ns, phase
+
+    @property
+    def steps(self) -> int:
+        """How many its times are of."""
+        return int(self.sums.steps)
+
+    @property
+    def timed(self) -> int:
+        """How many were timed boundary by boundary; the others were only counted."""
+        return sum(self.histogram.values())
+
+    @property
+    def timed_s(self) -> float:
+        """Length of these, within 0.5 % where others were only counted."""
+        if self.timed == self.steps:
+            return self.sums.total_ns / 1e9
+        return sum(bucket_length_ns(bucket) * steps for bucket, steps in self.histogram.items()) / 1e9
+
+    def quantile_ms(self, q: float) -> float | None:
+        """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
+        total, seen = self.timed, 0
+        for bucket, steps in sorted(self.histogram.items()):
+            seen += steps
+            if seen > q * total or seen == total:
+                return bucket_length_ns(bucket) / 1e6
+        return None
+
 
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
 _WARMUP_RATIO = 1.5
@@ -32,6 +238,8 @@ _LEAST_WINDOWS = 3
 _LEAST_ROWS = 24
 #: Single steps that are held of a rank: the latest, those of 16 s of a fast loop, and of the whole run.
 _SHARED, _SHARED_OF_RUN = 64, 128
+#: Most paths of user ranges that are summed up by themselves.
+_PATHS = 256
 
 
 class StepStats:
@@ -40,7 +248,9 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._series = step_series()
-        self._counts = StepCounts()
+        self._ranges = Series(Stretch)
+        self._paths = Keys[str](2, _PATHS + 1)
+        self._phases: dict[str, str] = {}  # of each path
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -58,71 +268,77 @@ class StepStats:
         self.open_backwards = 0  # since then
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
         self._first_count = 0  # steps in it
-        self._held: dict[Span, Totals] = {}  # as of the latest record, once queried
-        self._has_warmup: bool | None = None  # the same
 
-    def share_room(self, processes: int) -> None:
-        """So many processes share the room for windows."""
-        self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
-
-    def add_window(self, record: Steps, on_cores: OnCores = OnCores()) -> None:  # noqa: B008  (immutable)
-        """Fold a window."""
-        self._held.clear()
-        self._has_warmup = None
-        if self._first is None:
-            record = _without_set_up(record, self._note_begin(record))
+    def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
+        """Fold a window; so many processes share the room for windows."""
+        self._series.limit = self._ranges.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
+        is_first = self._first is None
+        if is_first:
+            record = self._without_set_up(record)
         self.latest = record
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
         self.updates += record.updates
-        self._note_open_step(record)
+        if record.count:
+            self.open_since_s, self.open_backwards = record.t, 0
+            self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
+            self._loop_end_s = max(self._loop_end_s, self._last_step_s)
+        else:
+            if record.eval_count:
+                self._loop_end_s = max(self._loop_end_s, record.t)
+            self.open_backwards += record.backwards
+            if self.open_since_s is None and record.backwards:
+                self.open_since_s = record.t - record.window_s
         for step in record.rank_steps:
             phases_us = step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us
             self.shared.append(SharedStep(step.index, record.t - step.before_us / 1e6, *phases_us, step.between_us))
-        for part in _parts(record) if self._first is not None else (record,):
-            self._series.append(stretch_of(part, on_cores), self._counts.of(part))
-        if record.count:
-            self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
-        if record.count or record.eval_count:
-            self._loop_end_s = max(self._loop_end_s, self._last_step_s if record.count else record.t)
+        for part in (record,) if is_first else _parts(record):
+            self._series.append(stretch_of(part, on_cores), dict(part.histogram))
+            if part.ranges:
+                self._ranges.fold(part, self._range_counts(part))
+        if is_first and record.count:
+            self._first, self._first_count, self.first_step_s = stretch_of(record), record.count, record.t
+            for t in (self._first.begin_s, self._first.end_s):
+                self._series.keep_apart(t)
+                self._ranges.keep_apart(t)
         slowest = record.slowest
         if slowest is not None and slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, slowest.total_ns / 1e6)
             if slowest.index == 0:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
-        if self._first is None and record.count:
-            self._first, self._first_count = stretch_of(record), record.count
-            self.first_step_s = record.t
-            self._series.keep_apart(self._first.begin_s)
-            self._series.keep_apart(self._first.end_s)
 
-    def _note_begin(self, record: Steps) -> float:
-        """When the loop began, by the windows up to the first with a step; before that window, its end.
+    def _range_counts(self, record: Steps) -> dict[int, int]:
+        found = []
+        for each in record.ranges:
+            path = each.path if each.path in self._phases or len(self._phases) < _PATHS else MORE_RANGES
+            self._phases[path] = each.phase
+            found.append((path, each.count, each.total_ns))
+        return self._paths.counts(found)
 
-        A log without these times holds it within a window; the first step is at most one step before those counted.
+    def _without_set_up(self, record: Steps) -> Steps:
+        """A window up to the first with a step, without the time before the loop and collections of imports and set-up.
+
+        A log without these times holds the beginning within a window; the first step is at most one step before those
+        counted.
         """
+        if record.gc_count:
+            record = replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
         if self._first_backward_s is None and record.backwards:
             self._first_backward_s = (
                 record.t - record.window_s if record.first_backward_s is None else record.first_backward_s
             )
         if not record.count:
-            return record.t
+            return record
         first_s, backward_s = record.first_step_s, self._first_backward_s
         if first_s is None:
             eval_ns = sum(phase.total_ns for phase in record.phases if phase.name == "eval")
             first_s = record.t - (record.total_ns * (1 + 1 / max(1, record.usual)) + eval_ns) / 1e9
             backward_s = None if backward_s is None else max(backward_s, first_s)
         self.begin_s = first_s if backward_s is None else min(first_s, backward_s)
-        return self.begin_s
-
-    def _note_open_step(self, record: Steps) -> None:
-        if record.count:
-            self.open_since_s, self.open_backwards = record.t, 0
-            return
-        self.open_backwards += record.backwards
-        if self.open_since_s is None and record.backwards:
-            self.open_since_s = record.t - record.window_s
+        if record.first_step_s is not None and record.t - record.window_s < self.begin_s < record.t:
+            record = replace(record, window_s=record.t - self.begin_s)
+        return record
 
     @property
     def trains(self) -> bool:
@@ -193,12 +409,15 @@ class StepStats:
 
     def stretches(self) -> list[StepStretch]:
         """The course of the run: stretches of equal length from the first to the last one with a step."""
-        return without_end(self._series.even_rows(Span(self._first.begin_s))) if self._first is not None else []
+        found = self._series.even_rows(Span(self._first.begin_s)) if self._first is not None else []
+        while found and not found[-1].steps:
+            found.pop()
+        return found
 
     def spans(self, span: Span) -> list[SteppingSpan]:
         """When it made the steps that ``over`` covers."""
         is_ever = span.last_s == EVER.last_s
-        stretches = self.stretches() if is_ever else without_end(self._series.rows(self._last_span(span.last_s)))
+        stretches = self.stretches() if is_ever else self._series.rows(self._last_span(span.last_s))
         return stepping_spans(stretches, self.steady_span().begin_s)
 
     def in_loop(self) -> StepStretch:
@@ -216,28 +435,26 @@ class StepStats:
 
     def totals(self, span: Span) -> Totals:
         """The steps of the windows of a span."""
-        totals = self._held.get(span)
-        if totals is None:
-            sums, counts = self._series.over(span) or StepStretch(), self._series.counts(span)
-            totals = self._held[span] = self._counts.totals(sums, counts)
-        return totals
+        sums, ranges = self._series.over(span) or StepStretch(), self._paths.figures(self._ranges.counts(span))
+        found = {path: (count, total_ns, self._phases[path]) for path, (count, total_ns) in ranges.items()}
+        return Totals(sums, self._series.counts(span), found)
 
     @property
     def last_step_s(self) -> float | None:
         """``t`` of the latest window in which a step ended."""
         return self._last_step_s if self._first is not None else None
 
-    def _run_begin_s(self) -> float:
-        """When the windows begin that ``over`` covers."""
-        if self._first is None:
-            return Span().begin_s
-        return self._first.end_s if self._first_was_warmup() else self._first.begin_s
-
     def steady_span(self) -> Span:
         """The span of ``over``: from the first step on, or from the end of the warm-up, to the last step."""
         if self._first is None or self.begin_s is None:
             return Span()
         return Span(self._first.end_s if self._first_was_warmup() else self.begin_s, self._last_step_s)
+
+    def _run_begin_s(self) -> float:
+        """When the windows begin that ``over`` covers."""
+        if self._first is None:
+            return Span().begin_s
+        return self._first.end_s if self._first_was_warmup() else self._first.begin_s
 
     @property
     def steady_index(self) -> int:
@@ -246,11 +463,6 @@ class StepStats:
         return 0 if first is None else int(first.first_step) + (self._first_count if self._first_was_warmup() else 0)
 
     def _first_was_warmup(self) -> bool:
-        if self._has_warmup is None:
-            self._has_warmup = self._is_longer_than_later()
-        return self._has_warmup
-
-    def _is_longer_than_later(self) -> bool:
         """True if the first window's steps are longer than those of the rest of the run."""
         first = self._first
         later = self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
@@ -290,12 +502,3 @@ def _parts(record: Steps) -> Iterator[Steps]:
         **{"histogram": [], "phases": [], "ranges": [], "slowest": None, "eval_count": 0},
         **(collected if until_s else {}),
     )
-
-
-def _without_set_up(record: Steps, begin_s: float) -> Steps:
-    """The first window with steps, without what was before them: time, and collections of imports and set-up."""
-    if record.gc_count:
-        record = replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
-    if record.first_step_s is not None and record.t - record.window_s < begin_s < record.t:
-        record = replace(record, window_s=record.t - begin_s)
-    return record

@@ -237,8 +237,8 @@ class Tables:
         if stats is None or stats.begins_anew(record):
             stats = self.step_stats[record.pid] = StepStats(record.pid)
         begun, before = stats.begin_s is not None, (stats.trains, stats.has_loop)
-        stats.share_room(1 if record.pid == self.trainer() else len(self.step_stats))
-        stats.add_window(record, self.threads.on_cores(record.pid, record.t - record.window_s, record.t))
+        processes = 1 if record.pid == self.trainer() else len(self.step_stats)
+        stats.add_window(record, self.threads.on_cores(record.pid, record.t - record.window_s, record.t), processes)
         if (stats.trains, stats.has_loop) != before:
             self._note_change()
         if stats.has_loop:

@@ -18,7 +18,7 @@ from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
 from tuimon.session.series import LATEST, Series, Span, latest
 from tuimon.session.stacks.process import ProcessStacks
-from tuimon.session.step_sums import OnCores
+from tuimon.session.steps import OnCores
 
 INTRA_OP = "intra-op"
 #: Native and Python thread names -> role, first match wins.

@@ -8,7 +8,7 @@ import random
 from tests.session import records
 from tuimon.diagnosis.comparison.result import RunFacts
 from tuimon.records import Record, Steps
-from tuimon.session.step_sums import StepStretch
+from tuimon.session.steps import StepStretch
 
 FACTS = RunFacts(command=["python", "train.py"], host="here", cpu_count=8, torch="2.13.0", batch_size=32, workers=0)
 #: What a step of 50 ms consists of.

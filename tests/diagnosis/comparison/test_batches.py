@@ -7,7 +7,7 @@ import pytest
 from tests.diagnosis.comparison.series import correlated
 from tuimon.diagnosis.comparison.runs import has_trend, line_through, warmup_length
 from tuimon.diagnosis.evidence.course import course
-from tuimon.session.step_sums import StepStretch
+from tuimon.session.steps import StepStretch
 
 
 def stretch(begin_s: float, seconds: float, steps: int, ms: float) -> StepStretch:

@@ -16,7 +16,7 @@ from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.errors import NotComparable
 from tuimon.records import Place
-from tuimon.session.step_sums import StepStretch
+from tuimon.session.steps import StepStretch
 
 STARVED = Finding(
     rule="input_bound",

@@ -45,7 +45,7 @@ from tuimon.diagnosis.threshold import SAME_WITHIN
 from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
 from tuimon.records import Place
-from tuimon.session.step_sums import STACKED
+from tuimon.session.steps import STACKED
 
 #: A phase is named whose share of the step changed by this and more: our choice.
 _WORTH_NAMING = 0.05

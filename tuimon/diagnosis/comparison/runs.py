@@ -30,7 +30,7 @@ from tuimon.records import BETWEEN, Place
 from tuimon.session.phase_table import SplitShares
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
-from tuimon.session.step_sums import PHASE_COLUMNS, STACKED, StepStretch, joined
+from tuimon.session.steps import PHASE_COLUMNS, STACKED, StepStretch, joined
 
 RUN_DEVIATION = Threshold(
     0.005,

@@ -19,7 +19,7 @@ from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
 from tuimon.session.series import Span
 from tuimon.session.session import SessionView
-from tuimon.session.step_sums import STACKED, StepStretch, joined
+from tuimon.session.steps import STACKED, StepStretch, joined
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2

@@ -19,7 +19,7 @@ from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
 from tuimon.session.ranks import RankRow, RankTimes, split_ranks
 from tuimon.session.rows import GpuTimeRow
-from tuimon.session.step_sums import SHARED_PARTS, SharedStep
+from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.session.threads import MainThread
 
 BACKWARD_PER_FORWARD = Threshold(

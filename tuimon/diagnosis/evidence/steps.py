@@ -12,7 +12,7 @@ from tuimon.diagnosis.threshold import LARGE, MOST, Threshold
 from tuimon.records import bucket_length_ns
 from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.session.session import SessionView, once
-from tuimon.session.step_sums import Totals
+from tuimon.session.steps import Totals
 
 FIRST_STEPS = Threshold(
     3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"

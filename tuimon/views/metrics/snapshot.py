@@ -17,8 +17,7 @@ from tuimon.session.ranks import RankState, rank_rows
 from tuimon.session.rows import GpuRow, LoaderRow
 from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session, SessionView
-from tuimon.session.step_sums import Totals
-from tuimon.session.steps import StepStats
+from tuimon.session.steps import StepStats, Totals
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Distribution, Metric, Sample, known, label_value
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.call_tree import Call, CallTree
 from tuimon.session.stacks.samples import Samples
-from tuimon.session.step_sums import STACKED, StepStretch
+from tuimon.session.steps import STACKED, StepStretch
 from tuimon.views.format import count, percent, place
 
 #: Values of the chart at most.

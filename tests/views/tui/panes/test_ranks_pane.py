@@ -6,7 +6,7 @@ from tests.session.records import steps
 from tests.views import streams
 from tests.views.tui.running_app import running, text, texts, visible
 from tuimon.session.ranks import RankRow, TrainingRow
-from tuimon.session.step_sums import OnCores, stretch_of
+from tuimon.session.steps import OnCores, stretch_of
 from tuimon.views.tui.drawing.lines import cells, row_line, text_of
 from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_head, strip_line, strips, training_lines
 

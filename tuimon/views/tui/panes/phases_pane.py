@@ -10,7 +10,7 @@ from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.session.ranks import which_training
 from tuimon.session.rows import GpuTimeRow, HotLine, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
-from tuimon.session.step_sums import STACKED
+from tuimon.session.steps import STACKED
 from tuimon.views.format import ABSENT, advice, code, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, with_idle_bounds
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, ceiling, layers, stacked

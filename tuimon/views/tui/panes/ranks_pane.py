@@ -12,7 +12,7 @@ from textual.message import Message
 
 from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
-from tuimon.session.step_sums import StepStretch
+from tuimon.session.steps import StepStretch
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers, spread
 from tuimon.views.tui.drawing.lines import (
