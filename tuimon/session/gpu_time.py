@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
+from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, readings_of, steady_growth
 from tuimon.session.rows import GpuShare, GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.series import EVER, Series, Singles, Span, latest, weighted_median
+from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, weighted_median
 
 #: Exchanges that are held: the latest, as to join those of 64 ranks takes 2 ms each time that rules judge; of the run.
 _RECENT, _OF_RUN = 64, 512
@@ -31,10 +31,7 @@ _ORDER = ("fetch end", "backward begin", "backward end", "optimizer begin", "opt
 
 
 class _Times(NamedTuple):
-    """Steps that were timed on one device in a stretch of a run; a row of a ``Series``. Sums in ns.
-
-    Counts: ``3 * phase`` its time, then how much of that the GPU was certainly idle, and how much it may have been.
-    """
+    """Steps that were timed on one device in a stretch of a run; a row of a ``Series``. Sums in ns."""
 
     begin_s: float
     end_s: float
@@ -56,10 +53,6 @@ class _Exchange(NamedTuple):
     backward_ns: float
     after_ns: float
 
-    def as_recorded(self) -> GpuExchange:
-        forward_ns = None if math.isnan(self.forward_ns) else int(self.forward_ns)
-        return GpuExchange(self.reached_s, forward_ns, int(self.backward_ns), int(self.after_ns))
-
 
 class _Leads(NamedTuple):
     """The leads at one kind of boundary in a stretch of a run; a row of a ``Series``. Sums over boundaries, in us."""
@@ -77,22 +70,8 @@ class _Leads(NamedTuple):
     max_us: float = -math.inf
 
 
-def _leads_of(record: GpuTime, lead: Lead) -> _Leads:
-    known = lead.count if lead.median_us is not None else 0
-    with_mean = lead.count if lead.mean_us is not None else 0
-    return _Leads(
-        record.t - record.window_s,
-        record.t,
-        lead.count,
-        lead.idle_count,
-        known,
-        known * (lead.median_us or 0.0),
-        with_mean,
-        with_mean * (lead.mean_us or 0.0),
-        math.inf if not known or lead.min_us is None else lead.min_us,
-        -math.inf if lead.at_least_us is None else lead.at_least_us,
-        -math.inf if not known or lead.max_us is None else lead.max_us,
-    )
+#: How leads are joined.
+_BOUNDS: Mapping[str, Joins] = {"min_us": min, "at_least_us": min, "max_us": max}
 
 
 class DeviceTimes:
@@ -101,64 +80,77 @@ class DeviceTimes:
     def __init__(self, device: int) -> None:
         self.device = device
         self.times = Series(_Times, _ROWS, {"lead_error_us": latest})
+        # of each phase its time, how much of that the GPU was certainly idle, and how much it may have been
+        self._phases = Keys[str](3, len(_PHASES))
         self._exchanges = Singles(_Exchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
 
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
-        error_us, accumulated = record.lead_error_us, record.accumulation or GpuAccumulation(0, 0, 0)
-        phases = {3 * _PHASES.index(each.name): each for each in record.phases if each.name in _PHASES}
-        self.times.append(
-            _Times(
-                record.t - record.window_s,
-                record.t,
-                record.steps,
-                record.total_ns,
-                not record.bounded,
-                math.nan if error_us is None else error_us,
-                *(accumulated.steps, accumulated.own_ns, accumulated.last_ns),
+        accumulated = record.accumulation or GpuAccumulation(0, 0, 0)
+        self.times.fold(
+            record,
+            self._phases.counts(
+                (each.name, each.span_ns, each.idle_ns, each.maybe_idle_ns)
+                for each in record.phases
+                if each.name in _PHASES
             ),
-            {
-                key + n: ns
-                for key, phase in phases.items()
-                for n, ns in enumerate((phase.span_ns, phase.idle_ns, phase.maybe_idle_ns))
-            },
+            unbounded=not record.bounded,
+            accumulated_steps=accumulated.steps,
+            own_ns=accumulated.own_ns,
+            last_ns=accumulated.last_ns,
         )
         for each in record.exchanges:
             forward_ns = math.nan if each.forward_ns is None else each.forward_ns
             second = int(each.reached_s)
             self._exchanges.append(_Exchange(second, each.reached_s, forward_ns, each.backward_ns, each.after_ns))
         for lead in record.leads:
-            if lead.boundary in _ORDER:
-                leads = self._leads.get(lead.boundary)
-                if leads is None:
-                    how = {"min_us": min, "at_least_us": min, "max_us": max}
-                    leads = self._leads[lead.boundary] = Series(_Leads, _ROWS, how)
-                leads.append(_leads_of(record, lead))
+            if lead.boundary not in _ORDER:
+                continue
+            if lead.boundary not in self._leads:
+                self._leads[lead.boundary] = Series(_Leads, _ROWS, _BOUNDS)
+            known = lead.count if lead.median_us is not None else 0
+            with_mean = lead.count if lead.mean_us is not None else 0
+            self._leads[lead.boundary].fold(
+                record,
+                seen=lead.count,
+                idle=lead.idle_count,
+                known=known,
+                median_us=known * (lead.median_us or 0.0),
+                with_mean=with_mean,
+                mean_us=with_mean * (lead.mean_us or 0.0),
+                min_us=math.inf if not known or lead.min_us is None else lead.min_us,
+                at_least_us=-math.inf if lead.at_least_us is None else lead.at_least_us,
+                max_us=-math.inf if not known or lead.max_us is None else lead.max_us,
+            )
 
     def over(self, span: Span) -> GpuTimeRow | None:
         """Its steps in a span; None where none were timed."""
-        sums, counts = self.times.over(span), self.times.counts(span)
+        sums, phases = self.times.over(span), self._phases.figures(self.times.counts(span))
         if sums is None or not sums.steps:
             return None
         leads = ((boundary, self._leads[boundary]) for boundary in _ORDER if boundary in self._leads)
         known = ((at, found, each.rows(span)) for at, each in leads if (found := each.over(span)) is not None)
         accumulated = map(int, (sums.accumulated_steps, sums.own_ns, sums.last_ns))
+        exchanges = (
+            (each, None if math.isnan(each.forward_ns) else int(each.forward_ns)) for each in self._exchanges.over(span)
+        )
+        shares = [GpuShare(*(ns / (sums.total_ns or 1.0) for ns in phases.get(name, (0, 0, 0)))) for name in _PHASES]
         return GpuTimeRow(
             device=self.device,
             steps=int(sums.steps),
-            idle_ratio=_share(counts, 1, sums.total_ns),
-            maybe_idle_ratio=_share(counts, 2, sums.total_ns),
+            idle_ratio=sum(share.idle for share in shares),
+            maybe_idle_ratio=sum(share.maybe_idle for share in shares),
             leads=tuple(_lead_row(*each) for each in known),
             lead_error_us=None if math.isnan(sums.lead_error_us) else sums.lead_error_us,
             timed_s=sums.total_ns / 1e9,
             bounded=not sums.unbounded,
-            exchanges=tuple(each.as_recorded() for each in self._exchanges.over(span)),
+            exchanges=tuple(
+                GpuExchange(each.reached_s, forward_ns, int(each.backward_ns), int(each.after_ns))
+                for each, forward_ns in exchanges
+            ),
             accumulation=GpuAccumulation(*accumulated) if sums.accumulated_steps else None,
-            phases={
-                name: GpuShare(*(counts.get(3 * at + n, 0) / sums.total_ns for n in range(3)))
-                for at, name in enumerate(_PHASES if sums.total_ns else ())
-            },
+            phases=dict(zip(_PHASES, shares, strict=True)) if sums.total_ns else {},
         )
 
     @property
@@ -166,10 +158,6 @@ class DeviceTimes:
         """The mean step of the latest window that has any; 0 without."""
         found = next((row for row in reversed(self.times.rows(last=_RECENT)) if row.steps), None)
         return found.total_ns / found.steps / 1e9 if found is not None else 0.0
-
-
-def _share(counts: Mapping[int, int], of: int, total_ns: float) -> float:
-    return sum(counts.get(3 * at + of, 0) for at in range(len(_PHASES))) / total_ns if total_ns else 0.0
 
 
 def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.processes import RunProcesses
 from tuimon.session.rows import EpochRow, LoaderRow, LoaderWorkerRow
-from tuimon.session.series import EVER, Series, Span, weighted_median
+from tuimon.session.series import EVER, Keys, Series, Span, Stretch, weighted_median
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
 _LOADERS = 64
@@ -18,6 +18,8 @@ _WORKERS = 256
 _ROWS = 128
 #: ... and of what workers report: 64 ranks have hundreds of these.
 _REPORT_ROWS = 16
+#: What a worker reports: batches, times of items, collate, waiting and handing over, reports with the last of these.
+_FIGURES = 6
 #: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
 _WORKER_SILENT_S = 90.0
 
@@ -53,74 +55,24 @@ class _Stretch(NamedTuple):
 _NONE = _Stretch(*[0.0] * len(_Stretch._fields))
 
 
-def _stretch_of(record: Loader) -> _Stretch:
-    measured = record.fetches if record.p95_ns is not None else 0
-    return _Stretch(
-        record.t - record.window_s,
-        record.t,
-        record.window_s,
-        record.fetches,
-        record.counted,
-        record.wait_ns,
-        (record.p95_ns or 0.0) * measured,
-        measured,
-        record.ready_fetches,
-        record.ready_total,
-        record.ready_none,
-        record.held_ns,
-        record.held_ms2,
-        record.starts,
-        record.start_ns,
-        record.ends,
-        record.end_ns,
-        record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches) + record.iter_ns + record.end_ns,
-    )
-
-
-class _Reported(NamedTuple):
-    """Windows in which workers reported; a row of a ``Series``, with counts as ``_counts_of`` has them."""
-
-    begin_s: float
-    end_s: float
-
-
-#: What a worker's report adds to the counts, times in us: the key is worker number * _FIELDS + place in here.
-_BATCHES, _ITEMS, _COLLATE, _WAIT, _HANDED, _FIELDS = range(6)
-
-
-def _counts_of(record: Loader) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for each in record.workers:
-        if each.batches is None:
-            continue
-        figures = (each.batches, *(_us(ms) for ms in (each.items_ms, each.collate_ms, each.wait_ms)))
-        handed = () if each.hand_over_ms is None else (_us(each.hand_over_ms),)  # known apart from the wait
-        for field, number in enumerate((*figures, *handed)):
-            key = each.number * _FIELDS + field
-            counts[key] = counts.get(key, 0) + number
-    return counts
-
-
 def _us(ms: float | None) -> int:
     return round(1e3 * (ms or 0.0))
 
 
-def _worker_row(pid: int, name: str, number: int, counts: Mapping[int, int], ended: bool) -> LoaderWorkerRow:
-    if number * _FIELDS + _BATCHES not in counts:
-        return LoaderWorkerRow(pid, name, None, None, None, None, None, None, ended)
-    batches, *times_us = (counts.get(number * _FIELDS + field, 0) for field in range(_FIELDS))
-    items_ms, collate_ms, wait_ms, handed_ms = (each / 1e3 for each in times_us)
-    span_ms = items_ms + collate_ms + wait_ms + handed_ms
-    is_handed = number * _FIELDS + _HANDED in counts
+def _worker_row(pid: int, name: str, figures: Sequence[int] | None, ended: bool) -> LoaderWorkerRow:
+    """A worker's row; ``figures``: of all that was reported under its number, as ``LoaderStats`` counts them."""
+    batches, *times_us, handed = figures or (0,) * _FIGURES
+    items_ms, collate_ms, wait_ms, hand_over_ms = (us / 1e3 / batches if batches else None for us in times_us)
+    span_us = sum(times_us)
     return LoaderWorkerRow(
         pid=pid,
         name=name,
-        busy_ratio=(items_ms + collate_ms) / span_ms if span_ms else None,
-        batches_per_s=1000 * batches / span_ms if span_ms else None,
-        items_ms=items_ms / batches if batches else None,
-        collate_ms=collate_ms / batches if batches else None,
-        wait_ms=wait_ms / batches if batches else None,
-        hand_over_ms=handed_ms / batches if batches and is_handed else None,
+        busy_ratio=(times_us[0] + times_us[1]) / span_us if span_us else None,
+        batches_per_s=1e6 * batches / span_us if span_us else None,
+        items_ms=items_ms,
+        collate_ms=collate_ms,
+        wait_ms=wait_ms,
+        hand_over_ms=hand_over_ms if handed else None,
         ended=ended,
     )
 
@@ -128,28 +80,37 @@ def _worker_row(pid: int, name: str, number: int, counts: Mapping[int, int], end
 class LoaderStats:
     """One loader of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Loader) -> None:
+        self.latest = first  # the newest window
         self.facts: LoaderFacts | None = None
-        self.latest: Loader | None = None  # the newest window
         self.batches: MeasuredBatches | None = None  # of the whole run
         self._epoch = EpochRow(0, None, None)
         self._series = Series(_Stretch, _ROWS)
-        self._reported = Series(_Reported, _REPORT_ROWS)
+        self._reported = Series(Stretch, _REPORT_ROWS)
+        self._figures = Keys[int](_FIGURES, _WORKERS)  # by the number of a worker; times in us
         self._first_end_s: float | None = None  # of an epoch
         self.workers: dict[int, tuple[float, int]] = {}  # when each has reported last, and its number, by pid
 
     def add_window(self, record: Loader) -> None:
         """Fold one window."""
-        self.latest = record
-        self._series.append(_stretch_of(record))
-        self.facts = record.facts or self.facts
+        self.latest, self.facts = record, record.facts or self.facts
+        measured = record.fetches if record.p95_ns is not None else 0
+        fetched_ns = record.wait_ns * (record.fetches + record.counted) // max(1, record.fetches)
+        self._series.fold(
+            record,
+            used_s=record.window_s,
+            p95_sum_ns=(record.p95_ns or 0.0) * measured,
+            p95_fetches=measured,
+            data_ns=fetched_ns + record.iter_ns + record.end_ns,
+        )
         if record.batches is not None:
             self.batches = record.batches if self.batches is None else self.batches.plus(record.batches)
-        self._note_epoch(record)
+        done, given, length = self._epoch
+        if record.epochs or record.fetches or record.counted:
+            given = record.given
+        self._epoch = EpochRow((done or 0) + record.epochs, given, record.length or length)
         if record.epochs and self._first_end_s is None:
             self._first_end_s = record.t
-        if record.workers:
-            self._reported.append(_Reported(record.t - record.window_s, record.t), _counts_of(record))
         for report in record.workers:
             self.workers.pop(report.pid, None)
             self.workers[report.pid] = record.t, report.number  # the latest last
@@ -158,17 +119,14 @@ class LoaderStats:
             if silent_s >= record.t - _WORKER_SILENT_S and len(self.workers) <= _WORKERS:
                 break
             del self.workers[pid]
-
-    def _note_epoch(self, record: Loader) -> None:
-        done, given, length = self._epoch
-        if record.epochs or record.fetches or record.counted:
-            given = record.given
-        self._epoch = EpochRow((done or 0) + record.epochs, given, record.length or length)
-
-    @property
-    def role(self) -> str | None:
-        """ "train", "eval"; None before that is known."""
-        return self.latest.role if self.latest is not None else None
+        if record.workers:
+            known = [each for each in record.workers if each.batches is not None]
+            times = ((each, (each.items_ms, each.collate_ms, each.wait_ms, each.hand_over_ms)) for each in known)
+            figures = (
+                (each.number, each.batches, *map(_us, times_ms), each.hand_over_ms is not None)
+                for each, times_ms in times
+            )
+            self._reported.fold(record, self._figures.counts(figures))
 
     @property
     def epoch(self) -> EpochRow | None:
@@ -186,7 +144,7 @@ class LoaderStats:
     ) -> LoaderRow | None:
         """Its row over a span, or the last seconds in which it was used; None before its facts are known."""
         latest, facts, run = self.latest, self.facts, self._series.over()
-        if latest is None or facts is None or run is None:
+        if facts is None or run is None:
             return None
         sums = self._series.over(span) or _NONE
         fetches, known, held_ms = sums.fetches, sums.ready_fetches, sums.held_ns / 1e6
@@ -194,6 +152,7 @@ class LoaderStats:
         reported = {number: pid for pid, (_, number) in self.workers.items()}
         live = {number: pid for pid, (_, number) in self.workers.items() if not ended(pid)}
         counts = self._reported.counts(Span(max(span.begin_s, latest.t - span.last_s), span.end_s))
+        figures = self._figures.figures(counts)
         measured = (row for row in self._series.rows(span) if row.p95_fetches)
         p95_ns = weighted_median((row.p95_sum_ns / row.p95_fetches, row.p95_fetches) for row in measured)
         return LoaderRow(
@@ -211,7 +170,7 @@ class LoaderStats:
             ready_none_ratio=sums.ready_none / known if known else None,
             ready_history=_ready_history(self._series.course(EVER._replace(last_s=span.last_s), _ROWS)),
             worker_rows=tuple(
-                _worker_row(pid, "main" if pid == latest.pid else name(pid), number, counts, ended(pid))
+                _worker_row(pid, "main" if pid == latest.pid else name(pid), figures.get(number), ended(pid))
                 for number, pid in sorted((reported | live).items())
             ),
             batches=self.batches,
@@ -243,7 +202,7 @@ class LoaderTable:
     def add_loader(self, record: Loader) -> None:
         """Fold one record."""
         own = self._loaders.setdefault(record.pid, {})
-        stats = own.pop(record.number, None) or LoaderStats()
+        stats = own.pop(record.number, None) or LoaderStats(record)
         if len(own) >= _LOADERS:
             del own[next(iter(own))]
         own[record.number] = stats  # the one used last is the last
@@ -275,8 +234,8 @@ class LoaderTable:
         own = next((of for of in reversed(loaders) if pid in loaders[of].workers), None)
         if own is None:
             return f"worker {number}"
-        role, number = loaders[own].role, loaders[own].workers[pid][1]
-        others = (loader for of, loader in loaders.items() if of != own and role in (None, loader.role))
+        role, number = loaders[own].latest.role, loaders[own].workers[pid][1]
+        others = (loader for of, loader in loaders.items() if of != own and role in (None, loader.latest.role))
         firsts = (first for loader in others for first, (_, number) in loader.workers.items() if number == 0)
         if any(self._processes.lived_together(pid, first) for first in firsts):
             return f"loader {own} worker {number}"
