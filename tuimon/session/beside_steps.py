@@ -6,11 +6,10 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, DiskReads
-from tuimon.session.series import EVER, Series, Span
+from tuimon.session.series import EVER, Keys, Series, Span, Stretch
 
 #: Most different events of a process that are held.
 _EVENTS = 256
@@ -18,74 +17,23 @@ _EVENTS = 256
 _ROWS = 32
 
 
-class _Stretch(NamedTuple):
-    """Windows that follow one another; a row of a ``Series``. Counts: ``2 n`` how often event n came, then its ns."""
-
-    begin_s: float
-    end_s: float
-
-
 class CompilerStats:
     """The events of one process."""
 
     def __init__(self) -> None:
-        self._series = Series(_Stretch, _ROWS)
-        self._events: dict[tuple[str, str, int, str, str, str], tuple[int, CompilerEvents]] = {}  # with their numbers
+        self._series = Series(Stretch, _ROWS)
+        self._events = Keys[CompilerEvents](2, _EVENTS)  # how often each came, and its ns; but for these
 
     def add_record(self, record: Compiler) -> None:
         """Fold a window."""
-        counts: dict[int, int] = {}
-        for event in record.events:
-            key = (event.what, event.file, event.line, event.function, event.reason, event.guarded)
-            if key not in self._events and len(self._events) >= _EVENTS:
-                continue
-            number, _ = self._events.setdefault(key, (len(self._events), event))
-            counts[2 * number] = counts.get(2 * number, 0) + event.count
-            counts[2 * number + 1] = counts.get(2 * number + 1, 0) + event.total_ns
-        self._series.append(_Stretch(record.t - record.window_s, record.t), counts)
+        events = ((replace(each, count=1, total_ns=0), each.count, each.total_ns) for each in record.events)
+        self._series.fold(record, self._events.counts(events))
 
     def events(self, *whats: CompilerWork, span: Span = EVER) -> list[CompilerEvents]:
         """Those of a span, what took longest, or came most often, first."""
-        counts = self._series.counts(span)
-        found = [
-            replace(event, count=counts[2 * number], total_ns=counts[2 * number + 1])
-            for number, event in self._events.values()
-            if 2 * number in counts and event.what in whats
-        ]
+        figures = self._events.figures(self._series.counts(span)).items()
+        found = [replace(event, count=n, total_ns=ns) for event, (n, ns) in figures if event.what in whats]
         return sorted(found, key=lambda event: (-event.total_ns, -event.count))
-
-
-#: Bytes of a window from which it is one of a burst: our choice; logs write less.
-_MUCH_BYTES = 1 << 20
-
-
-class Writes(Struct):
-    """Sums since its first steps."""
-
-    burst_bytes: int = 0
-    file_system: str = ""  # where most of it went, as far as known: "nfs4"
-    _bursts: int = 0
-    _windows: int = 0
-    _quiet: int = 0  # of the windows
-    _in_burst: bool = False
-    _has_begun: bool = False
-
-    def add_written(self, written_bytes: int, to: str) -> None:
-        """Fold what was written since the last record, and where."""
-        if not self._has_begun:  # part of that was written before
-            self._has_begun = True
-            return
-        was_in_burst, self._in_burst = self._in_burst, written_bytes >= _MUCH_BYTES
-        self._bursts += self._in_burst and not was_in_burst
-        self._windows += 1
-        self._quiet += not self._in_burst
-        self.burst_bytes += written_bytes if self._in_burst else 0
-        self.file_system = to or self.file_system
-
-    @property
-    def bursts(self) -> int | None:
-        """How many there were; None if they are too close to be told apart."""
-        return self._bursts if 2 * self._quiet >= self._windows else None
 
 
 class Checkpoints(NamedTuple):

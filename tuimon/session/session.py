@@ -121,11 +121,11 @@ class Session(Tables):
 
         Fewer samples of saving than bursts of writing leave open which of these are checkpoints.
         """
-        writes, sampled = self.writes.get(pid), self.stacks.get(pid)
-        if writes is None or sampled is None or not writes.burst_bytes or sampled.spent.saves < (writes.bursts or 1):
+        (bursts, burst_bytes, file_system), sampled = self.threads.written(pid), self.stacks.get(pid)
+        if sampled is None or not burst_bytes or sampled.spent.saves < (bursts or 1):
             return None
         seconds = sampled.spent.in_loop["checkpoint"] + sampled.spent.since_step["checkpoint"]
-        return Checkpoints(writes.bursts, writes.burst_bytes, seconds, writes.file_system) if seconds else None
+        return Checkpoints(bursts, burst_bytes, seconds, file_system) if seconds else None
 
     # -- the machine; of a run on several nodes, that of the process in focus
 

@@ -36,7 +36,7 @@ from tuimon.records import (
     TraceTaken,
     Uncaught,
 )
-from tuimon.session.beside_steps import CompilerStats, DiskReadStats, Writes
+from tuimon.session.beside_steps import CompilerStats, DiskReadStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import NodeTable
@@ -88,7 +88,6 @@ class Tables:
         self.chosen: int | None = None  # the process in focus, by the user
         self.step_stats: dict[int, StepStats] = {}
         self.stacks: dict[int, ProcessStacks] = {}
-        self.writes: defaultdict[int, Writes] = defaultdict(Writes)
         self.sampler = SamplerTable()
         self.gil = GilTable(self._begin_s_of)
         self.run_processes = RunProcesses()
@@ -220,7 +219,7 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            *(self.step_stats, self.stacks, self.writes, self.gpu_times, self.compilers),
+            *(self.step_stats, self.stacks, self.gpu_times, self.compilers),
             *(self.memory_history, self.disk_reads, self.uncaught),
         ):
             held.pop(pid, None)
@@ -272,8 +271,6 @@ class Tables:
         held = self.threads.add_threads(record, (latest.tid if latest is not None else None) or record.pid, made)
         of_node = self.nodes.tables_of(node_of(record.pid))
         of_node.machine.note_held(record.pid, held or 0)
-        if record.written_bytes is not None and made:
-            self.writes[record.pid].add_written(record.written_bytes, record.written_to)
         of_node.core_use.add_threads(record)
 
     def _fold_machine_memory(self, record: MachineMemory) -> None:

@@ -16,7 +16,7 @@ from tuimon.session.machines import GROWTH_S, ProcessGrowth, Reading, growth_goi
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
-from tuimon.session.series import LATEST, Series, Span, latest
+from tuimon.session.series import LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
 
@@ -54,8 +54,8 @@ _AROUND_STEPS = 6
 #: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
 #: first as it winds down has worked beside all of its steps.
 _MOST = 0.5
-#: What a thread adds to the counts of a window, in us: the key is its place * _FIELDS + the place in here.
-_CPU, _, _DELAY, _, _FIELDS = range(5)
+#: Bytes that a process writes in a window from which that is one of a burst: our choice; logs write less.
+_MUCH_BYTES = 1 << 20
 
 
 class _ThreadUse(NamedTuple):
@@ -67,13 +67,6 @@ class _ThreadUse(NamedTuple):
     cpu_of: int
     delay: int
     delay_of: int
-
-
-class _Window(NamedTuple):
-    """Windows that follow one another; a row of a ``Series``, with counts by thread."""
-
-    begin_s: float
-    end_s: float
 
 
 class _Use(NamedTuple):
@@ -96,6 +89,10 @@ class _Use(NamedTuple):
     held_bytes: float  # of memory of its own, the latest; not a number: not read
     private_bytes: float  # ... that it has written, and shares with no other process
     steps: float  # that it has made
+    writes: float  # windows of its steps in which what it writes was read, but for the first, part of which lies before
+    burst_writes: float  # of these, with so much that they are of a burst
+    bursts: float  # that began
+    burst_bytes: float
 
 
 class MainThread(Struct, frozen=True, gc=False):
@@ -123,7 +120,10 @@ class _Process:
         self.latest = first
         self.tid = first.pid  # of the thread that trains
         self.use = Series(_Use, _ROWS, {"held_bytes": latest, "private_bytes": latest, "steps": latest})
-        self._windows = Series(_Window, _THREAD_ROWS)
+        self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
+        self._in_burst: bool | None = None  # None: nothing was written in steps so far
+        self._windows = Series(Stretch, _THREAD_ROWS)
+        self._figures = Keys[int](4, _PLACES)  # of a place, in us: CPU, of how long, delay, of how long
         self._places: list[ThreadCpu] = []  # the latest of each place
 
     def add_window(self, record: Threads, tid: int, held_bytes: int | None, steps: int) -> None:
@@ -131,11 +131,10 @@ class _Process:
         held = record.rss_bytes or self.latest.rss_bytes  # 0: it exits
         self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
         self.tid = tid
-        self.use.append(_use_of(record, tid, held_bytes, steps))
+        self._add_use(record, held_bytes, steps)
         places = {row.tid: place for place, row in enumerate(self._places)}
         live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
-        counts: dict[int, int] = {}
-        whole_us = round(1e6 * record.window_s)
+        found, whole_us = [], round(1e6 * record.window_s)
         for row in record.threads:
             place = live.get(row.tid)
             if place is None:
@@ -145,11 +144,49 @@ class _Process:
                     continue
                 live[row.tid] = place
             self._places[place : place + 1] = [row]
-            for field, ratio in ((_CPU, row.cpu_ratio), (_DELAY, row.delay_ratio)):
-                if ratio is not None:
-                    key = _FIELDS * place + field
-                    counts[key], counts[key + 1] = round(ratio * whole_us), whole_us
-        self._windows.append(_Window(record.t - record.window_s, record.t), counts)
+            cpu, delay = row.cpu_ratio, row.delay_ratio
+            of_us = [0 if ratio is None else whole_us for ratio in (cpu, delay)]
+            found.append((place, round((cpu or 0.0) * whole_us), of_us[0], round((delay or 0.0) * whole_us), of_us[1]))
+        self._windows.fold(record, self._figures.counts(found))
+
+    def _add_use(self, record: Threads, held_bytes: int | None, steps: int) -> None:
+        window_s, rows = record.window_s, {row.tid: row for row in record.threads}
+        main, training = rows.get(record.pid), rows.get(self.tid)
+        waits = [
+            row.delay_ratio
+            for row in record.threads
+            if row.cpu_ratio is not None
+            and row.delay_ratio is not None
+            and (row is main or row.cpu_ratio + row.delay_ratio >= WANTS_TO_RUN)
+        ]
+        measured = {
+            "cpu": record.cpu_ratio,
+            "waited": max(waits, default=None),
+            "training_cpu": training.cpu_ratio if training is not None else None,
+            "training_delay": training.delay_ratio if training is not None else None,
+        }
+        written = record.written_bytes if steps else None
+        before, in_burst = self._in_burst, (written or 0) >= _MUCH_BYTES
+        if written is not None:
+            self._in_burst = in_burst if before is not None else False
+            self.written_to = (record.written_to if before is not None else "") or self.written_to
+        is_write = written is not None and before is not None
+        self.use.fold(
+            record,
+            None,
+            seconds=window_s,
+            **{f"{name}_s": (ratio or 0.0) * window_s for name, ratio in measured.items()},
+            **{f"{name}_of_s": 0.0 if ratio is None else window_s for name, ratio in measured.items()},
+            childrens_s=record.ended_cpu_s or 0.0,
+            stopped_s=window_s if training is not None and training.state == "stopped" else 0.0,
+            disk_s=window_s if main is not None and main.state == "disk" else 0.0,
+            held_bytes=math.nan if held_bytes is None else held_bytes,
+            steps=steps,
+            writes=is_write,
+            burst_writes=is_write and in_burst,
+            bursts=is_write and in_burst and not before,
+            burst_bytes=written or 0 if is_write and in_burst else 0,
+        )
 
     def keep_apart(self, t: float) -> None:
         """Steps begin at a moment: a span may begin there."""
@@ -158,46 +195,13 @@ class _Process:
 
     def threads(self, span: Span) -> dict[tuple[str, int], _ThreadUse]:
         """Its threads over a span, by name, and by number among those of this name; those that live first."""
-        counts, numbers, found = self._windows.counts(span), Counter[str](), {}
+        figures, numbers, found = self._figures.figures(self._windows.counts(span)), Counter[str](), {}
         live = {row.tid: at for at, row in enumerate(self.latest.threads)}
         for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
-            figures = (counts.get(key, 0) for key in range(_FIELDS * place, _FIELDS * (place + 1)))
-            found[row.name, numbers[row.name]] = _ThreadUse(row, row.tid in live, *figures)
+            own = figures.get(place, (0, 0, 0, 0))
+            found[row.name, numbers[row.name]] = _ThreadUse(row, row.tid in live, *own)
             numbers[row.name] += 1
         return found
-
-
-def _of(ratio: float | None, window_s: float) -> tuple[float, float]:
-    """A ratio of a window as a sum, and of how many seconds that is."""
-    return (ratio * window_s, window_s) if ratio is not None else (0.0, 0.0)
-
-
-def _use_of(record: Threads, tid: int, held_bytes: int | None, steps: int) -> _Use:
-    window_s, longest, training, disk = record.window_s, None, None, False
-    for row in record.threads:
-        cpu, delay = row.cpu_ratio, row.delay_ratio
-        if row.tid == tid:
-            training = row
-        if row.tid == record.pid:
-            disk = row.state == "disk"
-        if cpu is None or delay is None or not (row.tid == record.pid or cpu + delay >= WANTS_TO_RUN):
-            continue
-        longest = delay if longest is None else max(longest, delay)
-    return _Use(
-        record.t - window_s,
-        record.t,
-        window_s,
-        *_of(record.cpu_ratio, window_s),
-        *_of(longest, window_s),
-        record.ended_cpu_s or 0.0,
-        *_of(training.cpu_ratio if training is not None else None, window_s),
-        *_of(training.delay_ratio if training is not None else None, window_s),
-        window_s if training is not None and training.state == "stopped" else 0.0,
-        window_s if disk else 0.0,
-        math.nan if held_bytes is None else held_bytes,
-        math.nan if record.private_bytes is None else record.private_bytes,
-        steps,
-    )
 
 
 def _ratio(part: float, whole: float, presence: float = 1.0) -> float | None:
@@ -306,6 +310,18 @@ class ThreadTable:
             if growth is not None and held and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
                 return ProcessGrowth(pid, growth, max(0, int(held[-1].held_bytes) - growth.held_bytes))
         return None
+
+    def written(self, pid: int) -> tuple[int | None, int, str]:
+        """Bursts of writing since a process's first steps, or None if they are too close to be told apart.
+
+        And their bytes, and the file system that they went to.
+        """
+        own = self._known.get(pid)
+        sums = own.use.over() if own is not None else None
+        if own is None or sums is None:
+            return 0, 0, ""
+        are_apart = 2 * sums.burst_writes <= sums.writes
+        return int(sums.bursts) if are_apart else None, int(sums.burst_bytes), own.written_to
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""
