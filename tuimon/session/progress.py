@@ -86,9 +86,8 @@ def rates_in(view: SessionView, pid: int) -> Rates:
     As the program passes them, else of all batches that training loaders give; None where some are unknown.
     """
     totals, passed = view.step_totals(pid), Rates()
-    sums = totals.sums
-    if sums.sized and (per_s := sums.per_second) is not None:
-        passed = Rates(*(n / sums.sized * per_s if n else None for n in (sums.samples, sums.tokens)))
+    if totals.sized and (per_s := totals.sums.per_second) is not None:
+        passed = Rates(*(n / totals.sized * per_s if n else None for n in (totals.samples, totals.tokens)))
     a_second = _of_all_steps(view, pid)
     samples: list[float | None] = []
     tokens: list[float | None] = []

@@ -395,8 +395,10 @@ class Keys(Generic[K]):
     >>> keys = Keys[str](figures=2, limit=9)
     >>> counts = keys.counts([("compile", 1, 300), ("break", 1, 0), ("compile", 2, 500)])
     >>> counts, keys.figures(counts)
-    ({0: 3, 1: 800, 2: 1, 3: 0}, {'compile': (3, 800), 'break': (1, 0)})
+    ({0: 3, 1: 800, 2: 1}, {'compile': (3, 800), 'break': (1, 0)})
     """
+
+    __slots__ = ("_figures", "_limit", "numbers")
 
     def __init__(self, figures: int, limit: int) -> None:
         """Keys beyond so many are not counted."""
@@ -411,7 +413,8 @@ class Keys(Generic[K]):
                 continue
             at = self._figures * self.numbers.setdefault(key, len(self.numbers))
             for number, figure in enumerate(figures, at):
-                counts[number] = counts.get(number, 0) + figure
+                if figure or number == at:
+                    counts[number] = counts.get(number, 0) + figure
         return counts
 
     def figures(self, counts: Counts) -> dict[K, tuple[int, ...]]:

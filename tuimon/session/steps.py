@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, MORE_RANGES, Steps, bucket_length_ns
 from tuimon.session.rows import SteppingSpan, StepSummary
-from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, Stretch, first
+from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, first
 
 #: The parts of a step, as lists of them are ordered.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
@@ -44,9 +44,6 @@ class StepStretch(NamedTuple):
     gc_count: float = 0.0
     gc_longest_ns: float = 0.0
     outside_s: float = 0.0  # that the program was outside its loop, or stopped
-    sized: float = 0.0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
-    samples: float = 0.0
-    tokens: float = 0.0
 
     @property
     def phases_ns(self) -> dict[str, float]:
@@ -139,9 +136,6 @@ def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # 
         gc_count=record.gc_count,
         gc_longest_ns=record.gc_longest_ns,
         outside_s=outside_s,
-        sized=record.count if record.samples is not None or record.tokens is not None else 0.0,
-        samples=record.samples or 0.0,
-        tokens=record.tokens or 0.0,
     )
 
 
@@ -200,6 +194,9 @@ class Totals(NamedTuple):
     sums: StepStretch = StepStretch()
     histogram: Mapping[int, int] = {}  # steps that were timed boundary by boundary, by the bucket of their length
     ranges: Mapping[str, tuple[int, int, str]] = {}  # path: count, total_ns, phase
+    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
+    samples: int = 0
+    tokens: int = 0
 
     @property
     def steps(self) -> int:
@@ -248,8 +245,8 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._series = step_series()
-        self._ranges = Series(Stretch)
-        self._paths = Keys[str](2, _PATHS + 1)
+        # of each path of a range its uses and ns; of None: of how many steps samples and tokens are known, these
+        self._told = Keys[str | None](3, _PATHS + 2)
         self._phases: dict[str, str] = {}  # of each path
         self.total = 0
         self.dropped = 0
@@ -271,7 +268,7 @@ class StepStats:
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
         """Fold a window; so many processes share the room for windows."""
-        self._series.limit = self._ranges.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
+        self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
         is_first = self._first is None
         if is_first:
             record = self._without_set_up(record)
@@ -294,27 +291,26 @@ class StepStats:
             phases_us = step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us
             self.shared.append(SharedStep(step.index, record.t - step.before_us / 1e6, *phases_us, step.between_us))
         for part in (record,) if is_first else _parts(record):
-            self._series.append(stretch_of(part, on_cores), dict(part.histogram))
-            if part.ranges:
-                self._ranges.fold(part, self._range_counts(part))
+            told = {~number: count for number, count in self._told.counts(self._told_in(part)).items()}
+            self._series.append(stretch_of(part, on_cores), {**dict(part.histogram), **told})
         if is_first and record.count:
             self._first, self._first_count, self.first_step_s = stretch_of(record), record.count, record.t
-            for t in (self._first.begin_s, self._first.end_s):
-                self._series.keep_apart(t)
-                self._ranges.keep_apart(t)
+            self._series.keep_apart(self._first.begin_s)
+            self._series.keep_apart(self._first.end_s)
         slowest = record.slowest
         if slowest is not None and slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, slowest.total_ns / 1e6)
             if slowest.index == 0:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
 
-    def _range_counts(self, record: Steps) -> dict[int, int]:
-        found = []
+    def _told_in(self, record: Steps) -> Iterator[tuple[str | None, int, int, int]]:
+        """What the program says of its steps, as ``_told`` counts it."""
+        if record.samples is not None or record.tokens is not None:
+            yield None, record.count, record.samples or 0, record.tokens or 0
         for each in record.ranges:
             path = each.path if each.path in self._phases or len(self._phases) < _PATHS else MORE_RANGES
             self._phases[path] = each.phase
-            found.append((path, each.count, each.total_ns))
-        return self._paths.counts(found)
+            yield path, each.count, each.total_ns, 0
 
     def _without_set_up(self, record: Steps) -> Steps:
         """A window up to the first with a step, without the time before the loop and collections of imports and set-up.
@@ -435,9 +431,14 @@ class StepStats:
 
     def totals(self, span: Span) -> Totals:
         """The steps of the windows of a span."""
-        sums, ranges = self._series.over(span) or StepStretch(), self._paths.figures(self._ranges.counts(span))
-        found = {path: (count, total_ns, self._phases[path]) for path, (count, total_ns) in ranges.items()}
-        return Totals(sums, self._series.counts(span), found)
+        counts = self._series.counts(span)
+        told = self._told.figures({~key: count for key, count in counts.items() if key < 0})
+        return Totals(
+            self._series.over(span) or StepStretch(),
+            {bucket: steps for bucket, steps in counts.items() if bucket >= 0},
+            {path: (n, ns, self._phases[path]) for path, (n, ns, _) in told.items() if path is not None},
+            *told.get(None, ()),
+        )
 
     @property
     def last_step_s(self) -> float | None:

@@ -16,7 +16,7 @@ from tuimon.session.machines import GROWTH_S, ProcessGrowth, Reading, growth_goi
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
-from tuimon.session.series import LATEST, Keys, Series, Span, Stretch, latest
+from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
 
@@ -54,6 +54,8 @@ _AROUND_STEPS = 6
 #: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
 #: first as it winds down has worked beside all of its steps.
 _MOST = 0.5
+#: The place of what a process writes, in its figures.
+_WRITES = -1
 #: Bytes that a process writes in a window from which that is one of a burst: our choice; logs write less.
 _MUCH_BYTES = 1 << 20
 
@@ -89,10 +91,6 @@ class _Use(NamedTuple):
     held_bytes: float  # of memory of its own, the latest; not a number: not read
     private_bytes: float  # ... that it has written, and shares with no other process
     steps: float  # that it has made
-    writes: float  # windows of its steps in which what it writes was read, but for the first, part of which lies before
-    burst_writes: float  # of these, with so much that they are of a burst
-    bursts: float  # that began
-    burst_bytes: float
 
 
 class MainThread(Struct, frozen=True, gc=False):
@@ -123,7 +121,9 @@ class _Process:
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
         self._windows = Series(Stretch, _THREAD_ROWS)
-        self._figures = Keys[int](4, _PLACES)  # of a place, in us: CPU, of how long, delay, of how long
+        # of a place, in us: CPU, of how long, delay, of how long; of _WRITES: windows of its steps in which what it
+        # writes was read, of these those of bursts, bursts, their bytes
+        self._figures = Keys[int](4, _PLACES + 1)
         self._places: list[ThreadCpu] = []  # the latest of each place
 
     def add_window(self, record: Threads, tid: int, held_bytes: int | None, steps: int) -> None:
@@ -147,6 +147,13 @@ class _Process:
             cpu, delay = row.cpu_ratio, row.delay_ratio
             of_us = [0 if ratio is None else whole_us for ratio in (cpu, delay)]
             found.append((place, round((cpu or 0.0) * whole_us), of_us[0], round((delay or 0.0) * whole_us), of_us[1]))
+        if record.written_bytes is not None and steps:
+            if self._in_burst is not None:  # part of the first was written before
+                much = record.written_bytes >= _MUCH_BYTES
+                begins = much and not self._in_burst
+                found.append((_WRITES, 1, int(much), int(begins), record.written_bytes if much else 0))
+                self._in_burst, self.written_to = much, record.written_to or self.written_to
+            self._in_burst = self._in_burst or False
         self._windows.fold(record, self._figures.counts(found))
 
     def _add_use(self, record: Threads, held_bytes: int | None, steps: int) -> None:
@@ -165,12 +172,6 @@ class _Process:
             "training_cpu": training.cpu_ratio if training is not None else None,
             "training_delay": training.delay_ratio if training is not None else None,
         }
-        written = record.written_bytes if steps else None
-        before, in_burst = self._in_burst, (written or 0) >= _MUCH_BYTES
-        if written is not None:
-            self._in_burst = in_burst if before is not None else False
-            self.written_to = (record.written_to if before is not None else "") or self.written_to
-        is_write = written is not None and before is not None
         self.use.fold(
             record,
             None,
@@ -182,10 +183,6 @@ class _Process:
             disk_s=window_s if main is not None and main.state == "disk" else 0.0,
             held_bytes=math.nan if held_bytes is None else held_bytes,
             steps=steps,
-            writes=is_write,
-            burst_writes=is_write and in_burst,
-            bursts=is_write and in_burst and not before,
-            burst_bytes=written or 0 if is_write and in_burst else 0,
         )
 
     def keep_apart(self, t: float) -> None:
@@ -193,9 +190,13 @@ class _Process:
         self.use.keep_apart(t)
         self._windows.keep_apart(t)
 
+    def figures(self, span: Span) -> dict[int, tuple[int, ...]]:
+        """By place."""
+        return self._figures.figures(self._windows.counts(span))
+
     def threads(self, span: Span) -> dict[tuple[str, int], _ThreadUse]:
         """Its threads over a span, by name, and by number among those of this name; those that live first."""
-        figures, numbers, found = self._figures.figures(self._windows.counts(span)), Counter[str](), {}
+        figures, numbers, found = self.figures(span), Counter[str](), {}
         live = {row.tid: at for at, row in enumerate(self.latest.threads)}
         for place, row in sorted(enumerate(self._places), key=lambda each: live.get(each[1].tid, len(live))):
             own = figures.get(place, (0, 0, 0, 0))
@@ -317,11 +318,11 @@ class ThreadTable:
         And their bytes, and the file system that they went to.
         """
         own = self._known.get(pid)
-        sums = own.use.over() if own is not None else None
-        if own is None or sums is None:
+        figures = own.figures(EVER).get(_WRITES) if own is not None else None
+        if own is None or figures is None:
             return 0, 0, ""
-        are_apart = 2 * sums.burst_writes <= sums.writes
-        return int(sums.bursts) if are_apart else None, int(sums.burst_bytes), own.written_to
+        windows, of_bursts, bursts, burst_bytes = figures
+        return bursts if 2 * of_bursts <= windows else None, burst_bytes, own.written_to
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""
