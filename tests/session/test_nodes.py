@@ -49,8 +49,8 @@ def test_the_machine_is_that_of_the_rank_in_focus() -> None:
         assert [row.pid for row in session.over("recent").threads()] == [focus]
         assert [each.pid for each in session.over("recent").live_threads()] == [focus]
         assert [row.latest.uuid for row in session.over("recent").gpus()] == [uuid]
-        assert session.machine.latest is not None
-        assert session.machine.latest.total_bytes == known
+        assert session.nodes.of(session.focus_node).latest is not None
+        assert session.nodes.of(session.focus_node).latest.total_bytes == known
 
 
 def test_a_rank_that_begins_to_train_is_among_the_trainings_at_once() -> None:

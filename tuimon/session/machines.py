@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.gpus import DeviceTable
@@ -101,55 +102,6 @@ def _rate(readings: Sequence[Reading]) -> float:
     return (last.held_bytes - first.held_bytes) / (last.steps - first.steps or last.t - first.t)
 
 
-class NodeTables:
-    """The tables of which a machine has one each."""
-
-    def __init__(self) -> None:
-        self.machine = MachineTable()
-        self.core_use = CoreUse()
-        self.devices = DeviceTable()
-
-
-class NodeTable:
-    """Folds Node records; a run on one machine has none of them, and one set of tables."""
-
-    def __init__(self) -> None:
-        self.known: dict[int, Node] = {}
-        self.cpu_counts: dict[int, int] = {}  # cores that the run may use, by number of the node
-        self.all_cores: dict[int, int] = {}  # that tuimon may
-        self._tables: dict[int, NodeTables] = {}
-
-    def add_node(self, record: Node) -> None:
-        """Fold what is known of a node."""
-        if record.number in self.known or len(self.known) < NODES:
-            self.known[record.number] = record
-            self.add_cores(record.number, record.cpu_count)
-
-    def add_cores(self, node: int, number: int) -> None:
-        """Fold how many cores a node has, by its header."""
-        self.cpu_counts[node] = self.all_cores[node] = number
-
-    def note_run_cores(self, node: int, cores: str | None) -> None:
-        """Fold which cores the run may use, where these are others than tuimon's."""
-        number = len(core_numbers(cores)) if cores is not None else self.all_cores.get(node)
-        if number:
-            self.cpu_counts[node] = number
-
-    def latest_gpus(self) -> Iterator[Gpu]:
-        """The latest record of each GPU of all nodes."""
-        for tables in self._tables.values():
-            yield from tables.devices.latest()
-
-    def tables_of(self, number: int) -> NodeTables:
-        """The tables of a node."""
-        tables = self._tables.get(number)
-        if tables is None:
-            tables = NodeTables()
-            if len(self._tables) < NODES:
-                self._tables[number] = tables
-        return tables
-
-
 class ProcessGrowth(NamedTuple):
     """A process whose memory grows."""
 
@@ -170,35 +122,6 @@ class Placement(NamedTuple):
 
     allowed: tuple[int, ...]  # whose cores it may use
     ran_on: tuple[int, ...]  # of each reading, oldest first
-
-
-class MachineTable:
-    """Folds MachineMemory records, and the own memory of the run's processes."""
-
-    def __init__(self) -> None:
-        self.latest: MachineMemory | None = None
-        self.most_held: ProcessHeld | None = None  # of any process at any time
-        self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
-
-    def add_memory(self, record: MachineMemory) -> None:
-        """Fold the machine's memory, and where processes run."""
-        self.latest = record
-        for placed in record.placed:
-            self._ran_on[placed.pid].append(placed.node)
-
-    def note_held(self, pid: int, held_bytes: int) -> None:
-        """Fold what a process holds."""
-        if held_bytes > (self.most_held.held_bytes if self.most_held is not None else 0):
-            self.most_held = ProcessHeld(pid, held_bytes)
-
-    def forget(self, pid: int) -> None:
-        """Drop a process that has ended."""
-        self._ran_on.pop(pid, None)
-
-    def placement(self, pid: int) -> Placement | None:
-        """The NUMA node that a training process runs on; None on a machine of one."""
-        placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
-        return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
 
 
 #: Seconds for which windows of processes are held: more than two of the machine. Of a long log, whose windows are
@@ -232,8 +155,8 @@ class _Used(NamedTuple):
     held: float
 
 
-class CoreUse:
-    """Folds what all programs of a machine use, and what the run uses of it.
+class MachineTable:
+    """One machine: its memory, its GPUs, and its cores by what all programs use, and what the run uses of it.
 
     Windows of the machine are longer than those of processes and begin at other moments, so own use is taken off over
     the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of the 1.6 cores that
@@ -241,12 +164,18 @@ class CoreUse:
     """
 
     def __init__(self) -> None:
+        self.devices = DeviceTable()
+        self.latest: MachineMemory | None = None
+        self.most_held: ProcessHeld | None = None  # of any process at any time
+        self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own = array("d")  # of each window of a process: its begin, its end, and the cores that it used
-        self._latest: MachineMemory | None = None
-        self._series = Series(_Used, _ROWS)  # but for the latest window, while windows of processes may come to it
+        self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
+        self._series = Series(_Used, _ROWS)  # but for that window, while windows of processes may come to it
 
-    def add_threads(self, record: Threads) -> None:
-        """Fold a window of a process of the run."""
+    def add_threads(self, record: Threads, held_bytes: int = 0) -> None:
+        """Fold a window of a process of the run, and what it holds."""
+        if held_bytes > (self.most_held.held_bytes if self.most_held is not None else 0):
+            self.most_held = ProcessHeld(record.pid, held_bytes)
         cores = record.cpu_ratio
         if cores is None:  # as its known threads, or those of a start
             known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]
@@ -258,20 +187,32 @@ class CoreUse:
         while self._own and (self._own[1] <= t or len(self._own) > _OWN_NUMBERS):
             del self._own[:3]
 
-    def add_machine(self, record: MachineMemory) -> None:
-        """Fold a window of the machine."""
+    def add_memory(self, record: MachineMemory) -> None:
+        """Fold a window of the machine, and where processes run."""
+        self.latest = record
+        for placed in record.placed:
+            self._ran_on[placed.pid].append(placed.node)
         if record.busy_cores is None:
             return
         if (before := self._latest_used()) is not None:
             self._series.append(before)
-        self._latest = record
+        self._measured = record
         self._drop_own_before(record.t - record.window_s)
 
     def begin_steps(self, t: float) -> None:
         """A training begins to make steps: a span may begin here."""
         self._series.keep_apart(t)
 
-    def over(self, span: Span, cores: int | None, monitor: float) -> CoresTaken | None:
+    def forget(self, pid: int) -> None:
+        """Drop a process that has ended."""
+        self._ran_on.pop(pid, None)
+
+    def placement(self, pid: int) -> Placement | None:
+        """The NUMA node that a training process runs on; None on a machine of one."""
+        placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
+        return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
+
+    def cores_taken(self, span: Span, cores: int | None, monitor: float) -> CoresTaken | None:
         """Cores taken in a span; None before a window was measured in it.
 
         ``monitor``: cores that tuimon uses.
@@ -288,12 +229,12 @@ class CoreUse:
             idle=max(0.0, cores - busy - stolen) if cores is not None else None,
             stolen=stolen,
             held=sums.held / sums.seconds,
-            limit=self._latest.cpu_limit_cores if self._latest is not None else None,
+            limit=self._measured.cpu_limit_cores if self._measured is not None else None,
         )
 
     def _latest_used(self) -> _Used | None:
         """The latest window, if what the run used in it is known: as far as windows of its processes reach."""
-        record = self._latest
+        record = self._measured
         if record is None:
             return None
         begins, ends = self._own[::3], self._own[1::3]
@@ -305,3 +246,49 @@ class CoreUse:
         cores = (record.busy_cores, own / (until_s - begin_s), record.stolen_cores, record.held_cores)
         used = ((each or 0.0) * record.window_s for each in cores)
         return _Used(begin_s, record.t, record.window_s, *used)
+
+
+class MachineTables:
+    """The machines of a run, by number of the node; a run on one machine has no Node records."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Node] = {}
+        self.cpu_counts: dict[int, int] = {}  # cores that the run may use
+        self.all_cores: dict[int, int] = {}  # that tuimon may
+        self._machines: dict[int, MachineTable] = {}
+
+    def add_node(self, record: Node) -> None:
+        """Fold what is known of a node."""
+        if record.number in self.known or len(self.known) < NODES:
+            self.known[record.number] = record
+            self.add_cores(record.number, record.cpu_count)
+
+    def add_cores(self, node: int, number: int) -> None:
+        """Fold how many cores a node has, by its header."""
+        self.cpu_counts[node] = self.all_cores[node] = number
+
+    def add_memory(self, record: MachineMemory) -> None:
+        """Fold a window of a machine, and which cores the run may use, where these are others than tuimon's."""
+        node, cores = node_of(record.pid), record.run_cores
+        number = len(core_numbers(cores)) if cores is not None else self.all_cores.get(node)
+        if number:
+            self.cpu_counts[node] = number
+        self.of(node).add_memory(record)
+
+    def latest_gpus(self) -> Iterator[Gpu]:
+        """The latest record of each GPU of all nodes."""
+        for machine in self._machines.values():
+            yield from machine.devices.latest()
+
+    def of(self, node: int) -> MachineTable:
+        """The machine of a node."""
+        machine = self._machines.get(node)
+        if machine is None:
+            machine = MachineTable()
+            if len(self._machines) < NODES:
+                self._machines[node] = machine
+        return machine
+
+    def of_process(self, pid: int) -> MachineTable:
+        """The machine that a process runs on."""
+        return self.of(node_of(pid))

@@ -12,7 +12,7 @@ from msgspec import structs
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.beside_steps import Checkpoints
-from tuimon.session.machines import CoresTaken, MachineTable
+from tuimon.session.machines import CoresTaken
 from tuimon.session.phase_table import between_parts, inferred_phases, phase_table
 from tuimon.session.rows import (
     GpuRow,
@@ -139,11 +139,6 @@ class Session(Tables):
     def cpu_count(self) -> int | None:
         """Cores that the run may use on the node in focus; None before the header."""
         return self.nodes.cpu_counts.get(self.focus_node)
-
-    @property
-    def machine(self) -> MachineTable:
-        """Memory of the node in focus."""
-        return self.nodes.tables_of(self.focus_node).machine
 
     def trainers_here(self) -> list[int]:
         """The trainers on the node in focus."""
@@ -368,7 +363,7 @@ class SessionView:
         """Cores of a node (None: the one in focus) that the run could not have: lately, or over its steps."""
         number, nodes, cost = self._node(node), self.session.nodes, self.session.cost
         cores, monitor = nodes.cpu_counts.get(number), cost.cpu_ratio if cost else 0.0
-        return nodes.tables_of(number).core_use.over(self._in_steps(None), cores, monitor)
+        return nodes.of(number).cores_taken(self._in_steps(None), cores, monitor)
 
     def _in_steps(self, pid: int | None, last_s: float = LATEST.last_s) -> Span:
         """The span of steps, in which nothing lies before the first; else the latest window, or the last seconds."""
@@ -394,7 +389,7 @@ class SessionView:
         process = self.process(focus) if focus is not None else None
         per_second = self.step_totals(focus).sums.per_second if focus is not None else None
         processes = [session.run_processes.known[pid] for pid in session.pids_on(node)]
-        devices = session.nodes.tables_of(node).devices
+        devices = session.nodes.of(node).devices
         spans = self.stepping_spans() or [SteppingSpan(self.now_s - WINDOW_S, self.now_s)]
         return devices.rows(self.now_s, processes, process, per_second, spans, self.span_of(None))
 

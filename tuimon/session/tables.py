@@ -39,7 +39,7 @@ from tuimon.records import (
 from tuimon.session.beside_steps import CompilerStats, DiskReadStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
-from tuimon.session.machines import NodeTable
+from tuimon.session.machines import MachineTables
 from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.series import Span
@@ -81,7 +81,7 @@ class Tables:
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
         self.trie = Trie()
-        self.nodes = NodeTable()
+        self.nodes = MachineTables()
         self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
         self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
         self.standstills = Standstills()
@@ -109,13 +109,13 @@ class Tables:
             Gil: self.gil.add_gil,
             Loader: self._fold_loader,
             DiskReads: lambda record: self.disk_reads[record.pid].add_reads(record),
-            Gpu: lambda record: self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record),
+            Gpu: lambda record: self.nodes.of_process(record.pid).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
             Compiler: lambda record: self.compilers[record.pid].add_record(record),
             MemoryHistory: lambda record: self.memory_history.update({record.pid: record}),
             TraceTaken: self.traces.append,
-            MachineMemory: self._fold_machine_memory,
+            MachineMemory: self.nodes.add_memory,
             Node: self.nodes.add_node,
             Standstill: self._fold_standstill,
             Collectives: self.standstills.add_collectives,
@@ -190,7 +190,7 @@ class Tables:
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
             self._forget(record.pid)
         if record.ended:
-            self.nodes.tables_of(node_of(record.pid)).machine.forget(record.pid)
+            self.nodes.of_process(record.pid).forget(record.pid)
         self._note_change()
         for pid in self.run_processes.add_process(record, self._trained_pids, max(1, len(self.nodes.known))):
             self._forget(pid)
@@ -223,7 +223,7 @@ class Tables:
             *(self.memory_history, self.disk_reads, self.uncaught),
         ):
             held.pop(pid, None)
-        self.nodes.tables_of(node_of(pid)).machine.forget(pid)
+        self.nodes.of_process(pid).forget(pid)
         for table in (self.run_processes, self.threads, self.sampler, self.gil, self.loaders):
             table.forget(pid)
 
@@ -263,21 +263,13 @@ class Tables:
         if process is not None and launcher is not None and self.header is not None:
             launcher.spent.begin(self.header.moment_s(process.start_unix_s))
         self.threads.begin_steps(t)
-        self.nodes.tables_of(node_of(pid)).core_use.begin_steps(t)
+        self.nodes.of_process(pid).begin_steps(t)
 
     def _fold_threads(self, record: Threads) -> None:
         stats = self.step_stats.get(record.pid)
         latest, made = (stats.latest, stats.total) if stats is not None else (None, 0)
         held = self.threads.add_threads(record, (latest.tid if latest is not None else None) or record.pid, made)
-        of_node = self.nodes.tables_of(node_of(record.pid))
-        of_node.machine.note_held(record.pid, held or 0)
-        of_node.core_use.add_threads(record)
-
-    def _fold_machine_memory(self, record: MachineMemory) -> None:
-        of_node = self.nodes.tables_of(node_of(record.pid))
-        of_node.machine.add_memory(record)
-        self.nodes.note_run_cores(node_of(record.pid), record.run_cores)
-        of_node.core_use.add_machine(record)
+        self.nodes.of_process(record.pid).add_threads(record, held or 0)
 
     def _fold_stacks(self, record: Stacks) -> None:
         self.sampler.add_stacks(record)

@@ -17,7 +17,7 @@ from tuimon.records import CountSetting, Exit, Kept, MachineMemory, Notice, Plac
 from tuimon.session.goodput import Goodput, goodput
 from tuimon.session.machines import (
     CoresTaken,
-    NodeTables,
+    MachineTable,
     Placement,
     ProcessGrowth,
     ProcessHeld,
@@ -113,11 +113,11 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def memory(self) -> MachineMemory | None:
         """Its memory."""
-        return self._tables.machine.latest
+        return self._machine.latest
 
     def placement(self, pid: int) -> Placement | None:
         """The NUMA nodes that a training process runs on; None on a machine with one."""
-        return self._tables.machine.placement(pid)
+        return self._machine.placement(pid)
 
     @cached_property
     def growing(self) -> tuple[ProcessGrowth, ...]:
@@ -180,7 +180,7 @@ class Machine(Struct, frozen=True, dict=True):
     @property
     def most_held(self) -> ProcessHeld | None:
         """The process that has held the most memory of its own at a time, as far as it was read."""
-        return self._tables.machine.most_held
+        return self._machine.most_held
 
     def steps_per_s(self, pid: int) -> float | None:
         """Steps a second of a training process; None where they are not known."""
@@ -289,8 +289,8 @@ class Machine(Struct, frozen=True, dict=True):
         return self._view.session.pids_on(self.node)
 
     @property
-    def _tables(self) -> NodeTables:
-        return self._view.session.nodes.tables_of(self.node)
+    def _machine(self) -> MachineTable:
+        return self._view.session.nodes.of(self.node)
 
     @property
     def facts(self) -> dict[str, str]:
