@@ -4,7 +4,7 @@ import pytest
 
 from tuimon.diagnosis.words import work_at
 from tuimon.records import Place
-from tuimon.session.rows import HotLine
+from tuimon.session.stacks.samples import HotLine
 
 LOOP = {("train.py", "main"), ("train.py", "<module>")}
 

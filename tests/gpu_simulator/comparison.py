@@ -7,8 +7,7 @@ from statistics import median
 
 from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
-from tuimon.session.gpu_time import DeviceTimes
-from tuimon.session.rows import GpuTimeRow
+from tuimon.session.gpu_time import DeviceTimes, GpuTimeRow
 from tuimon.session.series import EVER
 from tuimon.sources.gpu_clock.offset import LeadEstimate, TimedBoundary
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES

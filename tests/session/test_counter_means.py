@@ -10,9 +10,8 @@ from tuimon.records import Gpu, MachineMemory, ThreadCpu, Threads
 from tuimon.session.gpus import Device
 from tuimon.session.machines import MachineTable
 from tuimon.session.processes import RunProcesses
-from tuimon.session.rows import SteppingSpan
 from tuimon.session.series import LATEST, Span
-from tuimon.session.steps import StepStats, StepStretch, stepping_spans
+from tuimon.session.steps import SteppingSpan, StepStats, StepStretch, stepping_spans
 from tuimon.session.threads import ThreadTable
 
 S = 1e9

@@ -20,9 +20,9 @@ from tests.views.tui.running_app import texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, Place, Printed
-from tuimon.session.rows import StepSummary
 from tuimon.session.sampling import SamplerTable
 from tuimon.session.session import Session
+from tuimon.session.steps import StepSummary
 from tuimon.views.gpu_text import idle_bounds, with_idle_bounds
 from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines

@@ -15,7 +15,7 @@ from tests.views.tui.gpu_rows import HOPPER, OLD, instance, number, replace
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import Node, Place
-from tuimon.session.rows import GpuMeans
+from tuimon.session.gpus import GpuMeans
 from tuimon.session.session import Session
 from tuimon.session.state import RunState
 from tuimon.text import plain, whole_number

@@ -8,7 +8,7 @@ from tuimon.diagnosis.cells import LOOP, Doing, Phase, cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
-from tuimon.session.rows import PhaseRow
+from tuimon.session.phase_table import PhaseRow
 
 SETTLED_S = Threshold(
     4.0,

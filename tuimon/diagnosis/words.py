@@ -7,8 +7,8 @@ from collections.abc import Collection
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
-from tuimon.session.rows import HotLine
 from tuimon.session.stacks.frames import Function
+from tuimon.session.stacks.samples import HotLine
 from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 

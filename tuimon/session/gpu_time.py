@@ -9,9 +9,64 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
-from tuimon.session.machines import GROWTH_S, readings_of, steady_growth
-from tuimon.session.rows import GpuShare, GpuTimeRow, LeadRow, TorchMemoryRow
+from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
 from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, weighted_median
+
+
+class TorchMemoryRow(Struct, frozen=True, gc=False):
+    """torch's allocator on one device of a process."""
+
+    device: int
+    uuid: str | None  # None where the process does not report which GPU that is
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    retries: int | None  # since 10 s after the first step
+    frees_per_s: float | None = None  # calls of cudaFree and its like, in the same time
+    pinned_bytes: int | None = None  # of the host's memory, the most in the whole run
+    peak_bytes: int | None = None  # most in tensors at a time, in the whole run
+    growth: Growth | None = None  # of what is in tensors, if that has grown ever since the first steps
+
+
+class LeadRow(Struct, frozen=True, gc=False):
+    """How far launches run ahead of the GPU at one kind of boundary, in us; None where the clocks are not known."""
+
+    boundary: str
+    seen: int  # number of such boundaries
+    min_us: float | None
+    median_us: float | None
+    max_us: float | None
+    stream_idle_ratio: float  # share of these boundaries at which the stream was idle
+    mean_us: float | None = None  # what adds up over steps
+    at_least_us: float | None = None  # a bound that holds at each of them, also where the times are None
+
+
+class GpuShare(NamedTuple):
+    """A phase's shares of the GPU's time in steps."""
+
+    span: float
+    idle: float
+    maybe_idle: float
+
+
+class GpuTimeRow(NamedTuple):
+    """A process's steps on the GPU's clock."""
+
+    device: int
+    steps: int  # how many were timed
+    idle_ratio: float  # share of GPU time in which it certainly had nothing to do
+    maybe_idle_ratio: float  # share that may be idle as well
+    leads: tuple[LeadRow, ...]  # in the order of the loop
+    lead_error_us: float | None
+    timed_s: float = 0.0  # how long these steps were, together
+    bounded: bool = True  # False in old logs: see ``records.GpuTime``
+    exchanges: tuple[GpuExchange, ...] = ()  # of one of several ranks
+    accumulation: GpuAccumulation | None = None  # sums, of one of several ranks
+    phases: Mapping[str, GpuShare] = {}
+
+    def of(self, name: str) -> GpuShare | None:
+        """A phase's shares; None when nothing was timed, and for evaluation, which is beside the steps."""
+        return self.phases.get(name, GpuShare(0.0, 0.0, 0.0)) if self.timed_s and name != "eval" else None
+
 
 #: Exchanges that are held: the latest, as to join those of 64 ranks takes 2 ms each time that rules judge; of the run.
 _RECENT, _OF_RUN = 64, 512

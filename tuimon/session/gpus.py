@@ -9,11 +9,69 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from tuimon.records import GPU_FACTS, Gpu, Process, bare_uuid
-from tuimon.session.rows import COUNTERS, GpuMeans, GpuRow, SteppingSpan
+from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process, bare_uuid
 from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Series, Span
+from tuimon.session.steps import SteppingSpan
+
+_RATIOS = ("util_ratio", "sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
+_RATES = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
+#: The fields of ``Gpu`` that have a mean.
+COUNTERS = (*_RATIOS, *_RATES, "power_w", "sm_clock_mhz")
+
+
+class GpuMeans(Struct, frozen=True, gc=False):
+    """Means of a GPU's counters over the time in which its training steps; None where too little was measured."""
+
+    util_ratio: float | None = None
+    # Its bounds in the steps alone: a figure may be of time outside them as well, in evaluation.
+    util_at_least: float | None = None
+    util_at_most: float | None = None
+    steps_ratio: float | None = None  # share of the time of these figures in steps
+    sm_ratio: float | None = None
+    occupancy_ratio: float | None = None
+    tensor_ratio: float | None = None
+    dram_ratio: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    power_w: float | None = None
+    sm_clock_mhz: float | None = None
+    watts: float | None = None  # by the energy counter
+
+
+class GpuRow(Struct, frozen=True):
+    """One GPU or MIG instance: its latest record, and what only many records show."""
+
+    latest: Gpu
+    stale_s: float  # age of ``latest``
+    used_by_run: bool  # a process of the run has a context on it, or reports to use it
+    run_pids: frozenset[int] = frozenset()  # which of ``latest.processes`` belong to the run
+    # By the field of ``Gpu``, oldest first: those of the latest records; over the whole run means of equal stretches.
+    course: Mapping[str, tuple[float | None, ...]] = {}
+    throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
+    joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
+    xids: tuple[int, ...] = ()  # since the run began
+    means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
+
+    def history(self, counter: str) -> tuple[float | None, ...]:
+        """The course of a field of ``Gpu``."""
+        return self.course.get(counter, ())
+
+    @property
+    def figures(self) -> GpuMeans:
+        """The figure beside a counter's name wherever people read it: its mean; the latest where there is none yet."""
+        means = self.means or GpuMeans()
+        missing = {name: getattr(self.latest, name) for name in COUNTERS if getattr(means, name) is None}
+        return structs.replace(means, **missing)
+
+    @property
+    def others(self) -> list[GpuProcess]:
+        """The processes on it that do not belong to the run."""
+        return [process for process in self.latest.processes if process.pid not in self.run_pids]
+
 
 #: Most Xid errors that are kept, the newest.
 _XIDS = 32

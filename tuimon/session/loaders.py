@@ -5,10 +5,67 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.processes import RunProcesses
-from tuimon.session.rows import EpochRow, LoaderRow, LoaderWorkerRow
 from tuimon.session.series import EVER, Keys, Series, Span, Stretch, weighted_median
+from tuimon.session.stacks.samples import HotLine
+
+
+class LoaderWorkerRow(Struct, frozen=True, gc=False):
+    """One DataLoader worker over the last 30 s; times are means of a batch. None where not measured."""
+
+    pid: int
+    name: str
+    busy_ratio: float | None  # share of time in items or collate
+    batches_per_s: float | None
+    items_ms: float | None
+    collate_ms: float | None
+    wait_ms: float | None  # for the trainer to request a batch
+    hand_over_ms: float | None  # for its batch to be written to the pipe; None: part of wait_ms
+    ended: bool = False
+    cpu_ratio: float | None = None  # of one core; where a view adds it
+    hot: HotLine | None = None  # its hottest user line; the same
+
+
+class EpochRow(NamedTuple):
+    """How far a loader has come in its epochs; None where unknown."""
+
+    done: int | None  # epochs that have ended
+    given: int | None  # batches of the one under way
+    length: int | None  # batches of an epoch
+
+
+class LoaderRow(NamedTuple):
+    """One DataLoader over the last 30 s in which it was used. None where not measured."""
+
+    latest: Loader
+    facts: LoaderFacts  # with 0 workers the training process makes the batches, and is the one row of worker_rows
+    idle_s: float  # since it was last used
+    fetches_per_s: float | None
+    wait_ms: float | None  # mean of a fetch, as the trainer waits
+    wait_p95_ms: float | None  # typical of a window
+    starts: int  # epochs of the run that began with starting workers, or with resetting persistent ones
+    start_s: float | None  # mean of an epoch: starting workers, until the first batch
+    end_s: float | None  # mean of an epoch: ending workers
+    start_share: float | None  # both, of all the time that the run has waited for this loader
+    ready_mean: float | None
+    ready_none_ratio: float | None  # share of fetches that found none ready
+    ready_history: tuple[float | None, ...]  # mean of a window, oldest first
+    worker_rows: tuple[LoaderWorkerRow, ...]
+    batches: MeasuredBatches | None = None  # those of the whole run that were measured
+    epoch: EpochRow | None = None  # None: nothing was seen of its epochs
+    fetches: int = 0  # of the whole run
+    first_end_s: float | None = None  # when its first epoch ended
+    held_ms: float | None = None  # mean of a fetch: for the next batch in order, while later ones came
+    late_ms: float | None = None  # by how much a typical one of those is late: that of most of the lost time
+
+    @property
+    def ready_most(self) -> int | None:
+        """How many batches can be ready at once; None where the training process makes them."""
+        return self.facts.workers * self.facts.prefetch if self.facts.workers and self.facts.prefetch else None
+
 
 #: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
 _LOADERS = 64

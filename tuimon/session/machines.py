@@ -15,13 +15,20 @@ from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.gpus import DeviceTable
-from tuimon.session.rows import Growth
 from tuimon.session.series import LATEST, Series, Span
 
 #: Most nodes whose records are folded.
 NODES = 4096
 #: Readings of where a process runs that are held: of five minutes.
 _PLACES = 60
+
+
+class Growth(Struct, frozen=True, gc=False):
+    """How much a memory holds now, and how fast that has grown."""
+
+    held_bytes: int
+    risen_bytes: int
+    bytes_per_s: float
 
 
 #: The time that a growth rate covers, in seconds.

@@ -4,14 +4,62 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, PHASES
-from tuimon.session.rows import GpuTimeRow, PhaseRow, PhaseTable, RangeRow
+from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.series import sampling_error
 from tuimon.session.steps import STACKED, StepStretch, Totals
+
+
+class PhaseRow(NamedTuple):
+    """One exclusive phase over the window. Over all rows but ``eval`` the shares add to 1."""
+
+    name: str
+    share: float  # of the steps' wall time; for "eval": of the loop's time, beside the steps
+    ms_per_step: float | None  # None: shares inferred from samples, no step known
+    estimated: bool = False  # rests on samples: shown with "~"
+    error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
+    gpu_ms_per_step: float | None = None  # from when the GPU reaches its beginning to when it reaches its end
+    gpu_idle_ms_per_step: float | None = None  # of that: the GPU certainly had nothing to do
+    gpu_maybe_idle_ms_per_step: float | None = None  # of that: may be idle as well
+
+
+class RangeRow(Struct, frozen=True, gc=False):
+    """One user range: ``path`` outermost first joined by "/", depth from 0."""
+
+    path: str
+    name: str
+    depth: int
+    phase: str
+    per_step: float  # uses of it per step
+    ms_per_step: float
+    share: float
+
+
+class PhaseTable(NamedTuple):
+    """The phase breakdown of one process."""
+
+    pid: int
+    window_s: float  # time that it covers
+    steps: int  # number of steps that it covers; 0: inferred from stack samples
+    inferred: bool  # from stack samples alone, without markers
+    rows: tuple[PhaseRow, ...]
+    ranges: tuple[RangeRow, ...] = ()
+
+    @property
+    def trains(self) -> bool:
+        """True if a batch, a forward or backward pass or an update was seen in its steps."""
+        return any(row.share for row in self.rows if row.name not in ("other", "eval"))
+
+    @property
+    def updates(self) -> bool:
+        """True if a backward pass or an update was seen in its steps; inference has none."""
+        return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
+
 
 #: Among which samples divide what markers leave open.
 _DIVIDED = ("data", "forward", "other")

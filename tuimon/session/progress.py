@@ -9,9 +9,8 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Gpu, Printed, Process, TracedFlops, bare_uuid
-from tuimon.session.loaders import LoaderStats
+from tuimon.session.loaders import EpochRow, LoaderStats
 from tuimon.session.ranks import training_of
-from tuimon.session.rows import EpochRow
 from tuimon.session.session import Session, SessionView, once
 
 

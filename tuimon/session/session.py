@@ -12,24 +12,17 @@ from msgspec import structs
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
 from tuimon.session.beside_steps import Checkpoints
+from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
+from tuimon.session.gpus import GpuRow
+from tuimon.session.loaders import LoaderRow
 from tuimon.session.machines import CoresTaken
-from tuimon.session.phase_table import between_parts, inferred_phases, phase_table
-from tuimon.session.rows import (
-    GpuRow,
-    GpuTimeRow,
-    LoaderRow,
-    PhaseTable,
-    SteppingSpan,
-    StepSummary,
-    ThreadRow,
-    TorchMemoryRow,
-)
+from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phases, phase_table
 from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
-from tuimon.session.steps import SharedStep, Totals
+from tuimon.session.steps import SharedStep, SteppingSpan, StepSummary, Totals
 from tuimon.session.tables import Tables
-from tuimon.session.threads import MainThread
+from tuimon.session.threads import MainThread, ThreadRow
 
 #: ``recent``: the last 30 s, or the last few steps where these take longer. ``whole``: the steady part of the run, from
 #: its first step, or the end of its warm-up, to its last step.

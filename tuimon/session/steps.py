@@ -6,11 +6,34 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import BETWEEN, MORE_RANGES, Steps, bucket_length_ns
-from tuimon.session.rows import SteppingSpan, StepSummary
 from tuimon.session.series import EVER, ROWS, WINDOW_S, Keys, Series, Singles, Span, first
+
+
+class SteppingSpan(NamedTuple):
+    """A stretch of a run in which steps were made, in seconds of the records' clock."""
+
+    begin_s: float
+    end_s: float
+    steps_ratio: float = 1.0  # share of it that the steps take; the rest is evaluation, or was held up by a profiler
+
+
+class StepSummary(Struct, frozen=True, gc=False):
+    """Steps of one process over the window; None where not measured."""
+
+    total: int  # since the marker stream began
+    per_second: float | None
+    median_ms: float | None
+    p95_ms: float | None
+    open_phase: str | None  # phase the trainer is in
+    open_for_s: float | None
+    dropped: int  # markers lost
+    timed_ratio: float = 1.0  # of the steps; the others were only counted
+    estimated: bool = False  # ``per_second`` is estimated from stack samples (no markers); the rest is unknown
+
 
 #: The parts of a step, as lists of them are ordered.
 STACKED = ("data", "forward", "backward", "optimizer", "other")

@@ -11,14 +11,44 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from tuimon.node_ids import node_of
-from tuimon.records import ThreadCpu, Threads
+from tuimon.records import Place, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, ProcessGrowth, Reading, growth_going_on, growth_of, readings_of
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
-from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilTable
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
 from tuimon.session.stacks.process import ProcessStacks
 from tuimon.session.steps import OnCores
+
+
+class ThreadRow(Struct, frozen=True):
+    """One OS thread, or several of one kind (``count`` > 1)."""
+
+    pid: int
+    tid: int
+    role: (
+        str  # for the user: "main", or "training" off the main thread, "worker 0", "pin-memory", "autograd", "intra-op"
+    )
+    name: str
+    cpu_ratio: float | None
+    state: str
+    delay_ratio: float | None
+    place: Place | None  # innermost user line, from the latest samples
+    count: int = 1
+    ended: bool = False
+    gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
+    rank: int | None = None  # of its process, in a training of several
+
+    @property
+    def kind(self) -> str:
+        """The role without its number: ``worker``."""
+        return role_kind(self.role)
+
+
+def role_kind(role: str) -> str:
+    """A role without what tells one of its kind from another: ``eval worker 2`` is a ``worker``."""
+    kind = role.rstrip("0123456789").rstrip()
+    return "worker" if kind != role and kind.endswith("worker") else kind
+
 
 INTRA_OP = "intra-op"
 #: Native and Python thread names -> role, first match wins.

@@ -25,11 +25,11 @@ from tuimon.records import (
     Threads,
 )
 from tuimon.records import Node as RunNode
-from tuimon.session.rows import role_kind
 from tuimon.session.session import Session
 from tuimon.session.stacks.phases import placed
 from tuimon.session.stacks.samples import RANGE, Sample
 from tuimon.session.stacks.trie import Node
+from tuimon.session.threads import role_kind
 from tuimon.text import plain
 from tuimon.views.json_text import json_text
 

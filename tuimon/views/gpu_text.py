@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuimon.session.rows import GpuRow, GpuTimeRow, PhaseRow, PhaseTable
+from tuimon.session.gpu_time import GpuTimeRow
+from tuimon.session.gpus import GpuRow
+from tuimon.session.phase_table import PhaseRow, PhaseTable
 from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from tuimon.diagnosis.finding import finding_json
 from tuimon.diagnosis.rulebook import is_minor
 from tuimon.records import Exit
 from tuimon.session.goodput import goodput
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.progress import run_progress
-from tuimon.session.rows import PhaseTable
 from tuimon.session.state import ended_before_torch, run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import (
     MOST_FIXES,

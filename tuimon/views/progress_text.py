@@ -9,8 +9,8 @@ from msgspec import structs
 
 from tuimon.records import MemoryHistory, MemoryLine
 from tuimon.session.goodput import PARTS, Goodput, Part
+from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.progress import Left, RunProgress
-from tuimon.session.rows import LoaderRow, LoaderWorkerRow
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.frames import KnownFrame
 from tuimon.torch_code import makes_batch

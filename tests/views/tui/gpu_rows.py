@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from tuimon.records import Gpu, GpuProcess
-from tuimon.session.rows import GpuRow
+from tuimon.session.gpus import GpuRow
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuState, gpus_lines
 

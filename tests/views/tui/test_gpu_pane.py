@@ -7,7 +7,8 @@ from rich.cells import cell_len
 
 from tests.views.tui.gpu_rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, instance, number, replace, roles
 from tuimon.records import GpuProcess
-from tuimon.session.rows import GpuMeans, TorchMemoryRow
+from tuimon.session.gpu_time import TorchMemoryRow
+from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines

@@ -24,12 +24,12 @@ from tuimon.diagnosis.evidence.workers import (
 )
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
 from tuimon.records import Process
+from tuimon.session.loaders import LoaderRow
 from tuimon.session.progress import rates_in
-from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import size_text
 

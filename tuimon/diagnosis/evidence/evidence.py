@@ -20,9 +20,8 @@ from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.ranks import RankRow, rank_rows
-from tuimon.session.rows import HotLine
 from tuimon.session.session import SessionView, once
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 
 T = TypeVar("T")
 

@@ -18,11 +18,13 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, TraceTaken, bare_uuid
-from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, PhaseRow, TorchMemoryRow
+from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
+from tuimon.session.gpus import GpuRow
+from tuimon.session.phase_table import PhaseRow
 from tuimon.session.series import WINDOW_S, sampling_error
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import code_place
 from tuimon.torch_code import copies_nothing

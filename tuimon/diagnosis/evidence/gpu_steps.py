@@ -9,7 +9,9 @@ from msgspec import Struct
 
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
-from tuimon.session.rows import GpuMeans, GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
+from tuimon.session.gpu_time import GpuTimeRow, LeadRow
+from tuimon.session.gpus import GpuMeans, GpuRow
+from tuimon.session.phase_table import PhaseRow, PhaseTable
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from tuimon.code_origin import is_agent_file, is_others_package, is_package_file, is_torch
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.records import Frame, Place
-from tuimon.session.rows import HotLine
 from tuimon.session.stacks.frames import Function, KnownFrame
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node, function_at, to_user
 from tuimon.torch_code import collects_garbage, is_loader_code, loads_data
 

@@ -17,8 +17,8 @@ from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PHASES, GpuExchange
+from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.ranks import RankRow, RankTimes, split_ranks
-from tuimon.session.rows import GpuTimeRow
 from tuimon.session.steps import SHARED_PARTS, SharedStep
 from tuimon.session.threads import MainThread
 

@@ -9,9 +9,8 @@ from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
-from tuimon.session.rows import HotLine
 from tuimon.session.stacks.frames import Function, KnownFrame
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node, is_environment_step
 
 #: Phases that only the loop leads to: the model is run by a policy, too.

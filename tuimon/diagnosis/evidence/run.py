@@ -15,8 +15,10 @@ from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, ThreadCpu, Threads
 from tuimon.session.goodput import Goodput, goodput
+from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
     CoresTaken,
+    Growth,
     MachineTable,
     Placement,
     ProcessGrowth,
@@ -24,7 +26,6 @@ from tuimon.session.machines import (
     growth_going_on,
     steady_growth,
 )
-from tuimon.session.rows import GpuRow, Growth
 from tuimon.session.session import SessionView, once
 from tuimon.session.threads import WANTS_TO_RUN, MainThread, ThreadTable
 
@@ -196,7 +197,7 @@ class Machine(Struct, frozen=True, dict=True):
     def has_strangers(self) -> bool:
         """True if a process that is none of the run's is on one of its GPUs."""
         known = self._view.process
-        latest = self._tables.devices.latest()
+        latest = self._machine.devices.latest()
         return any(known(process.pid) is None for gpu in latest for process in gpu.processes)
 
     @cached_property

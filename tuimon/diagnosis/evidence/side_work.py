@@ -10,9 +10,8 @@ from typing import Literal
 from tuimon.diagnosis.evidence.lines import in_library, is_library, library_frame, with_library
 from tuimon.diagnosis.threshold import MOST
 from tuimon.records import Frame, Place
-from tuimon.session.rows import HotLine
 from tuimon.session.stacks.frames import FrameKind, Function, Role
-from tuimon.session.stacks.samples import Sample, Samples, hottest_place
+from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import Node, Stack, function_at
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import LARGE, MOST, Threshold
 from tuimon.records import bucket_length_ns
-from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.phase_table import PhaseRow, PhaseTable
 from tuimon.session.session import SessionView, once
 from tuimon.session.steps import Totals
 

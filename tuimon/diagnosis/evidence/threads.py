@@ -11,14 +11,13 @@ from msgspec import Struct
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
 from tuimon.records import Place, Threads
-from tuimon.session.rows import ThreadRow
 from tuimon.session.sampling import GilHeld
 from tuimon.session.series import Span
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity, stands_in_wait
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.session.threads import MainThread
+from tuimon.session.threads import MainThread, ThreadRow
 
 #: The files in which Python's threads wait for each other, and for what they put into queues.
 _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")

@@ -11,10 +11,10 @@ from msgspec import Struct
 from tuimon.code_origin import is_user_file
 from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
 from tuimon.records import Place, Process, Threads
-from tuimon.session.rows import HotLine, LoaderRow
+from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.torch_code import is_fetcher
 

@@ -17,9 +17,9 @@ from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
-from tuimon.session.rows import HotLine
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
+from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import MainThread
 
 #: What makes an exchange cheaper, where there are as many.

@@ -42,9 +42,10 @@ from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, idle_part, in_library, percent, work_at
-from tuimon.session.rows import HotLine, LoaderRow, PhaseRow
+from tuimon.session.loaders import LoaderRow
+from tuimon.session.phase_table import PhaseRow
 from tuimon.session.series import sampling_error
-from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text, size_text
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network

@@ -14,7 +14,8 @@ from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MachineMemory, Place
-from tuimon.session.rows import Growth, TorchMemoryRow
+from tuimon.session.gpu_time import TorchMemoryRow
+from tuimon.session.machines import Growth
 from tuimon.text import size_text
 
 #: The exit code of a shell, or of a container, whose program was killed.

@@ -13,7 +13,7 @@ from tuimon.diagnosis.rules.cores import lost_share
 from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import own_id
-from tuimon.session.rows import GpuRow
+from tuimon.session.gpus import GpuRow
 from tuimon.session.threads import WANTS_TO_RUN
 
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one

@@ -29,7 +29,8 @@ from tuimon.diagnosis.step_model.measured import host_model, queue_model, withou
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
 from tuimon.session.beside_steps import Checkpoints
-from tuimon.session.rows import HotLine, PhaseRow
+from tuimon.session.phase_table import PhaseRow
+from tuimon.session.stacks.samples import HotLine
 from tuimon.session.standing import outer_calls
 from tuimon.text import size_text
 

@@ -16,7 +16,8 @@ from tuimon.diagnosis.step_model.fitting import explained, waiting_for_workers, 
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.threshold import TRACE
-from tuimon.session.rows import LoaderRow, PhaseTable
+from tuimon.session.loaders import LoaderRow
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.samples import Samples
 
 #: Times as much that it costs at most, for larger batches and busier machines: our choice.

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.records import BETWEEN, Frame, Place
 from tuimon.session.phase_table import Moved, SplitShares
-from tuimon.session.rows import HotLine
+from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity, activity_of
 from tuimon.session.stacks.call_tree import CallTree, program_part
 from tuimon.session.stacks.frames import FrameKind, Function, KnownFrame, Role
@@ -293,6 +293,27 @@ def hottest_place(placed: Iterable[tuple[Place | None, int]], total: int | None 
     line = max((place for place in lines if (place.file, place.function) == most), key=lines.__getitem__)
     total = given if total is None else total
     return HotLine(line, functions[most] / total, functions[most], total)
+
+
+class HotLine(NamedTuple):
+    """A user line, or a function at its hottest line, and its share of some samples."""
+
+    place: Place
+    share: float  # 0..1
+    samples: int  # 0: its share was measured by markers
+    total: int  # of how many samples
+    library: Place | None = None  # what it is in, where a library that the line calls owns the loop
+    maker: Place | None = None  # the library's own line that the DataLoader calls, which leads there
+
+    @property
+    def function(self) -> tuple[str, str]:
+        """The function, by file and name."""
+        return self.place.file, self.place.function
+
+    @property
+    def error(self) -> float:
+        """How far off its share may be."""
+        return sampling_error(self.share, self.samples / self.share) if self.share and self.samples else 0.0
 
 
 class LineShare(NamedTuple):

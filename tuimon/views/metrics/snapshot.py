@@ -11,10 +11,11 @@ from typing import NamedTuple, get_args
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import BETWEEN, PHASES, Gpu, length_bucket
 from tuimon.session.goodput import goodput
+from tuimon.session.gpus import GpuRow
+from tuimon.session.loaders import LoaderRow
 from tuimon.session.processes import LAST_MOMENT_S
 from tuimon.session.progress import flops_rate, rates_in, run_progress
 from tuimon.session.ranks import RankState, rank_rows
-from tuimon.session.rows import GpuRow, LoaderRow
 from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps import StepStats, Totals

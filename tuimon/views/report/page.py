@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from tuimon.session.goodput import goodput
-from tuimon.session.rows import GpuRow
+from tuimon.session.gpus import GpuRow
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.trie import Trie
 from tuimon.views import format as shown

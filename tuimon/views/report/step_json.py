@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuimon.session.rows import PhaseRow, PhaseTable, StepSummary
+from tuimon.session.phase_table import PhaseRow, PhaseTable
+from tuimon.session.steps import StepSummary
 from tuimon.views.gpu_text import idle_bounds, measured_idle_ms
 
 #: Values of JSON: str, int, float, bool, None and lists and dicts of these.

@@ -14,9 +14,9 @@ from tuimon.diagnosis.verdicts import Change
 from tuimon.node_ids import own_id
 from tuimon.records import MemoryHistory, TraceTaken
 from tuimon.session.goodput import goodput
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.progress import run_progress
 from tuimon.session.ranks import which_training
-from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings

@@ -6,7 +6,7 @@ from tests.diagnosis.gpu import gpu
 from tuimon.diagnosis.evidence.gpu_steps import Copies, why_wide
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import GpuProcess
-from tuimon.session.rows import GpuRow
+from tuimon.session.gpus import GpuRow
 
 FAR_APART, CLOSE = Interval(0.1, 0.5), Interval(0.1, 0.25)
 SAMPLED, UNKNOWN = Copies(0.3, 0.01), Copies(0.3)

@@ -7,7 +7,7 @@ import pytest
 from tests.diagnosis.gpu import LINES, PID
 from tuimon.diagnosis.rules.gpu.copy import bytes_per_step, pcie_bytes_per_s
 from tuimon.records import Loader, LoaderFacts, MeasuredBatches
-from tuimon.session.rows import LoaderRow
+from tuimon.session.loaders import LoaderRow
 
 CONVOLUTION, IN_MODEL, CONVERT = range(len(LINES.frames), len(LINES.frames) + 3)
 

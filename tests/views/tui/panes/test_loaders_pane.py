@@ -13,8 +13,8 @@ from tests.views.playback import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
-from tuimon.session.rows import ThreadRow
 from tuimon.session.session import Session
+from tuimon.session.threads import ThreadRow
 from tuimon.views.progress_text import with_work
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.views.tui.running_app import texts
-from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.session.gpu_time import GpuTimeRow, LeadRow
+from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
+from tuimon.session.steps import StepSummary
 from tuimon.views.tui.drawing.lines import cells
 from tuimon.views.tui.panes.phases_pane import PhasesState, lead_lines, lead_words, phases_lines
 

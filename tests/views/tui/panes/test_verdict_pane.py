@@ -14,11 +14,12 @@ from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import NO_TORCH_YET, Cost, Exit, Place
+from tuimon.session.loaders import EpochRow
 from tuimon.session.progress import Left, RunProgress
 from tuimon.session.ranks import Which
-from tuimon.session.rows import EpochRow, StepSummary
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state, unseen_trainings
+from tuimon.session.steps import StepSummary
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR, speedup
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.title_line import RunFacts, TitleLine, run_name, title_line

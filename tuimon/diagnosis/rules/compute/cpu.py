@@ -23,8 +23,9 @@ from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
-from tuimon.session.rows import HotLine, PhaseTable
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
+from tuimon.session.stacks.samples import HotLine
 
 SMALL_PART = Threshold(
     0.15,

@@ -17,8 +17,9 @@ from tuimon.diagnosis.step_model.measured import host_model, without, without_co
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
-from tuimon.session.rows import HotLine, PhaseRow
+from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Function
+from tuimon.session.stacks.samples import HotLine
 from tuimon.session.stacks.trie import Node
 
 FUSED_OF_SINGLE = Threshold(

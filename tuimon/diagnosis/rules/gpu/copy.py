@@ -15,7 +15,7 @@ from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, idle_part
-from tuimon.session.rows import LoaderRow
+from tuimon.session.loaders import LoaderRow
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,

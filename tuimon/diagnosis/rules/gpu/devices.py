@@ -11,8 +11,9 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import GPU_COUNTERS, NUMA_NODES, Rule
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, TRACE
 from tuimon.records import GpuProcess, Process, bare_uuid
+from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import Placement
-from tuimon.session.rows import GpuRow, HotLine
+from tuimon.session.stacks.samples import HotLine
 from tuimon.text import plain
 
 #: Where nothing runs: a headline, and an action.

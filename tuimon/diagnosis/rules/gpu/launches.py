@@ -18,7 +18,7 @@ from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Place
-from tuimon.session.rows import HotLine
+from tuimon.session.stacks.samples import HotLine
 from tuimon.text import number_text, size_text
 
 #: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:

@@ -17,7 +17,7 @@ from tuimon.diagnosis.rules.needless import needless_work
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.records import Place
-from tuimon.session.rows import HotLine
+from tuimon.session.stacks.samples import HotLine
 from tuimon.text import ms_text
 
 #: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:

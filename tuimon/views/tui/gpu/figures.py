@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Gpu, GpuProcess
-from tuimon.session.rows import GpuRow
+from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, number, percent, plain, size
 from tuimon.views.gpu_text import STALE_S
 from tuimon.views.tui.drawing.charts import layers

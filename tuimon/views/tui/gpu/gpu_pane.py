@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 from rich.cells import cell_len
 
-from tuimon.session.rows import GpuRow, TorchMemoryRow
+from tuimon.session.gpu_time import TorchMemoryRow
+from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, plain
 from tuimon.views.gpu_text import stale_after_s
 from tuimon.views.tui.drawing.charts import chart, tinted

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from tuimon.proc.numa import core_list
-from tuimon.session.rows import GpuRow
+from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, percent, plain, watt
 from tuimon.views.tui.drawing.charts import chart
 from tuimon.views.tui.drawing.lines import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from tuimon.session.rows import LoaderRow, LoaderWorkerRow
+from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
 from tuimon.views.progress_text import with_work

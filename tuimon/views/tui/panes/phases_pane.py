@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, SMALL_LEAD_US
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
+from tuimon.session.gpu_time import GpuTimeRow, LeadRow
+from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.ranks import which_training
-from tuimon.session.rows import GpuTimeRow, HotLine, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
-from tuimon.session.steps import STACKED
+from tuimon.session.stacks.samples import HotLine
+from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, code, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, with_idle_bounds
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, ceiling, layers, stacked

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
-from tuimon.session.rows import HotLine, ThreadRow
+from tuimon.session.stacks.samples import HotLine
+from tuimon.session.threads import ThreadRow
 from tuimon.views.format import code, percent, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (

@@ -13,8 +13,8 @@ from textual.message import Message
 
 from tuimon.node_ids import own_id
 from tuimon.records import Notice, Process
-from tuimon.session.rows import ThreadRow
 from tuimon.session.series import mean_of_known
+from tuimon.session.threads import ThreadRow
 from tuimon.text import whole_number
 from tuimon.views.format import advice, place, plain
 from tuimon.views.tui.drawing.lines import Line, Span, filled, head_line, line, notes_lines, row_line

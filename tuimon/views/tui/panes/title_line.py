@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
+from tuimon.session.gpus import GpuRow
 from tuimon.session.progress import RunProgress, run_progress
 from tuimon.session.ranks import Which, which_training
-from tuimon.session.rows import GpuRow, StepSummary
 from tuimon.session.state import stands_still
+from tuimon.session.steps import StepSummary
 from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, rate_texts

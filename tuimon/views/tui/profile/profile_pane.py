@@ -15,8 +15,8 @@ from textual.worker import Worker, WorkerState
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Place
-from tuimon.session.rows import ThreadRow
 from tuimon.session.stacks.samples import RANGE, Samples
+from tuimon.session.threads import ThreadRow
 from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving

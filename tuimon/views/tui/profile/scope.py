@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuimon.records import Place
-from tuimon.session.rows import ThreadRow, role_kind
 from tuimon.session.stacks.samples import Samples
+from tuimon.session.threads import ThreadRow, role_kind
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

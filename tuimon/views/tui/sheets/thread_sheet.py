@@ -9,8 +9,8 @@ from textual.worker import Worker, WorkerState
 
 from tuimon.node_ids import own_id
 from tuimon.records import Frame
-from tuimon.session.rows import ThreadRow
 from tuimon.session.stacks.call_tree import program_part
+from tuimon.session.threads import ThreadRow
 from tuimon.views.format import duration, percent
 from tuimon.views.tui.drawing.lines import Line, Span, line, places_width
 from tuimon.views.tui.panes.thread_rows import thread_lines
