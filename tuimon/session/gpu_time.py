@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.machines import GROWTH_S, Growth, readings_of, steady_growth
-from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, weighted_median
+from tuimon.session.series import EVER, Joins, Keys, Series, Singles, Span, latest, row_of, weighted_median
 
 
 class TorchMemoryRow(Struct, frozen=True, gc=False):
@@ -231,12 +231,8 @@ def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow
     )
 
 
-class _Allocated(NamedTuple):
-    """The bytes in tensors since torch's cache has filled; a row of a ``Series``."""
-
-    begin_s: float
-    end_s: float
-    held_bytes: float
+#: The bytes in tensors since torch's cache has filled.
+_Allocated = row_of("held_bytes")
 
 
 class _Memory(Struct):
@@ -247,7 +243,7 @@ class _Memory(Struct):
     frees_before: tuple[float, int] | None = None  # when, and how many
     pinned_bytes: int | None = None  # the most
     peak_bytes: int | None = None  # the most: the program may reset it
-    allocated: Series[_Allocated] = field(default_factory=lambda: Series(_Allocated, _ROWS, {"held_bytes": latest}))
+    allocated: Series[Any] = field(default_factory=lambda: Series(_Allocated, _ROWS, {"held_bytes": latest}))
 
     def add_record(self, record: TorchMemory, *, is_settled: bool) -> None:
         self.latest = record

@@ -7,12 +7,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
 from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Process, bare_uuid
-from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Series, Span
+from tuimon.session.series import LATEST, NEVER, ROWS, WINDOW_S, Keys, Series, Span, row_of
 from tuimon.session.steps import SteppingSpan
 
 _RATIOS = ("util_ratio", "sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")
@@ -88,33 +88,10 @@ _LEAST_PART = 0.5
 _LONGEST_S = 90.0
 
 
-class _Counters(NamedTuple):
-    """The counters of a GPU since its record before; a row of a ``Series``. Not a number: not measured."""
-
-    begin_s: float
-    end_s: float
-    joules: float
-    joules_s: float  # in which these were used
-    util_ratio: float
-    sm_ratio: float
-    occupancy_ratio: float
-    tensor_ratio: float
-    dram_ratio: float
-    pcie_rx_bytes_per_s: float
-    pcie_tx_bytes_per_s: float
-    nvlink_rx_bytes_per_s: float
-    nvlink_tx_bytes_per_s: float
-    power_w: float
-    sm_clock_mhz: float
-    memory_used_bytes: float
-
-
-class _Util(NamedTuple):
-    """The utilisation in a stretch of time, as the driver has buffered it; a row of a ``Series``."""
-
-    begin_s: float
-    end_s: float
-    util_ratio: float
+#: The counters of a GPU since its record before; energy in so many seconds. Not a number: not measured.
+_Counters = row_of("joules", "joules_s", *COUNTERS, "memory_used_bytes")
+#: The utilisation in a stretch of time, as the driver has buffered it.
+_Util = row_of("util_ratio")
 
 
 def _mean_of(values: Sequence[float]) -> float:
@@ -173,14 +150,14 @@ def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, f
 class Course(Mapping[str, tuple[float | None, ...]]):
     """The counters of a GPU over time, by name; worked out for who asks: charts do, rules of 64 GPUs do not."""
 
-    def __init__(self, counters: Series[_Counters], span: Span) -> None:
+    def __init__(self, counters: Series[Any], span: Span) -> None:
         self._counters, self._span = counters, span
 
     def __getitem__(self, name: str) -> tuple[float | None, ...]:
         if name not in _Counters._fields:
             raise KeyError(name)
-        rows, at = self._counters.course(self._span, ROWS), _Counters._fields.index(name)
-        return tuple([None if math.isnan(row[at]) else row[at] for row in rows])
+        values = [getattr(row, name) for row in self._counters.course(self._span, ROWS)]
+        return tuple([None if math.isnan(value) else value for value in values])
 
     def __iter__(self) -> Iterator[str]:
         return iter(_Counters._fields)
@@ -196,9 +173,9 @@ class Device:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
         self.latest: Gpu | None = None
         self.xids: deque[int] = deque(maxlen=_XIDS)
-        self._counters = Series(_Counters, ROWS, how)  # counts: by cause of lower clocks, the millionths of its ratios
+        self._counters = Series(_Counters, ROWS, how)
         self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
-        self._causes: list[str] = []  # their numbers
+        self._causes = Keys[str](1, _CAUSES)  # of lower clocks: the millionths of its ratios
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
@@ -212,12 +189,9 @@ class Device:
             used_j = record.energy_j - before.energy_j
             if used_j >= 0.0:  # else the driver was loaded anew
                 joules, joules_s = used_j, record.t - begin_s
-        values = (getattr(record, name) for name in (*COUNTERS, "memory_used_bytes"))
-        known = (math.nan if value is None else value for value in values)
-        ratios = {each.cause: 1.0 if each.ratio is None else each.ratio for each in record.throttled}
-        self._causes += [cause for cause in ratios if cause not in self._causes][: _CAUSES - len(self._causes)]
-        millionths = {at: round(1e6 * ratios[cause]) for at, cause in enumerate(self._causes) if cause in ratios}
-        self._counters.append(_Counters(begin_s, record.t, joules, joules_s, *known), millionths)
+        ratios = ((each.cause, 1.0 if each.ratio is None else each.ratio) for each in record.throttled)
+        causes = self._causes.counts((cause, round(1e6 * ratio)) for cause, ratio in ratios)
+        self._counters.fold(record, causes, begin_s=begin_s, joules=joules, joules_s=joules_s)
         samples = record.util_samples or ([record.util_ratio] if record.util_ratio is not None else [])
         each_s = (record.t - begin_s) / max(1, len(samples))
         for number, ratio in enumerate(samples if each_s else ()):
@@ -250,9 +224,9 @@ class Device:
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the last 30 s by cause, most first; of the records where the driver does not count the time."""
         span = Span(last_s=WINDOW_S)
-        counts = self._counters.counts(span)
-        records = len(self._counters.columns(span)["end_s"]) if counts else 0
-        return tuple(sorted(((self._causes[at], n / 1e6 / records) for at, n in counts.items()), key=lambda e: -e[1]))
+        causes = self._causes.figures(self._counters.counts(span))
+        records = len(self._counters.rows(span)) if causes else 0
+        return tuple(sorted(((cause, n / 1e6 / records) for cause, (n,) in causes.items()), key=lambda e: -e[1]))
 
 
 class DeviceTable:

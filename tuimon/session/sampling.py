@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Gil, Place, Stacks
-from tuimon.session.series import Series, Span
+from tuimon.session.series import Series, Span, row_of
 
 #: The time that the figures cover, in seconds.
 SPAN_S = 60.0
@@ -70,15 +70,18 @@ class _Process:
         self.in_process = False
 
     def add_window(self, record: Stacks) -> None:
-        begin_s, is_counted = record.t - record.window_s, record.cycles is not None and not record.lost
-        sampled_s = 0.0 if record.lost else record.window_s
-        # a window of n samples covers only the n - 1 intervals between them
-        cycles_s = record.window_s * (1 - 1 / max(record.samples, 2)) if is_counted else 0.0
-        cycles = record.cycles if is_counted and record.cycles else 0
-        windows = not record.lost, is_counted, cycles, cycles_s
-        self.series.append(_Windows(begin_s, record.t, sampled_s, record.samples, record.failed, record.lost, *windows))
+        is_counted = record.cycles is not None and not record.lost
+        self.series.fold(
+            record,
+            sampled_s=0.0 if record.lost else record.window_s,
+            windows=not record.lost,
+            counted=is_counted,
+            cycles=record.cycles if is_counted and record.cycles else 0,
+            # a window of n samples covers only the n - 1 intervals between them
+            cycles_s=record.window_s * (1 - 1 / max(record.samples, 2)) if is_counted else 0.0,
+        )
         if record.cycles:
-            self.first_cycle_s = min(self.first_cycle_s, begin_s)
+            self.first_cycle_s = min(self.first_cycle_s, record.t - record.window_s)
         self.in_process = record.in_process if not record.lost else self.in_process
 
     def rate_and_coverage(self, span: Span, ever: _Windows) -> tuple[float | None, float | None]:
@@ -168,10 +171,7 @@ class GilHeld(NamedTuple):
         return (p + z2 / (2 * n) - half) / (1 + z2 / n)
 
 
-class _GilWindow(NamedTuple):
-    begin_s: float
-    end_s: float
-    samples: float
+_GilWindow = row_of("samples")
 
 
 class GilTable:
@@ -183,7 +183,7 @@ class GilTable:
     def __init__(self, begin_s_of: Callable[[int], float]) -> None:
         """``begin_s_of`` a pid: from when on it counts; before lie imports, which hold the GIL all the time."""
         self._begin_s_of = begin_s_of
-        self._windows: defaultdict[int, Series[_GilWindow]] = defaultdict(lambda: Series(_GilWindow, _ROWS))
+        self._windows: defaultdict[int, Series[Any]] = defaultdict(lambda: Series(_GilWindow, _ROWS))
 
     def add_gil(self, record: Gil) -> None:
         """Fold a short window of samples."""
@@ -193,7 +193,7 @@ class GilTable:
         for each in record.functions:
             counts[_key(each.tid, each.file, each.function)] += each.count
             counts[_key(each.tid)] += each.count
-        self._windows[record.pid].append(_GilWindow(record.t - _GIL_WINDOW_S, record.t, record.samples), counts)
+        self._windows[record.pid].fold(record, counts, begin_s=record.t - _GIL_WINDOW_S)
 
     def forget(self, pid: int) -> None:
         """Drop what is known of a pid that another process has now."""

@@ -34,6 +34,7 @@ import math
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -58,6 +59,11 @@ class Stretch(NamedTuple):
 
     begin_s: float
     end_s: float
+
+
+def row_of(*names: str) -> type[Any]:
+    """A row with these columns, where only columns are read from a series: no attribute is typed."""
+    return namedtuple("Row", ("begin_s", "end_s", *names))
 
 
 #: In which nothing lies.
