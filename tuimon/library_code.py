@@ -124,15 +124,6 @@ def is_iteration(function: str) -> bool:
     return function in _ITERATIONS
 
 
-#: The conventional beginning of names of a loop's event handlers: they only observe, and make no batch.
-_HANDLER = "on_"
-
-
-def is_handler(function: str) -> bool:
-    """True if a function is named as one that observes an event of the loop: ``on_train_batch_end``."""
-    return function.startswith(_HANDLER)
-
-
 # ---- optimizers of their own
 
 _OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")

@@ -114,21 +114,10 @@ def test_a_forward_pass_below_the_line_of_backward_is_forward_where_there_is_no_
     assert found == {"data": 20, "forward": 7, "backward": 40, "optimizer": 10}
 
 
-def test_a_stack_without_its_root_is_in_the_phase_its_function_is_in_elsewhere():
-    _, found = counts(TRAINING | {"item": 3, "eval count": 1})
-    assert found == {"data": 23, "forward": 30, "backward": 40, "optimizer": 10, "other": 1}
-
-
-def test_a_stack_without_its_root_counts_for_the_line_that_calls_its_function_elsewhere():
-    session, found = counts(TRAINING | {"train, plot, parameters": 8, "parameters": 4})
-    assert found["other"] == 12
-    [line] = hot_lines(session.over("recent"), 100, "other")
-    assert (line.place.line, line.samples, line.share) == (36, 12, 1.0)
-
-
-def test_a_stack_that_has_lost_all_code_of_the_users_counts_nowhere():
-    session, found = counts(TRAINING | {"train, plot": 8, "parameters": 4})
-    assert found["other"] == 8
+def test_a_stack_without_its_root_counts_nowhere_unless_a_boundary_shows_its_phase():
+    lost = {"item": 3, "parameters": 4, "__next__": 2}
+    session, found = counts(TRAINING | {"train, plot": 8} | lost)
+    assert found == {"data": 22, "forward": 30, "backward": 40, "optimizer": 10, "other": 8}
     [line] = hot_lines(session.over("recent"), 100, "other")
     assert (line.samples, line.share) == (8, 1.0)
 

@@ -520,8 +520,8 @@ def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_s
     """No marker knows it: with the forward pass it lies between two backward passes."""
     own = frames(
         ("train.py", 14, "main", "update(params)", True),
-        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True),
-        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True),
+        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True, "", "", (19, 21)),
+        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True, "", "", (19, 21)),
         first=30,
     )
     windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t, updates=updates) for t in range(1, 9)]

@@ -84,7 +84,6 @@ def classified(stack: str, training: list[str], *, has_loader: bool = True, note
         ("main fit batch:score augment", "other"),
         ("main fit epoch:end augment", "other"),
         ("main fit epoch:prepare notify augment", "other"),  # by a function that calls handlers
-        ("main fit batch:prepare on_batch", "other"),  # named as a handler
         ("main fit batch:prepare", "other"),  # the library's own work
         ("later batch:prepare augment", "other"),  # of another call of the library
     ],
@@ -133,7 +132,6 @@ def test_in_a_function_that_runs_the_model_for_the_library_what_is_called_above_
     ("stack", "phase"),
     [
         ("main fit epoch:batch batch:prepare augment numpy", "data"),
-        ("main fit epoch:batch batch:prepare on_batch", "other"),  # named as a handler
         ("main fit epoch:batch batch:score augment", "other"),  # below the model
         ("main fit epoch:batch notify augment", "other"),  # by a function that has not run the model
         ("main fit epoch:batch batch:prepare", "other"),  # the library's own work

@@ -96,10 +96,12 @@ def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
 
 
 def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
-    shutdown = [Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")], 10 * len(LOOP)
-    *steps, at_exit = classified([*((stack, 1) for stack in stacks_of(LOOP)), shutdown])
-    assert (at_exit.phase, at_exit.excluded) == ("none", True)
-    assert [sample.phase for sample in steps] == ["data", "forward", "backward", "optimizer"]
+    frames = {frame: number for number, frame in enumerate({f: 0 for stack in stacks_of(LOOP) for f in stack})}
+    table = Trie()
+    table.add_frames(0, [*frames, Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")])
+    steps = {tuple(frames[frame] for frame in stack): 1 for stack in stacks_of(LOOP)}
+    found = by_ids({**steps, (len(frames),): 10 * len(LOOP)}, table)
+    assert [sample.phase for sample in found] == ["data", "forward", "backward", "optimizer"]
 
 
 CALLS = {

@@ -1,8 +1,7 @@
-"""Work of a training loop beside its model's forward pass: data that it makes, evaluation, changes to the model.
+"""Work of a training loop beside its model's forward pass: data that it makes, and evaluation.
 
-Rollouts of an environment or of the model come between updates. Modules that make the batch change it before a model
-sees it, and are not trained. Evaluation runs the model without gradients, by name or after the update. ``p -= lr *
-p.grad`` calls no optimizer's hook; a model is made, copied or loaded, and its gradients are cleared.
+Rollouts of an environment or of the model come between updates. Evaluation runs the model without gradients, by name
+or after the update.
 """
 
 from __future__ import annotations
@@ -12,24 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 
-from tuimon.code_origin import is_torch
 from tuimon.library_code import evaluates_by_name
-from tuimon.records import Frame
-from tuimon.session.stacks.frames import UPDATES, Block, Function, KnownFrame
+from tuimon.session.stacks.frames import Block, Function
 from tuimon.session.stacks.loop import NEARLY_ALL, Loop, LoopPlace, Position
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Stack
 
 #: Functions that step an environment, or generate, to measure the model or to show what it does.
 _EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
-#: A library's modules that change batches: ``/…/kornia/augmentation/base.py``, ``/…/transforms/v2/_color.py``.
-_LIBRARY_FILE = re.compile(r"-packages/[\w/]*/(?:augmentations?|transforms)(?:/|\.py$)")
-#: Names of such modules and of functions that run them. A "transform" alone may well be a model that is trained.
-_NAME = re.compile(
-    r"(?i)(?:^|_)(?:\w*augment\w*|augs?|pre_?process\w*|transforms|tfms|(?:color_?)?jitter|(?:random_?)?crop|mix_?up|cut_?mix)$"
-)
-#: The call that a line makes of all others on it: of ``x = self.augment(load(y))`` it is ``augment``.
-_CALLED = re.compile(r"\s*(?:return\s+|[^()=]+=\s*)?(?:\w+\.)*(\w+)\(")
 
 
 class Rollouts:
@@ -85,57 +73,11 @@ class Rollouts:
         if any(_EVALUATES.search(frame.function) or frame.kind == "module" for frame in called):
             return
         own = [frame for frame in called if frame.user]
-        if generates and place.position > self._loop.path.position:
-            return  # what is generated after the update shows how the model does
+        if place.position > self._loop.path.position and (generates or place.is_librarys):
+            return  # what is generated after backward, or played by a library, shows how the model does
         self._functions.add((own[0] if own else stack[making]).code)
         if not own and self._loop.is_above_backward(place):
             self._last = max(place.position, self._last)
-
-
-class Augmentations:
-    """Finds the runs of modules that are no part of the forward pass, given the samples of one training thread.
-
-    They are a library's augmentations, or called by such a name or in a function of such a name, and no sample shows a
-    layer with parameters in them: a teacher, a frozen encoder and a loss are forward. So here line 12, while some other
-    line runs a model::
-
-        12  images = augment(images)
-        13  loss = cost(model(images), labels)
-    """
-
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        running = [(s, depth) for s in samples if s.phase == "forward" and (depth := _module_depth(s))]
-        found = {s.node.frames[depth - 1] for s, depth in running if _is_augmentation(s.node.frames, depth)}
-        with_layers = {s.node.frames[depth - 1] for s, depth in running if s.node.has("layer")} & found
-        models = {s.node.frames[depth - 1] for s, depth in running} - found
-        self._callers = found - with_layers if models or with_layers else set()  # frames of the lines that run one
-
-    def without_module(self, sample: Sample) -> Sample | None:
-        """A sample of one as if it ran no module, without torch's frames of the call; None for any other sample."""
-        depth = _module_depth(sample) if self._callers and sample.phase == "forward" else 0
-        if not depth or sample.node.frames[depth - 1] not in self._callers:
-            return None
-        node = sample.node
-        return sample.at("rest", node.trie.node((*node.ids[:depth], *node.ids[_below_torch(node.frames, depth) :])))
-
-
-def _module_depth(sample: Sample) -> int:
-    """The depth at which the outermost module is called; 0 where nothing shows by whom."""
-    return sample.node.kinds.index("module") if sample.node.has("module") else 0
-
-
-def _below_torch(stack: Stack, depth: int) -> int:
-    """The depth of the first frame of the outermost module's call that is not torch's."""
-    return next((i for i in range(depth, len(stack)) if not is_torch(stack[i].file)), len(stack))
-
-
-def _is_augmentation(stack: Stack, depth: int) -> bool:
-    line = stack[depth - 1]
-    outermost = _CALLED.match(line.source)
-    if line.user and (_NAME.search(line.function) or (outermost is not None and _NAME.search(outermost[1]))):
-        return True
-    below = _below_torch(stack, depth)
-    return below < len(stack) and _LIBRARY_FILE.search(stack[below].file) is not None
 
 
 #: Share of a block's samples that run a module, from which it runs the model: our choice; much of an evaluation may be
@@ -187,47 +129,3 @@ class EvaluationBlocks:
         if not self._blocks:
             return False
         return any(frame.block in self._blocks for frame in sample.node.outside_torch)
-
-
-#: A change in place, or of a parameter's data, by a gradient: ``m.mul_(0.9).add_(p.grad)``,
-#: ``p.data += -lr * p.grad``. Not the gradient itself, as ``p.grad.mul_(scale)`` clips it.
-_UPDATE = re.compile(r"(?:\w_\(|[-+]=|\.data\s*=(?!=)).*\.grad\b")
-#: A line that only looks at a gradient: ``total += p.grad.norm() ** 2``.
-_STATISTIC = re.compile(r"\.grad(?:\.data|\.detach\(\))?\.(?:norm|abs|max|min|mean|std|var|sum|item)\b")
-#: A descent in a block without gradients, where these have names of their own: ``p -= lr * g``.
-_DESCENT = re.compile(
-    r"\b(?:lr|learning_rate|step_size)\b|[\w\])]\s*-=|\.sub_\(|\.add_\(.*alpha=-|\.addc\w+_\(.*value=-", re.IGNORECASE
-)
-
-
-def updates_by_gradient(source: str) -> bool:
-    """True if a line of the user's changes something by a parameter's gradient, and not the gradient."""
-    return _UPDATE.search(source) is not None and _STATISTIC.search(source) is None
-
-
-def _updates(frame: Frame) -> bool:
-    if updates_by_gradient(frame.source):
-        return True
-    return frame.no_grad is not None and _DESCENT.search(frame.source) is not None
-
-
-class OwnUpdates:
-    """Which stacks are in such an update: at one of its lines, or in a function that has one and calls no backward.
-
-    If there is an optimizer as well there are none: what else changes by gradients is beside the training.
-    """
-
-    def __init__(self, samples: Sequence[Sample], has_optimizer: bool = False) -> None:
-        """``has_optimizer``: whether markers show one; a cheap one may be in no sample."""
-        self._lines: set[KnownFrame] = set()
-        self._functions: set[Function] = set()
-        if has_optimizer or any(sample.node.has("optimizer") for sample in samples):
-            return
-        every = {frame for sample in samples for frame in sample.node.frames}
-        self._lines = {frame for frame in every if _updates(frame)}
-        loop = {frame.code for sample in samples if sample.phase in UPDATES for frame in sample.node.frames}
-        self._functions = {frame.code for frame in self._lines} - loop
-
-    def holds(self, stack: Stack) -> bool:
-        """True if this stack is in such an update."""
-        return bool(self._lines) and any(f in self._lines or f.code in self._functions for f in stack)

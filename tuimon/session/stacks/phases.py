@@ -11,10 +11,9 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_package_file
-from tuimon.library_code import is_handler
 from tuimon.records import Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.stacks.beside import Augmentations, EvaluationBlocks, OwnUpdates, Rollouts
+from tuimon.session.stacks.beside import EvaluationBlocks, Rollouts
 from tuimon.session.stacks.frames import UPDATES, Function
 from tuimon.session.stacks.loop import NEARLY_ALL, NOTHING_SEEN, Loop, LoopPlace, Seen
 from tuimon.session.stacks.samples import Sample
@@ -46,11 +45,9 @@ def placed(
     """The samples of one training thread with their phases and ranges; ``seen``: what they showed before."""
     sampled = [Sample(node, n, node.boundary) for node, n in counts.items()]
     phases = _Phases(sampled, facts, seen)
-    whole, torn = by_root(sampled)
-    in_phases = [phases.of(sample) for sample in whole]
-    samples = in_phases + like_whole_ones(torn, in_phases)
+    samples = tuple(phases.of(sample) for sample in without_torn(sampled))
     if ranges is None or not ranges.paths:
-        return tuple(samples)
+        return samples
     return tuple(replace(sample, ranges=ranges.ranges_of(sample.node.frames)) for sample in samples)
 
 
@@ -60,18 +57,17 @@ class _Phases:
     def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: Seen) -> None:
         forward_only = "steps" in facts and "training" not in facts
         self._forward_only = forward_only
-        self._augmentations = Augmentations(sampled)
-        counted = [self._augmentations.without_module(sample) or sample for sample in sampled]
-        sampled = self._completed(counted, seen)
-        known = without_returned([*sampled, *seen.noted])
-        completed, noted = known[: len(sampled)], known[len(sampled) :]
+        completed = _completed(sampled, seen)
+        known = without_returned([*completed, *seen.noted])
+        completed, noted = known[: len(completed)], known[len(completed) :]
         self._loop = loop = Loop(completed, noted, forward_only=forward_only)
         self._rollouts = Rollouts([] if forward_only else completed, loop)
-        self._evaluation = EvaluationBlocks(() if "evaluation" in facts else counted, loop, self._rollouts.are_known)
+        self._evaluation = EvaluationBlocks(() if "evaluation" in facts else sampled, loop, self._rollouts.are_known)
         loop.add([sample for sample in completed if not self._is_beside(sample)], "loader" in facts)
-        self._own_updates = OwnUpdates(completed, "optimizer" in facts)
-        self._few = sum(sample.count for sample in counted if sample.phase == "rest") < ENOUGH_SAMPLES
-        self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(counted)
+        has_optimizer = "optimizer" in facts or any(sample.node.has("optimizer") for sample in completed)
+        self._updates_itself = not has_optimizer and not loop.is_forward_only
+        self._few = sum(sample.count for sample in sampled if sample.phase == "rest") < ENOUGH_SAMPLES
+        self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(sampled)
 
     def _is_beside(self, sample: Sample) -> bool:
         """True if it is of evaluation, or runs a rollout's policy: it shows nothing of the model in a step."""
@@ -79,21 +75,14 @@ class _Phases:
             return True
         return sample.phase == "forward" and self._rollouts.holds(sample, self._loop.at(sample.node))
 
-    def _completed(self, counted: Sequence[Sample], seen: Seen) -> list[Sample]:
-        """These samples, and stacks seen before, or noted by the hooks, of each boundary that none of them shows."""
-        kept = [sample for sample in seen.beside(counted) if self._augmentations.without_module(sample) is None]
-        out = [*counted, *kept]
-        shown = {sample.phase for sample in out}
-        return out + [sample for sample in seen.noted if sample.phase not in shown]
-
-    def _exceeds_forward(self, counted: Sequence[Sample]) -> bool:
+    def _exceeds_forward(self, sampled: Sequence[Sample]) -> bool:
         """True if more samples are above backward than a forward pass without modules has beside so many in backward.
 
         So many: the 95 % bound of a Poisson count.
         """
         loop, above = self._loop, 0
-        backward = sum(sample.count for sample in counted if sample.phase == "backward")
-        for sample in counted:
+        backward = sum(sample.count for sample in sampled if sample.phase == "backward")
+        for sample in sampled:
             if sample.phase == "rest" and loop.is_above_backward(loop.at(sample.node)):
                 above += 0 if sample.node.activity in _WAITS else sample.count
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
@@ -113,16 +102,17 @@ class _Phases:
         if placed.phase == "forward" and sample.node.computes_metric:
             moved_from = "forward" if placed.excluded else None  # markers count it as forward there
             placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
-        if placed.phase == "other" and (sample.node.is_in_optimizer or self._own_updates.holds(sample.node.frames)):
+        if placed.phase == "other" and (sample.node.is_in_optimizer or self._is_own_update(sample, place)):
             return replace(placed, phase="optimizer", moved_from="other")
         return placed
 
-    def _placed(self, sample: Sample, place: LoopPlace | None) -> Sample:
-        """A sample in its phase, by its boundary first, what is beside the training next, then by its place.
+    def _is_own_update(self, sample: Sample, place: LoopPlace | None) -> bool:
+        """True if a loop without an optimizer changes its parameters there: after backward, without gradients."""
+        after = self._updates_itself and self._loop.is_after_backward(place)
+        return after and any(frame.no_grad is not None for frame in sample.node.frames)
 
-        Stepping an environment, or generating, after the update is no rollout: a rollout makes the data of the update
-        that follows it.
-        """
+    def _placed(self, sample: Sample, place: LoopPlace | None) -> Sample:
+        """A sample in its phase, by its boundary first, what is beside the training next, then by its place."""
         loop, boundary, in_closure = self._loop, sample.phase, sample.node.is_in_closure
         if boundary == "backward" or (boundary == "optimizer" and not in_closure):
             return sample.at(boundary)
@@ -134,18 +124,11 @@ class _Phases:
         if boundary == "optimizer" and loop.is_after_backward(place):
             is_own = any(frame.user for frame in sample.node.closure)
             return sample.at("other", excluded=True, moved_from="optimizer") if is_own else sample.at("optimizer")
-        if is_open and not self._forward_only and place is not None and place.is_librarys and loop.is_after(place):
-            return sample.at("other", excluded=loop.fetches)
         if self._rollouts.holds(sample, place):
             as_forward = boundary != "data" and loop.fetches and in_closure  # markers count it as forward there
             return sample.at("data", excluded=as_forward, moved_from="forward" if as_forward else None)
         if boundary == "data":
             return sample.at("data")
-        plain = self._augmentations.without_module(sample)
-        if plain is not None:
-            placed = self._at_rest(plain, loop.at(plain.node))
-            if placed.phase == "data":
-                return sample.at("data", excluded=placed.excluded, moved_from="forward" if placed.excluded else None)
         if boundary == "forward":
             is_beside = loop.shows_forward and loop.is_after(place)
             measured = loop.is_measured(place) and not loop.trains_in_optimizer
@@ -185,8 +168,8 @@ class _Phases:
         """True if what a library that owns the loop does there is of the training.
 
         That is the user's function that makes the batch, called before the model; not a handler of the loop's events,
-        which the library calls by a function of its own, or which is named as such. From the model to backward it is
-        the library's own code. In a loop that fetches no batches, any function may make them.
+        which the library calls by a function of its own. From the model to backward it is the library's own code. In a
+        loop that fetches no batches, any function may make them.
         """
         first = place.inside[0] if place.inside else None
         if place.called is None:
@@ -194,7 +177,14 @@ class _Phases:
         if self._loop.trains(place.called) or not self._loop.fetches:
             return True
         is_direct = first is not None and first.user and not is_package_file(first.file)
-        return bool(place.is_before_model) and is_direct and not is_handler(place.called[1])
+        return bool(place.is_before_model) and is_direct
+
+
+def _completed(sampled: Sequence[Sample], seen: Seen) -> list[Sample]:
+    """These samples, and stacks seen before, or noted by the hooks, of each boundary that none of them shows."""
+    out = [*sampled, *seen.beside(sampled)]
+    shown = {sample.phase for sample in out}
+    return out + [sample for sample in seen.noted if sample.phase not in shown]
 
 
 def without_returned(samples: Sequence[Sample]) -> list[Sample]:
@@ -205,53 +195,24 @@ def without_returned(samples: Sequence[Sample]) -> list[Sample]:
     return [sample.at("forward") if returned.get(sample.node) else sample for sample in samples]
 
 
-# ---- stacks without their callers: py-spy reads a running process
+def without_torn(samples: Sequence[Sample]) -> list[Sample]:
+    """Stacks that begin at the thread's root, which nearly all have, and those others that show a boundary.
 
-
-def by_root(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Stacks that begin at the thread's root, which nearly all have, and others: torn ones, and what runs at exit.
-
-    Neither counts for which root is the thread's where it holds no code of the user's.
+    The rest have lost their callers, as py-spy reads a running process, or run at its exit. Stacks without code of the
+    user's say nothing of which root is the thread's.
     """
     roots: Counter[Function | None] = Counter()
     for sample in [sample for sample in samples if sample.node.user_line is not None] or samples:
         roots[_root(sample)] += sample.count
     root, most = next(iter(roots.most_common(1)), (None, 0))
     if most < NEARLY_ALL * roots.total():
-        return list(samples), []
-    whole = [sample for sample in samples if _root(sample) == root]
-    return whole, [sample for sample in samples if _root(sample) != root]
+        return list(samples)
+    return [sample for sample in samples if sample.phase != "rest" or _root(sample) == root]
 
 
 def _root(sample: Sample) -> Function | None:
     """The outermost function of a stack."""
     return sample.node.frames[0].code if sample.node.frames else None
-
-
-def like_whole_ones(torn: Sequence[Sample], whole: Sequence[Sample]) -> list[Sample]:
-    """Torn stacks, each in the phase of the most frequent whole one through its outermost function, called as in it.
-
-    Without their callers, those of a line that takes most of its time in short calls would count for no line. Those
-    that have lost all code of the user's, and of which no whole stack shows whose they are, are in phase "none".
-    """
-    ways: dict[Function, tuple[Sample, int]] = {}
-    for sample in sorted(whole, key=lambda sample: sample.count) if torn else ():
-        for depth in range(len(sample.node.frames) - 1, -1, -1):
-            ways[sample.node.frames[depth].code] = sample, depth
-    out = []
-    for sample in torn:
-        like, depth = ways.get(sample.node.frames[0].code, (None, 0)) if sample.node.frames else (None, 0)
-        if like is not None and sample.phase in ("rest", like.phase):
-            node = sample.node.trie.node((*like.node.ids[:depth], *sample.node.ids))
-            out.append(replace(like, node=node, count=sample.count))
-        elif like is not None:
-            out.append(sample)
-        elif sample.phase != "rest":
-            out.append(replace(sample, excluded=True))
-        else:
-            phase = "none" if sample.node.user_line is None else "other"
-            out.append(replace(sample, phase=phase, excluded=True))
-    return out
 
 
 # ---- user ranges

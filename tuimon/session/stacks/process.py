@@ -171,9 +171,7 @@ class ProcessStacks:
     def over(self, span: Span = RECENT, tid: int | None = None, *, now: bool = False) -> Samples:
         """The samples of the thread that trains, or of another one, in a span, until its steps end.
 
-        ``now``: those after that as well. Off the training thread only boundaries show a phase, else it is "none". On
-        it that are stacks that have lost all code of the user's: they are listed as the thread's of late, and are no
-        part of anything else.
+        ``now``: those after that as well. Off the training thread only boundaries show a phase, else it is "none".
         """
         tid = self.tid if tid is None else tid
         key = tid, span, now
@@ -181,8 +179,6 @@ class ProcessStacks:
             within = span if now else self._until_end(span)
             counts = self._windows.counts(within, tid)
             rows = self.placed(counts) if tid == self.tid else tuple(_off(node, n) for node, n in counts.items())
-            if tid == self.tid and not now:
-                rows = tuple(row for row in rows if row.phase != "none")
             self._answers[key] = Samples(rows, self._windows.covered_s(within))
         return self._answers[key]
 

@@ -34,7 +34,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from tuimon.code_origin import WITHIN, innermost_work, is_package_file, is_torch
+from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.library_code import is_optimizer_module, steps_environment
 from tuimon.records import CountSetting, Frame, Kept, Place
 from tuimon.session.stacks.activity import (
@@ -265,17 +265,19 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return "program" if awaits_program(self.frames) else "none"
 
     @cached_property
+    def called(self) -> Stack:
+        """What the user's innermost line calls, the innermost frame first."""
+        return tuple(takewhile(lambda frame: not frame.user, reversed(self.frames)))
+
+    @cached_property
     def is_upkeep(self) -> bool:
         """True if it is in torch's code for upkeep of a model, outside a fetch."""
-        called = takewhile(lambda frame: not frame.user, reversed(self.frames))
-        return self.user_line is not None and not self.has("fetch") and any("upkeep" in f.roles for f in called)
+        return self.user_line is not None and not self.has("fetch") and any("upkeep" in f.roles for f in self.called)
 
     @cached_property
     def is_in_optimizer(self) -> bool:
         """True if the user's code is in a library's own optimizer."""
-        called = takewhile(lambda frame: not frame.user, reversed(self.frames))
-        file = next((frame.file for frame in called if is_package_file(frame.file) and not is_torch(frame.file)), None)
-        return file is not None and is_optimizer_module(file)
+        return is_optimizer_module(next((frame.file for frame in self.called if "library" in frame.roles), ""))
 
     @property
     def awaits_message(self) -> bool:
