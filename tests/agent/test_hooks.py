@@ -185,24 +185,14 @@ def begins(loop: str) -> str:
         "bo|fbfbo|fbfbo|fb",  # gradient accumulation
         "bo|fbobo|fbobo|fbobo",  # two updates on one batch
         "bo|fbo|ffffffbo|fbo",  # evaluation goes with the step after it
+        "bo|bo|bo|bo",
+        "bbo|bbo|bbo",
+        "boo|boo|boo",
+        "s|bos|bos|bo",
     ],
 )
-def test_steps_with_a_data_loader(loop):
+def test_where_steps_begin(loop):
     assert begins(loop.replace("|", "")).split("|")[-2:] == loop.split("|")[-2:]
-
-
-@pytest.mark.parametrize(
-    ("loop", "expected"),
-    [
-        ("bobobobo", "bo|bo|bo|bo"),
-        ("bbobbobbo", "bbo|bbo|bbo"),
-        ("boobooboo", "boo|boo|boo"),
-        ("sbosbosbo", "s|bos|bos|bo"),
-    ],
-)
-def test_steps_without_a_data_loader(loop, expected):
-    found = begins(loop)
-    assert found.split("|")[-2:] == expected.split("|")[-2:], found
 
 
 def test_without_an_optimizer_each_backward_ends_a_step():

@@ -20,19 +20,6 @@ from tuimon.records import Exit
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nsys.exit(3)\n"
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["--prometheus", "http"], "is not [ADDRESS:]PORT"),
-        (["--prometheus", "::1:9105"], "an IPv6 address stands in brackets"),
-    ],
-)
-@pytest.mark.parametrize("command", ["run", "attach", "view"])
-def test_usage_errors_exit_2(command: str, argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line([command, *argv, *(["--"] if command == "run" else []), "1"]) == 2
-    assert says in capsys.readouterr().err
-
-
 def test_an_extra_that_is_missing_is_named_before_anything_starts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,20 +35,11 @@ def program(path: Path, mode: int = 0o755, text: str = "#!/bin/sh\n") -> Path:
     return path
 
 
-def test_a_script_runs_under_the_users_python(folder: Path) -> None:
+@pytest.mark.parametrize("words", [["train.py", "--lr", "0.1"], ["./executable.py"], ["-m", "pkg.train", "--x"]])
+def test_a_script_or_module_runs_under_the_users_python(words: list[str], folder: Path) -> None:
     (folder / "train.py").touch()
-    assert resolve(["train.py", "--lr", "0.1"]) == [user_python(), "train.py", "--lr", "0.1"]
-
-
-def test_an_executable_script_is_still_run_by_python(folder: Path) -> None:
-    program(folder / "train.py", text="#!/no/such/python\n")
-    assert resolve(["./train.py"]) == [user_python(), "./train.py"]
-
-
-def test_a_module(folder: Path) -> None:
-    assert resolve(["-m", "pkg.train", "--x"]) == [user_python(), "-m", "pkg.train", "--x"]
-    with pytest.raises(UsageError, match="module"):
-        resolve(["-m"])
+    program(folder / "executable.py", text="#!/no/such/python\n")
+    assert resolve(words) == [user_python(), *words]
 
 
 def test_the_python_of_the_active_environment_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +109,9 @@ def test_names_are_shown_without_control_characters(folder: Path) -> None:
     assert "\x07" not in error.value.message
 
 
-@pytest.mark.parametrize("words", [[], [""]])
-def test_nothing_to_run(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="nothing to run"):
+@pytest.mark.parametrize(("words", "says"), [([], "nothing to run"), ([""], "nothing to run"), (["-m"], "module")])
+def test_nothing_to_run(words: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
         resolve(words)
 
 

@@ -71,7 +71,7 @@ def test_a_script_of_each_shape_tells_a_truth_that_adds_up(tmp_path: Path) -> No
 
 @pytest.mark.torch
 def test_one_under_tuimon(tmp_path: Path) -> None:
-    args = SimpleNamespace(seconds=5.0, folder=tmp_path, gain=False, interval=None, attach=False, inject=False)
+    args = SimpleNamespace(seconds=5.0, folder=tmp_path, gain=False, attach=False)
     (row,) = Loops().judged(draw(OF_SHAPE["trainer"]), args)
     assert row.steps_counted == row.steps, row
     assert not row.early, row

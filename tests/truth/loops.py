@@ -59,7 +59,7 @@ class Loops(Kind[Plan, Judgement]):
         def command(seconds: float) -> list[str]:
             return [sys.executable, str(script), f"--seconds={seconds:g}"]
 
-        outcome = watched(case.name, command(seconds), args.folder, programs.options(args))
+        outcome = watched(case.name, command(seconds), args.folder)
         gained: dict[str, float] = {}
         if args.gain and accepted_parts(gains_of(outcome.truth)):
             pieces = [piece.name for piece in case.pieces if piece.name != "tiny"]

@@ -170,7 +170,7 @@ class Wild(Programs):
 def tried(program: Program, args: argparse.Namespace) -> Judgement:
     """A program under tuimon, without its fault, and with tuimon joining it later. Raises Failed."""
     seconds, folder = args.seconds, args.folder
-    outcome = watched(program.name, program.command(seconds), folder, options(args))
+    outcome = watched(program.name, program.command(seconds), folder)
     if args.gain and program.fixed is not None:
         fixed = program.command(seconds / 3, fixed=True)
         gained = gained_by(program.name, program.command(seconds / 3), {"fixed": fixed}, folder)
@@ -182,23 +182,16 @@ def with_attached(
     label: Label, found: Judgement, command: Callable[[float], Sequence[str]], args: argparse.Namespace
 ) -> Judgement:
     """The judgement with that of a run in whose middle tuimon attaches, if it is asked for. Raises Failed."""
-    if not args.attach and not args.inject:
+    if not args.attach:
         return found
-    coming = (*options(args), *(("--inject",) if args.inject else ()))
-    outcome = attached(label.name, command, args.seconds, args.folder, coming)
+    outcome = attached(label.name, command, args.seconds, args.folder)
     return structs.replace(found, attached=judge(label, outcome))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of all programs that are watched."""
-    parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
     parser.add_argument("--no-gain", dest="gain", action="store_false", help="do not measure what fixes gain")
     parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
-    parser.add_argument("--inject", action="store_true", help="the same, and bring the hooks into it")
-
-
-def options(args: argparse.Namespace) -> tuple[str, ...]:
-    return (f"--interval={args.interval}",) if args.interval else ()
 
 
 #: The rows of docs/accuracy.md: a line of JSON for each leak.
@@ -244,9 +237,9 @@ class Leaks(Programs):
         write_rows(LEAKS, leak_results() | {row.name: row for row in rows}, self.programs())
 
     def judged(self, case: Program, args: argparse.Namespace) -> Iterator[LeakRow]:
-        leak = fold(watched(case.name, case.command(args.seconds), args.folder, options(args)).log)
+        leak = fold(watched(case.name, case.command(args.seconds), args.folder).log)
         name = f"{case.name}_fixed"
-        twin = fold(watched(name, case.command(args.seconds, fixed=True), args.folder, options(args)).log)
+        twin = fold(watched(name, case.command(args.seconds, fixed=True), args.folder).log)
         told = [(s, each) for s, findings in leak.moments for each in findings if each.rule == "memory_pressure"]
         found = told[-1][1] if told else None
         places = [(place.file.rpartition("/")[2], place.line) for place in found.where] if found is not None else []

@@ -55,13 +55,13 @@ class Outcome:
     others_cores: float = 0.0
 
 
-def watched(name: str, command: Sequence[str], folder: Path, options: Sequence[str] = ()) -> Outcome:
-    """A program under ``tuimon run``, with these options. Raises Failed."""
+def watched(name: str, command: Sequence[str], folder: Path) -> Outcome:
+    """A program under ``tuimon run``. Raises Failed."""
     log = folder / f"{name}.jsonl"
 
     def measure() -> dict[str, Any]:
         with _others() as cores:
-            output = finished([*under_tuimon(log, *options), *command])
+            output = finished([*under_tuimon(log), *command])
         return {"truth": asdict(truth_of(output)), "others_cores": cores[0]}
 
     return _outcome(kept(folder / f"{name}.json", measure), log)

@@ -6,7 +6,6 @@ import ast
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -22,11 +21,6 @@ ON_FRAMEWORKS = wild()
 #: Rules of which no line of the program is the cause.
 _WITHOUT_LINE = ("cpu_oversubscribed", "comm_bound")
 _MAY_LACK_LINE = "slow_setting"  # a type has none, a check or a tracer has
-
-
-def args(folder: Path, seconds: float, **given: Any) -> SimpleNamespace:
-    return SimpleNamespace(**{"gain": False, "interval": None, "attach": False, "inject": False} | given, folder=folder,
-                           seconds=seconds)  # fmt: skip
 
 
 def test_there_are_enough_and_enough_healthy_ones() -> None:
@@ -50,7 +44,7 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(program: Program) -> 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["photos_without_workers", "checkpoint_every_step", "healthy_compiled"])
 def test_the_verdict_is_right(name: str, tmp_path: Path) -> None:
-    row = tried(PROGRAMS[name], args(tmp_path, 6.0))
+    row = tried(PROGRAMS[name], SimpleNamespace(gain=False, attach=False, folder=tmp_path, seconds=6.0))
     assert row.right, row
     assert row.place_right is not False, row
     assert not row.false_alarms, row

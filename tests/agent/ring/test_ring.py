@@ -397,17 +397,13 @@ def test_what_is_no_ring_is_refused(writer, spoil):
 
 
 @pytest.mark.trust
-def test_a_link_is_not_followed(writer, tmp_path):
-    link = tmp_path / "link.ring"
-    link.symlink_to(writer.path)
-    with pytest.raises(OSError):
-        RingReader(str(link))
-
-
-@pytest.mark.trust
-def test_no_ring_no_reader(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        RingReader(str(tmp_path / "none.ring"))
+def test_only_a_file_of_that_name_is_opened(writer, tmp_path):
+    """Nor does a pipe hold anybody up."""
+    (tmp_path / "link.ring").symlink_to(writer.path)
+    os.mkfifo(tmp_path / "pipe.ring")
+    for name, error in (("link", OSError), ("none", FileNotFoundError), ("pipe", RingError)):
+        with pytest.raises(error, match="no file" if error is RingError else None):
+            RingReader(str(tmp_path / f"{name}.ring"))
 
 
 def written(path, offset, data):
