@@ -55,23 +55,25 @@ def epochs(loop):
             loop.step(batch)
 
 
+def evaluate(loop, batches):
+    for batch in DataLoader(Batches(batches)):
+        (loop.weight * batch).sum()
+
+
 def evaluated(loop):
-    train, held_out = DataLoader(Batches(60)), DataLoader(Batches(7))
-    for _ in range(4):
+    """For a few batches and for many: their fetches are only counted as well."""
+    train = DataLoader(Batches(60))
+    for batches in (7, 150, 7, 150):
         for batch in train:
             loop.step(batch)
-        for batch in held_out:
-            (loop.weight * batch).sum()
+        evaluate(loop, batches)
 
 
-def evaluated_long(loop):
-    """Evaluations of many batches: their fetches are only counted as well."""
-    train, held_out = DataLoader(Batches(40)), DataLoader(Batches(150))
-    for _ in range(3):
-        for batch in train:
-            loop.step(batch)
-        for batch in held_out:
-            (loop.weight * batch).sum()
+def evaluated_between_bare_steps(loop):
+    for batches in (1, 2, 3, 4, 5, 6):
+        for _ in range(150):
+            loop.step()
+        evaluate(loop, batches)
 
 
 def evaluated_in_part(loop):
@@ -109,14 +111,6 @@ def two_optimizers(loop):
         loop.step(batch)
         loop.backward(batch)
         other.step()
-
-
-def many_optimizers(loop):
-    each = [loop.sgd() for _ in range(8)]
-    for _ in range(100):
-        loop.backward()
-        for optimizer in each:
-            optimizer.step()
 
 
 def another_optimizer_now_and_then(loop):
@@ -303,11 +297,10 @@ SHAPES = {
     epochs: 350,
     evaluated: 240,
     evaluated_inside: 300,
-    evaluated_long: 120,
+    evaluated_between_bare_steps: 900,
     evaluated_in_part: 60,
     accumulated: 160,
     two_optimizers: 200,
-    many_optimizers: 100,
     another_optimizer_now_and_then: 307,
     ranges_now_and_then: 300,
     closures: 200,

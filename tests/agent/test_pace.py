@@ -25,7 +25,7 @@ from torch import autograd
 from torch.utils.data import DataLoader
 
 from tests.agent.batches import Batches
-from tests.agent.loop_shapes import SHAPES, Loop, gaps_always, ranges_in_every_step, two_loaders
+from tests.agent.loop_shapes import SHAPES, Loop, evaluate, gaps_always, ranges_in_every_step, two_loaders
 from tuimon.agent import api, ranges
 
 
@@ -210,11 +210,6 @@ def test_a_loop_that_fetches_no_more_ends_its_gap(hooked, monkeypatch):
     assert sum(marker.kind == layout.OPTIMIZER_END for marker in found) > 0
 
 
-def evaluate(loop, batches):
-    for batch in DataLoader(Batches(batches)):
-        (loop.weight * batch).sum()
-
-
 def test_an_evaluation_has_no_gap(hooked, monkeypatch):
     gap_now(hooked, monkeypatch)
     markers = markers_of(hooked, lambda: evaluate(Loop(), 100))
@@ -264,19 +259,6 @@ def test_another_threads_optimizer_is_no_part_of_a_gap(counted, monkeypatch):
 
     found, _ = counted(shape)
     assert (found["steps"], found["updates"], found["backwards"]) == (400, 400, 400)
-
-
-def test_batches_evaluated_between_bare_steps_have_no_backwards(counted, monkeypatch):
-    gaps_always(monkeypatch, 20)
-
-    def shape(loop):
-        for batches in (1, 2, 3, 4, 5, 6):
-            for _ in range(150):
-                loop.step()
-            evaluate(loop, batches)
-
-    found, timed = counted(shape)
-    assert (found["steps"], found["updates"], found["backwards"]) == (900, 900, 900) and timed < 800
 
 
 def test_a_wrapper_around_our_hook_may_call_it_in_a_gap(counted, monkeypatch):

@@ -25,11 +25,6 @@ class PhaseTruth:
     held_up_ns: int = 0  # launched, and waits for another stream
     device_idle_ns: int = 0  # no stream ran anything
 
-    @property
-    def busy_ns(self) -> int:
-        """The main stream ran, or took its few microseconds from one work to the next."""
-        return self.span_ns - self.starved_ns - self.held_up_ns
-
 
 class TimelineTruth:
     """Of one period of a timeline."""

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 from tests.agent.programs import environment
 from tests.truth.kind import Column, Kind
 from tests.truth.running import finished
 from tests.waiting import until
+from tests.warm_torch import WarmProgram
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
@@ -125,18 +126,7 @@ def expected(steps: int) -> list[int]:
     return list(json.loads(finished(command, env=environment(None)).splitlines()[-1]))
 
 
-class Process(Protocol):
-    """A training that runs."""
-
-    pid: int
-
-    def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
-
-    def kill(self) -> None:
-        """End it."""
-
-
+Process = subprocess.Popen[bytes] | WarmProgram
 #: Starts a Python program of these words on these standard streams.
 Start = Callable[[list[str], list[int]], Process]
 
