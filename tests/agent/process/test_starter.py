@@ -129,9 +129,15 @@ def admitted(monkeypatch):
     return admits
 
 
-def test_a_run_admits_its_monitor_and_any_where_it_may_be_left_and_attached_to(admitted, monkeypatch):
-    assert admitted({}) is None  # nobody watches
+def test_nobody_is_admitted_where_nobody_watches(admitted):
+    assert admitted({}) is None
+
+
+def test_a_headless_run_admits_its_monitor(admitted):
     assert admitted(environment("r", None, markers=True)) == os.getpid()
+
+
+def test_a_run_that_may_be_left_and_attached_to_admits_any(admitted, monkeypatch):
     assert admitted(environment("r", "/out", markers=True)) == ANY
     monkeypatch.setenv("TUIMON_MONITOR", "1-1-pid:[1]")  # of an outer tuimon
     assert environment("r", "/out", markers=True)["TUIMON_MONITOR"].startswith(f"{os.getpid()}-")
