@@ -77,24 +77,6 @@ def test_the_gain_is_what_was_measured(case: Case) -> None:
         assert 1 / FAR <= best.estimated_speedup / case.gain <= FAR
 
 
-def test_of_a_gpu_that_idles_for_no_known_reason_the_missing_evidence_is_named() -> None:
-    (found,) = judged("check_memory")
-    assert (found.rule, found.severity) == ("unexplained_idle", "info")
-    assert found.headline == "GPU idle 94 to 100 % of each step, mostly in forward: cause unknown"
-    assert "stack" in found.action and "--no-stacks" in found.action
-
-
-def test_a_busy_gpu_whose_tensor_cores_idle_is_not_called_as_it_should_be() -> None:
-    busy = judged("guard_in_every_layer")[0]
-    assert busy.rule == "compute_bound" and "tensor cores idle" in busy.headline
-    assert "as it should be" not in busy.headline and "leave the loop" not in busy.action
-    assert "TF32" in busy.action and "lower precision" not in busy.action
-
-
-def test_a_run_that_has_ended_is_no_longer_in_its_warm_up() -> None:
-    assert judged("check_oom") == []
-
-
 def test_a_wait_for_a_gpu_that_works_meanwhile_gains_what_was_measured() -> None:
     """It waits for 72 % of the time in each of 24 layers; without these waits it was 1.08x faster."""
     sync = next(finding for finding in judged("guard_in_every_layer") if finding.rule == "sync_point")

@@ -1,5 +1,7 @@
 """The primary verdict does not flicker, and its changes are kept."""
 
+import pytest
+
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Hysteresis
 
@@ -17,30 +19,25 @@ def firsts(*moments):
     return ["".join(f.rule[0] for f in found) for found in shown], hysteresis
 
 
-def test_a_passing_finding_does_not_take_the_first_place():
-    shown, hysteresis = firsts([DATA], [SIDE, DATA], [DATA], [SIDE, DATA])
-    assert shown == ["i", "is", "i", "is"]
-    assert not hysteresis.changes
-
-
-def test_one_that_holds_takes_it_after_three_seconds():
-    shown, hysteresis = firsts([DATA], [SIDE], [SIDE], [SIDE], [SIDE], [SIDE])
-    assert shown == ["i", "is", "is", "is", "s", "s"]
-    (change,) = hysteresis.changes
-    assert change.text() == "at step 400: input_bound -> side_work"
+@pytest.mark.parametrize(
+    ("moments", "expected", "change"),
+    [
+        ([[DATA], [SIDE, DATA], [DATA], [SIDE, DATA]], "i is i is", None),  # it passes
+        # one that holds takes the first place after three seconds, and one that has vanished is kept as long
+        ([[DATA], *[[SIDE]] * 5], "i is is is s s", "input_bound -> side_work"),
+        ([[DATA], *[[SIDE], [CPU]] * 3], "i is ic is c cs c", "input_bound -> compute_bound_cpu"),
+    ],
+)
+def test_who_is_first_from_moment_to_moment(moments, expected, change):
+    shown, hysteresis = firsts(*moments)
+    assert " ".join(shown) == expected
+    assert [each.text() for each in hysteresis.changes] == ([f"at step 400: {change}"] if change else [])
 
 
 def test_one_that_has_vanished_is_kept_for_three_seconds():
     shown, hysteresis = firsts([DATA], [], [], [], [], [])
     assert shown == ["i", "i", "i", "i", "", ""]
     assert hysteresis.changes[0].after is None
-
-
-def test_one_that_has_vanished_goes_after_three_seconds_although_others_take_turns():
-    shown, hysteresis = firsts([DATA], [SIDE], [CPU], [SIDE], [CPU], [SIDE], [CPU])
-    assert shown == ["i", "is", "ic", "is", "c", "cs", "c"]
-    (change,) = hysteresis.changes
-    assert change.text() == "at step 400: input_bound -> compute_bound_cpu"
 
 
 def test_what_is_clearly_worse_comes_first_at_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -228,45 +229,26 @@ def test_the_summary_of_a_headless_run():
     assert others == [f"or: {HALVE}", "or: buy a disk"]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, "–"),
-        (0, "0"),
-        (0.0004, "<0.001"),
-        (0.0042, "0.004"),
-        (0.38, "0.38"),
-        (7.14, "7.1"),
-        (41.52, "41.5"),
-        (99.97, "100"),
-        (312.4, "312"),
-    ],
-)
-def test_number(value: float | None, shown: str) -> None:
-    assert people.number(value) == shown
+#: What each function shows of a figure.
+FIGURES = {
+    people.number: {None: "–", 0: "0", 0.0004: "<0.001", 0.0042: "0.004", 0.38: "0.38", 7.14: "7.1", 99.97: "100"},
+    people.percent: {None: "–", 0.0: "0 %", 0.001: "<1 %", 0.005: "<1 %", 0.62: "62 %", 1.5: "150 %"},
+    people.duration: {None: "–", 0.44: "0.4s", 9.96: "10s", 59.6: "1m00s", 192: "3m12s", 3599.7: "1h00m"},
+    people.ms: {None: "–", 41.52: "41.5 ms", 12_345: "12.3 s"},
+    people.size: {None: "–", 512: "512 B", 62 << 20: "62 MiB", int(21.4 * 2**30): "21.4 GiB"},
+    people.clock: {None: "–", 83.9: "00:01:23"},
+    people.rate: {None: "–", 14.9: "14.9 steps/s", 0.24: "4.2 s/step"},
+    people.count: {None: "–", 12345: "12 345"},
+    people.watt: {None: "–"},
+    people.timed_steps: {1.0: "", 0.995: "", 0.8: "80 % of the steps timed", 1 / 13: "1 of 13 steps timed"},
+}
 
 
 @pytest.mark.parametrize(
-    ("ratio", "shown"), [(None, "–"), (0.0, "0 %"), (0.001, "<1 %"), (0.005, "<1 %"), (0.62, "62 %"), (1.5, "150 %")]
+    ("show", "value", "shown"), [(show, *row) for show, rows in FIGURES.items() for row in rows.items()]
 )
-def test_percent(ratio: float | None, shown: str) -> None:
-    assert people.percent(ratio) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0.44, "0.4s"),
-        (9.96, "10s"),
-        (59.6, "1m00s"),
-        (192, "3m12s"),
-        (3599.7, "1h00m"),
-        (7500, "2h05m"),
-        (273600, "3d04h"),
-    ],
-)
-def test_duration(seconds: float, shown: str) -> None:
-    assert people.duration(seconds) == shown
+def test_figures(show: Callable[[float | None], str], value: float | None, shown: str) -> None:
+    assert show(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -285,19 +267,10 @@ def test_times_between_bounds(low_ms: float, high_ms: float, shown: str) -> None
 
 
 def test_other_figures() -> None:
-    assert people.ms(41.52) == "41.5 ms"
-    assert people.ms(12_345) == "12.3 s"
+    assert [people.number(value) for value in (41.52, 312.4)] == ["41.5", "312"]
+    assert [people.duration(seconds) for seconds in (7500, 273600)] == ["2h05m", "3d04h"]
     assert people.ms(12_345, unit=False) == "12345"
-    assert people.size(512) == "512 B"
-    assert people.size(62 << 20) == "62 MiB"
-    assert people.size(int(21.4 * 2**30)) == "21.4 GiB"
-    assert people.clock(83.9) == "00:01:23"
-    assert people.rate(14.9) == "14.9 steps/s"
-    assert people.rate(0.24) == "4.2 s/step"
-    assert people.count(12345) == "12 345"
     assert people.shorten("abcdef", 4) == "abc…"
-    absent = (people.ms, people.size, people.duration, people.clock, people.rate, people.count, people.watt)
-    assert all(show(None) == "–" for show in absent)
 
 
 @pytest.mark.parametrize(
@@ -330,13 +303,6 @@ def test_places() -> None:
     assert people.place("/a/a_long_name.py", 44, width=8) == "…e.py:44"
     assert people.place("/a/a_long_name.py", 44, width=17) == "a_long_name.py:44"
     assert people.place("/a/a_long_name.py", 44, width=4) == "a_l…"
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"), [(1.0, ""), (0.995, ""), (0.8, "80 % of the steps timed"), (1 / 13, "1 of 13 steps timed")]
-)
-def test_how_many_steps_were_timed(ratio: float, text: str) -> None:
-    assert people.timed_steps(ratio) == text
 
 
 # -- plain text in lines

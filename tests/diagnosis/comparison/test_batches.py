@@ -34,39 +34,37 @@ def test_a_long_run_has_240_batches_at_most() -> None:
     assert 200 <= len(course([stretch(at, 1.0, 20, 50.0) for at in range(470)], 240)) <= 240
 
 
-def test_slow_first_batches_are_warm_up() -> None:
-    assert warmup_length([90.0, 70.0, 60.0, *correlated(60, 0.3, 4)]) == 3
-    assert warmup_length([30.0, *correlated(60, 0.3, 4)]) == 1
-    assert warmup_length([50.0, 50.0]) == 0
+GROWING = [value * (1 + at / 100) for at, value in enumerate(correlated(60, 0.3, 5))]
+
+
+@pytest.mark.parametrize(
+    ("batches_ms", "length"),
+    [
+        ([90.0, 70.0, 60.0, *correlated(60, 0.3, 4)], 3),
+        ([30.0, *correlated(60, 0.3, 4)], 1),
+        ([50.0, 50.0], 0),
+        ([90.0] * 30 + [50.0] * 30, 0),  # what is slow half of the time
+        # a quarter of a machine's that slows down: the run would seem to be slower than another all of the time
+        ([*correlated(15, 0.3, 1), *correlated(45, 0.3, 2, middle=60.0)], 0),
+        ([90.0, 80.0, *GROWING], 2),
+    ],
+)
+def test_slow_first_batches_are_warm_up(batches_ms: list[float], length: int) -> None:
+    assert warmup_length(batches_ms) == length
 
 
 def test_without_warm_up_little_is_left_out() -> None:
     assert sum(warmup_length(correlated(60, 0.5, seed)) for seed in range(50)) <= 10
-
-
-def test_what_is_slow_half_of_the_time_is_no_warm_up() -> None:
-    assert warmup_length([90.0] * 30 + [50.0] * 30) == 0
-
-
-def test_a_quarter_of_a_run_that_is_faster_is_no_warm_up() -> None:
-    """Of a machine that slows down: without it the run would seem to be slower than another one all of the time."""
-    assert warmup_length([*correlated(15, 0.3, 1), *correlated(45, 0.3, 2, middle=60.0)]) == 0
+    assert warmup_length(GROWING) <= 1
 
 
 def test_steps_that_grow_have_a_trend_and_no_others() -> None:
-    growing = [value * (1 + at / 100) for at, value in enumerate(correlated(60, 0.3, 5))]
-    line = line_through(growing)
+    line = line_through(GROWING)
     assert line[-1] / line[0] == pytest.approx(1.59, rel=0.05)
-    assert has_trend(growing)
-    assert has_trend(growing[::-1])
+    assert has_trend(GROWING)
+    assert has_trend(GROWING[::-1])
     assert sum(has_trend(correlated(60, 0.5, seed)) for seed in range(50)) <= 2
 
 
 def test_a_line_goes_on_before_its_beginning() -> None:
     assert line_through([5.0, 6.0, 7.0], -2) == [3.0, 4.0, 5.0, 6.0, 7.0]
-
-
-def test_steps_that_grow_from_the_beginning_have_no_warm_up() -> None:
-    growing = [value * (1 + at / 100) for at, value in enumerate(correlated(60, 0.3, 5))]
-    assert warmup_length(growing) <= 1
-    assert warmup_length([90.0, 80.0, *growing]) == 2

@@ -61,30 +61,12 @@ def with_collections(*samples, ms=264, side=25):
     return {finding.rule: finding for finding in findings}
 
 
-def test_collections_that_the_loop_calls_for_are_one_finding():
-    by_rule = with_collections(([1, 2], 40), ([0], 30))
-    assert "side_work" not in by_rule
-    finding = by_rule["gc_pauses"]
-    assert (finding.severity, finding.where[0].line) == ("critical", 50)
-    assert finding.action == "remove gc.collect() (train.py:50), or call it once per epoch"
-    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.24))
-
-
 def test_collections_that_a_library_calls_for_are_one_finding_at_its_line():
     by_rule = with_collections(([4, 8], 30), ([4, 5, 2], 40), ([4, 6], 30), ([4, 7], 2))
     assert "side_work" not in by_rule
     finding = by_rule["gc_pauses"]
     assert [(place.file, place.line) for place in finding.where] == [("fit.py", 31)]
     assert finding.action == "call after_batch() loop.py:70, called by main() fit.py:31 less often, or not at all"
-
-
-def test_other_side_work_is_reported_beside_collections_with_its_own_share():
-    by_rule = with_collections(([1, 2], 40), ([0], 15), ([3], 15), ms=132)
-    assert by_rule["gc_pauses"].where[0].line == 50
-    side = by_rule["side_work"]
-    assert side.where[0].line == 52
-    assert side.share_of_step == pytest.approx(0.125)
-    assert side.estimated_speedup == pytest.approx(1 / (1 - 0.125))
 
 
 def without_markers(collecting):

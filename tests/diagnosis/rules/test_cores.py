@@ -22,17 +22,6 @@ def busy(pid, number, cpu, delay):
     return threads(12, *rows, pid=pid, cpu_ratio=number * cpu)
 
 
-def test_two_trainings_with_two_threads_each_want_more_cores_than_there_are():
-    found = run(busy(100, 2, 0.5, 0.5), busy(500, 2, 0.5, 0.5), pids=(100, 500))
-    finding = found["cpu_oversubscribed"]
-    assert finding.severity == "warning"
-    assert finding.headline == ("2 trainings x 2 threads want 4.0 of 2 cores: they wait for one 50 % of the time")
-    assert "torch.set_num_threads(1)" in finding.action
-    assert finding.action.endswith(", in each training")
-    assert finding.share_of_step == pytest.approx(0.5)
-    assert "neighbour" not in found
-
-
 def test_threads_that_yield_while_they_wait_for_work_want_no_core():
     computing = [(100 + n, "python", 0.96, "running", 0.03) for n in range(2)]
     yielding = [(110 + n, "python", 0.02, "running", 0.70) for n in range(2)]

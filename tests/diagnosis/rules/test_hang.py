@@ -160,15 +160,6 @@ def ranks_standing(
     return diagnose(session_of(*records, *then))
 
 
-def test_the_rank_that_holds_the_others_up_is_named_first():
-    (only,) = ranks_standing()
-    assert only.headline.startswith(
-        "nothing has moved in any of 4 ranks for 20 s: rank 3 in open() data.py:40, 3 ranks in all_reduce() train.py:50"
-    )
-    assert [(place.file, place.line) for place in only.where] == [("data.py", 40), ("train.py", 50)]
-    assert (only.evidence["ranks"], only.evidence["odd_ranks"]) == (4, "3")
-
-
 def test_the_collective_that_flight_recorders_show_stuck_is_named():
     waits = [RankCollective(rank, "0:default_pg", 1204, "all_reduce", 1204) for rank in range(3)]
     late = RankCollective(3, "0:default_pg", 1203, "all_reduce")

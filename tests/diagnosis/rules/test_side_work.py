@@ -388,31 +388,6 @@ def test_clipping_gradients_is_part_of_every_update_and_no_side_work(call):
     assert found.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
 
 
-def test_a_line_that_fetches_frees_the_batch_before_and_that_is_no_side_work():
-    """The library's loop is a function of its own, that no sample of the backward pass shows."""
-    trainer = "/v/lib/python3.11/site-packages/nice/trainer.py"
-    more = frames(
-        ("train.py", 31, "main", "trainer.train()", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        (trainer, 100, "_loop"),
-        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
-        (trainer, 210, "_log"),
-        ("/v/lib/python3.11/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-        first=50,
-    )
-
-    def rules(freeing, logging):
-        training = ([50, 51], 40), ([50, 55], 20), ([50, 52, 53], 5)
-        found = run(SIDE, more, stacks(12, *training, ([50, 52], freeing), ([50, 54], logging)))
-        return {finding.rule: finding for finding in found}
-
-    assert "side_work" not in rules(freeing=25, logging=5)
-    found = rules(freeing=16, logging=14)["side_work"]
-    assert "_log() trainer.py:210" in found.headline
-    assert found.evidence["hot_share"] == 1.0
-    assert found.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 14 / 30), rel=0.01)
-
-
 def test_many_functions_of_a_trainers_own_are_not_named_before_one_that_takes_longer_than_each():
     """What the user's line that trains is seen at most is the sum of them."""
     trainer = "/v/lib/python3.11/site-packages/nice/trainer.py"

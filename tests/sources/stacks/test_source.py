@@ -30,24 +30,6 @@ from tuimon.sources.stacks.window_records import WindowRecords
 if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
-BUSY = """
-import threading, time
-def sixty(until=0.0):
-    until = time.thread_time() + 0.006
-    while time.thread_time() < until:
-        sum(range(50))
-def forty():
-    until = time.thread_time() + 0.004
-    while time.thread_time() < until:
-        sum(range(50))
-def waits_for_ever():
-    threading.Event().wait()
-threading.Thread(target=waits_for_ever, name="a [bold] name", daemon=True).start()
-print("up", flush=True)
-while True:
-    sixty()
-    forty()
-"""
 SLEEP = "import time; print('up', flush=True); time.sleep(1000)"
 
 
@@ -64,30 +46,6 @@ def start() -> Iterator[Callable[..., SourceReader]]:
     for source in made:
         source.close()
     assert pyspies() == []
-
-
-def test_a_known_split_of_time(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
-    with running(tmp_path, BUSY) as process:
-        table = ProcessTable(process.pid, None)
-        reader = start(table, max_cpu_ratio=1.0)
-        reader.until(lambda it: sum(s.samples for s in it.stacks) >= 250, "250 samples")
-        counts: Counter[str] = Counter()
-        for record in reader.stacks:
-            assert record.pid == process.pid
-            assert record.folded == 0
-            for stack in record.stacks:
-                frames = [reader.frames[number] for number in stack.frames]
-                if stack.tid == process.pid:
-                    assert stack.thread == "MainThread"
-                    assert frames[0].function == "<module>"
-                    counts[frames[-1].function] += stack.count
-        share = counts["sixty"] / (counts["sixty"] + counts["forty"])
-        assert 0.45 < share < 0.75, counts
-        assert counts["sixty"] + counts["forty"] > 0.9 * counts.total()
-        (loop, *_) = {f.source for f in reader.frames if f.function == "<module>"} & {"sixty()", "forty()"}
-        assert loop
-        assert all(frame.user for frame in reader.frames if frame.file == str(tmp_path / "program.py"))
-        assert table.sampler_cpu_s > 0
 
 
 def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(

@@ -19,7 +19,7 @@ from tuimon.views.tui.board import Pacing
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, WantedRows, lay_out
+from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, WantedRows, lay_out
 from tuimon.views.tui.sheets.inject_dialog import InjectDialog
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -185,17 +185,6 @@ async def test_where_metrics_go_is_said_once_and_again_when_it_changes():
     ]
 
 
-async def test_light_and_dark():
-    async with running(streams.input_bound(5)) as (app, pilot):
-        dark = app.board.threads.rich_style.bgcolor
-        await pilot.press("d")
-        await pilot.pause()
-        assert app.board.threads.rich_style.bgcolor != dark
-        await pilot.press("d")
-        await pilot.pause()
-        assert app.board.threads.rich_style.bgcolor == dark
-
-
 async def test_the_cursor_stays_on_its_thread():
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("end")
@@ -303,21 +292,6 @@ NO_OUTPUT = WantedRows(12, 9, 5, frozenset({"output"}))
 NEITHER = WantedRows(12, 9, 0, frozenset({"gpu", "output"}))
 ONE_GPU = WantedRows(12, 9, 5)
 LOADERS = WantedRows(30, 300, 40, loaders=80)
-
-
-def test_a_normal_screen():
-    boxes = lay_out(120, 40, ALL, ONE_GPU)
-    assert boxes["phases"] == Box(0, 4, 60, 20)
-    assert boxes["gpu"] == Box(60, 4, 60, 7)
-    assert boxes["output"] == Box(60, 11, 60, 13)
-    assert boxes["threads"] == Box(0, 24, 120, 15)
-    assert boxes["keys"] == Box(0, 39, 120, 1)
-
-
-def test_without_a_gpu_one_line_says_so():
-    boxes = lay_out(120, 40, ALL, NO_GPU)
-    assert boxes["gpu"] == Box(0, 38, 120, 1)
-    assert boxes["output"].height == boxes["phases"].height
 
 
 def test_a_narrow_screen_has_one_column_by_importance():
