@@ -29,7 +29,6 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.data import draws_indices
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import awaits_gpu
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
@@ -313,7 +312,7 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]
 
 def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
     """What the training thread does at a stack."""
-    draws, awaits = draws_indices(evidence.data.samples), awaits_gpu(evidence.samples, evidence.gpu.trace)
+    draws, awaits = evidence.data.draws, awaits_gpu(evidence.samples, evidence.gpu.trace)
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: Node) -> Doing:

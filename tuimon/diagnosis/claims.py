@@ -35,10 +35,10 @@ class Claim(NamedTuple):
 
 def claim_on(evidence: Evidence, phase: PhaseRow) -> Claim:
     """The claim of a phase; time that launches cover which run ahead costs the GPU nothing."""
-    idle = evidence.gpu.idle_during(phase)
-    error = phase.error or 0.0
-    if idle is None:
+    gpu, error = evidence.gpu.steps, phase.error or 0.0
+    if gpu is None:
         return Claim(phase.share, Interval.around(phase.share, error), None)
+    idle = gpu.idle_during(phase)
     lost = idle if idle.low >= TRACE else NONE
     return Claim(idle.high, Interval.around(lost.middle, lost.error + error), idle)
 

@@ -148,6 +148,11 @@ class DataEvidence(Struct, frozen=True, dict=True):
             return None
         return ReadAgain(mean, reads.mount, reads.kind)
 
+    @cached_property
+    def draws(self) -> Callable[[Node], bool]:
+        """True of a sample in which the training thread draws indices."""
+        return draws_indices(self.samples)
+
     # -- who makes it
 
     @cached_property

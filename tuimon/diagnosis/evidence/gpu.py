@@ -14,13 +14,11 @@ from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_
 from tuimon.diagnosis.evidence.run import RECENT_S, RunEvidence
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS, StepEvidence
 from tuimon.diagnosis.evidence.threads import ThreadEvidence
-from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, TraceTaken, bare_uuid
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow
-from tuimon.session.phase_table import PhaseRow
 from tuimon.session.series import WINDOW_S, sampling_error
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
@@ -156,10 +154,6 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         process, samples = self._process, self.threads.samples
         ranks = (process.world_size if process is not None else None) or 1
         return gpu_steps(self.times, self.of_loop.phases, samples, self.waits, self.rows, ranks, self.copying_at_most)
-
-    def idle_during(self, phase: PhaseRow) -> Interval | None:
-        """How much of a phase the GPU idles; None without GPU times."""
-        return self.steps.idle_during(phase) if self.steps is not None else None
 
     @cached_property
     def awaits_times(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.threads import training_thread
+from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
@@ -272,8 +272,7 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def training_threads(self) -> tuple[MainThread, ...]:
         """The training thread of every training process on it."""
-        view = self._view
-        return tuple(training_thread(view.process_threads(p), view.session.training_tid(p)) for p in self.trainers)
+        return tuple(ThreadEvidence(pid, self._view).training for pid in self.trainers)
 
     @cached_property
     def delay_ratio(self) -> float | None:

@@ -69,7 +69,9 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def training(self) -> MainThread:
         """CPU and run-queue delay of that thread."""
-        return training_thread(self.figures, self.training_tid)
+        rows = self.figures.threads if self.figures is not None else ()
+        main = next((row for row in rows if row.tid == self.training_tid), None)
+        return MainThread(main.cpu_ratio, main.delay_ratio) if main is not None else MainThread()
 
     @cached_property
     def training_of_run(self) -> MainThread:
@@ -149,12 +151,6 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
 
     def _samples_of(self, row: ThreadRow) -> Samples:
         return self.others.get(row.tid, NO_SAMPLES) if row.count == 1 else NO_SAMPLES
-
-
-def training_thread(threads: Threads | None, tid: int) -> MainThread:
-    """The thread of a process that trains, of all its threads."""
-    main = next((row for row in threads.threads if row.tid == tid), None) if threads is not None else None
-    return MainThread(main.cpu_ratio, main.delay_ratio) if main else MainThread()
 
 
 def awaits_thread(node: Node) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tuimon.diagnosis.cells import cells
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import collecting_line, sampled_collections
+from tuimon.diagnosis.evidence.lines import is_collecting, sampled_collections
 from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import COLLECTIONS, Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import REPORTED, TRACE
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.records import Place
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import code_place, ms_text
 
 
@@ -57,6 +61,19 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         where=(call.place,) if call else (),
         evidence={"gc_share": share, **figures},
     )
+
+
+def collecting_line(samples: Samples) -> HotLine | None:
+    """The line with most samples in ``gc.collect()``: the user's, with the library's that it leads to; else None."""
+    counts: Counter[tuple[Place, Place | None]] = Counter()
+    for row in samples.where(is_collecting).rows:
+        leaf, own = row.node.frame, row.node.place
+        line = Place(leaf.file, leaf.line, leaf.function, leaf.source)
+        counts[(own, None if leaf.user else line) if own is not None else (line, None)] += row.count
+    if not counts:
+        return None
+    (place, library), count = counts.most_common(1)[0]
+    return HotLine(place, count / samples.total, count, samples.total, library)
 
 
 GC_PAUSES = Rule(

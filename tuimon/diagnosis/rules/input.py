@@ -28,8 +28,8 @@ from tuimon.diagnosis.evidence.data import (
     working_share,
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.rollout import Rollout
-from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, Workers

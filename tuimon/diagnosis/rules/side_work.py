@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Container
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
-from tuimon.diagnosis.evidence.lines import is_collecting
-from tuimon.diagnosis.evidence.side_work import (
-    SideWorkKind,
-    evaluation_beside_model,
-    evaluation_function,
-    kind_of_work,
-    model_share,
-    side_function,
+from tuimon.diagnosis.evidence.lines import (
+    TRAINING,
+    is_collecting,
+    is_library,
+    library_frame,
     update_path,
-    update_share,
+    user_path,
+    with_library,
 )
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
@@ -28,9 +27,12 @@ from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.step_model.measured import host_model, queue_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
+from tuimon.records import Frame, Place
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.phase_table import PhaseRow
-from tuimon.session.stacks.samples import HotLine
+from tuimon.session.stacks.frames import Function, Role
+from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
+from tuimon.session.stacks.trie import Node, Stack, function_at
 from tuimon.session.standing import outer_calls
 from tuimon.text import size_text
 
@@ -38,6 +40,20 @@ EVALUATION_SHARE = Threshold(
     0.35,
     "share of the loop's time in evaluation, from which it is a warning",
     "our choice: a third and more costs as much as half of the training; less is a usual price",
+)
+#: The part of a function's samples in side work that has to be seen in the forward pass for it to be the model's: our
+#: choice.
+_SHARED_PART = 0.25
+#: A line that does nothing but read a clock, as a limit on the time does: what samples show there is not its work.
+_CLOCK, _CALL = re.compile(r"\b(?:time\.)?(?:time|monotonic|perf_counter)(?:_ns)?\(\)"), re.compile(r"[\w\])]\(")
+SideWorkKind = Literal["checkpoint", "network"]
+#: A line of code: its file and number.
+_Line = tuple[str, int]
+#: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
+#: the user's has frames of its own.
+_OF_UPDATE = re.compile(
+    r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
+    r"\w*grad\w*|unscale_)\s*\("
 )
 
 
@@ -60,7 +76,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow, beside: float) -> Find
     """Evaluation, or its work outside the model, where it takes more of the time than side work (``beside``)."""
     model, share = host_model(evidence), evaluation.share
     if share >= max(EVALUATION_SHARE, beside):
-        hot = evaluation_function(evidence.samples)
+        hot = _evaluation_function(evidence.samples)
         larger = _larger_batches(evidence, evaluation)
         fixes = (
             model.fix("evaluate less often, or on a part of the data", Change("evaluation", 0.0)),
@@ -78,7 +94,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow, beside: float) -> Find
                 "hot_share": hot.share if hot else None,
             },
         )
-    hot = evaluation_beside_model(evidence.samples)
+    hot = _evaluation_beside_model(evidence.samples)
     share = min(share, hot.share - beside) if hot is not None else 0.0  # samples outside the phases are of both
     if hot is None or share < beside or not is_sure(evidence, share):
         return None
@@ -161,15 +177,17 @@ class _Work(Struct, frozen=True):
 
 
 class _Kind(NamedTuple):
-    """A kind of side work in words: all of it, and a part of it."""
+    """A kind of side work: the role of the frames that do it, and in words all of it, and a part of it."""
 
+    role: Role
     whole: str
     part: str
 
 
+#: In this order: a checkpoint may be saved to another machine.
 _KINDS: dict[SideWorkKind, _Kind] = {
-    "checkpoint": _Kind("the saving of checkpoints", "saving checkpoints"),
-    "network": _Kind("calls over the network", "calls over the network"),
+    "checkpoint": _Kind("saves", "the saving of checkpoints", "saving checkpoints"),
+    "network": _Kind("network", "calls over the network", "calls over the network"),
 }
 #: What to do about it, as templates; the first that holds.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
@@ -194,21 +212,21 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     samples = evidence.samples.where(lambda node: not is_collecting(node))
     other = without(evidence, other, "gc")
     claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)))
-    beside_update, runs_model = 1.0 - update_share(samples), model_share(samples) >= MOST
+    beside_update, runs_model = 1.0 - _update_share(samples), _model_share(samples) >= MOST
     table = evidence.steps.phases
     early = table is not None and not table.inferred  # attached, one checkpoint may be half of it
     if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=other.error, early=early):
         return None
     if other.estimated and claim.share < LARGE and runs_model:
         return None
-    hot = side_function(samples)
+    hot = _side_function(samples)
     work = _Work(
         evidence=evidence,
         claim=claim,
         hot=hot,
         hot_part=beside_update * (hot.share if hot else 1.0),
         runs_model=runs_model,
-        kind=kind_of_work(samples, hot) if hot is not None else None,
+        kind=_kind_of_work(samples, hot) if hot is not None else None,
     )
     fix = work.without(next(text for when, text in _REMEDIES if when(work)).format(f=work), 1.0)
     low, high = fix.gain or (1.0, 1.0)
@@ -269,6 +287,195 @@ def _saved_facts(saved: Checkpoints) -> dict[str, float | int | str | None]:
         "written_bytes_per_s": saved.bytes_per_s,
         "file_system": saved.file_system or None,
     }
+
+
+# -- which function it is, by where samples leave the path of training
+
+
+def _evaluation_function(samples: Samples) -> HotLine | None:
+    """The user's function off the path of training that most samples pass through; None without such samples.
+
+    A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
+    by training and evaluation alike. If a function that trains evaluates itself, by most of the samples of that, it
+    is that function, at its line.
+    """
+    off = _off_training(samples)
+    own = samples.without_imports.where(phase="eval")
+    chosen = own if 2 * off.phases["eval"] < own.total else off
+    placed = [(_place(path), row.count) for row in chosen.rows if (path := user_path(row))]
+    return with_library(hottest_place(placed), samples, "eval")
+
+
+def _evaluation_beside_model(samples: Samples) -> HotLine | None:
+    """The user's function that most samples of evaluation pass through outside the model, such as a metric or a plot.
+
+    The model is modules, and what the forward pass of training calls besides; a module that calls functions of the
+    user's which training never calls is a metric's. The own work of functions that run modules to evaluate counts
+    as the model's cost. The share is of all samples.
+    """
+    model = _model_functions(samples)
+    running = samples.where(phase="eval", below="module")
+    evaluators = {frame.code for row in running.rows for frame in user_path(row)}
+    off = set(map(id, _off_training(samples).rows))
+
+    def beside_model(row: Sample) -> Stack:
+        if row.phase not in ("eval", "other"):
+            return ()
+        if row.node.has("module"):
+            return _in_modules(row.node)
+        path = user_path(row) if id(row) in off else ()
+        if row.phase == "other" or not path:
+            return path
+        called = evaluators and path[-1].code not in evaluators
+        return path if called and not row.node.has("fetch") else ()
+
+    framed = ((beside_model(row), row.count) for row in samples.rows)
+    return hottest_place(
+        (_place(frames) if model.isdisjoint(frame.code for frame in frames) else None, count)
+        for frames, count in framed
+    )
+
+
+def _model_functions(samples: Samples) -> set[Function]:
+    """The user's functions that only the forward pass of training goes through."""
+    return set(samples.where(phase="forward").through) - update_path(samples)
+
+
+def _in_modules(node: Node) -> Stack:
+    """The user's frames that modules call."""
+    return tuple(frame for frame in node.frames[len(node.before("module")) :] if frame.user)
+
+
+def _in_metric(node: Node, model: Container[Function]) -> Stack:
+    """The user's frames that a library's module calls, if training never does, as a metric's; else none."""
+    frames = _in_modules(node)
+    if not frames or any(frame.code in model for frame in frames):
+        return ()
+    return frames if is_library(node.frames[node.frames.index(frames[0]) - 1]) else ()
+
+
+def _off_training(samples: Samples) -> Samples:
+    """Samples whose innermost function of the user's before torch training never passes through."""
+    path = update_path(samples)
+    apart = (row for row in samples.without_imports.rows if row.phase not in TRAINING)
+    return Samples(tuple(row for row in apart if (own := user_path(row)) and own[-1].code not in path))
+
+
+def _side_function(samples: Samples) -> HotLine | None:
+    """The user's function with most side work, at the line before torch is entered; None without samples.
+
+    A line within the model would name what training calls as well: then it is the one that calls the model. A metric's
+    is named, though it is a module. For a line that a library's loop is below, as in ``trainer.train()``, only
+    the function that is named with it counts.
+    """
+    update = _Update(samples)
+    side = samples.without_imports.where(lambda node: node.activity != "ranks", phase="other")
+    side = Samples(tuple(row for row in side.rows if not update.holds(row)))
+    model, called = _shared_with_model(samples, side), _model_functions(samples)
+    framed = [(_in_metric(row.node, called) or _outside(model, user_path(row)), row.count) for row in side.rows]
+    placed = [(_place(frames), count) for frames, count in framed]
+    hot = _side_place(placed, side, samples)
+    if hot is None or hot.library is None:
+        return hot
+    inside = (hot.place.file, hot.place.function)
+    beside = [(p if p is not None and (p.file, p.function) != inside else None, count) for p, count in placed]
+    other = _side_place(beside, side, samples)
+    return other if other is not None and other.samples > hot.samples else hot
+
+
+def _side_place(placed: list[tuple[Place | None, int]], side: Samples, samples: Samples) -> HotLine | None:
+    """The hottest of these places, with what it calls; or with the library's function below it, and its share alone."""
+    hot = side.with_callees(hottest_place(placed), samples.training_path)
+    hot = with_library(hot, Samples.joined((side, samples.where(phase="backward"))), "other")
+    if hot is None or hot.library is None:
+        return hot
+    place, own = hot.place, (hot.library.file, hot.library.function)
+    at_line = side.where(lambda node: node.place is not None and node.place[:3] == place[:3])
+    inside = at_line.where(lambda node: (f := library_frame(node)) is not None and (f.file, f.function) == own).total
+    return hot._replace(share=hot.share * inside / at_line.total, samples=inside) if at_line.total else hot
+
+
+def _shared_with_model(samples: Samples, side: Samples) -> set[Function]:
+    """The model's functions that side work calls, too; a few samples of side work may look as if they were forward."""
+    in_model, beside = samples.where(phase="forward").through, side.through
+    return {own for own in _model_functions(samples) if in_model[own] >= _SHARED_PART * beside[own]}
+
+
+def _outside(model: Container[Function], frames: Stack) -> Stack:
+    """The frames without the innermost ones of these functions, but always with the outermost of all."""
+    end = len(frames)
+    while end > 1 and frames[end - 1].code in model:
+        end -= 1
+    return frames[:end]
+
+
+class _Update:
+    """The stacks that belong to each update beside the optimizer's step."""
+
+    def __init__(self, samples: Samples) -> None:
+        in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in TRAINING)
+        # lines that lead to the optimizer's step alone, where Opacus clips and adds noise before torch's own;
+        # ``trainer.fit(model)`` is the line of backward as well
+        self._lines = {_line(f) for row in in_optimizer for f in user_path(row)[-1:]}
+        self._lines -= {_line(f) for row in in_backward for f in user_path(row)}
+        #: The functions of a library that owns the loop.
+        self._functions = {
+            f.code for row in (*in_backward, *in_optimizer) for f in row.node.outside_torch if is_library(f)
+        }
+        fetching = samples.where(phase="data", below="fetch").rows
+        self._fetching = {_line(f) for row in fetching for f in row.node.outside_torch[-1:]}
+
+    def holds(self, row: Sample) -> bool:
+        """True if a sample is of it: on such a line, or in a library's function that leads to backward and the step.
+
+        Nobody can make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
+        for the learning rate. Its other calls, such as a logger, are side work. A line that fetches a batch
+        frees the one before, when its name gets the new one.
+        """
+        if _line(row.node.frame) in self._fetching:
+            return True
+        if any(_line(f) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):
+            return True
+        library = library_frame(row.node)
+        return library is not None and (library.file, library.function) in self._functions
+
+
+def _line(frame: Frame | Place) -> _Line:
+    return frame.file, frame.line
+
+
+def _update_share(samples: Samples) -> float:
+    """Share (0..1) of the side work's samples that belong to every update, such as clipping gradients."""
+    update, side = _Update(samples), samples.where(phase="other")
+    return sum(row.count for row in side.rows if update.holds(row)) / side.total if side.total else 0.0
+
+
+def _model_share(samples: Samples) -> float:
+    """Share (0..1) of the side work's samples that run the model: evaluation that no marker separates from it.
+
+    A metric of torchmetrics, or of the user's, is a module, and no model.
+    """
+    called = _model_functions(samples)
+    return samples.where(phase="other").part(
+        lambda node: node.has("module") and not node.computes_metric and not _in_metric(node, called)
+    )
+
+
+def _kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
+    """The kind of work that most samples of side work at a line show."""
+    line = _line(hot.library or hot.place)
+    at_line = samples.where(lambda node: any(_line(frame) == line for frame in node.frames), phase="other")
+    return next((kind for kind, each in _KINDS.items() if at_line.part(below=each.role) >= MOST), None)
+
+
+def _place(frames: Stack) -> Place | None:
+    """The place of the innermost frame; None without any, or where the line has nothing to save."""
+    if not frames:
+        return None
+    rest, reads = _CLOCK.subn("0", frames[-1].source)
+    if reads and _CALL.search(rest) is None:
+        return None
+    return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source)
 
 
 SIDE_WORK = Rule(

@@ -7,8 +7,8 @@ from statistics import median
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.ranks import ALIKE, LateRank, late_rank, waits_for_cores
-from tuimon.diagnosis.evidence.side_work import update_path
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RANKS, Rule

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
+from tuimon.code_origin import is_agent_file, is_package_file
 from tuimon.diagnosis.cells import PASSES
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
-from tuimon.diagnosis.evidence.lines import (
-    keeps_no_gradients,
-    loops,
-    runs_no_operation,
-    runs_python,
-)
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
@@ -26,6 +22,7 @@ from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
 from tuimon.session.stacks.samples import HotLine
+from tuimon.session.stacks.trie import Node, to_user
 
 SMALL_PART = Threshold(
     0.15,
@@ -38,6 +35,12 @@ LOOKS = Threshold(
     "looks that find the GIL held in a function that loops, from which its operations may be small",
     "our choice: operations of 0.1 ms hold it for a hundredth of their time, and hardly ever twice in fifty looks",
 )
+#: Packages that compute for whoever calls them, on a CPU.
+_NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
+#: Activities for which the text of a line may be taken if no GPU makes anybody wait: ``int(x.item())`` is Python too.
+_AT_WORK = ("python", "sync")
+#: Makes a tensor out of Python's numbers, one by one.
+_FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
 #: Phases in which the model computes.
 _PHASES = ("forward", "backward")
 
@@ -156,6 +159,42 @@ def _looping_work(evidence: Evidence) -> _PythonWork | None:
         # as layers do: operations on the batch, such as features of it, need no gradients
         again = max(0.0, min(backward.share * part, backward.share - own_share * (1.0 - part)))
     return _PythonWork(hot._replace(share=looped.total / whole.total), share, held.ratio, is_operations, again)
+
+
+def runs_no_operation(node: Node) -> bool:
+    """True if the innermost line runs no operation of torch's: such a one has no frame, and looks like Python."""
+    leaf = node.frame
+    return not leaf.user or _makes_tensor(node) or bool(leaf.packages)
+
+
+def keeps_no_gradients(node: Node) -> bool:
+    """True if a sample is in code without gradients, as far as the source shows."""
+    return any(frame.no_grad is not None for frame in node.frames)
+
+
+def runs_python(node: Node) -> bool:
+    """True if the user's code is at work, itself or by a package that computes for it; a library's is not."""
+    if node.activity not in _AT_WORK and not _makes_tensor(node):
+        return False
+    for frame in reversed(node.frames):
+        if frame.user:
+            return True
+        if is_agent_file(frame.file) or (is_package_file(frame.file) and not _NUMERIC.search(frame.file)):
+            return False
+    return False
+
+
+def loops(node: Node) -> bool:
+    """True if the innermost line of the user's is in a loop of its function, and runs no module.
+
+    What the loop calls of libraries counts, such as a distribution's ``log_prob``.
+    """
+    own = to_user(node.frames)
+    return bool(own) and own[-1].loop and all(kind == "none" for kind in node.kinds[len(own) :])
+
+
+def _makes_tensor(node: Node) -> bool:
+    return node.frame.user and _FROM_PYTHON.search(node.frame.source) is not None
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
