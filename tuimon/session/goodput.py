@@ -80,12 +80,8 @@ def goodput(session: Session) -> Goodput | None:
     pid, now_s = session.trainer(), session.now_s
     if pid is None or session.start_s is None or now_s <= session.start_s:
         return None
-    stats, sampled, process, header = (
-        session.step_stats.get(pid),
-        session.stacks.get(pid),
-        session.process(pid),
-        session.header,
-    )
+    stats, sampled = session.step_stats.get(pid), session.stacks.get(pid)
+    process, header = session.process(pid), session.header
     spent = sampled.spent if sampled is not None else Spent()
     begun_s = header.moment_s(process.start_unix_s) if header is not None and process is not None else None
     started_s = session.start_s
@@ -133,9 +129,7 @@ def _in_loop(session: Session, stats: StepStats, spent: Spent, loop: Span) -> di
     sums = stats.in_loop()
     hangs = [(past.since_s, past.ended_s) for past in session.standstills.past if past.ended_s is not None]
     evaluated_s, table = sums.eval_ns / 1e9, session.over("whole").phases(stats.pid)
-    if (
-        not evaluated_s and table is not None and not stats.since_step().eval_ns
-    ):  # samples show it, without a DataLoader
+    if not (evaluated_s or stats.since_step().eval_ns) and table is not None:  # samples show it, without a DataLoader
         share = next((row.share for row in table.rows if row.name == "eval"), 0.0)
         evaluated_s = share * (loop.end_s - loop.begin_s)
     return {

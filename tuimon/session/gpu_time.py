@@ -239,8 +239,7 @@ class _Memory(Struct):
     """torch's allocator on one device."""
 
     latest: TorchMemory
-    retries_before: int | None = None  # until the training was settled
-    frees_before: tuple[float, int] | None = None  # when, and how many
+    settled: TorchMemory | None = None  # the first since the training was settled
     pinned_bytes: int | None = None  # the most
     peak_bytes: int | None = None  # the most: the program may reset it
     allocated: Series[Any] = field(default_factory=lambda: Series(_Allocated, _ROWS, {"held_bytes": latest}))
@@ -253,21 +252,21 @@ class _Memory(Struct):
             return
         if record.allocated_bytes is not None:
             self.allocated.append(_Allocated(record.t, record.t, record.allocated_bytes))
-        if self.retries_before is None:
-            self.retries_before = record.alloc_retries
-        if self.frees_before is None and record.device_frees is not None:
-            self.frees_before = record.t, record.device_frees
+        self.settled = self.settled or record
 
     def row(self, device: int, uuid: str | None) -> TorchMemoryRow:
-        latest, retries, frees_per_s = self.latest, None, None
-        if self.retries_before is not None and latest.alloc_retries is not None:
-            retries = latest.alloc_retries - self.retries_before
-        if self.frees_before is not None and latest.device_frees is not None and latest.t > self.frees_before[0]:
-            frees_per_s = (latest.device_frees - self.frees_before[1]) / (latest.t - self.frees_before[0])
+        latest, before = self.latest, self.settled or self.latest
+        retries = _more(before.alloc_retries if self.settled is not None else None, latest.alloc_retries)
+        frees, seconds = _more(before.device_frees, latest.device_frees), latest.t - before.t
+        frees_per_s = frees / seconds if frees is not None and seconds > 0 else None
         most, held = (self.pinned_bytes, self.peak_bytes), self.allocated.columns(Span(last_s=GROWTH_S))
         growth = steady_growth(readings_of(held["end_s"], held["held_bytes"]), 0.0)
         now = latest.allocated_bytes, latest.reserved_bytes
         return TorchMemoryRow(device, uuid, *now, retries, frees_per_s, *most, growth)
+
+
+def _more(before: int | None, now: int | None) -> int | None:
+    return now - before if before is not None and now is not None else None
 
 
 def _most(one: int | None, other: int | None) -> int | None:

@@ -282,7 +282,10 @@ class DeviceTable:
             for uuid, device in self._devices.items()
             if (latest := device.latest) is not None
         ]
-        return sorted(rows, key=_order)
+        # MIG instances after the GPU that they are part of
+        return sorted(
+            rows, key=lambda row: (not row.used_by_run, (at := row.latest).index, at.parent_uuid or "", at.uuid)
+        )
 
     def _used(self, processes: Collection[Process]) -> set[str]:
         """UUIDs of what the run uses: as its processes report, the driver lists them, or its environment selects."""
@@ -306,8 +309,3 @@ class DeviceTable:
         if not gpus or len(watts) < len(uuids):
             return {}
         return {min(gpus, key=lambda gpu: gpu.index).uuid: sum(watts) / steps_per_s}
-
-
-def _order(row: GpuRow) -> tuple[bool, int, bool, str]:
-    """Sort key: GPUs that the run uses first, MIG instances after the GPU that they are part of."""
-    return not row.used_by_run, row.latest.index, row.latest.parent_uuid is not None, row.latest.uuid

@@ -184,7 +184,7 @@ def inferred_phases(
 def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
     """A share with half the width of its 95 % interval (normal approximation), at least one sample's share."""
     share = count / total
-    error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total, unsure / total)
+    error = max(sampling_error(share, total), 1.0 / total, unsure / total)
     return PhaseRow(name, share, None, estimated=True, error=error)
 
 

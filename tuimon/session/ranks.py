@@ -90,16 +90,16 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
     shared = _pooled(ranks)
     parts = [_split(rank, shared) for rank in ranks]
     phases = dict.fromkeys(phase for rank in ranks for phase in rank.ms)
-    typical = {phase: _OfOthers([own.get(phase, 0.0) for own, _ in parts]) for phase in phases}
-    backward = _OfOthers([own["backward"] for own, waits in parts if waits.get("backward") is not None])
+    typical = {phase: _median_of_others([own.get(phase, 0.0) for own, _ in parts]) for phase in phases}
+    backward = _median_of_others([own["backward"] for own, waits in parts if waits.get("backward") is not None])
     errors_ms = [_asleep_error_ms(rank) for rank in ranks]
-    typical_ms = _OfOthers(errors_ms)
+    typical_ms = _median_of_others(errors_ms)
     found = []
     for (own, waits), error_ms in zip(parts, errors_ms, strict=True):
-        excess = {phase: own.get(phase, 0.0) - others.median(own.get(phase, 0.0)) for phase, others in typical.items()}
+        excess = {phase: own.get(phase, 0.0) - others(own.get(phase, 0.0)) for phase, others in typical.items()}
         if "backward" in own:
-            longer_ms = own["backward"] - backward.median(own["backward"]) if waits["backward"] is not None else 0.0
-            excess["backward"] = max(0.0, longer_ms - error_ms - typical_ms.median(error_ms))
+            longer_ms = own["backward"] - backward(own["backward"]) if waits["backward"] is not None else 0.0
+            excess["backward"] = max(0.0, longer_ms - error_ms - typical_ms(error_ms))
         found.append(RankSplit(waits, excess))
     return found
 
@@ -153,20 +153,18 @@ def _asleep_error_ms(rank: RankTimes) -> float:
     return math.sqrt(share * (1.0 - share) / count) * rank.step_ms
 
 
-class _OfOthers:
-    """Values of all ranks: the median of all but one, for each of a thousand ranks."""
+def _median_of_others(values: Sequence[float]) -> Callable[[float], float]:
+    """The median of all values but the one that is given, for each of a thousand ranks; of one alone itself."""
+    ordered, left = sorted(values), len(values) - 1
+    low, high = (left - 1) // 2, left // 2
 
-    def __init__(self, values: Sequence[float]) -> None:
-        self._sorted = sorted(values)
-        self._left = len(values) - 1
-        self._low, self._high = (self._left - 1) // 2, self._left // 2
-
-    def median(self, own: float) -> float:
-        """Median of the values other than ``own``, which is one of them; without any, ``own`` itself."""
-        if self._left < 1:
+    def median(own: float) -> float:
+        if left < 1:
             return own
-        values, low, high, place = self._sorted, self._low, self._high, bisect_left(self._sorted, own)
-        return (values[low + (low >= place)] + values[high + (high >= place)]) / 2
+        place = bisect_left(ordered, own)
+        return (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
+
+    return median
 
 
 # -- the rows of a training
@@ -284,15 +282,14 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
         pid, table = process.pid, view.phases(process.pid)
         if table is None or table.inferred:
             continue
-        ms, totals = (
-            {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
-            view.step_totals(pid),
+        totals = view.step_totals(pid)
+        found = RankTimes(
+            ms={row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
+            main=view.training_thread(pid),
+            samples=view.samples(pid).counted(lambda row: ((row.phase, row.node.activity),)),
+            on_gpu=bool(process.gpu_uuids),
+            gc_ms=totals.sums.gc_ns / totals.steps / 1e6,
         )
-        samples, gc_ms = (
-            view.samples(pid).counted(lambda row: ((row.phase, row.node.activity),)),
-            totals.sums.gc_ns / totals.steps / 1e6,
-        )
-        found = RankTimes(ms, view.training_thread(pid), samples, on_gpu=bool(process.gpu_uuids), gc_ms=gc_ms)
         if found.step_ms:
             times[pid] = found
     first = max(stepping.values(), key=lambda stats: stats.total, default=None)

@@ -184,9 +184,9 @@ class Series(Generic[R]):
 
         What was not measured adds nothing to a sum; in another column it is not a number.
         """
+        columns["end_s"] = record.t
         if "begin_s" not in columns:
             columns["begin_s"] = record.t - record.window_s
-        columns.setdefault("end_s", record.t)
         for name, join in zip(self._names, self._how, strict=True):
             if name not in columns:
                 value = getattr(record, name)
@@ -415,12 +415,16 @@ class Keys(Generic[K]):
         """The counts of keys, each followed by its figures."""
         counts: dict[int, int] = {}
         for key, *figures in found:
-            if key not in self.numbers and len(self.numbers) >= self._limit:
-                continue
-            at = self._figures * self.numbers.setdefault(key, len(self.numbers))
-            for number, figure in enumerate(figures, at):
-                if figure or number == at:
-                    counts[number] = counts.get(number, 0) + figure
+            number = self.numbers.get(key)
+            if number is None:
+                number = len(self.numbers)
+                if number >= self._limit:
+                    continue
+                self.numbers[key] = number
+            at = self._figures * number
+            for each, figure in enumerate(figures, at):
+                if figure or each == at:
+                    counts[each] = counts[each] + figure if each in counts else figure
         return counts
 
     def figures(self, counts: Counts) -> dict[K, tuple[int, ...]]:

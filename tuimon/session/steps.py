@@ -288,11 +288,14 @@ class StepStats:
         self.open_backwards = 0  # since then
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
         self._first_count = 0  # steps in it
+        self._held: dict[Span, Totals] = {}  # as of the latest record, once queried
+        self._has_warmup: bool | None = None  # the same
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
         """Fold a window; so many processes share the room for windows."""
         self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
-        is_first = self._first is None
+        self._held.clear()
+        self._has_warmup, is_first = None, self._first is None
         if is_first:
             record = self._without_set_up(record)
         self.latest = record
@@ -314,8 +317,9 @@ class StepStats:
             phases_us = step.data_us, step.forward_us, step.backward_us, step.optimizer_us, step.other_us
             self.shared.append(SharedStep(step.index, record.t - step.before_us / 1e6, *phases_us, step.between_us))
         for part in (record,) if is_first else _parts(record):
-            told = {~number: count for number, count in self._told.counts(self._told_in(part)).items()}
-            self._series.append(stretch_of(part, on_cores), {**dict(part.histogram), **told})
+            counts = dict(part.histogram)
+            counts.update((~number, count) for number, count in self._told.counts(self._told_in(part)).items())
+            self._series.append(stretch_of(part, on_cores), counts)
         if is_first and record.count:
             self._first, self._first_count, self.first_step_s = stretch_of(record), record.count, record.t
             self._series.keep_apart(self._first.begin_s)
@@ -454,14 +458,18 @@ class StepStats:
 
     def totals(self, span: Span) -> Totals:
         """The steps of the windows of a span."""
+        totals = self._held.get(span)
+        if totals is not None:
+            return totals
         counts = self._series.counts(span)
         told = self._told.figures({~key: count for key, count in counts.items() if key < 0})
-        return Totals(
+        totals = self._held[span] = Totals(
             self._series.over(span) or StepStretch(),
             {bucket: steps for bucket, steps in counts.items() if bucket >= 0},
             {path: (n, ns, self._phases[path]) for path, (n, ns, _) in told.items() if path is not None},
             *told.get(None, ()),
         )
+        return totals
 
     @property
     def last_step_s(self) -> float | None:
@@ -488,11 +496,15 @@ class StepStats:
 
     def _first_was_warmup(self) -> bool:
         """True if the first window's steps are longer than those of the rest of the run."""
-        first = self._first
-        later = self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
-        if first is None or later is None or later.steps < max(1, first.steps):
-            return False
-        return first.total_ns / first.steps > _WARMUP_RATIO * later.total_ns / later.steps
+        if self._has_warmup is None:
+            first = self._first
+            later = (
+                self._series.over(Span(first.end_s, self._loop_end_s)) if first is not None and first.steps else None
+            )
+            self._has_warmup = first is not None and later is not None and later.steps >= max(1, first.steps)
+            if first is not None and later is not None and self._has_warmup:
+                self._has_warmup = first.total_ns / first.steps > _WARMUP_RATIO * later.total_ns / later.steps
+        return self._has_warmup
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""

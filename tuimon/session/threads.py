@@ -175,8 +175,9 @@ class _Process:
                 live[row.tid] = place
             self._places[place : place + 1] = [row]
             cpu, delay = row.cpu_ratio, row.delay_ratio
-            of_us = [0 if ratio is None else whole_us for ratio in (cpu, delay)]
-            found.append((place, round((cpu or 0.0) * whole_us), of_us[0], round((delay or 0.0) * whole_us), of_us[1]))
+            cpu_us = (0, 0) if cpu is None else (round(cpu * whole_us), whole_us)
+            delay_us = (0, 0) if delay is None else (round(delay * whole_us), whole_us)
+            found.append((place, *cpu_us, *delay_us))
         if record.written_bytes is not None and steps:
             if self._in_burst is not None:  # part of the first was written before
                 much = record.written_bytes >= _MUCH_BYTES
@@ -504,13 +505,9 @@ def intra_op_pool(latest: Threads, sampled: ProcessStacks | None, cores: int | N
     ]
     total = sum(thread.count for thread in native)
     by_number = cores is not None and total > 0 and total in (cores - 1, cores // 2 - 1)
-    return frozenset(thread.tid for thread in native) if by_number or _equally_busy(native) else frozenset()
-
-
-def _equally_busy(threads: list[ThreadCpu]) -> bool:
-    """True if several threads used about the same CPU time, as those that share out each loop do."""
-    busy = [thread.cpu_ratio for thread in threads if thread.cpu_ratio is not None and thread.count == 1]
-    return len(busy) == len(threads) >= 2 and min(busy) > _POOL_CPU_RATIO and max(busy) < _POOL_SPREAD * min(busy)
+    busy = [thread.cpu_ratio for thread in native if thread.cpu_ratio is not None and thread.count == 1]
+    alike = len(busy) == len(native) >= 2 and min(busy) > _POOL_CPU_RATIO and max(busy) < _POOL_SPREAD * min(busy)
+    return frozenset(thread.tid for thread in native) if by_number or alike else frozenset()
 
 
 def _fold_threads(threads: list[ThreadCpu]) -> ThreadCpu:
