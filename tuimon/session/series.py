@@ -429,8 +429,9 @@ class Keys(Generic[K]):
 
     def figures(self, counts: Counts) -> dict[K, tuple[int, ...]]:
         """The figures of each key that was counted."""
-        each = ((key, range(self._figures * n, self._figures * (n + 1))) for key, n in self.numbers.items())
-        return {key: tuple([counts.get(at, 0) for at in own]) for key, own in each if own[0] in counts}
+        wide = self._figures
+        each = ((key, wide * number) for key, number in self.numbers.items() if wide * number in counts)
+        return {key: tuple([counts.get(n, 0) for n in range(at, at + wide)]) for key, at in each}
 
 
 def _packed(counts: Counts | None) -> _Packed | None:
