@@ -113,8 +113,8 @@ class TimedStepFinder:
     """Feed it the stretches of one thread and the times of their events, in order."""
 
     def __init__(self) -> None:
-        self._given_up = 0
-        self._pending: dict[int, TimedBoundary] = {}  # by number of its event
+        self.given_up = 0  # steps that will not become known
+        self.waiting: dict[int, TimedBoundary] = {}  # by number of its event
         self._open: TimedStep | None = None
         self._closed: list[TimedStep] = []
         self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
@@ -134,38 +134,23 @@ class TimedStepFinder:
     def interrupt(self) -> None:
         """Break the sequence: the next marker does not follow the last one."""
         if self._open is not None and len(self._open.boundaries) > 1:
-            self._given_up += 1
+            self.given_up += 1
         self._open = None
-
-    def pop_waiting(self, number: int) -> TimedBoundary | None:
-        """The boundary that waits for the event with this number; once."""
-        return self._pending.pop(number, None)
 
     def take_steps(self) -> list[TimedStep]:
         """The steps whose times have become known since the last call."""
-        known: list[TimedStep] = []
-        if not self._closed:
-            return known
         last_known = max((at for at, step in enumerate(self._closed) if step.chain is not None), default=-1)
         count = max(last_known + 1, len(self._closed) - _STEPS_WAITING, 0)
         passed, self._closed = self._closed[:count], self._closed[count:]
-        for step in passed:
-            if step.chain is not None:
-                known.append(step)
-            else:  # events are reported in their order: its own will not come
-                self._given_up += 1
+        known = [step for step in passed if step.chain is not None]
+        self.given_up += len(passed) - len(known)  # events are reported in order: those of the rest will not come
         return known
 
-    def take_given_up(self) -> int:
-        """How many steps will not become known, since the last call."""
-        given_up, self._given_up = self._given_up, 0
-        return given_up
-
     def _add_boundary(self, boundary: TimedBoundary, number: int) -> None:
-        self._pending.pop(number, None)  # numbers come again
-        self._pending[number] = boundary
-        if len(self._pending) > _EVENTS_WAITING:
-            del self._pending[next(iter(self._pending))]
+        self.waiting.pop(number, None)  # numbers come again
+        self.waiting[number] = boundary
+        if len(self.waiting) > _EVENTS_WAITING:
+            del self.waiting[next(iter(self.waiting))]
         step, begins = self._open, boundary.kind in _BEGINS_STEP
         if step is not None:
             step.boundaries.append(boundary)

@@ -125,7 +125,7 @@ class GpuTracker:
             if time_ns - self._estimated_ns > _ESTIMATE_NS:
                 self._add_leads()
                 self._estimated_ns = time_ns
-            boundary = self._steps.pop_waiting(flag)
+            boundary = self._steps.waiting.pop(flag, None)
             if boundary is not None:
                 self._chain.add_event(boundary, time_ns, layout.unpack_gpu_time(value))
         elif kind == layout.GPU_ANCHOR:
@@ -209,7 +209,7 @@ class GpuTracker:
         for step in self._steps.take_steps():
             if step.chain is not None:
                 self._sums.setdefault(step.chain.device, Sums()).add_step(step)
-        given_up = self._steps.take_given_up()
+        given_up, self._steps.given_up = self._steps.given_up, 0
         if given_up:
             device = self._chain.device if self._chain is not None else 0
             self._sums.setdefault(device, Sums()).given_up += given_up

@@ -138,9 +138,6 @@ _GROUPS = BUCKETS // 2
 #: Groups do not reach over the first gaps of 10 %.
 _GAP = 10
 _GAPS = BUCKETS - _KEPT - _GROUPS - 1
-#: Entries in use, each in memory once: 64 ranks hold some 13,000 of them, of a few hundred kinds.
-_SHARED: dict[tuple[int, int], tuple[int, int]] = {}
-_MOST_SHARED = 4096
 
 
 class StepsRecorder:
@@ -243,12 +240,6 @@ class StepsRecorder:
 def histogram(lengths_ns: Iterable[int]) -> list[tuple[int, int]]:
     """(bucket, steps) in order, ``BUCKETS`` at most: where there are more, neighbours of few steps become one."""
     entries = sorted(Counter(map(length_bucket, lengths_ns)).items())
-    if len(_SHARED) > _MOST_SHARED:
-        _SHARED.clear()
-    return [_SHARED.setdefault(entry, entry) for entry in _bounded(entries)]
-
-
-def _bounded(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if len(entries) <= BUCKETS:
         return entries
     body, longest = entries[:-_KEPT], entries[-_KEPT:]
