@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from torch import autograd
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
@@ -291,9 +292,24 @@ def ranges_in_every_step(loop):
         loop.optimizer.step()
 
 
+def wrapped(loop):
+    """The program has a function of its own around our hook."""
+    ours, modules = autograd._engine_run_backward, (autograd, autograd.graph)
+
+    def theirs(*args, **kwargs):
+        return ours(*args, **kwargs)
+
+    for module in modules:
+        module._engine_run_backward = theirs
+    bare(loop)
+    for module in modules:
+        module._engine_run_backward = ours
+
+
 #: Each with the steps that it makes.
 SHAPES = {
     bare: 300,
+    wrapped: 300,
     epochs: 350,
     evaluated: 240,
     evaluated_inside: 300,

@@ -63,7 +63,7 @@ class ImportWatch:
 
         from functools import partial
 
-        from .importlib_bootstrap.modules import watched_exec
+        from .importlib_bootstrap import watched_exec
 
         exec_module = watched_exec(loader, name, original, partial(self._imported, name))
         attempt(setattr, loader, "exec_module", exec_module)

@@ -315,7 +315,6 @@ def traced(monkeypatch, tmp_path):
         made = types.SimpleNamespace(on=False, cost_ms=0.0)
         monkeypatch.setattr(command, "time", clock)
         monkeypatch.setattr(command, "Profiler", Profiler)
-        monkeypatch.setattr(command, "Guard", lambda *_: types.SimpleNamespace(set=int, lift=int))
         monkeypatch.setattr(command, "safe_window", _no_windows)
         monkeypatch.setattr(command, "has_room", lambda folder: True)
         monkeypatch.setattr(command, "stream_event", lambda torch: None)

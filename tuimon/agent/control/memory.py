@@ -100,17 +100,7 @@ def _growth(blocks: List[_Block], steps: int) -> Optional[int]:
     return sum(left) // len(left) if 2 * growing > len(left) else 0
 
 
-class _Recording:
-    """The recording of one task. Steps are those of the thread that began it, from backward to backward."""
-
-    def __init__(self, task: Task, allocator: "CudaRecording") -> None:
-        self.task = task
-        self.allocator = allocator
-        self.thread = get_ident()
-        self.step_ends_ns: List[int] = []
-
-
-_recording: Optional[_Recording] = None
+_recording: Optional["CudaRecording"] = None
 
 
 def begin(task: Task) -> None:
@@ -121,14 +111,14 @@ def begin(task: Task) -> None:
     if cuda is None or not cuda.is_initialized():
         task.refuse("it does not use CUDA, and torch keeps no history of memory on the CPU")
         return
-    allocator = CudaRecording(torch)
-    reason = allocator.refusal(task.argument)
+    recording = CudaRecording(torch, task)
+    reason = recording.refusal(task.argument)
     if reason:
         task.refuse(reason)
         return
-    _recording = _Recording(task, allocator)
+    _recording = recording
     runtime.emit(PROFILER_ON)  # the monitor leaves the times of these steps out of its figures
-    allocator.begin()
+    recording.begin()
 
 
 def step(task: Task) -> None:
@@ -137,15 +127,16 @@ def step(task: Task) -> None:
     recording = _recording
     if recording is None or recording.task is not task or get_ident() != recording.thread:
         return
-    recording.step_ends_ns.append(recording.allocator.now_ns())
+    recording.step_ends_ns.append(recording.now_ns())
     if len(recording.step_ends_ns) < task.argument:
         task.report(len(recording.step_ends_ns))
         return
     _recording = None
     begin_ns = time.monotonic_ns()
-    content = recording.allocator.blocks(recording.step_ends_ns).content()
+    content = recording.blocks().content()
+    recording.end()
     content.update(order=task.number, pause_ns=time.monotonic_ns() - begin_ns)
-    write("asked", recording.allocator.device, len(recording.step_ends_ns), content)
+    write("asked", recording.device, len(recording.step_ends_ns), content)
     runtime.emit(PROFILER_OFF)
     task.finish(len(recording.step_ends_ns))
 
@@ -155,7 +146,7 @@ def end(task: Task) -> None:
     global _recording
     recording, _recording = _recording, None
     if recording is not None and recording.task is task:
-        recording.allocator.end()
+        recording.end()
         runtime.emit(PROFILER_OFF)
 
 
@@ -174,12 +165,15 @@ _EVENTS_LIMIT = 100_000
 
 
 class CudaRecording:
-    """One recording, of the current device."""
+    """A recording of the current device. Steps are those of the thread that began it, from backward to backward."""
 
     #: True if the history is on for good, for errors for want of memory: a recording of some steps leaves it alone.
     is_watched = False
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, task: Optional[Task] = None) -> None:
+        self.task = task
+        self.thread = get_ident()
+        self.step_ends_ns: List[int] = []
         self._torch = torch
         self.device = "cuda:%d" % torch.cuda.current_device()
         self._is_on = False
@@ -207,16 +201,10 @@ class CudaRecording:
             self._is_on = False
             self._torch.cuda.memory._record_memory_history(None)
 
-    def blocks(self, step_ends_ns: List[int]) -> Blocks:
-        """Stop, and sort out what is left."""
-        blocks = self.blocks_now(step_ends_ns)
-        self.end()
-        return blocks
-
-    def blocks_now(self, step_ends_ns: List[int]) -> Blocks:
-        """What is left at this moment; the recording goes on."""
+    def blocks(self) -> Blocks:
+        """What is left at this moment."""
         snapshot = self._torch.cuda.memory._snapshot()
-        blocks = Blocks(step_ends_ns)
+        blocks = Blocks(self.step_ends_ns)
         traces, device = snapshot.get("device_traces") or [], int(self.device[5:])
         for event in traces[device] if device < len(traces) else []:
             time_ns = event.get("time_us", 0) * 1000
@@ -245,7 +233,7 @@ def watch_errors() -> None:
 
     def note(device: int, wanted: int) -> None:
         recording.device = "cuda:%d" % device
-        content = recording.blocks_now([]).content()
+        content = recording.blocks().content()
         content.update(wanted_bytes=wanted, pause_ns=0)
         write("oom", recording.device, 0, content)
 

@@ -20,7 +20,6 @@ from ..ring.control_words import (
     CONTROL_VERSION,
     VERSION_WORD,
     Command,
-    Order,
     State,
     is_alive,
     is_whole,
@@ -61,10 +60,6 @@ class Task:
         self.needs_steps = False  # whether its command's ``step`` is called
         self.is_over = False
         self.is_held = False  # it goes on until its monitor is gone for long, which only the hold checks
-
-    def order(self) -> Order:
-        """The order in the command's slot as it is now."""
-        return order_in(self._words, self.command)
 
     def is_wanted(self) -> bool:
         """True if its monitor is alive and still wants this."""
@@ -203,8 +198,10 @@ def _attend() -> None:
     if orders.words is None:
         forget()  # ``rung`` as well: the next ring's bell begins at 0
         return
-    needs_steps = _needs_steps()
-    held = _is_held()
+    needs_steps = held = False
+    for task in list(orders.tasks.values()):  # a generator that is interrupted swallows the exception
+        needs_steps |= task.needs_steps and not task.is_over
+        held |= task.is_held
     orders.held = held and not needs_steps
     orders.heard = _NEVER if needs_steps or held else bell
     pace.held = needs_steps
@@ -223,20 +220,6 @@ def _go_on() -> bool:
         elif task.needs_steps:
             _call(task, "step")
     return True
-
-
-def _needs_steps() -> bool:
-    for task in list(orders.tasks.values()):  # noqa: SIM110  (a generator that is interrupted swallows the exception)
-        if task.needs_steps and not task.is_over:
-            return True
-    return False
-
-
-def _is_held() -> bool:
-    for task in list(orders.tasks.values()):  # noqa: SIM110  (as above)
-        if task.is_held:
-            return True
-    return False
 
 
 def _take(command: int) -> None:
@@ -307,7 +290,7 @@ def _is_hold_due() -> bool:
 
 def _withdraw_if_abandoned(task: Task) -> bool:
     """Withdraw the hooks if the monitor is gone; True if so."""
-    order = task.order()
+    order = order_in(orders.words, task.command)
     if order.number != task.number or is_alive(order.alive_ns, time.monotonic_ns(), ABANDONED_NS):
         return False
     task.stop()

@@ -22,7 +22,7 @@ import time
 from _thread import get_ident
 from contextlib import suppress
 from copy import copy
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from .. import runtime
 from ..outside import attempt, is_programs, variable
@@ -33,6 +33,7 @@ from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.side_files import TRACE, remove_file, side_file
 from ..steps import StepCounter
 from ..torch_compat import dynamo
+from ..torch_compat.rebinding import Rebound
 from .orders import Task
 from .stack_windows import CannotRead, safe_window
 from .trace_lines import LineSampler
@@ -68,7 +69,7 @@ class Tracing:
         self.steps = self.wanted
         self._torch = torch
         self._profiler = Profiler(torch)
-        self._guard = Guard(torch, self.give_way)
+        self._guards = guards(torch.autograd.profiler, self.give_way) if torch is not None else []
         self._counter = copy(pace) if pace.thread == self.thread else StepCounter()
         self._does: Any = self._start_trial  # at the beginning of the next step
         self._is_on = False
@@ -102,7 +103,7 @@ class Tracing:
         """Leave everything as it was, without a trace."""
         global _tracing
         _tracing = None
-        self._guard.lift()
+        self._switch_guards(on=False)
         if runtime.emit is watch:
             runtime.emit = self.writer.emit
         if self._is_on and self._lines is not None:
@@ -111,13 +112,17 @@ class Tracing:
             self._stop()
 
     def _start(self, now_ns: int, limit_ns: int, flag: int = 0) -> None:
-        self._guard.lift()
+        self._switch_guards(on=False)
         self.writer.emit(PROFILER_ON, 0, flag)  # the monitor leaves the times of these steps out of its figures
         self._profiler.start()
-        self._guard.set()
+        self._switch_guards(on=True)
         self._is_on = True
         self._begin_ns = now_ns
         self._limit_ns = now_ns + limit_ns
+
+    def _switch_guards(self, *, on: bool) -> None:
+        for guard in self._guards:
+            guard.on() if on else guard.off()
 
     def _stop(self) -> Any:
         self._is_on = False
@@ -320,27 +325,10 @@ def refusal(torch: Any) -> Optional[str]:
     return None
 
 
-class Guard:
+def guards(module: Any, give_way: Callable[[], None]) -> List[Rebound]:
     """While a trace is taken, a profiler that the program starts goes first: two at a time are an error of torch's."""
-
-    def __init__(self, torch: Any, give_way: Callable[[], None]) -> None:
-        self._module = torch.autograd.profiler
-        self._bound = {}
-        for name in ("_prepare_profiler", "_enable_profiler"):
-            original = getattr(self._module, name)
-            self._bound[name] = original, _giving_way(original, give_way)
-
-    def set(self) -> None:
-        """Guard from now on."""
-        for name, (original, wrapper) in self._bound.items():
-            if getattr(self._module, name) is original:
-                setattr(self._module, name, wrapper)
-
-    def lift(self) -> None:
-        """Guard no more."""
-        for name, (original, wrapper) in self._bound.items():
-            if getattr(self._module, name) is wrapper:
-                setattr(self._module, name, original)
+    names = ("_prepare_profiler", "_enable_profiler")
+    return [Rebound(module, name, _giving_way(getattr(module, name), give_way)) for name in names]
 
 
 def stream_event(torch: Any) -> Any:
