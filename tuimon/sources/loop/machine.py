@@ -7,7 +7,7 @@ else follows markers from begin to end.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import (
@@ -19,6 +19,7 @@ from tuimon.agent.ring.layout import (
     ITER_END,
     NO_BATCH,
     OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
     STEP,
     Passed,
 )
@@ -29,41 +30,24 @@ from tuimon.sources.loop.steps import StepFinder
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
 
-Event = Literal["start", "fetch", "end", "backward", "update", "step"]
-
-#: (event before, event after) -> label of the stretch between them, outside every pair of markers; others: "other".
-_STRETCH: dict[tuple[Event, Event], str] = {
-    ("start", "backward"): BETWEEN,
-    ("step", "backward"): BETWEEN,
-    ("step", "step"): BETWEEN,  # nothing else is marked
-    ("fetch", "step"): "forward",
-    ("fetch", "fetch"): "forward",
-    ("fetch", "backward"): "forward",
-    ("fetch", "update"): "forward",
-    ("end", "backward"): BETWEEN,
-    ("backward", "backward"): BETWEEN,
-    ("update", "backward"): BETWEEN,
+#: What came before a stretch, where it is no marker's kind: nothing, and a fetch that found the end.
+_START, _EXHAUSTED = 0, 1
+#: (kind before, kind after) -> label of the stretch between them, outside every pair of markers; others: "other".
+_STRETCH = {
+    **dict.fromkeys(
+        ((FETCH_END, kind) for kind in (FETCH_BEGIN, ITER_BEGIN, BACKWARD_BEGIN, OPTIMIZER_BEGIN)), "forward"
+    ),
+    **dict.fromkeys(
+        ((kind, BACKWARD_BEGIN) for kind in (_START, _EXHAUSTED, BACKWARD_END, OPTIMIZER_END, STEP)), BETWEEN
+    ),
+    (FETCH_END, STEP): "forward",
+    (STEP, STEP): BETWEEN,  # nothing else is marked
 }
-#: The phase that the trainer is assumed to be in while the stretch is still open.
-_OPEN: dict[Event, str] = {
-    "fetch": "forward",
-    "backward": "other",
-    "update": BETWEEN,
-    "end": "other",
-    "start": "other",
-    "step": BETWEEN,
-}
+#: The phase that the trainer is assumed to be in while the stretch is still open; after others: "other".
+_OPEN = {FETCH_END: "forward", OPTIMIZER_END: BETWEEN, STEP: BETWEEN}
 
 #: Begin marker -> the phase inside the pair.
 _PHASE = {FETCH_BEGIN: "data", ITER_BEGIN: "data", BACKWARD_BEGIN: "backward", OPTIMIZER_BEGIN: "optimizer"}
-#: Begin marker -> the event it is for the stretch before it.
-_EVENT: dict[int, Event] = {
-    FETCH_BEGIN: "fetch",
-    ITER_BEGIN: "fetch",
-    BACKWARD_BEGIN: "backward",
-    OPTIMIZER_BEGIN: "update",
-    STEP: "step",
-}
 #: Begin marker -> open pairs that make a pair nested; fetches and iter() are nested in any.
 _NESTED_IN = {
     FETCH_BEGIN: tuple(_PHASE),
@@ -123,7 +107,7 @@ class LoopMachine:
     def __init__(self) -> None:
         self.steps = StepFinder()
         self._stack: list[Stretch] = []  # those that the begin markers of open pairs end, outermost first
-        self._before: Event = "start"
+        self._before = _START  # kind of the marker that came last outside every pair
         self._closure_backwards = 0  # backwards inside the open optimizer step
         self._gap_ns: int | None = None  # since when boundaries are only counted
         self.first_backward_ns: int | None = None
@@ -143,8 +127,8 @@ class LoopMachine:
         # each further fetch of the iterator shows no more than that another batch was evaluated
         batches = self.steps.batches
         are_steps = batches.forward is not None and batches.are_told
-        evaluates = self._before == "fetch" and batches.are_evaluated and not are_steps
-        return OpenPhase("eval" if evaluates else _OPEN[self._before], last_ns)
+        evaluates = self._before == FETCH_END and batches.are_evaluated and not are_steps
+        return OpenPhase("eval" if evaluates else _OPEN.get(self._before, "other"), last_ns)
 
     def open_fetches(self) -> Iterator[Stretch]:
         """The stretches that ended as the fetches under way began."""
@@ -156,12 +140,12 @@ class LoopMachine:
         self._gap_ns = None
         if self._stack:
             self._stack.clear()
-            self._before = "start"
+            self._before = _START
 
     def leave_loop(self, time_ns: int) -> None:
         """The program has left its loop: what it does until its next boundary belongs to no step."""
         self._stack.clear()
-        self._before = "start"
+        self._before = _START
         self._return(time_ns)
         self.left_ns = time_ns
         self.steps.leave_loop()
@@ -191,7 +175,7 @@ class LoopMachine:
         """The stretch that ends here; from this boundary on they are only counted."""
         if self.left_ns is not None:
             self._return(time_ns)
-        label = self._label_before(_EVENT.get(kind, "update"))
+        label = self._label_before(kind)
         begin_ns = self.steps.advance(label, time_ns)
         self._gap_ns = time_ns
         self.steps.begin_gap(time_ns, at_fetch=kind == FETCH_BEGIN)
@@ -204,7 +188,7 @@ class LoopMachine:
             self._return(time_ns)
         self.steps.advance(COUNTED, time_ns)
         self.steps.end_gap(time_ns, passed, place)
-        self._before = "start" if place in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD) else "update"
+        self._before = _START if place in (layout.GAP_AFTER_FETCH, layout.GAP_AFTER_BACKWARD) else OPTIMIZER_END
         self._gap_ns = None
 
     def feed(self, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> Stretch:
@@ -215,27 +199,27 @@ class LoopMachine:
             return self._begin_pair(time_ns, kind, flag, value)
         if kind != STEP:
             return self._end_pair(time_ns, kind, flag, value)
-        label = self._label_before("step")
+        label = self._label_before(STEP)
         begin_ns = self.steps.advance(label, time_ns)
         self.steps.end_step(time_ns)
-        if self._before == "start":
-            self._before = "step"
+        if self._before == _START:
+            self._before = STEP
         return stretch_of((label, begin_ns, time_ns, kind, flag, value, None, False, False, self.steps.cuts))
 
     def _begin_pair(self, time_ns: int, kind: int, flag: int, value: int) -> Stretch:
         stack, steps = self._stack, self.steps
         nested = evaluated = False
         if not stack:
-            label = _STRETCH.get((self._before, _EVENT[kind]), "other")
+            label = _STRETCH.get((self._before, kind), "other")
             begin_ns = steps.advance(label, time_ns)
         elif self._is_abandoned(kind, value):
             label = "optimizer"
             begin_ns = steps.advance(label, time_ns)
             steps.end_optimizer_step(time_ns, stack[0].value)
             stack.clear()
-            self._before = "update"
+            self._before = OPTIMIZER_END
         else:
-            label = self._label_before(_EVENT[kind])
+            label = self._label_before(kind)
             begin_ns = steps.advance(label, time_ns)
             nested = self._is_within(_NESTED_IN[kind])
         if kind == BACKWARD_BEGIN:
@@ -268,21 +252,21 @@ class LoopMachine:
             while opened.kind != begin_kind:  # anything still open inside has lost its end to an exception
                 opened = stack.pop()
         else:  # it began before the first marker, or its begin was overwritten
-            label = self._label_before("update" if begin_kind == OPTIMIZER_BEGIN else "backward")
+            label = self._label_before(OPTIMIZER_BEGIN if begin_kind == OPTIMIZER_BEGIN else BACKWARD_BEGIN)
         begin_ns = steps.advance(label, time_ns)
         if stack:
             nested = self._is_within(_NESTED_IN[begin_kind])
         elif kind == FETCH_END:
             exhausted = flag in NO_BATCH
-            self._before = "end" if exhausted else "fetch"
+            self._before = _EXHAUSTED if exhausted else FETCH_END
             steps.batches.end_fetch(exhausted, steps.open)
         elif kind == BACKWARD_END:
-            self._before = "backward"
+            self._before = BACKWARD_END
             steps.end_backward(time_ns)
         elif kind == ITER_END:
             steps.batches.end_iter(value)
         else:
-            self._before = "update"
+            self._before = OPTIMIZER_END
             steps.end_optimizer_step(time_ns, value)
         return stretch_of((label, begin_ns, time_ns, kind, flag, value, opened, nested, False, steps.cuts))
 
@@ -293,18 +277,18 @@ class LoopMachine:
         """
         if kind == OPTIMIZER_BEGIN:
             return any(begin.kind == kind and begin.value == value for begin in self._stack)
-        return _EVENT[kind] == "fetch" and self._stack[-1].kind == OPTIMIZER_BEGIN
+        return kind in (FETCH_BEGIN, ITER_BEGIN) and self._stack[-1].kind == OPTIMIZER_BEGIN
 
     def _is_within(self, kinds: tuple[int, ...]) -> bool:
         """True if a pair of one of these kinds is open."""
         return any(begin.kind in kinds for begin in self._stack)
 
-    def _label_before(self, after: Event) -> str:
-        """The label of the time since the last marker, now that the next one is known."""
+    def _label_before(self, after: int) -> str:
+        """The label of the time since the last marker, now that the kind of the next one is known."""
         if not self._stack:
             return _STRETCH.get((self._before, after), "other")
         kind = self._stack[-1].kind
-        if kind == OPTIMIZER_BEGIN and after == "backward":
+        if kind == OPTIMIZER_BEGIN and after == BACKWARD_BEGIN:
             # a closure: before its first backward lies a forward pass; later ones share with the optimizer's own work
             return "forward" if self._closure_backwards == 0 else BETWEEN
         return _PHASE[kind]
