@@ -84,30 +84,23 @@ def hook_fetch(dataloader: Any) -> None:
         else:
             number = numbers.get(id(self)) or iterator_id(self)
             is_counted = state.thread == get_ident() and state.passes_fetch(number)
-        if is_counted:
-            try:
-                batch = original(self)
-            except BaseException as error:
-                number = iterator_id(self)
-                pace.fail_fetch(number)
-                runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
-                worker.end_fetch(self)
-                hide_frame(error)
-                raise
-            if timed:
-                worker.end_fetch(self)
-            return batch
-        ready = loader_facts.ready_batches(self)
-        runtime.emit(FETCH_BEGIN, number, ready)
+            if not is_counted:
+                ready = loader_facts.ready_batches(self)
+                runtime.emit(FETCH_BEGIN, number, ready)
         try:
             batch = original(self)
         except BaseException as error:
+            if is_counted:
+                number = iterator_id(self)
+                pace.fail_fetch(number)
             runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
             worker.end_fetch(self)
             hide_frame(error)
             raise
         if timed:
             worker.end_fetch(self)
+        if is_counted:
+            return batch
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
         compilations.report(runtime)
         due.fetches -= 1
