@@ -43,7 +43,6 @@ KEPT = {
     ("ranges.py", "tuimon_phase"): "goes on into the program's generator",
     ("ring/loading_slots.py", "_lock"): "BlockingIOError of a lock",
     ("ring/files.py", "file_size_limit"): "ImportError of a module that this Python was built without",
-    ("ring/files.py", "_read"): "is the monitor's",
     ("ring/files.py", "reason_left_by"): "is the monitor's",
     ("ring/reader.py", ""): "is the monitor's",
     ("ring/writer.py", "write_all"): "IndexError of an empty queue; and around assignments, at which nothing arrives",

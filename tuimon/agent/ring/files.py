@@ -1,11 +1,10 @@
 """Creates this process's ring in a private directory, and removes the rings that dead processes left there.
 
-Where there is no room for a ring, the reason is left for the monitor in an open file in memory. A memfd
+Where there is no room for a ring, the reason is left for the monitor as the name of an open file in memory. A memfd
 (memfd_create(2)) is listed among the process's descriptors, and ends with it.
 """
 
 import os
-import stat
 import sys
 import time
 from typing import List, Optional
@@ -80,11 +79,9 @@ def _remove_unlocked(path: str) -> None:
         os.close(handle)
 
 
-_NAME = "tuimon-no-ring"
-_LINK = "/memfd:%s (deleted)"
-_REASON_BYTES = 1024
-#: Stands in the name where no file may have any bytes (``ulimit -f 0``).
-_NO_BYTES = "%s: files may have 0 bytes (ulimit -f)" % _NAME
+#: A memfd with the reason as its name, which may have so many bytes: a limit on the size of files does not matter then.
+_NAME, _NAME_BYTES = "tuimon-no-ring: ", 249
+_LINK, _LINK_END = "/memfd:%s" % _NAME, " (deleted)"
 
 #: The reason that this process has left last.
 _own: Optional[str] = None
@@ -99,9 +96,7 @@ def leave_reason(reason: str) -> None:
     """Leave the reason, for as long as this process lives. Raises OSError where there is no memfd."""
     global _own
     _own = reason
-    limit = file_size_limit()
-    handle = os.memfd_create(_NO_BYTES if limit == 0 else _NAME)
-    os.write(handle, reason.encode("utf-8", "replace")[: min(_REASON_BYTES, limit)])
+    os.memfd_create((_NAME + reason).encode("ascii", "replace")[:_NAME_BYTES].decode())
 
 
 def file_size_limit() -> int:
@@ -118,26 +113,10 @@ def reason_left_by(pid: int) -> Optional[str]:
     """The note that a process left for the monitor; None when it has a ring, or its descriptors may not be read."""
     folder = "/proc/%d/fd" % pid
     try:
-        links = ["%s/%s" % (folder, number) for number in os.listdir(folder)]
-    except OSError:
-        return None
-    return next(filter(None, map(_read, links)), None)
-
-
-def _read(link: str) -> Optional[str]:
-    try:
-        name = os.readlink(link)
-        if name == _LINK % _NO_BYTES:
-            return _NO_BYTES.partition(": ")[2]
-        if name != _LINK % _NAME:
-            return None
-        handle = os.open(link, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        is_file = stat.S_ISREG(os.fstat(handle).st_mode)
-        return os.pread(handle, _REASON_BYTES, 0).decode("utf-8", "replace") if is_file else None
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
+        for number in os.listdir(folder):
+            link = os.readlink("%s/%s" % (folder, number))
+            if link.startswith(_LINK):
+                return link[len(_LINK) : -len(_LINK_END)]
+    except OSError:  # it has ended, or closed one: there will be another look
+        pass
+    return None
