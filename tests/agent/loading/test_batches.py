@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from tuimon.agent import pace
+from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.loading import batches
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
@@ -30,7 +31,8 @@ OF_32 = Batch(32 * (12 * 4 + 8), 32, True, None)
 def clock(monkeypatch):
     """A clock that only a test moves, in seconds."""
     clock = types.SimpleNamespace(now_s=1000.0)
-    monkeypatch.setattr(batches, "monotonic_ns", lambda: int(clock.now_s * 1e9))
+    for module in (batches, hooks):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: int(clock.now_s * 1e9))
     batches.forget()
     yield clock
     batches.forget()
@@ -113,7 +115,8 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
     monkeypatch.setattr(hooked, "facts_due", False)
     ticks = count()
     monkeypatch.setattr(batches, "REST", 0)  # to measure takes a tick of this clock
-    monkeypatch.setattr(batches, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
+    for module in (batches, hooks):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: next(ticks) * batches.DUE_NS)
     begun = []
     monkeypatch.setattr(TokenBucket, "steps_owed", lambda bucket: begun.append(1) or 20)
     train(DataLoader(TensorDataset(torch.zeros(4000, 2), torch.zeros(4000)), 2), weight, torch.optim.SGD([weight], 0.1))

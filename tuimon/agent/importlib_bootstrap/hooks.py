@@ -9,6 +9,7 @@ An epoch begins as ``iter(loader)`` starts workers, or restarts persistent ones,
 import sys
 from _thread import get_ident
 from functools import wraps
+from time import monotonic_ns
 from typing import Any, Callable
 
 from .. import runtime
@@ -16,7 +17,6 @@ from ..control.orders import attend, orders
 from ..gpu_clock.clock import GpuClock
 from ..gpu_clock.cuda import WaitingClock
 from ..loading import batches, loader_facts, worker
-from ..loading.batches import due
 from ..outside import attempt, hide_frame
 from ..pace import LOOK_UPDATES, Pace, pace
 from ..process import loop_stacks, precision
@@ -102,9 +102,7 @@ def hook_fetch(dataloader: Any) -> None:
         if is_counted:
             return batch
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
-        compilations.report(runtime)
-        due.fetches -= 1
-        if due.fetches <= 0:
+        if monotonic_ns() >= batches.due_ns:
             attempt(batches.attend, self, number, batch)
         return batch
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from .. import runtime
 from ..outside import attempt
 from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TOKENS, pack_batch, pack_pair
-from ..torch_compat import captures
+from ..torch_compat import captures, compilations
 from ..torch_compat.unobserved import attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
 #: Least time between two rounds: lengths of text differ, so that the tokens of 30 batches are 3 % off, of 300 1 %.
@@ -48,71 +48,38 @@ _HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
 #: For each sampler, until it is gone: a reference, and its number of batches. No Python code removes an entry, in which
 #: a signal handler could raise to nobody.
 epoch_lengths: Dict[int, Tuple[Any, int]] = {}
-#: Most fetches from one look to the next whether a round is due; in slow loops as many as come until then.
-_LOOK_FETCHES = 64
-
-
-class _Due:
-    """How many fetches may come until ``attend`` is to be called; ``passed``: since a moment, with these."""
-
-    __slots__ = ("fetches", "passed", "since_ns")
-
-    def __init__(self) -> None:
-        self.fetches = self.passed = _LOOK_FETCHES
-        self.since_ns = 0
-
-    def wait(self, fetches: int) -> None:
-        """Let so many fetches come."""
-        self.fetches = fetches
-        self.passed += fetches
-
-    def wait_for_round(self) -> None:
-        """Let as many fetches come as the loop makes until the next round, by its pace since the latest one."""
-        now_ns = monotonic_ns()
-        fetch_ns = max(1, (now_ns - self.since_ns) // max(1, self.passed))
-        self.passed, self.since_ns = 0, now_ns
-        self.wait(max(1, min(_LOOK_FETCHES, (_due_ns - now_ns) // fetch_ns)))
-
-
-due = _Due()
+#: When the next batch is measured, or torch.compile's notes are read; the hook compares.
+due_ns = 0
 _left = 0  # fetches left of this round
 _measured: List[int] = []  # loaders of this round
 _known: Set[int] = set()  # loaders that had a round of their own
-_due_ns = 0
+_rest_until_ns = 0
 
 
-def arm(loader: int = 0) -> None:
-    """Begin a round if one is due, or ``loader`` is new."""
-    global _left, _due_ns
-    now_ns = monotonic_ns()
-    if now_ns < _due_ns and (not loader or loader in _known):
-        return
-    _known.add(loader)
-    if _left <= 0:
-        _measured.clear()
-    _left, _due_ns = _ROUND_FETCHES, now_ns + DUE_NS
-    due.wait(1)
+def arm(loader: int) -> None:
+    """Begin a round with the next fetch if the loader is new, or have that under way last as long again."""
+    global due_ns, _left
+    if loader not in _known:
+        _known.add(loader)
+        due_ns, _left = 0, _ROUND_FETCHES if _left else 0
 
 
 def attend(iterator: Any, number: int, batch: Any) -> None:
-    """Measure this batch if a round is under way, or due; call after a fetch, when ``due.fetches`` is 0.
-
-    ``number``: the iterator's id.
-    """
+    """Measure this batch, in a round of several; call after a fetch from ``due_ns`` on. ``number``: the iterator's."""
+    global due_ns, _left, _rest_until_ns
+    compilations.report(runtime)
     runtime.mark_optimizer()
     if _left <= 0:
-        arm()
-    if _left > 0:
-        inspect_batch(iterator, number, batch)
-    if _left > 0:
-        due.wait(1)
-    else:
-        due.wait_for_round()
+        _measured.clear()
+        _left, _rest_until_ns = _ROUND_FETCHES, monotonic_ns() + DUE_NS
+    inspect_batch(iterator, number, batch)
+    if _left <= 0:
+        due_ns = _rest_until_ns
 
 
 def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
     """Measure a batch, if it is the first of its loader in this round."""
-    global _left, _due_ns
+    global _left, _rest_until_ns
     _left -= 1
     loader = number >> LOADER_SHIFT
     if not loader or loader in _measured:
@@ -124,7 +91,7 @@ def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
         if figure is not None:
             runtime.emit(kind, figure, loader)
     end_ns = monotonic_ns()
-    _due_ns = max(_due_ns, end_ns + min(REST * (end_ns - begin_ns), _MOST_NS))
+    _rest_until_ns = max(_rest_until_ns, end_ns + min(REST * (end_ns - begin_ns), _MOST_NS))
 
 
 def _figures(batch: Any) -> Tuple[Optional[int], Optional[int]]:
@@ -136,8 +103,8 @@ def _figures(batch: Any) -> Tuple[Optional[int], Optional[int]]:
 
 def forget() -> None:
     """Begin anew: the next ring will know none of the loaders."""
-    global _left, _due_ns
-    _left = _due_ns = 0
+    global due_ns, _left
+    due_ns = _left = 0
     _known.clear()
     epoch_lengths.clear()
 
