@@ -105,8 +105,6 @@ _MODULE_FILE = "torch/nn/modules/module.py"
 _PARAMETER_FILE = "torch/nn/parameter.py"
 _CALL_WRAPPER = "_wrapped_call_impl"
 _MODULE_CALLS = frozenset({"_call_impl", _CALL_WRAPPER})
-_LAYER_FILE = re.compile(r"torch/nn/modules/(?:conv|linear|rnn|sparse|batchnorm|normalization|transformer)\.py$")
-_ATTENTION = "multi_head_attention_forward"
 
 
 def is_module_run(file: str, function: str) -> bool:
@@ -132,11 +130,6 @@ def is_model_upkeep(file: str, function: str) -> bool:
 def is_module_call(file: str, function: str) -> bool:
     """True if a frame only leads from a module's call to its ``forward``: ``module.py``, ``_call_impl``."""
     return function in _MODULE_CALLS and file.endswith(_MODULE_FILE)
-
-
-def is_layer(file: str, function: str) -> bool:
-    """True if a frame runs a layer with parameters: ``torch/nn/modules/linear.py``."""
-    return _LAYER_FILE.search(file) is not None or function == _ATTENTION
 
 
 def copies_nothing(file: str, function: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.session.stacks.classified import last_of
 from tuimon.records import Frame
 
@@ -15,7 +13,6 @@ FRAMES = {
     "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
     "loss": Frame("train.py", 22, "update", "loss = cost(net(x), y)", True),
     "backward line": Frame("train.py", 23, "update", "loss.backward()", True),
-    "prepare": Frame("train.py", 20, "update", "x = x.flatten(1)", True),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
     "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
     "environment": Frame(f"{SITE}/gymnasium/core.py", 576, "step"),
@@ -39,20 +36,6 @@ def test_a_wrapper_of_an_environment_that_a_library_steps_makes_the_data() -> No
     training = ["main run module", "main run backward", "main run environment"]
     assert phase_of("main run environment wrapper", training) == "data"
     assert phase_of("main run fire after", [*TRAINING, "main run environment"]) == "other"
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main run fire after histogram", "other"),
-        ("main run fire after", "other"),
-        ("main run prepare", "data"),
-        ("main run loss", "forward"),
-        ("main run fetch", "data"),
-    ],
-)
-def test_a_callback_is_side_work_though_it_is_called_from_the_line_that_trains(stack: str, phase: str) -> None:
-    assert phase_of(stack, [each for each in TRAINING if each != stack]) == phase
 
 
 def test_without_a_loader_a_function_that_the_library_calls_may_make_the_data() -> None:

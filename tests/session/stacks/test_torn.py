@@ -23,19 +23,6 @@ TRAINING = {(0, 1): 20, (2, 3): 20, (4, 5): 5}
 LOG, TORN = (6, 7), (6, 7, 5)
 
 
-@pytest.mark.parametrize(
-    ("in_log", "in_update", "phase"), [(20, 1, "other"), (20, 2, "other"), (20, 3, "optimizer"), (4, 1, "optimizer")]
-)
-def test_an_update_is_torn_where_most_samples_compute_on_the_line_that_would_call_it(
-    in_log: int, in_update: int, phase: str
-) -> None:
-    table = Trie()
-    table.add_frames(0, FRAMES)
-    samples = by_ids({**TRAINING, LOG: in_log, TORN: in_update}, table, has_loader=True)
-    assert samples[-1].phase == phase
-    assert samples[-2].phase == "other"
-
-
 def test_the_only_sample_of_an_update_is_none_that_is_torn() -> None:
     table = Trie()
     table.add_frames(0, FRAMES)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.library_code import evaluates_by_name
-from tuimon.session.stacks.frames import Block, Function
-from tuimon.session.stacks.loop import NEARLY_ALL, Loop, LoopPlace, Position
+from tuimon.session.stacks.frames import UPDATES, Block, Function
+from tuimon.session.stacks.loop import Loop, LoopPlace, Position
 from tuimon.session.stacks.samples import Sample
 
 #: Functions that step an environment, or generate, to measure the model or to show what it does.
@@ -102,30 +102,17 @@ class EvaluationBlocks:
 
     def __init__(self, samples: Sequence[Sample], loop: Loop, makes_data: bool) -> None:
         """``makes_data``: whether there are rollouts."""
-        self._blocks: set[Block] = set()
-        self._loop = loop
-        totals, models, apart = Counter[Block](), Counter[Block](), Counter[Block]()
+        totals, models, training = Counter[Block](), Counter[Block](), set[Block]()
         for sample in samples:
-            inside = {frame.block for frame in sample.node.outside_torch if frame.block is not None}
-            blocks = dict.fromkeys(inside, sample.count)
-            totals.update(blocks)
-            models.update(blocks if sample.phase == "forward" else {})
-            if sample.phase in ("rest", "forward"):  # batches from a DataLoader are what markers count
-                apart.update({block: n for block, n in blocks.items() if self._is_apart(sample, block, makes_data)})
-        self._blocks = {
-            block
-            for block, total in totals.items()
-            if models[block] >= _MODEL_SHARE * total and apart[block] >= NEARLY_ALL * total
-        }
-
-    def _is_apart(self, sample: Sample, block: Block, makes_data: bool) -> bool:
-        """True if a block is named as evaluation, or comes after the update: its data and teachers do not."""
-        if evaluates_by_name(block[2]):
-            return True
-        return not makes_data and self._loop.is_after(self._loop.at(sample.node))
+            is_after = not makes_data and loop.is_after(loop.at(sample.node))
+            for block in {frame.block for frame in sample.node.outside_torch if frame.block is not None}:
+                if sample.phase in UPDATES:
+                    training.add(block)
+                elif is_after or evaluates_by_name(block[2]):
+                    totals[block] += sample.count
+                    models[block] += sample.count if sample.phase == "forward" else 0
+        self._blocks = {block for block, n in totals.items() if models[block] >= _MODEL_SHARE * n} - training
 
     def holds(self, sample: Sample) -> bool:
         """True if a sample, in neither backward nor an update, evaluates."""
-        if not self._blocks:
-            return False
         return any(frame.block in self._blocks for frame in sample.node.outside_torch)

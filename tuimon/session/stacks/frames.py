@@ -30,7 +30,6 @@ from tuimon.torch_code import (
     is_grad_scaler,
     is_gradient_call,
     is_graph_replay,
-    is_layer,
     is_model_upkeep,
     is_module_body,
     is_module_run,
@@ -63,9 +62,7 @@ Role = Literal[
     "foreach",
     "generates",
     "graph_replay",
-    "layer",
     "library",
-    "makes_data",
     "may_be_loss",
     "metric",
     "network",
@@ -91,9 +88,7 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("foreach", is_foreach_update),  # an update of all tensors together
     ("generates", is_generation),  # text, with a language model
     ("graph_replay", is_graph_replay),
-    ("layer", is_layer),
     ("library", lambda file, function: is_library_file(file) and not is_rollout_entry(file, function)),  # not torch
-    ("makes_data", lambda *names: is_collector(*names) or is_environment(*names) or is_generation(*names)),
     ("may_be_loss", lambda file, _: may_be_loss(file)),
     ("metric", lambda file, _: is_metric(file)),
     ("network", lambda file, _: is_network(file)),

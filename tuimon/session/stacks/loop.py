@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from tuimon.records import BETWEEN, LoopStack
+from tuimon.records import LoopStack
 from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Node, Stack, Trie, to_user
@@ -209,13 +209,6 @@ class Loop:
             if ends[at] * _OF_PLACE > ends[at] + others[at] and ends[at] * _OF_UPDATES > alike[kind]
         }
 
-    def is_torn(self, sample: Sample) -> bool:
-        """True if a sample of backward or an update was read while the stack changed: its place leads to none."""
-        left = self.path.leave(sample.node) if sample.phase in UPDATES else None
-        if left is None or left.position in self._ending:
-            return False
-        return sample.phase not in sample.node.kinds[: left.depth + 1]  # else in a closure of the optimizer
-
     def _whole(self, samples: Sequence[Sample]) -> list[tuple[Sample, Position]]:
         """The samples on the path, without those that were torn, or in a model that is only run."""
         placed = ((sample, self.path.leave(sample.node)) for sample in samples)
@@ -242,15 +235,14 @@ class Loop:
         left, to_model = self.path.leave(node), self._model.leave(node)
         if left is None:
             return None
-        before = self._is_before_model(node)
         depth = max(left.depth, to_model.depth if to_model is not None else 0)
         frame, inside = node.frames[depth], node.frames[depth + 1 :]
         calls = left.on_line and bool(inside) and "library" in inside[0].roles
-        return LoopPlace(left.position, before, left.on_line, "library" in frame.roles or calls, inside)
+        is_librarys = "library" in frame.roles or calls
+        return LoopPlace(left.position, self._is_before_model(left, to_model), left.on_line, is_librarys, inside)
 
-    def _is_before_model(self, node: Node) -> bool | None:
-        left, to_model = self.path.leave(node), self._model.leave(node)
-        if left is None or not self._running:
+    def _is_before_model(self, left: Leaving, to_model: Leaving | None) -> bool | None:
+        if not self._running:
             return None
         *outer, line = left.position
         beside = [at[-1] for at in self._running if [*at[:-1]] == outer]
@@ -289,31 +281,26 @@ class Loop:
         """True if a function of the user's runs the model, fetches or calls backward."""
         return function in self._training
 
-    def is_measured(self, place: LoopPlace | None) -> bool:
-        """True if a sample is in a stretch whose phase markers show: it is no evidence of those that they leave open.
+    def counted_as(self, place: LoopPlace | None) -> str | None:
+        """The phase as which markers count a stretch that is in none of their boundaries; None: they leave it open.
 
-        That is what lies between backward and an update; in a loop that fetches its batches also what comes before its
-        first backward, and after its last update. Open is what is above backward in a loop that does not, and between
-        two models' updates.
+        What lies between backward and an update is beside them. In a loop that fetches its batches, so is what comes
+        after its last update and before the fetch, and from there to its first backward is the forward pass. Open is
+        what is above backward in a loop that does not, and between two models' updates.
         """
         if place is None or self.is_forward_only:
-            return False
+            return None
         *outer, line = place.position
         depth = len(outer)
         beside = {at[depth]: kind for at, kind in self._ending.items() if [*at[:depth]] == outer and len(at) > depth}
         before = max((at for at in beside if at < line), default=None)
         after = min((at for at in beside if at > line), default=None)
-        if before is None or after is None:
-            return self.fetches and before != after
-        return beside[before] == "backward" and beside[after] == "optimizer"
-
-    def measured_as(self, place: LoopPlace | None) -> str:
-        """The phase as which markers count a stretch that is in none of their boundaries."""
-        if not self.fetches:
-            return "other" if self.is_measured(place) else BETWEEN
-        if place is None or not self.is_above_backward(place):
-            return "other"
-        return "forward" if place.position > min(self._fetching, default=()) else "other"
+        if before is not None and after is not None:
+            return "other" if (beside[before], beside[after]) == ("backward", "optimizer") else None
+        if not self.fetches or before == after:
+            return None
+        is_forward = before is None and place.position > min(self._fetching, default=())
+        return "forward" if is_forward else "other"
 
 
 class Seen(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_package_file
-from tuimon.records import Frame, RangePlace
+from tuimon.records import BETWEEN, Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.beside import EvaluationBlocks, Rollouts
 from tuimon.session.stacks.frames import UPDATES, Function
@@ -88,17 +88,9 @@ class _Phases:
         return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
     def of(self, sample: Sample) -> Sample:
-        """A sample in its phase; a torn one as if it ended where it leaves the path.
-
-        ``main log``, and then ``main adam``, may come out as ``main log adam``. Taken as it is, ``log`` would be where
-        the loop updates its parameters, and no side work.
-        """
+        """A sample in its phase."""
         place = self._loop.at(sample.node)
-        if place is not None and self._loop.is_torn(sample):
-            sample = sample.at("rest", sample.node.up_to(len(sample.node.frames) - len(place.inside)))
         placed = self._placed(sample, place)
-        if placed.phase == "data" and sample.phase == "rest" and sample.node.is_upkeep:
-            placed = replace(placed, phase="other", moved_from=None)
         if placed.phase == "forward" and sample.node.computes_metric:
             moved_from = "forward" if placed.excluded else None  # markers count it as forward there
             placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
@@ -118,7 +110,7 @@ class _Phases:
             return sample.at(boundary)
         is_open = boundary in ("forward", "rest")
         if is_open and self._evaluation.holds(sample):
-            return sample.at("eval", moved_from=loop.measured_as(place))
+            return sample.at("eval", moved_from=loop.counted_as(place) or ("other" if loop.fetches else BETWEEN))
         if loop.is_evaluation(sample, place):
             return sample.at("eval")
         if boundary == "optimizer" and loop.is_after_backward(place):
@@ -131,8 +123,8 @@ class _Phases:
             return sample.at("data")
         if boundary == "forward":
             is_beside = loop.shows_forward and loop.is_after(place)
-            measured = loop.is_measured(place) and not loop.trains_in_optimizer
-            return sample.at("other" if is_beside else boundary, excluded=measured)
+            is_counted = loop.counted_as(place) is not None and not loop.trains_in_optimizer
+            return sample.at("other" if is_beside else boundary, excluded=is_counted)
         return self._at_rest(sample, place)
 
     def _at_rest(self, sample: Sample, place: LoopPlace | None) -> Sample:
@@ -146,23 +138,26 @@ class _Phases:
         loop, is_wait = self._loop, sample.node.activity in _WAITS
         if place is None:
             return sample.at("other", unsure=not (is_wait or loop.path.is_users))
-        measured = loop.is_measured(place)
+        counted = loop.counted_as(place)
         if loop.is_after(place) or place.position > loop.path.position:
-            return sample.at("other", excluded=measured)
+            return sample.at("other", excluded=counted is not None)
+        calls = place.called is not None and not loop.trains(place.called)
         if place.is_librarys and not self._is_training(sample, place):
-            return sample.at("other", excluded=measured)
+            moved_from = counted if calls and counted != "other" else None
+            return sample.at("other", excluded=counted is not None, moved_from=moved_from)
         if loop.is_on_fetch_line(place):
             return sample.at("forward", excluded=True)
         if place.is_before_model is None:
             is_data = is_wait or (self._makes_data and loop.is_above_backward(place))
             return sample.at("data") if is_data else sample.at("forward", unsure=self._few)
         if not place.is_before_model:  # between two closures of an optimizer markers leave it open
-            return sample.at("forward", excluded=measured and not loop.trains_in_optimizer)
+            return sample.at("forward", excluded=counted is not None and not loop.trains_in_optimizer)
+        if sample.node.is_upkeep:
+            return sample.at("other", excluded=counted is not None)
         if loop.trains_in_optimizer and not loop.fetches:
             return sample.at("data", excluded=True, moved_from="other")
-        calls = place.called is not None and not loop.trains(place.called)
-        moved = measured and calls and sample.node.activity not in _COPIES
-        return sample.at("data", excluded=measured, moved_from="forward" if moved else None)
+        moves = calls and sample.node.activity not in _COPIES
+        return sample.at("data", excluded=counted is not None, moved_from=counted if moves else None)
 
     def _is_training(self, sample: Sample, place: LoopPlace) -> bool:
         """True if what a library that owns the loop does there is of the training.
@@ -171,13 +166,12 @@ class _Phases:
         which the library calls by a function of its own. From the model to backward it is the library's own code. In a
         loop that fetches no batches, any function may make them.
         """
-        first = place.inside[0] if place.inside else None
         if place.called is None:
             return place.is_before_model is False and self._loop.is_above_backward(place)
         if self._loop.trains(place.called) or not self._loop.fetches:
             return True
-        is_direct = first is not None and first.user and not is_package_file(first.file)
-        return bool(place.is_before_model) and is_direct
+        first = place.inside[0]
+        return bool(place.is_before_model) and first.user and not is_package_file(first.file)
 
 
 def _completed(sampled: Sequence[Sample], seen: Seen) -> list[Sample]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuimon.code_origin import WITHIN, innermost_work
 from tuimon.records import BETWEEN, Frame, Place
@@ -54,17 +55,9 @@ class Sample(Struct, frozen=True):
     moved_from: str | None = None  # the phase that markers count it in, where they cannot separate that from its own
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
-    def at(
-        self,
-        phase: str,
-        node: Node | None = None,
-        *,
-        excluded: bool = False,
-        unsure: bool = False,
-        moved_from: str | None = None,
-    ) -> Sample:
-        """The same in another phase, of this stack."""
-        return Sample(self.node if node is None else node, self.count, phase, excluded, unsure, moved_from)
+    def at(self, phase: str, *, excluded: bool = False, unsure: bool = False, moved_from: str | None = None) -> Sample:
+        """The same in another phase."""
+        return Sample(self.node, self.count, phase, excluded, unsure, moved_from)
 
 
 class Where(TypedDict, total=False):
@@ -123,7 +116,7 @@ class Samples(Struct, frozen=True, dict=True):
         for row in self.rows:
             depth = next((depth for depth, frame in enumerate(row.node.frames) if is_it(frame)), None)
             if depth is not None:
-                rows.append(row.at(row.phase, row.node.trie.node(row.node.ids[depth:])))
+                rows.append(replace(row, node=row.node.trie.node(row.node.ids[depth:])))
         return Samples(tuple(rows), self.covered_s).without_imports
 
     def counted(self, by: Callable[[Sample], Iterable[K]]) -> Counter[K]:

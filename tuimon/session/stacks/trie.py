@@ -61,6 +61,8 @@ from tuimon.torch_code import is_worker_loop
 _FRAMES_LIMIT = 50_000
 #: Most lines that are held of those that set how many threads, or workers, there are; and of those that keep.
 _COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
+#: Roles of what makes data for updates.
+_MAKES_DATA: tuple[Role, ...] = ("collector", "environment", "generates")
 #: Frames, root first.
 Stack = tuple[KnownFrame, ...]
 
@@ -176,10 +178,6 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
         """The frames from the root to the first boundary or module."""
         return self.before("fetch", "backward", "optimizer", "module")
 
-    def up_to(self, depth: int) -> Node:
-        """The node of its outermost frames."""
-        return self.trie.node(self.ids[:depth])
-
     # ---- whose code it is in
 
     @cached_property
@@ -233,7 +231,8 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def maker_depth(self) -> int | None:
         """Which frame, if any, is the outermost that steps an environment or generates."""
         for depth, frame in enumerate(self.frames):
-            if "makes_data" in frame.roles or (depth and is_environment_step(self.frames[depth - 1], frame)):
+            makes = not frame.roles.isdisjoint(_MAKES_DATA)
+            if makes or (depth and is_environment_step(self.frames[depth - 1], frame)):
                 return depth
         return None
 
