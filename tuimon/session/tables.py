@@ -154,16 +154,14 @@ class Tables:
         trainers, has_ended = self.trainers(), self.run_processes.has_ended
         if self.chosen is not None and self.chosen in trainers and not has_ended(self.chosen):
             return self.chosen
-        root = self.header.pid if self.header and self.header.pid else None
-        return next((pid for pid in trainers if not has_ended(pid)), self._last_of(trainers) or root)
-
-    def _last_of(self, ended: list[int]) -> int | None:
-        """The chosen one of trainers that have all ended, or the first; of a rank that was restarted the last."""
-        if self.chosen in ended or not ended:
-            return self.chosen if ended else None
-        if self.held.last is None:
-            ranks = ranks_of(ended[0], self.run_processes.known, set(ended))
-            self.held.last = ranks[0].pid if ranks else ended[0]
+        live = next((pid for pid in trainers if not has_ended(pid)), None)
+        if live is not None or self.chosen in trainers:
+            return live or self.chosen
+        if not trainers:
+            return self.header.pid or None if self.header else None
+        if self.held.last is None:  # the first of them; of a rank that was restarted the last
+            ranks = ranks_of(trainers[0], self.run_processes.known, set(trainers))
+            self.held.last = ranks[0].pid if ranks else trainers[0]
         return self.held.last
 
     # -- folding

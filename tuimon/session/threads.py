@@ -412,34 +412,27 @@ class ThreadTable:
         process = self._processes.known.get(pid)
         trains = process is not None and process.torch is not None
         pool = intra_op_pool(figures, sampled, self._cpu_counts.get(node_of(pid))) if trains else frozenset()
-        pool_listed = False
+        rows: dict[int | None, list[ThreadCpu]] = {}
         for thread in figures.threads:
-            if thread.tid not in pool:
-                yield self._row(pid, thread, sampled, gil)
-            elif not pool_listed:
-                pool_listed = True
-                folded = _fold_threads([member for member in figures.threads if member.tid in pool])
-                yield self._row(pid, folded, sampled, gil, INTRA_OP)
-
-    def _row(
-        self, pid: int, thread: ThreadCpu, sampled: ProcessStacks | None, gil: GilTable, role: str | None = None
-    ) -> ThreadRow:
-        process = self._processes.known.get(pid)
-        python_name = sampled.threads.name_of(thread.tid) if sampled else None
-        return ThreadRow(
-            pid=pid,
-            tid=thread.tid,
-            role=role or self._role(pid, thread, python_name, trains=sampled is not None and thread.tid == sampled.tid),
-            name=python_name or thread.name,
-            cpu_ratio=thread.cpu_ratio,
-            ended=self._processes.has_ended(pid),
-            state=thread.state,
-            delay_ratio=thread.delay_ratio,
-            place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
-            count=thread.count,
-            gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
-            rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
-        )
+            rows.setdefault(None if thread.tid in pool else thread.tid, []).append(thread)
+        for tid, threads in rows.items():
+            thread = threads[0] if tid is not None else _fold_threads(threads)
+            name = sampled.threads.name_of(thread.tid) if sampled else None
+            is_training = sampled is not None and thread.tid == sampled.tid
+            yield ThreadRow(
+                pid=pid,
+                tid=thread.tid,
+                role=INTRA_OP if tid is None else self._role(pid, thread, name, trains=is_training),
+                name=name or thread.name,
+                cpu_ratio=thread.cpu_ratio,
+                ended=self._processes.has_ended(pid),
+                state=thread.state,
+                delay_ratio=thread.delay_ratio,
+                place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
+                count=thread.count,
+                gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
+                rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
+            )
 
     def _role(self, pid: int, thread: ThreadCpu, python_name: str | None, *, trains: bool) -> str:
         process = self._processes.known.get(pid)
