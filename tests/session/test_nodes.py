@@ -79,8 +79,8 @@ def test_a_rank_on_another_node_is_judged_by_its_own_gpus() -> None:
     session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
     for number, pid in enumerate((FIRST, SECOND)):
         session.add(process(pid=pid, rank=number, world_size=2, t=2.0, gpu_uuids=[f"GPU-{number}"]))
-    evidence = evidence_of(session.over("recent"), FIRST)
-    assert [[row.latest.uuid for row in each.gpu.rows] for each in evidence.ranks.all] == [["GPU-0"], ["GPU-1"]]
+    both = [evidence_of(session.over("recent"), pid) for pid in (FIRST, SECOND)]
+    assert [[row.latest.uuid for row in each.gpu.rows] for each in both] == [["GPU-0"], ["GPU-1"]]
 
 
 def judged(*records) -> dict[str, Finding]:

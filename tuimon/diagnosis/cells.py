@@ -30,7 +30,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import awaits_gpu
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.ranks import late_rank
@@ -312,7 +311,7 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]
 
 def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
     """What the training thread does at a stack."""
-    draws, awaits = evidence.data.draws, awaits_gpu(evidence.samples, evidence.gpu.trace)
+    draws, awaits = evidence.data.draws, evidence.gpu.awaits
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: Node) -> Doing:
@@ -492,7 +491,7 @@ def _by_another(evidence: Evidence, wait: Cell) -> list[Cell]:
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
     """A wait for a batch by what the workers did meanwhile: waited for a core, or for the disk; the rest by samples."""
     workers = evidence.data.workers
-    making = evidence.data.worker_samples.where(lambda node: node.activity != "idle")
+    making = workers.samples.where(lambda node: node.activity != "idle")
     ran, cpu = workers.ran_ratio, workers.cpu_ratio
     for_core = max(0.0, ran - cpu) / ran if ran and cpu is not None else 0.0
     on_disk = min(1.0 - for_core, workers.disk_ratio)

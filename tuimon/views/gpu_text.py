@@ -11,7 +11,7 @@ from tuimon.session.phase_table import PhaseRow, PhaseTable
 from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.evidence.gpu_steps import GpuPhase
+    from tuimon.diagnosis.evidence.gpu_steps import PhaseOnGpu
     from tuimon.session.session import SessionView
 
 #: Figures are old after three windows, but not before so long: the driver may be polled only every 5 s.
@@ -45,7 +45,7 @@ def with_idle_bounds(view: SessionView, pid: int) -> tuple[PhaseTable | None, Gp
     return table._replace(rows=rows), times
 
 
-def _bounded(row: PhaseRow, phase: GpuPhase) -> PhaseRow:
+def _bounded(row: PhaseRow, phase: PhaseOnGpu) -> PhaseRow:
     return row._replace(gpu_idle_ms_per_step=phase.idle.low, gpu_maybe_idle_ms_per_step=phase.idle.width)
 
 

@@ -54,7 +54,7 @@ _MOST_POINTS = 48
 _HOUR_S, _LEAST_OF_HOUR = 3600.0, 8
 
 
-class Growth(NamedTuple):
+class TimeGrowth(NamedTuple):
     """The time of a kind of work in a step at the beginning and now, in ms."""
 
     before_ms: float
@@ -66,7 +66,7 @@ class Growth(NamedTuple):
         return math.log(self.now_ms / self.before_ms) if self.before_ms > 0.0 and self.now_ms > 0.0 else 0.0
 
 
-def grow_together(one: Growth, other: Growth, update: Growth, step: Growth) -> bool:
+def grow_together(one: TimeGrowth, other: TimeGrowth, update: TimeGrowth, step: TimeGrowth) -> bool:
     """True if two kinds of work have grown alike, the update less, and they are most of what steps have grown by.
 
     The update has the same parameters as ever: where it grows as well, the machine has become slower.
@@ -126,14 +126,14 @@ class Grown(NamedTuple):
     now: Level
 
     @property
-    def step(self) -> Growth:
+    def step(self) -> TimeGrowth:
         """A step."""
-        return Growth(median(self.before.steps_ms), median(self.now.steps_ms))
+        return TimeGrowth(median(self.before.steps_ms), median(self.now.steps_ms))
 
     @property
-    def work(self) -> Growth:
+    def work(self) -> TimeGrowth:
         """A step without waits for a core."""
-        return Growth(median(self.before.works_ms), median(self.now.works_ms))
+        return TimeGrowth(median(self.before.works_ms), median(self.now.works_ms))
 
     @property
     def phase(self) -> str:
@@ -141,12 +141,12 @@ class Grown(NamedTuple):
         before = self.before.phases_ms
         return max(STACKED, key=lambda name: self.now.phases_ms[name] - before[name])
 
-    def of(self, phase: str) -> Growth:
+    def of(self, phase: str) -> TimeGrowth:
         """A phase."""
-        return Growth(self.before.phases_ms[phase], self.now.phases_ms[phase])
+        return TimeGrowth(self.before.phases_ms[phase], self.now.phases_ms[phase])
 
     @property
-    def passes(self) -> tuple[Growth, Growth, Growth]:
+    def passes(self) -> tuple[TimeGrowth, TimeGrowth, TimeGrowth]:
         """What comes before backward, backward, and the update, without waits for a core.
 
         Longer sequences, larger batches and more steps of an environment make the first two longer. A kept graph
@@ -154,10 +154,10 @@ class Grown(NamedTuple):
         wait as often as the rest of the step does: it has grown by what is left either way.
         """
         before, now = self.before.worked_ms, self.now.worked_ms
-        ahead = Growth(*(ms["forward"] + ms[BETWEEN] for ms in (before, now)))
-        update = Growth(before["optimizer"], now["optimizer"])
-        with_waits = Growth(self.before.marked_ms["optimizer"], self.now.marked_ms["optimizer"])
-        backward = Growth(before["backward"], now["backward"])
+        ahead = TimeGrowth(*(ms["forward"] + ms[BETWEEN] for ms in (before, now)))
+        update = TimeGrowth(before["optimizer"], now["optimizer"])
+        with_waits = TimeGrowth(self.before.marked_ms["optimizer"], self.now.marked_ms["optimizer"])
+        backward = TimeGrowth(before["backward"], now["backward"])
         return ahead, backward, min(update, with_waits, key=lambda growth: growth.log_ratio)
 
     @property
@@ -174,7 +174,7 @@ class Grown(NamedTuple):
         return math.expm1(less) * (ahead.before_ms + backward.before_ms)
 
 
-class Course(Struct, frozen=True, dict=True):
+class CourseEvidence(Struct, frozen=True, dict=True):
     """The steps of a process from the beginning of the run to now."""
 
     pid: int
@@ -230,17 +230,17 @@ class Course(Struct, frozen=True, dict=True):
 
         It is the work before backward, and backward; or the environment and the policy of a rollout.
         """
-        ahead, backward, update = grown.passes
-        if grow_together(ahead, backward, update, grown.work):
+        (ahead, backward, update), work = grown.passes, grown.work
+        if grow_together(ahead, backward, update, work):
             return "forward and backward"
         sampled = self._view.session.stacks.get(self.pid)
         parts = [rollout_parts(sampled.over(level.span)) for level in grown] if sampled is not None else []
         if not parts or parts[0] is None or parts[1] is None:
             return ""
         environment, policy = (
-            Growth(before * grown.work.before_ms, now * grown.work.now_ms) for before, now in zip(*parts, strict=True)
+            TimeGrowth(before * work.before_ms, now * work.now_ms) for before, now in zip(*parts, strict=True)
         )
-        return "environment and policy" if grow_together(environment, policy, update, grown.work) else ""
+        return "environment and policy" if grow_together(environment, policy, update, work) else ""
 
     def place(self, grown: Grown) -> Place | None:
         """The line that a step spends more time at than before, in the phase that has grown most.

@@ -166,12 +166,6 @@ class DataEvidence(Struct, frozen=True, dict=True):
         return worker_evidence(self._view, self.pid, self.loader)
 
     @cached_property
-    def worker_samples(self) -> Samples:
-        """The stack samples of the DataLoader workers."""
-        workers = {worker.pid for worker in (*self.worker_processes, *self._view.recent_workers(self.pid))}
-        return Samples.joined(self._view.samples(pid) for pid in sorted(workers))
-
-    @cached_property
     def senders(self) -> Senders:
         """The processes that may send it data by messages, such as those of environments."""
         return sender_evidence(self._view, self.pid)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.course import Course
+from tuimon.diagnosis.evidence.course import CourseEvidence
 from tuimon.diagnosis.evidence.data import DataEvidence, made_at
 from tuimon.diagnosis.evidence.gpu import GpuEvidence
 from tuimon.diagnosis.evidence.lines import with_library
@@ -58,9 +58,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return step_evidence(self._view, self.pid)
 
     @cached_property
-    def course(self) -> Course:
+    def course(self) -> CourseEvidence:
         """How its steps have gone from the beginning of the run."""
-        return Course(self.pid, self._view)
+        return CourseEvidence(self.pid, self._view)
 
     @cached_property
     def threads(self) -> ThreadEvidence:
@@ -161,11 +161,6 @@ class RankEvidence(Struct, frozen=True, dict=True):
         own = next((row for row in self.rows if row.pid == self.pid), None)
         return dict(own.waits).get(phase, 0.0) if own is not None else 0.0
 
-    @property
-    def all(self) -> tuple[Evidence, ...]:
-        """The evidence of every training process of the run, by rank; this one among them."""
-        return tuple(evidence_of(self._view, pid) for pid in self._own.run.trainers)
-
     def of(self, pid: int) -> Evidence | None:
         """The evidence of one of them."""
         return evidence_of(self._view, pid) if pid in self._own.run.trainers else None
@@ -174,7 +169,7 @@ class RankEvidence(Struct, frozen=True, dict=True):
     def compared(self) -> tuple[Evidence, ...]:
         """Those that are judged one by one, this one among them: of many, a selection."""
         pids = chosen_ranks(self.pid, self.rows)
-        return tuple(rank for rank in self.all if rank.pid in pids)
+        return tuple(evidence_of(self._view, pid) for pid in self._own.run.trainers if pid in pids)
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:

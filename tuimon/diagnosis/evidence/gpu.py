@@ -179,10 +179,15 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     # -- by samples of the training thread
 
     @cached_property
+    def awaits(self) -> Callable[[Node], bool]:
+        """True of a sample in which it waits for a value of the GPU, or synchronises."""
+        return awaits_gpu(self.threads.samples, self.trace)
+
+    @cached_property
     def waits(self) -> Samples | None:
-        """Those of steps in which it waits for a value of the GPU; None with too few in steps."""
+        """Those of steps in which it does; None with too few in steps."""
         steps = self.threads.samples.in_steps
-        return steps.where(awaits_gpu(self.threads.samples, self.trace)) if steps.total >= 3 * MIN_SAMPLES else None
+        return steps.where(self.awaits) if steps.total >= 3 * MIN_SAMPLES else None
 
     @property
     def copying_at_most(self) -> float | None:

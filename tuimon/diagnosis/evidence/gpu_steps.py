@@ -71,7 +71,7 @@ class Contradiction(NamedTuple):
     by_counters: Interval
 
 
-class GpuPhase(NamedTuple):
+class PhaseOnGpu(NamedTuple):
     """A phase on the GPU's clock, in ms a step: how long it takes, and how much of it the GPU idles."""
 
     ms: float
@@ -84,7 +84,7 @@ class GpuSteps(NamedTuple):
     time: GpuTimeRow
     idle: Interval
     step_ms: float
-    phases: dict[str, GpuPhase]
+    phases: dict[str, PhaseOnGpu]
     contradiction: Contradiction | None = None
     wide_because: str | None = None  # for people, where the bounds of the idle time are far apart
 
@@ -155,7 +155,7 @@ def gpu_steps(
             ms, idle_ms = row.gpu_ms_per_step, row.gpu_idle_ms_per_step or 0.0
             maybe_ms = (row.gpu_maybe_idle_ms_per_step or 0.0) if time.bounded else ms
             at_most = min(ms, idle_ms + maybe_ms, launching_ms.get(row.name, ms))
-            phases[row.name] = GpuPhase(ms, Interval(idle_ms, max(idle_ms, at_most)))
+            phases[row.name] = PhaseOnGpu(ms, Interval(idle_ms, max(idle_ms, at_most)))
     step_ms = sum(phase.ms for phase in phases.values())
     if step_ms <= 0:
         return None
@@ -169,7 +169,7 @@ def gpu_steps(
     idle = by_events.joined(by_counters) if by_counters is not None else by_events
     because = why_wide(idle, by_counters, gpus, copies, ranks)
     found = GpuSteps(time, idle, step_ms, phases, wide_because=because)
-    narrowed = {name: GpuPhase(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
+    narrowed = {name: PhaseOnGpu(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
     return found._replace(phases=narrowed)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.gpu_steps import MIN_STEPS, GpuPhase, GpuSteps, has_enough_steps
+from tuimon.diagnosis.evidence.gpu_steps import MIN_STEPS, GpuSteps, PhaseOnGpu, has_enough_steps
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
 from tuimon.node_ids import node_of
@@ -265,7 +265,7 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
 
 
 def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
-    backward, known = gpu.phases.get("backward", GpuPhase(0.0, NONE)), gpu.time.accumulation
+    backward, known = gpu.phases.get("backward", PhaseOnGpu(0.0, NONE)), gpu.time.accumulation
     longer_ms = 0.0
     if known is not None and known.steps >= MIN_STEPS:
         longer_ms = max(0.0, known.last_ns - known.own_ns) / known.steps / 1e6

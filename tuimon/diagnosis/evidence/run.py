@@ -189,11 +189,6 @@ class Machine(Struct, frozen=True, dict=True):
         return summary.per_second if summary is not None else None
 
     @cached_property
-    def is_held_down(self) -> bool:
-        """True if something has held the clocks of one of its GPUs down lately."""
-        return any(row.throttled for row in self._view.gpus(self.node))
-
-    @cached_property
     def has_strangers(self) -> bool:
         """True if a process that is none of the run's is on one of its GPUs."""
         known = self._view.process

@@ -14,7 +14,7 @@ from tuimon.records import Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
-from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.torch_code import is_fetcher
 
@@ -44,6 +44,7 @@ class Workers(Struct, frozen=True, gc=False):
     renewed: bool  # they were started anew lately
     idle: int = 0  # beside these: they have no part of the data
     on_network: bool = False  # most of their work calls other machines
+    samples: Samples = NO_SAMPLES  # of all of them
 
     @property
     def waiting(self) -> bool:
@@ -110,6 +111,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
         idle=len(idle),
+        samples=together,
         on_network=(together.where(_works).share(below="network") or 0.0) >= MOST,
     )
 

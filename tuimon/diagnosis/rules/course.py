@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.course import (
     JUMP_AT_ONCE,
     JUMP_LASTS,
     Grown,
-    Growth,
+    TimeGrowth,
     grows,
     is_longer,
     least_ratio,
@@ -195,7 +195,7 @@ def is_drift(works_ms: Sequence[float]) -> bool:
     return grows(works_ms)
 
 
-def _longer(step: Growth) -> str:
+def _longer(step: TimeGrowth) -> str:
     before, now = step
     return f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
 

@@ -37,7 +37,6 @@ def throttled(evidence: Evidence) -> Finding | None:
     held = [
         (cause, share, gpu, machine)
         for machine in evidence.run.machines
-        if machine.is_held_down or machine.node == node_of(evidence.pid)
         for gpu in evidence.run.gpus_used_on(machine.node)
         for cause, share in gpu.throttled
         if share >= LARGE and cause in _CAUSES
@@ -59,7 +58,7 @@ def throttled(evidence: Evidence) -> Finding | None:
         evidence={
             "cause": cause,
             "throttled_share": share,
-            **({"host": machine.host} if machine.host is not None else {}),
+            **machine.facts,
             "sm_clock_mhz": mhz,
             "sm_clock_max_mhz": most_mhz,
             "temperature_c": gpu.latest.temperature_c,
