@@ -33,7 +33,7 @@ KEPT = {
     ("boot.py", "go_on"): "in the same thread",
     ("control/sample.py", "_start"): "an exception of its own",
     ("control/sample.py", "_run"): "a thread of its own",
-    ("control/trace_lines.py", "_run"): "a thread of its own",
+    ("control/trace.py", "_run"): "a thread of its own",
     ("inject/sitecustomize.py", ""): "runs before the program's first line",
     ("outside.py", "attempt"): "raises it afterwards",
     ("outside.py", "guarded_calls"): "raises it afterwards",

@@ -20,7 +20,7 @@ from tests.sources.markers.test_slowed import with_profiler
 from tests.trace.kineto_file import of_recording, write
 from tests.waiting import until
 from tuimon.agent.control.stack_windows import FrameWindow
-from tuimon.agent.control.trace_lines import LineSampler
+from tuimon.agent.control.trace import LineSampler
 from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.agent.ring.side_files import LINES, TRACED, side_file
 from tuimon.errors import TuimonError

@@ -136,8 +136,7 @@ class Pace(StepCounter):
             self.steps += kind == self._kind != BACKWARD_BEGIN
             if not self.going_on or kind != self._kind:
                 self.end(kind)
-            return
-        if self.updates < self._until:
+        if self.counting or self.updates < self._until:
             return
         writer, bucket, self._until = runtime.writer(), self.bucket, self.updates + SPELL
         if writer is None or runtime.emit not in (writer.emit, self.wake) or runtime.has_clock():
