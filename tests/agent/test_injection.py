@@ -104,15 +104,6 @@ def test_multiprocessing_children_get_a_ring_at_their_first_marker(method, tmp_p
     assert printed_json(python(str(path), env=env)) == [True, False, False, True]
 
 
-def test_pickles_name_the_users_own_module(tmp_path, env):
-    script = """
-    import json, pickle, torch
-    class Model: pass
-    print(json.dumps("tuimon" in repr(pickle.dumps(Model()))))
-    """
-    assert printed_json(python(str(write(tmp_path / "p.py", script)), env=env)) is False
-
-
 def user_sitecustomize(tmp_path, body):
     folder = tmp_path / "user"
     folder.mkdir()

@@ -25,7 +25,6 @@ PHASES = {
     "checkpoint": "other",
     "checkpoint_barrier": "other",
     "stopped": None,
-    "limited": None,
     "jitter": "forward",
 }
 _CAUSE = re.compile(r"# <- cause (.*)")
@@ -170,7 +169,6 @@ CASES = (
     Case("checkpoint", 4, 0),
     Case("checkpoint_barrier", 4, 0),
     Case("stopped", 4, 2),
-    Case("limited", 4, 1),
     Case("balanced", 2),
     Case("balanced", 4),
     Case("balanced", 8),

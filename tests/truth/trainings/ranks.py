@@ -15,7 +15,6 @@ import select
 import signal
 import tempfile
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -178,7 +177,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kind", default="balanced")
     parser.add_argument("--sync", choices=("ddp", "manual"), default="ddp")
     parser.add_argument("--late-ms", type=float, default=15)
-    parser.add_argument("--limit", type=float, default=0.08, help="share of a core (kind limited)")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=12)
     return parser.parse_args()
@@ -196,47 +194,11 @@ def main() -> None:
                 train(args, rank, f"{folder}/store")
                 os._exit(0)
             pids.append(pid)
-        limited = Limited(args.limit) if args.kind == "limited" else None
-        if limited is not None and limited.possible:
-            limited.add(pids[args.late])
         if args.kind == "stopped":
             hold_up(pids.pop(args.late))
         for pid in pids:
             os.waitpid(pid, 0)
-        if limited is not None:
-            limited.close()
 
 
 if __name__ == "__main__":
     main()
-
-_ROOT = Path("/sys/fs/cgroup")
-_PERIOD_US = 20_000
-
-
-class Limited:
-    """A control group with a share of one core; ``possible`` is False where none can be made."""
-
-    def __init__(self, share: float) -> None:
-        v2 = (_ROOT / "cgroup.controllers").exists()
-        self._group = (_ROOT if v2 else _ROOT / "cpu") / f"rank-truth-{os.getpid()}"
-        quota = int(share * _PERIOD_US)
-        try:
-            self._group.mkdir()
-            if v2:
-                (self._group / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
-            else:
-                (self._group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
-                (self._group / "cpu.cfs_quota_us").write_text(str(quota))
-            self.possible = True
-        except OSError:
-            self.possible = False
-
-    def add(self, pid: int) -> None:
-        """Put a process into it."""
-        (self._group / "cgroup.procs").write_text(str(pid))
-
-    def close(self) -> None:
-        """Remove it, once its processes have ended."""
-        if self._group.exists():
-            self._group.rmdir()
