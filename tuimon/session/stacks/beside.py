@@ -41,8 +41,7 @@ class Rollouts:
         self._functions: set[Function] = set()
         self._last: Position = ()  # of the loop's own lines that make the data
         for sample in samples:
-            if sample.node.makes_data:
-                self._note_rollout(sample)
+            self._note_rollout(sample)
 
     @property
     def are_known(self) -> bool:

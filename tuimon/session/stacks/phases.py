@@ -227,36 +227,28 @@ class RangeJoin:
         """The ranges whose place is known."""
         return tuple(self._places)
 
-    def add_places(self, places: Iterable[RangePlace]) -> bool:
-        """Add places; whether any was new."""
-        before = sum(map(len, self._places.values()))
+    def add_places(self, places: Iterable[RangePlace]) -> None:
+        """Add places."""
         for place in places:
             if place.path in self._places or len(self._places) < _PATHS:
                 known = self._places.setdefault(place.path, [])
                 if place not in known and len(known) < _PLACES_PER_PATH:
                     known.append(place)
-        if sum(map(len, self._places.values())) == before:
-            return False
         self._places = dict(sorted(self._places.items()))
-        return True
 
     def ranges_of(self, stack: Sequence[Frame]) -> tuple[str, ...]:
         """Paths of the ranges that a stack (root first) was sampled in, outer ones first.
 
         A range holds a stack if one of its frames lies within the range's place, inside the range around it.
         """
-        if not self._places:
-            return ()
-        depths: dict[str, int] = {}  # path: the first frame within it
-        for path in self._places:
-            outer = next((outer for outer in _around(path) if outer in self._places), None)  # the innermost known one
-            if outer is None or outer in depths:
-                start, places = 0 if outer is None else depths[outer], self._places[path]
-                inside = (i for i in range(start, len(stack)) if any(_holds(place, stack[i]) for place in places))
-                depth = next(inside, None)
-                if depth is not None:
-                    depths[path] = depth
-        return tuple(depths)
+        depths: dict[str, int] = {"": 0}  # path: the first frame within it
+        for path, places in self._places.items():
+            outer = next((outer for outer in _around(path) if outer in self._places), "")  # the innermost known one
+            rest = range(depths.get(outer, len(stack)), len(stack))
+            depth = next((i for i in rest if any(_holds(place, stack[i]) for place in places)), None)
+            if depth is not None:
+                depths[path] = depth
+        return tuple(depths)[1:]
 
 
 def _holds(place: RangePlace, frame: Frame) -> bool:

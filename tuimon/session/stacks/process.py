@@ -130,7 +130,8 @@ class ProcessStacks:
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
         """Add where user ranges were opened and closed."""
-        if places and self._ranges.add_places(places):
+        if places:
+            self._ranges.add_places(places)
             self._answers.clear()
 
     # ---- what is known of the loop
