@@ -56,8 +56,9 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     longest.
     """
     late = late_rank(evidence.ranks.rows) or _late_by_samples(evidence)
-    if late is None or late.share < REPORTED:
-        return _in_turn(evidence)
+    in_turn = _in_turn(evidence)
+    if late is None or late.share < max(REPORTED, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
+        return in_turn
     row, own = late.row, evidence.ranks.of(late.row.pid)
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
     facts = {
@@ -101,6 +102,8 @@ def _in_turn(evidence: Evidence) -> Finding | None:
 
     If their threads wait for cores, the last one is last by chance, and there is a rule for that wait.
     """
+    if median([row.wait_ratio for row in evidence.ranks.rows if row.wait_ratio is not None] or [0.0]) < REPORTED:
+        return None  # to compare steps one by one takes longer
     turns = evidence.ranks.turns
     waits = median([row.delay_ratio or 0.0 for row in evidence.ranks.rows] or [0.0])  # for cores
     if turns is None or turns.share < REPORTED + waits:
