@@ -103,11 +103,6 @@ class _Stretch(NamedTuple):
     end_ns: float
     data_ns: float  # that the training waited for the loader, for whatever reason
 
-    @property
-    def window_s(self) -> float:
-        """Seconds from its beginning to its end."""
-        return self.end_s - self.begin_s
-
 
 _NONE = _Stretch(*[0.0] * len(_Stretch._fields))
 
@@ -243,7 +238,7 @@ def _ready_history(windows: Sequence[_Stretch]) -> tuple[float | None, ...]:
     """The mean of each, None of a gap between two of them."""
     found: list[float | None] = []
     for before, row in zip((None, *windows), windows, strict=False):
-        if before is not None and row.begin_s > before.end_s + row.window_s / 2:
+        if before is not None and row.begin_s > before.end_s + (row.end_s - row.begin_s) / 2:
             found.append(None)  # it was not used for a while
         found.append(row.ready_total / row.ready_fetches if row.ready_fetches else None)
     return tuple(found)

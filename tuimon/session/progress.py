@@ -56,7 +56,8 @@ def run_progress(session: Session, pid: int) -> RunProgress:
     planned = process.planned_steps if process is not None else None
     done = steps.total if steps is not None and planned is not None and steps.total <= planned else None
     epochs = process.planned_epochs if process is not None else None
-    epoch = _epoch(session, loaders)
+    epoch, batches = _epoch(session, loaders), loaders[0].batches if len(loaders) == 1 else None
+    padding = batches.padding if batches is not None else None
     left = None
     if session.exit is None and done is not None and planned is not None and steps is not None and steps.per_second:
         left = Left((planned - done) / steps.per_second, "run")
@@ -68,7 +69,7 @@ def run_progress(session: Session, pid: int) -> RunProgress:
         ranks=len(of_ranks) or 1,
         flops_per_s=flops.per_s if flops is not None else None,
         mfu_ratio=flops.mfu_ratio if flops is not None else None,
-        padding_ratio=_padding_ratio(loaders),
+        padding_ratio=padding / batches.tokens if batches and batches.tokens and padding is not None else None,
         step=done,
         steps=planned if done is not None else None,
         epoch=epoch,
@@ -141,13 +142,6 @@ def _sum(rates: list[float | None]) -> float | None:
     """None without any, or where one is unknown."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known and len(known) == len(rates) else None
-
-
-def _padding_ratio(loaders: list[LoaderStats]) -> float | None:
-    batches = loaders[0].batches if len(loaders) == 1 else None
-    if batches is None or not batches.tokens or batches.padding is None:
-        return None
-    return batches.padding / batches.tokens
 
 
 #: Dense peaks in TFLOPS by the driver's name of the GPU, from NVIDIA's data sheets (half of those given "with

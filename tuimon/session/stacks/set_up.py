@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, get_args
 
 from tuimon.records import Place, Stacks, Steps
-from tuimon.session.series import Series, Span
+from tuimon.session.series import Series, Span, Stretch
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
@@ -19,7 +19,7 @@ from tuimon.session.stacks.activity import (
 from tuimon.session.stacks.frames import UPDATES
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.trie import Node, place_of
-from tuimon.session.stacks.windows import Row, Window
+from tuimon.session.stacks.windows import Window
 from tuimon.torch_code import is_worker_loop
 
 COMPILING = "compiling"
@@ -164,7 +164,7 @@ class Spent:
     """
 
     def __init__(self) -> None:
-        self._series = Series(Row)
+        self._series = Series(Stretch)
         self._stepped_s = -math.inf  # the end of the windows of steps that have ended
         self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
         self.begun_s: float | None = None
@@ -194,7 +194,7 @@ class Spent:
         elif self.compiling_since_s is None:
             self.compiling_since_s = begin_s
         ns = (t - begin_s) * 1e9 / total
-        self._series.append(Row(begin_s, t), {_WORKS.index(work): round(n * ns) for work, n in counts.items()})
+        self._series.append(Stretch(begin_s, t), {_WORKS.index(work): round(n * ns) for work, n in counts.items()})
         if self.begun_s is not None:
             self.saves += counts.get("checkpoint", 0)
             self._series.split(self.begun_s)

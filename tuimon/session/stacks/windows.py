@@ -6,12 +6,11 @@ import math
 from collections import deque
 from collections.abc import Callable
 from heapq import nsmallest
-from typing import NamedTuple
 
 from msgspec import Struct
 
 from tuimon.records import Stacks, Steps
-from tuimon.session.series import Series, Span
+from tuimon.session.series import Series, Span, Stretch
 from tuimon.session.stacks.trie import Node, Trie
 
 #: From so long on, in seconds, a step under way is apart; markers may come a window later than samples.
@@ -45,21 +44,14 @@ class Window(Struct, frozen=True):
         return cls(record.t - record.window_s, record.t, counts)
 
 
-class Row(NamedTuple):
-    """A window without its counts."""
-
-    begin_s: float
-    end_s: float
-
-
-class _Stacks(Series[Row]):
+class _Stacks(Series[Stretch]):
     """Windows of a thread: how often it was sampled in each stack. Rare ones of long ago count for their callers."""
 
     __slots__ = ()
     begin_inside = True
 
     def __init__(self) -> None:
-        super().__init__(Row, _ROWS)
+        super().__init__(Stretch, _ROWS)
 
     def shrunk(self, counts: dict[Node, int]) -> dict[Node, int]:
         """The most frequent stacks; one that is rarer counts for its caller, unless that is in another phase."""
@@ -106,7 +98,7 @@ class Windows:
         self._covered = None
         for tid, counts in window.counts.items():
             own = self._threads[tid] = self._threads.pop(tid) if tid in self._threads else _Stacks()
-            own.append(Row(window.begin_s, window.t), counts)
+            own.append(Stretch(window.begin_s, window.t), counts)
         while len(self._threads) > _THREADS:
             del self._threads[next(iter(self._threads))]
         return True
@@ -141,7 +133,7 @@ class Windows:
         self._outside.append((Span(begin_s, record.t), ratio))
         self._drop(lambda row: row.end_s > begin_s and self._is_outside(*row))
 
-    def _drop(self, is_dropped: Callable[[Row], bool]) -> None:
+    def _drop(self, is_dropped: Callable[[Stretch], bool]) -> None:
         self._covered = None
         for own in self._threads.values():
             own.drop(is_dropped)
