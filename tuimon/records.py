@@ -832,7 +832,7 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
 
 
 class DiskReads(Record, frozen=True, kw_only=True, tag="disk_reads"):
-    """What a training process and its workers have read from disks since they were first seen, and from which.
+    """What a training process and its workers have read from disks, in logs of earlier versions.
 
     Of a network file system only where the kernel counts its reads as those of a disk; what the page cache holds is not
     read. ``mount``: where most of the files were that they had open, ``kind``: of that file system ("ext4", "nfs4").

@@ -436,7 +436,7 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for a batch: for workers that start, for one in order, to take it over; else by what its makers did."""
     in_data = sum(cell.cpu for cell in cells if cell.phase == "data")
     if evidence.data.epoch_starts is not None:
-        starting = evidence.data.epoch_starts.share * in_data
+        starting = evidence.data.epoch_starts * in_data
         cells = lay(cells, starting, _is_data, "start")
     workers, loader = evidence.data.workers, evidence.data.loader
     if loader is not None and loader.wait_ms and evidence.data.is_held_back:

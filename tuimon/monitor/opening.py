@@ -104,11 +104,9 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
     """
     from tuimon.sources.processes.machine import MachineSource
     from tuimon.sources.processes.source import ProcessSource
-    from tuimon.sources.reads import ReadsSource
 
     yield ProcessSource(table, options.window_s)
     yield MachineSource(table)
-    yield ReadsSource(table)
     if output is not None:
         from tuimon.sources.log.printed import PrintedSource
 

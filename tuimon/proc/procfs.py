@@ -204,7 +204,6 @@ class ProcessIo(NamedTuple):
 
     by_calls: int  # read and written through system calls
     by_disk: int  # that went to or came from a disk
-    disk_read: int  # of these, those that came
     written: int  # through system calls
 
 
@@ -222,8 +221,8 @@ def read_io(pid: int) -> ProcessIo | None:
     raw = read_bytes(f"/proc/{pid}/io", 512)
     try:
         fields = {name: int(value) for name, _, value in (line.partition(b":") for line in (raw or b"").splitlines())}
-        disk_read, written = fields[b"read_bytes"], fields[b"wchar"]
-        return ProcessIo(fields[b"rchar"] + written, disk_read + fields[b"write_bytes"], disk_read, written)
+        written = fields[b"wchar"]
+        return ProcessIo(fields[b"rchar"] + written, fields[b"read_bytes"] + fields[b"write_bytes"], written)
     except (ValueError, KeyError):
         return None
 

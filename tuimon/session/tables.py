@@ -13,7 +13,6 @@ from tuimon.records import (
     Collectives,
     Compiler,
     Cost,
-    DiskReads,
     Exit,
     Frames,
     Gil,
@@ -36,7 +35,7 @@ from tuimon.records import (
     TraceTaken,
     Uncaught,
 )
-from tuimon.session.beside_steps import CompilerStats, DiskReadStats
+from tuimon.session.beside_steps import CompilerStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import MachineTables
@@ -95,7 +94,6 @@ class Tables:
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.loaders.worker_name)
         self.gpu_times: defaultdict[int, GpuTimeStats] = defaultdict(GpuTimeStats)
         self.compilers: defaultdict[int, CompilerStats] = defaultdict(CompilerStats)
-        self.disk_reads: defaultdict[int, DiskReadStats] = defaultdict(DiskReadStats)
         self.held = Held()
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
@@ -108,7 +106,6 @@ class Tables:
             Frames: lambda record: self.trie.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
             Loader: self._fold_loader,
-            DiskReads: lambda record: self.disk_reads[record.pid].add_reads(record),
             Gpu: lambda record: self.nodes.of_process(record.pid).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
@@ -218,7 +215,7 @@ class Tables:
         self._pids.discard(pid)
         for held in (
             *(self.step_stats, self.stacks, self.gpu_times, self.compilers),
-            *(self.memory_history, self.disk_reads, self.uncaught),
+            *(self.memory_history, self.uncaught),
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
@@ -286,8 +283,6 @@ class Tables:
 
     def _fold_loader(self, record: Loader) -> None:
         self.loaders.add_loader(record)
-        if record.epochs and record.role == "train":
-            self.disk_reads[record.pid].end_epochs(record.t, record.epochs)
         if (record.fetches or record.counted) and record.role == "train":
             self._stacks_of(record.pid).learn("loader")
 

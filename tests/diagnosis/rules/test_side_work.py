@@ -3,13 +3,12 @@
 import pytest
 
 from tests.diagnosis import gpu
-from tests.diagnosis.cpu import NO_GPU, SIDE, run
+from tests.diagnosis.cpu import SIDE, run
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
-from tuimon.diagnosis.words import at
-from tuimon.records import GpuPhase, GpuTime, Loader, LoaderFacts, Threads
+from tuimon.records import Threads
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -52,18 +51,6 @@ FRAMEWORK = frames(
 )
 
 
-@pytest.mark.parametrize(("leaf", "work"), [(6, "validate() train.py:30"), (50, "writer.write() train.py:33")])
-def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_often(leaf, work):
-    """Nor is the function made cheaper that runs the model."""
-    own = frames(("train.py", 33, "main", "writer.write(out)", True), first=50)
-    windows = [steps(t, {"data": 5, "between": 95}, first_index=10 * t, backwards=0, updates=0) for t in range(1, 9)]
-    finding = found(trained(own, *windows, stacks(8, ([8, 7], 40), ([leaf], 60))))["side_work"]
-    assert (finding.share_of_step, finding.severity) == (pytest.approx(0.57), "critical")
-    assert [fix.action for fix in finding.fixes] == [
-        f"make {work} cheaper, or do it in another process while the model runs",
-    ]
-
-
 @pytest.mark.parametrize(
     ("building", "said"),
     [(8, "outside the model, 15 % in one function"), (1, "outside the model")],
@@ -91,7 +78,7 @@ def test_a_sleep_is_to_be_left_out():
         trained(*paced(forward=10, backward=20, optimizer=10, other=60), wait, stacks(8, *TRAINING, ([20], 90)))
     )
     fix = finding["side_work"].action
-    assert fix == "leave out the sleep at main() train.py:40, or shorten it: the training waits for it"
+    assert fix == "leave out time.sleep() train.py:40, or shorten it: the training waits for it"
 
 
 def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
@@ -179,51 +166,6 @@ def test_beside_no_training_there_is_no_side_work():
     assert "no batch, backward pass or update" in reasons["side_work"]
 
 
-def evaluated(small, *more, fetches=90, **facts):
-    """A batch that evaluates takes 6 ms, 1 ms of these in the fetch; forward passes of training take 16 ms a step."""
-    windows = paced(data=1, forward=16, backward=20, optimizer=3, eval=60, eval_count=100)
-    loaders = [
-        Loader(t=8.0, pid=100, number=number, role=role, window_s=8.0, fetches=n, wait_ns=n * 10**6, facts=facts)
-        for number, role, n, facts in (
-            (0, "train", fetches, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=64)),
-            (1, "eval", 800, LoaderFacts(dataset="D", kind="map", workers=0, batch_size=small)),
-        )
-    ]
-    session = session_of(
-        header(), process(**facts), LINES, *more, *windows, *loaders, stacks(8, *TRAINING, ([5, 6, 7], 90))
-    )
-    finding = found(session)["side_work"]
-    assert finding.cause == "evaluation"
-    assert finding.fixes[0].action == "evaluate less often, or on a part of the data"
-    return {fix.action: fix.estimated_speedup for fix in finding.fixes}
-
-
-LARGER = "evaluate in larger batches: 64 as in training, not 4"
-
-
-@pytest.mark.parametrize(("small", "is_advised"), [(4, True), (32, False), (64, False), (None, False)])
-def test_larger_batches_are_advised_where_small_ones_cost_evaluation_most_of_its_time(small, is_advised):
-    fixes = evaluated(small, NO_GPU)
-    assert (LARGER in fixes) == is_advised
-    assert not is_advised or fixes[LARGER] == pytest.approx(1 / (1 - 0.6 * 4 / 6))
-
-
-def test_the_forward_pass_of_one_batch_counts_where_a_step_accumulates_several():
-    assert evaluated(4, NO_GPU, fetches=4 * 90)[LARGER] == pytest.approx(1 / (1 - 0.6 * (5 - 4 / 16) / 6))
-
-
-@pytest.mark.parametrize(("gpu_ms", "gained"), [(10, 4 / 6), (32, 3 / 6), (None, None)])
-def test_on_a_gpu_the_model_takes_as_long_as_it_does_there(gpu_ms, gained):
-    timed = [
-        GpuTime(t=float(t), pid=100, window_s=1.0, device=0, steps=5, total_ns=5 * 40 * 10**6, leads=[],
-                phases=[GpuPhase("forward", 5 * gpu_ms * 10**6, 0, 0),
-                        GpuPhase("backward", 5 * (40 - gpu_ms) * 10**6, 0, 0)])
-        for t in range(1, 9) if gpu_ms is not None
-    ]  # fmt: skip
-    fixes = evaluated(4, *timed, gpu_uuids=["GPU-0"])
-    assert fixes.get(LARGER) == (None if gained is None else pytest.approx(1 / (1 - 0.6 * gained)))
-
-
 def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_training():
     windows = paced(data=5, forward=15, backward=20, eval=60, eval_count=5)
     early = frames(
@@ -237,74 +179,6 @@ def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_tr
     finding = found(trained(early, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
     assert finding.cause == "evaluation"
     assert [place.line for place in finding.where] == [30]
-
-
-@pytest.mark.parametrize(
-    ("works_on", "reported"), [("/lib/site-packages/torch/nn/modules/module.py", False), ("d.py", True)]
-)
-def test_an_evaluation_of_usual_size_is_reported_where_much_of_it_runs_no_model(works_on, reported):
-    """A metric in Python can be made cheaper; that validation runs the model is its usual price."""
-    metric = frames(("train.py", 31, "distances", "near = search(mask)", True), (works_on, 99, "_call_impl"), first=30)
-    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
-    samples = ([5, 6, 7], 6), ([5, 30, 31], 16)
-    findings = found(trained(*windows, metric, stacks(8, *TRAINING, *samples)))
-    assert ("side_work" in findings) == reported
-    if reported:
-        finding = findings["side_work"]
-        assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 31, "warning")
-        assert finding.share_of_step == pytest.approx(16 / 82 - 0.0100, abs=0.001)  # less the steps' own side work
-        assert finding.estimated_speedup == pytest.approx(1 / (1 - finding.share_of_step), abs=0.001)
-        assert finding.headline.endswith("evaluation's work outside the model")
-
-
-#: A user's ``evaluate`` that fetches and runs the model, below the update, and what it calls there.
-EVALUATION = frames(
-    ("train.py", 14, "main", "evaluate(model, held_out)", True),
-    ("train.py", 30, "evaluate", "for x, y in loader:", True),
-    ("/lib/site-packages/torch/utils/data/dataloader.py", 9, "__next__"),
-    ("train.py", 31, "evaluate", "found = model(x)", True),
-    ("train.py", 32, "evaluate", "metric(found, y)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("/lib/site-packages/torchmetrics/metric.py", 300, "wrapped_func"),
-    ("m.py", 50, "pairs", "near = search(found, y)", True),
-    ("train.py", 20, "forward", "return self.layers(x)", True),
-    first=60,
-)
-
-
-@pytest.mark.parametrize(
-    ("slow", "place"),
-    [
-        ([60, 64, 67], "pairs() m.py:50"),  # a function that it calls
-        ([60, 64, 65, 66, 67], "pairs() m.py:50"),  # a metric that is a module
-        ([60, 63, 65, 66], None),  # a library's module
-        ([60, 63, 65, 68, 65], None),  # the model, in code that training runs too
-        ([60, 64], None),  # what it does itself
-        ([60, 61, 62, 67], None),  # its data
-    ],
-)
-@pytest.mark.parametrize("model_runs", [4, 30])  # evaluation has fewer samples than backward and the update, or more
-def test_what_an_evaluation_of_the_users_calls_beside_the_model_is_reported(slow, place, model_runs):
-    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
-    usual = ([1, 65, 68, 65], 5), ([60, 61, 62], 2), ([60, 63, 65], model_runs)
-    findings = found(trained(*windows, EVALUATION, stacks(8, *TRAINING, *usual, (slow, 18))))
-    assert ("side_work" in findings) == (place is not None)
-    if place:
-        assert findings["side_work"].cause == "evaluation"
-        assert at(findings["side_work"].where[0]) == place
-
-
-def test_a_model_without_modules_is_one_in_evaluation_too():
-    model = frames(
-        ("train.py", 31, "validate", "right += predict(weights, x)", True),
-        ("train.py", 3, "predict", "return x @ weights", True),
-        ("train.py", 11, "main", "loss = cost(predict(weights, x), y)", True),
-        ("/lib/site-packages/torch/nn/functional.py", 9, "cross_entropy"),
-        first=30,
-    )
-    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=1, eval=24, eval_count=5)
-    samples = ([1, 2], 30), ([3, 4], 10), ([32, 31], 12), ([32, 33], 8), ([5, 30, 31], 20)
-    assert "side_work" not in found(trained(*windows, model, stacks(8, *samples)))
 
 
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
@@ -531,13 +405,13 @@ SAVES = (
 
 
 @pytest.mark.parametrize(
-    ("places", "cause", "alone", "mostly", "action"),
+    ("places", "cause", "kind", "action"),
     [
-        (POSTS, "network", "calls over the network", "calls over the network", "collect what post() train.py:50"),
-        (SAVES, "checkpoint", "the saving of checkpoints", "saving checkpoints", "save less often at save() train.py"),
+        (POSTS, "network", "calls over the network", "collect what post() train.py:50"),
+        (SAVES, "checkpoint", "saving checkpoints", "save less often at save() train.py"),
     ],
 )
-def test_calls_over_the_network_and_checkpoints_are_told_from_other_side_work(places, cause, alone, mostly, action):
+def test_calls_over_the_network_and_checkpoints_are_told_from_other_side_work(places, cause, kind, action):
     """By torch's own functions below the line, of which one that gathers the weights is part."""
     lines = frames(
         *places,
@@ -549,38 +423,14 @@ def test_calls_over_the_network_and_checkpoints_are_told_from_other_side_work(pl
     )
     log = 40 + len(places)
     for known, logging, expected, said in (
-        (20, 0, cause, alone),
-        (12, 8, cause, f"side work outside the model, 15 % in {mostly}"),
+        (20, 0, cause, kind),
+        (12, 8, cause, f"side work outside the model, 15 % in {kind}"),
         (8, 12, None, "side work outside the model, 15 % in one function"),
     ):
         gathering = ([*range(40, log - 1), log + 3], 2) if cause == "checkpoint" else ([*range(40, log)], 2)
         finding = beside_training(lines, ([*range(40, log)], known - 2), gathering, ([log, log + 1, log + 2], logging))
         assert (finding.cause, finding.headline) == (expected, f"25 % of each step is {said}")
         assert finding.fixes[0].action.startswith(action) == (expected is not None)
-
-
-def saved(*written_mib, to=""):
-    """The finding about a quarter of each step in saving, of a process that wrote this in each second."""
-    beside = frames(
-        ("train.py", 20, "main", "torch.save(model.state_dict(), path)", True),
-        ("/lib/site-packages/torch/serialization.py", 943, "save"),
-        first=40,
-    )
-    phases = {"data": 5, "forward": 30, "backward": 40, "other": 25}
-    records = []
-    for t, mib in enumerate(written_mib, 1):
-        wrote = {"written_bytes": int(mib * (1 << 20)), "written_to": to if mib > 1 else ""}
-        held = {"window_s": 1.0, "cpu_ratio": 1.0, "rss_bytes": 1 << 30, "threads": []}
-        records += [steps(t, phases, first_index=10 * t), Threads(t=t, pid=100, **held, **wrote)]
-        records.append(stacks(t, *TRAINING, ([40, 41], 20)))
-    return found(trained(beside, *records))["side_work"]
-
-
-def test_checkpoints_with_their_number_size_and_time():
-    finding = saved(0, 0.1, 500, 0, 0, 400, 100, 0, 0.2, to="nfs4")
-    assert finding.headline == "25 % of each step is the saving of checkpoints: 500 MiB in 1125 ms to nfs4"
-    assert finding.evidence["checkpoints"] == 2
-    assert finding.evidence["written_bytes_per_s"] == pytest.approx((500 << 20) / 1.125, rel=0.01)
 
 
 def test_bursts_of_writing_are_no_checkpoints_where_hardly_a_sample_saves():
@@ -596,13 +446,7 @@ def test_bursts_of_writing_are_no_checkpoints_where_hardly_a_sample_saves():
     assert session.checkpoints(100).number == 2
 
 
-def test_checkpoints_too_close_to_be_told_apart_have_a_rate():
-    finding = saved(10, *[20] * 8)
-    assert finding.headline == "25 % of each step is the saving of checkpoints at 71 MiB/s"
-    assert finding.evidence["checkpoints"] is None and finding.evidence["file_system"] is None
-
-
 def test_half_as_many_checkpoints_gain_less():
-    less, half = saved(0, 0, 500, 0, 0, 500, 0, 0).fixes
-    assert half.action == "save half as often at torch.save() train.py:20"
+    less, half = beside_training(frames(*SAVES, first=40), ([40, 41, 42], 20)).fixes
+    assert half.action == "save half as often at save() train.py:50"
     assert 1.0 < half.estimated_speedup < less.estimated_speedup

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import dropwhile, pairwise
-from statistics import fmean
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from tuimon.code_origin import is_others_package
-from tuimon.diagnosis.evidence.rollout import Rollout, hottest_beside, rollout_shares
+from tuimon.diagnosis.evidence.rollout import Rollout, rollout_shares
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import ThreadEvidence, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import (
@@ -31,18 +30,7 @@ from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.text import size_text
 
-ALIKE = Threshold(
-    0.25,
-    "part of their mean by which epochs that read the same data may differ in what they read from the disk",
-    "our choice: a reading every 5 s dates the end of an epoch",
-)
-LEAST_BYTES = Threshold(
-    float(1 << 28), "bytes an epoch from which it is reported", "our choice: 256 MiB, less is read in seconds"
-)
-#: The kinds of file systems that other machines hold, by the beginning of their names.
-_REMOTE = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "glusterfs")
 #: Activities of a training thread that only waits for its data.
 WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock")
 #: Activities of a slow read: a file, the network, or a sleep, as it may look. There is nothing to compute.
@@ -75,39 +63,6 @@ class Pool(NamedTuple):
     cores: float  # that they use while they are waited for
 
 
-class EpochStarts(NamedTuple):
-    """The time that starting the workers anew for each epoch, and ending them, takes."""
-
-    share: float  # of the wait for data
-    start_s: float | None = None  # of one epoch; None without markers
-    end_s: float | None = None
-
-    @property
-    def each_s(self) -> float | None:
-        """Both, of one epoch."""
-        return self.start_s + (self.end_s or 0.0) if self.start_s is not None else None
-
-
-class ReadAgain(NamedTuple):
-    """The bytes that each epoch reads from the disk, and where they lie."""
-
-    epoch_bytes: float
-    mount: str | None
-    kind: str | None
-
-    @property
-    def text(self) -> str:
-        """``12 GiB from /mnt/data (nfs4)``."""
-        return size_text(self.epoch_bytes) + (f" from {self.mount} ({self.kind})" if self.mount is not None else "")
-
-    @property
-    def remedy(self) -> str:
-        """How to have it read once."""
-        if self.kind is not None and self.kind.startswith(_REMOTE):
-            return "copy the data to a local disk, or into memory, before the training"
-        return "keep the data in memory, in a smaller form if it does not fit"
-
-
 class DataEvidence(Struct, frozen=True, dict=True):
     """The data of a training process."""
 
@@ -120,12 +75,6 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._view.loaders(self.pid))
 
-    @cached_property
-    def evaluation_loader(self) -> LoaderRow | None:
-        """The one DataLoader whose batches are evaluated; None without, or without markers."""
-        found = [loader for loader in self._view.loaders(self.pid) if loader.latest.role == "eval"]
-        return found[0] if len(found) == 1 else None
-
     @property
     def samples_per_s(self) -> float | None:
         """Samples that it trains on in a second."""
@@ -135,18 +84,6 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def samples(self) -> Samples:
         """The training thread's stack samples in the data phase."""
         return self.threads.samples.where(phase="data")
-
-    @cached_property
-    def read_again(self) -> ReadAgain | None:
-        """The data of a data set with indices that every epoch reads anew; None where that is not known."""
-        stats, loader = self._view.session.disk_reads.get(self.pid), self.loader
-        reads = stats.epochs() if stats is not None else None
-        if reads is None or loader is None or loader.facts.kind != "map" or len(reads.bytes_each) < 2:
-            return None
-        mean = fmean(reads.bytes_each)
-        if mean < LEAST_BYTES or any(abs(each - mean) > ALIKE * mean for each in reads.bytes_each):
-            return None
-        return ReadAgain(mean, reads.mount, reads.kind)
 
     @cached_property
     def draws(self) -> Callable[[Node], bool]:
@@ -195,27 +132,19 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """The rollout that makes the data, if the training makes it by an environment or its model; else None."""
         return rollout_shares(self.threads.samples)
 
-    @cached_property
-    def beside_rollout(self) -> HotLine | None:
-        """The function that makes data beside a rollout: it takes from a buffer, or computes returns."""
-        return hottest_beside(self.threads.samples)
-
     # -- whether it comes in time
 
     @cached_property
-    def epoch_starts(self) -> EpochStarts | None:
-        """The time that starting workers anew for each epoch takes; None where workers stay, or are few.
+    def epoch_starts(self) -> float | None:
+        """The share of the wait for data that starting workers anew for each epoch takes, and ending them.
 
-        By markers, or without them by the samples of the data phase.
+        By markers, or without them by the samples of the data phase; None where workers stay, or are few.
         """
         loader = self.loader
         if loader is None:
-            share = self.samples.share(_is_start) if self.workers.renewed else None
-            return EpochStarts(share) if share else None
+            return (self.samples.share(_is_start) if self.workers.renewed else None) or None
         is_started = not loader.facts.persistent and loader.facts.workers and loader.starts >= _START_EPOCHS
-        if not is_started or not loader.start_share:
-            return None
-        return EpochStarts(min(1.0, loader.start_share), loader.start_s or 0.0, loader.end_s)
+        return min(1.0, loader.start_share) if is_started and loader.start_share else None
 
     @cached_property
     def lie_ready(self) -> bool:
@@ -336,16 +265,10 @@ def is_held_back(loader: LoaderRow | None, workers: Workers) -> bool:
     """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
     if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < _SEVERAL:
         return False
-    if late_worker(loader) is None and (loader.late_ms or 0.0) < SLOW_RATIO * (workers.batch_ms or 0.0):
+    if (loader.late_ms or 0.0) < SLOW_RATIO * (workers.batch_ms or 0.0):
         return False
     is_idle = workers.busy_ratio is not None and workers.busy_ratio < 1.0 - LARGE
     return is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
-
-
-def late_worker(loader: LoaderRow) -> str | None:
-    """The name of the worker that makes batches for several times as long as each of the others; None without one."""
-    *others, (most, name) = sorted((row.busy_ratio or 0.0, row.name) for row in loader.worker_rows) or [(0.0, "")]
-    return name if others and most > SLOW_RATIO * others[-1][0] else None
 
 
 def _takes(node: Node, is_busy: bool) -> bool:

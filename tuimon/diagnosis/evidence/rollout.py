@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
 from tuimon.session.stacks.frames import Function, KnownFrame
-from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node, is_environment_step
 
 #: Phases that only the loop leads to: the model is run by a policy, too.
@@ -116,15 +116,6 @@ def rollout_parts(main: Samples) -> tuple[float, float] | None:
         return None
     share = main.phases["data"] / main.in_steps.total
     return rollout.environment * share, rollout.policy * share
-
-
-def hottest_beside(main: Samples) -> HotLine | None:
-    """The function with most samples in the data phase that are beside a rollout; None without a rollout."""
-    data, parts = main.where(phase="data"), _parts(main)
-    if parts is None:
-        return None
-    hot = data.hottest(lambda node: _kind(node) in ("", "copy") and parts.is_beside(node))
-    return data.with_callees(hot, main.training_path)
 
 
 def _caller_of_model(node: Node) -> Function | None:

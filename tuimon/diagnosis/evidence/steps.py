@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import LARGE, MOST, Threshold
-from tuimon.records import bucket_length_ns
+from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.phase_table import PhaseRow, PhaseTable
 from tuimon.session.session import SessionView, once
 from tuimon.session.steps import Totals
@@ -79,33 +77,6 @@ class StepEvidence(Struct, frozen=True, dict=True):
     def part_of_time(self) -> float:
         """The part (0..1) of the time that goes to steps, and not to evaluation."""
         return 1.0 - self.share_of("eval")
-
-    def longest(self, ms_per_step: float) -> LongestSteps | None:
-        """The few steps that hold most of a time that averages ``ms_per_step``; None where it is spread over more.
-
-        Worked example: of 40 steps one takes 4,100 ms, the others 100. A mean wait of 100 ms lies in that one: it is
-        4,000 ms longer than usual. A wait of 50 ms in each of 40 equal steps lies in no longer one.
-        """
-        usual_ms, of = self.median_ms, self.totals.timed
-        if usual_ms is None or ms_per_step <= 0:
-            return None
-        left_ms, steps = MOST * ms_per_step * of, 0
-        for bucket, count in sorted(self.totals.histogram.items(), reverse=True):
-            longer_ms = bucket_length_ns(bucket) / 1e6 - usual_ms
-            if longer_ms <= 0:
-                return None
-            needed = min(count, -int(-left_ms // longer_ms))
-            steps, left_ms = steps + needed, left_ms - needed * longer_ms
-            if left_ms <= 0:
-                return LongestSteps(steps, of) if steps <= LARGE * of else None
-        return None
-
-
-class LongestSteps(NamedTuple):
-    """How many of all steps are the long ones."""
-
-    steps: int
-    of: int
 
 
 @once

@@ -43,7 +43,6 @@ class Workers(Struct, frozen=True, gc=False):
     gone: bool  # there were workers, and none is left
     renewed: bool  # they were started anew lately
     idle: int = 0  # beside these: they have no part of the data
-    on_network: bool = False  # most of their work calls other machines
     samples: Samples = NO_SAMPLES  # of all of them
 
     @property
@@ -112,7 +111,6 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         renewed=renewed,
         idle=len(idle),
         samples=together,
-        on_network=(together.where(_works).share(below="network") or 0.0) >= MOST,
     )
 
 

@@ -16,14 +16,11 @@ from msgspec.structs import replace
 from tuimon.diagnosis.cells import Cell, Doing, cells
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.evidence.data import (
-    ALIKE,
     HAND_OVER_MS,
-    LEAST_BYTES,
     READS,
     collating_function,
     drawing_function,
     is_loaders_own,
-    late_worker,
     lie_ready,
     working_share,
 )
@@ -36,7 +33,6 @@ from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, Workers
 from tuimon.diagnosis.finding import Change, Finding, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
-from tuimon.diagnosis.rules.neighbour import is_held_up
 from tuimon.diagnosis.step_model.edits import HALF, Way
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
@@ -44,9 +40,8 @@ from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REP
 from tuimon.diagnosis.words import CHANGES_TRAINING, idle_part, in_library, percent, work_at
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.phase_table import PhaseRow
-from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.text import ms_text, size_text
+from tuimon.text import ms_text
 
 #: The workers are multiplied by at most this at once, where they do not fit on the cores beside it: the disk or network
 #: behind them may have limits of its own.
@@ -55,8 +50,6 @@ MOST_WORKERS_RATIO = 4
 _LEFT = 4
 #: Most workers to begin with.
 MOST_FIRST_WORKERS = 8
-#: The environments are multiplied by this at once: our choice, as memory and the training's variance have limits.
-_MORE_ENVIRONMENTS = 4
 
 
 class Facts(Struct, frozen=True, dict=True):
@@ -117,20 +110,7 @@ class Facts(Struct, frozen=True, dict=True):
     def words(self) -> dict[str, object]:
         """What the templates name."""
         evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
-        starts, again = evidence.data.epoch_starts, evidence.data.read_again
-        starting = "its workers are started anew for every epoch"
-        if starts is not None and (each_s := starts.each_s) is not None:
-            took = f"{each_s:.1f} s" if each_s >= 0.1 else f"{1e3 * each_s:.0f} ms"
-            starting = f"starting {'and ending ' if starts.end_s else ''}workers takes {took} an epoch"
-        drawing = sum(cell.cpu for cell in self.cells if cell.doing == "draw")
-        drawing /= sum(cell.cpu for cell in self.cells) or 1.0
-        few = evidence.steps.longest(drawing * (self.data.ms_per_step or 0.0)) if drawing else None
-        late_ms = (loader.late_ms if loader is not None else None) or 0.0
-        late = late_worker(loader) if loader is not None and late_ms else None
-        every = max(1, round(late_ms / (loader.held_ms or late_ms))) if loader is not None and late_ms else 1
-        waits = "waiting for the network" if workers.on_network else "blocked"
-        blocked = f"{waits}, not computing ({percent(workers.cpu_ratio or 0.0)} CPU)"
-        remote = (self.samples.share(below="network") or 0.0) >= MOST
+        blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU)"
         return {
             "at": in_library(hot),
             "hot_share": percent(hot.share) if hot is not None else "",
@@ -140,15 +120,10 @@ class Facts(Struct, frozen=True, dict=True):
             "busy": percent(min(1.0, workers.busy_ratio or 0.0)),
             "computes": percent(workers.ran_ratio or 0.0),
             "blocked": blocked if hot is not None else f"{blocked}: disk, network or sleep",
-            "starting": starting,
-            "in_few_steps": f", mostly in {few.steps} of {few.of:,} steps" if few is not None else "",
-            "late": f"1 batch in {every} is {ms_text(late_ms)} late{f' ({late})' if late is not None else ''}",
+            "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
             "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
-            "anew": f", {size_text(again.epoch_bytes)} is read anew every epoch" if again is not None else "",
-            "read_once": again.remedy if again is not None else "",
-            "prepares": "reads it over the network" if remote else "prepares it",
             "makes": self.rollout.maker,
-            "spare": self.spare_cores,
+            "spare": evidence.run.cores - 1,
             "option": "dataloader_num_workers" if evidence.gpu.launching.owner == "transformers" else "num_workers",
             "cheaper": self._cheaper(),
         }
@@ -160,27 +135,19 @@ class Facts(Struct, frozen=True, dict=True):
         takes = at_line.part(below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper"
-        uses_gpu = self.evidence.gpu.is_used
-        how = "vectorise or cache it" if uses_gpu is False else "vectorise, cache, or move it to the GPU"
+        on_gpu = self.evidence.gpu.is_used is not False
+        how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
         if at_line.part(doing=READS) >= MOST if at_line.total else self.workers.waiting:
             how = "cache, or read ahead"  # there is nothing to compute
         return f"make {work_at(hot, path)} cheaper ({how})"
 
     # -- figures
 
-    @property
-    def beside_rollout(self) -> float:
-        """The share of the step in the function beside a rollout that takes most."""
-        beside = self.evidence.data.beside_rollout
-        return self.data.share * beside.share if beside is not None else 0.0
-
     @cached_property
     def more_workers(self) -> int | None:
-        """The fewest more workers that gain as much as any number; None where others hold the cores they would need."""
+        """The fewest more workers that gain as much as any number."""
         has, pool, step = self.workers.number, self.evidence.data.pool, self.model.likely
         cores = self.evidence.run.cores
-        if is_held_up(self.evidence) and step.batch_running >= HALF:
-            return None
         most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
         # so many keep all cores busy by themselves; more take turns
         most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))
@@ -190,42 +157,11 @@ class Facts(Struct, frozen=True, dict=True):
         numbers = ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most)
         return self.model.best_number(n for n in numbers if has < n <= most)
 
-    @cached_property
+    @property
     def loaders_own(self) -> float:
-        """The part of the wait that is the loader's own work; without samples all, unless the function is measured."""
-        if self.workers.number or (self.hot is not None and not self.hot.samples):
-            return 0.0
-        return (self.samples.share(is_loaders_own) or 0.0) if self.samples.total else 1.0
-
-    @property
-    def handing_over(self) -> Interval:
-        """The part of the training thread's work for a batch that hands it over: indices are drawn all the same."""
-        step = self.model.likely
-        fetch_ms = step.hand_over_ms + step.drawing_ms
-        return Interval.around(step.hand_over_ms / fetch_ms) if fetch_ms else WHOLE
-
-    @cached_property
-    def policy_calls(self) -> Interval | None:
-        """The part of a rollout that calls of the policy cost by themselves; None with a GPU, or another loss.
-
-        A call costs something by itself, and something for each state. The forward pass of the update takes the same
-        states in few calls, so the rollout's calls take, for the states, that long at most; the rest is shared by as
-        many states as a call is given. Environments take as long as before, a step each. Of 60 % for the policy and
-        10 % for the forward pass, 4 times the environments leave 10 % + 50 % / 4. A loss of what the rollout itself has
-        computed, as in REINFORCE, has no such forward pass.
-        """
-        in_model = self.evidence.samples.where(phase="forward").part(below="module")
-        if self.evidence.gpu.is_used is not False or in_model < SMALL or not self.rollout.environment:
-            return None
-        steps = self.evidence.steps
-        calls = max(0.0, self.rollout.policy - steps.share_of("forward") / steps.share_of("data"))
-        return Interval.around(calls, sampling_error(calls, self.samples.total))
-
-    @property
-    def spare_cores(self) -> int:
-        """Cores beside the trainer's, for environments; none where others hold them, or where these have processes."""
-        is_none = self.evidence.data.senders.number or is_held_up(self.evidence)
-        return 0 if is_none else self.evidence.run.cores - 1
+        """The part of the wait that is the loader's own work; none where markers show the function that makes items."""
+        is_measured = self.hot is not None and not self.hot.samples
+        return 0.0 if is_measured else self.samples.share(is_loaders_own) or 0.0
 
     @cached_property
     def in_this_process(self) -> float | None:
@@ -360,33 +296,25 @@ _FIRST_WORKERS = (
     ),
     _cheaper(when=lambda f: f.loaders_own < MOST),
 )
-_READ_ONCE = Remedy("{read_once}", "items", when=lambda f: f.evidence.data.read_again is not None)
 _MORE_WORKERS = "set {option}={n} (now {workers.number}) on this {run.cores}-core machine"
-_STARTING = Cause(None, ": {starting}", (), takes=lambda cell: cell.doing == "start", at=lambda f: None)
+_STARTING = Cause(
+    None, ": its workers are started anew for every epoch", (), lambda cell: cell.doing == "start", at=lambda f: None
+)
 _ROLLOUT = Cause(
     "rollout",
     ": the loop {makes}{at}",
     (
         Remedy(
-            f"step {_MORE_ENVIRONMENTS}x as many environments together, for fewer steps each: a call of the policy then"
-            f" serves as many more states ({CHANGES_TRAINING})",
-            "items",
-            to=lambda f: 1.0 / _MORE_ENVIRONMENTS,
-            part=lambda f: f.policy_calls or WHOLE,
-            when=lambda f: f.rollout.is_by_policy and f.policy_calls is not None,
-            changes_training=True,
-        ),
-        Remedy(
             "run the model for more environments or prompts at once: each call costs about the same",
-            when=lambda f: f.rollout.is_by_policy and f.policy_calls is None,
+            when=lambda f: f.rollout.is_by_policy,
         ),
         _cheaper(when=lambda f: not f.rollout.is_by_policy),
         Remedy(
             "step {spare} environments at once, each in a process of its own (a vectorised environment)",
             "items",
-            to=lambda f: 1.0 / f.spare_cores,
+            to=lambda f: 1.0 / (f.evidence.run.cores - 1),
             part=lambda f: Interval.around(f.rollout.environment),
-            when=lambda f: not f.rollout.is_by_policy and f.spare_cores >= 2,
+            when=lambda f: not (f.rollout.is_by_policy or f.evidence.data.senders.number) and f.evidence.run.cores > 2,
         ),
         Remedy(
             "step the environments in the training process (a synchronous vectorised environment): messages to their"
@@ -410,7 +338,6 @@ _HAND_OVER = Cause(
         Remedy(
             f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
             "fetch",
-            part=lambda f: f.handing_over,
             changes_training=True,
         ),
     ),
@@ -419,18 +346,10 @@ _HAND_OVER = Cause(
 )
 CAUSES = (
     _STARTING,
-    Cause(  # the policy is the training's own work
-        "hand_rolled_loader",
-        ", {hot_share} of that in one function{at}",
-        (_cheaper(),),
-        when=lambda f: f.beside_rollout > max(REPORTED, f.rollout.environment * f.data.share),
-        at=lambda f: f.evidence.data.beside_rollout,
-        model=_after_the_fetch,
-    ),
     _ROLLOUT,
     Cause(
         "sampler",
-        ": the training process draws the indices{in_few_steps}{at}",
+        ": the training process draws the indices{at}",
         (
             _cheaper(
                 ": draw whole arrays of indices at once, or the next epoch's in a thread while this one trains", "fetch"
@@ -446,20 +365,12 @@ CAUSES = (
         ": another process makes it{at}",
         (_cheaper(", or make the data in more processes"),),
         takes=lambda cell: cell.via[:1] == ("process",),
-        when=lambda f: f.evidence.data.senders.working is not None,
         at=lambda f: f.evidence.data.senders.working,
         model=_after_the_fetch,
     ),
     Cause(
-        "hand_rolled_loader",
-        ": it is sent to the training{at}",
-        (Remedy("make the data in more processes, or make each of them faster", "items", part=lambda f: f.part),),
-        takes=lambda cell: cell.via[:1] == ("process",),
-        model=_after_the_fetch,
-    ),
-    Cause(
         "slow_item",
-        ": {late}, later ones lie ready{at}",
+        ": the next batch is {late} late, later ones lie ready{at}",
         (
             Remedy(
                 "set in_order=False: batches then come as they are made, in another order",
@@ -488,8 +399,7 @@ CAUSES = (
     ),
     _of_workers(
         "disk_wait",
-        ": the workers wait for the disk{anew}",
-        _READ_ONCE,
+        ": the workers wait for the disk",
         Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),
         doing="io",
         when=lambda f: f.workers.disk_ratio >= LARGE,
@@ -504,9 +414,8 @@ CAUSES = (
     _of_workers(None, ": the workers make it{at}", _cheaper(), when=lambda f: not f.workers.are_saturated),
     _of_workers(
         "workers_saturated",
-        ": {are} {blocked}{at}{anew}",
+        ": {are} {blocked}{at}",
         _workers(f"{_MORE_WORKERS}: each computes only {{computes}} of its time"),
-        _READ_ONCE,
         _cheaper(),
         when=lambda f: f.workers.waiting,
     ),
@@ -534,14 +443,13 @@ CAUSES = (
     ),
     Cause(
         "hand_rolled_loader",
-        ": the training process {prepares}{at}",
+        ": the training process prepares it{at}",
         (
             _cheaper(", or move it into the data set: the workers then do it", when=lambda f: f.workers.number > 0),
             _cheaper(when=lambda f: not f.workers.number),
             _workers(
                 "prepare the next batch in DataLoader workers during the step",
-                # beside a rollout it is not there before the update
-                when=lambda f: not f.workers.number and f.evidence.data.beside_rollout is None,
+                when=lambda f: not f.workers.number,
             ),
         ),
         takes=lambda cell: not cell.via and cell.node is not None and not cell.node.has("fetch"),
@@ -562,7 +470,7 @@ CAUSES = (
         takes=lambda cell: cell.doing == "collate",
         at=lambda f: collating_function(f.own, f.loader, f.samples),
     ),
-    Cause("no_workers", ": the training process {prepares}{at}", _FIRST_WORKERS),
+    Cause("no_workers", ": the training process prepares it{at}", _FIRST_WORKERS),
 )
 
 
@@ -573,7 +481,7 @@ def cause_of(facts: Facts) -> Cause:
         if row.when(facts):
             taken[number] = sum(cell.cpu for cell in left if row.takes(cell))
             left = tuple(cell for cell in left if not row.takes(cell))
-    return CAUSES[max(reversed(taken), key=taken.__getitem__)] if facts.cells else CAUSES[-1]
+    return CAUSES[max(reversed(taken), key=taken.__getitem__)]
 
 
 def input_bound(evidence: Evidence) -> Finding | None:
@@ -607,15 +515,13 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if cause.name != "idle_workers":  # whose fault is mended before anything else is made cheaper
         ways.sort(key=lambda way: -facts.model.surely(way.change, way.part))
     best, *others = [facts.model.fix(*way) for way in ways]
-    of, when = ("the time", " at the start of epochs") if cause is _STARTING else ("each step", "")
-    waits = f"{percent(claim.share)} of {of} waits for data{when}"
-    if claim.on_gpu is not None:
-        waits = f"the GPU waits {idle_part(claim.on_gpu)} of {of} for data{when}"
-    is_told = cause is _ROLLOUT and facts.rollout.is_by_policy and best.estimated_speedup is None
+    waits = percent(claim.share) if claim.on_gpu is None else f"the GPU waits {idle_part(claim.on_gpu)}"
+    of = "of each step waits" if claim.on_gpu is None else "of each step"
+    is_told = cause is _ROLLOUT and facts.rollout.is_by_policy
     places = (facts.hot, facts.own)
     return Finding(
         severity="info" if is_told else "warning",
-        headline=waits + cause.clause.format_map(facts.words),
+        headline=f"{waits} {of} for data{cause.clause.format_map(facts.words)}",
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=cause.name,
         share_of_step=claim.share,
@@ -625,25 +531,15 @@ def input_bound(evidence: Evidence) -> Finding | None:
 
 
 def _figures(facts: Facts, cause: Cause) -> dict[str, float | int | str | None]:
-    evidence, workers, loader = facts.evidence, facts.workers, facts.loader
-    starts = evidence.data.epoch_starts if cause is _STARTING else None
-    rollout = evidence.data.rollout if cause is _ROLLOUT else None
+    shares = facts.rollout._asdict() if cause is _ROLLOUT else {}
     return {
         "data_ms_per_step": facts.data.ms_per_step,
-        "step_ms": evidence.steps.mean_ms,
-        "workers": workers.number,
-        "worker_cpu_ratio": workers.cpu_ratio,
-        "worker_busy_ratio": workers.busy_ratio if rollout is None else None,  # they may wait for a message
-        "read_every_epoch": evidence.data.read_again.text if evidence.data.read_again is not None else None,
+        "step_ms": facts.evidence.steps.mean_ms,
+        "workers": facts.workers.number,
+        "worker_cpu_ratio": facts.workers.cpu_ratio,
+        "worker_busy_ratio": facts.workers.busy_ratio,
         "hot_share": facts.hot.share if facts.hot and facts.hot.samples else None,
-        **(
-            {"fetch_ms": loader.wait_ms, "batch_ms": workers.batch_ms}
-            if cause is _HAND_OVER and loader is not None
-            else {}
-        ),
-        **({f"{part}_share": of_data for part, of_data in rollout._asdict().items()} if rollout is not None else {}),
-        "epoch_start_s": starts.start_s if starts is not None else None,
-        "epoch_end_s": starts.end_s if starts is not None else None,
+        **{f"{part}_share": of_data for part, of_data in shares.items()},
         **(facts.claim.on_gpu.as_evidence("gpu_waits") if facts.claim.on_gpu is not None else {}),
     }
 
@@ -656,13 +552,10 @@ INPUT_BOUND = Rule(
         " samples before the first forward line in a loop without a DataLoader; with GPU times, only the GPU's idle"
         " time in it counts, as launches that run ahead cover the rest. The cause follows from the workers' CPU,"
         " markers and samples. Data that comes from an environment or from the model itself is a rollout; if the model"
-        " takes most of that, it is only mentioned, unless more environments at once surely gain."
+        " takes most of that, it is only mentioned."
     ),
     needs=(STEPS, SAMPLES),
-    thresholds=(
-        *(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL),
-        *(ALIKE, LEAST_BYTES, *CONFIDENCE),
-    ),
+    thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
     causes=(
         "no_workers",
         "workers_saturated",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, OutsideWaits, RunEvidence, worst_of
+from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, RunEvidence, worst_of
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.rules.cores import lost_share
@@ -14,11 +12,28 @@ from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import own_id
 from tuimon.session.gpus import GpuRow
-from tuimon.session.threads import WANTS_TO_RUN
 
+#: Who holds the cores, and the fix for them.
+_HOLDERS: dict[Outside, tuple[str, str]] = {
+    "programs": ("other programs hold {:.1f} cores", "check what else runs on the machine (top)"),
+    "host": (
+        "the host of this virtual machine gives {:.1f} cores to others",
+        "use a machine whose cores are not shared (steal in top)",
+    ),
+    "limit": (
+        "the container's CPU limit holds {:.1f} cores back",
+        "raise the container's CPU limit, or use fewer threads",
+    ),
+    "unknown": (
+        "other programs, or a CPU limit, hold the cores",
+        "check what else runs on the machine (top), or the CPU limit of the container",
+    ),
+}
 #: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
 #: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
-_ONE_THREAD = "each operation waits for the thread without a core"
+_ONE_THREAD = Fix(
+    "call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"
+)
 
 
 def neighbour(evidence: Evidence) -> Finding | None:
@@ -49,22 +64,18 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     demand, share = machine.demand, _taken_share(machine, evidence)
     if demand is None or share is None:
         return None
-    here = machine is evidence.run.here
-    trainers = (evidence.pid,) if here else machine.trainers
-    who = "the training thread waits" if len(trainers) == 1 else f"its {len(trainers)} training threads wait"
-    delay = _delay(machine, evidence) or 0.0
-    for_what = "a core" if share <= delay else "a core, or for workers that have none"
-    outside, limit = machine.waits_from_outside, machine.cores_taken.limit if machine.cores_taken else None
-    holders, action = _holders(outside, limit, "here" if here else "there")
+    outside, trainers = machine.waits_from_outside, machine.trainers
+    holders, action = _HOLDERS[outside.by]
+    is_parallel = max((demand.busy_threads.get(pid, 0) for pid in trainers), default=0) > 1
     return Finding(
-        headline=f"{place}{holders}: {who} {percent(share)} of the time for {for_what}",
-        fixes=(
-            Fix(action),
-            *(_one_thread(machine, trainers) if _computes_in_parallel(demand, trainers, evidence) else ()),
+        headline=(
+            f"{place}{holders.format(outside.cores)}: the training, or its workers, wait {percent(share)} of the time"
+            " for a core"
         ),
+        fixes=(Fix(action), *([_ONE_THREAD] if is_parallel else [])),
         share_of_step=share,
         evidence={
-            "delay_ratio": delay,
+            "delay_ratio": _delay(machine, evidence),
             "cores": demand.cores,
             "cores_wanted": demand.wanted,
             "cores_taken": outside.cores,
@@ -73,53 +84,9 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     )
 
 
-def _holders(outside: OutsideWaits, limit: float | None, where: str) -> tuple[str, str]:
-    """Who holds the cores, and the fix for them."""
-    match outside.by:
-        case "programs":
-            return f"other programs hold {outside.cores:.1f} cores", f"check what else runs {where} (top)"
-        case "host":
-            text = f"the host of this virtual machine gives {outside.cores:.1f} cores to others"
-            return text, "use a machine whose cores are not shared (steal in top)"
-        case "limit":
-            of, more = (f" {word} {limit:g} cores" if limit else "" for word in ("of", "from"))
-            return (
-                f"the container's CPU limit{of} holds cores back",
-                f"raise the container's CPU limit{more}, or use fewer threads",
-            )
-        case _:
-            return (
-                "other programs, or a CPU limit, hold the cores",
-                f"check what else runs {where} (top), or the CPU limit of the container",
-            )
-
-
-def _one_thread(machine: Machine, trainers: Sequence[int]) -> tuple[Fix, ...]:
-    """One thread for each operation; nothing is advised that is so already."""
-    if all(machine.intra_op_threads.get(pid) == 1 for pid in trainers):
-        return ()
-    variable = "" if machine.omp_num_threads == 1 else ", or set OMP_NUM_THREADS=1"
-    return (Fix(f"call torch.set_num_threads(1){variable}: {_ONE_THREAD}"),)
-
-
-def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evidence) -> bool:
-    """True if a training shares out its operations: of its busy threads some besides the main one run no Python."""
-    if max((demand.busy_threads.get(pid, 0) for pid in trainers), default=0) < 2:
-        return False
-    if evidence.pid not in trainers:
-        return True
-    beside = [row for row in evidence.threads.rows if row.tid != evidence.threads.training_tid and row.place is None]
-    return any((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) >= WANTS_TO_RUN for row in beside)
-
-
 def _delay(machine: Machine, evidence: Evidence) -> float | None:
     """Share of time that the training waits for a core there: the process in focus, elsewhere most of the ranks."""
     return evidence.threads.training.delay_ratio if machine is evidence.run.here else machine.delay_ratio
-
-
-def is_held_up(evidence: Evidence) -> bool:
-    """True if the training thread waits for a core so often that none can be free for more."""
-    return (evidence.threads.training.delay_ratio or 0.0) >= LARGE
 
 
 def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
@@ -133,18 +100,12 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
     return Finding(
         severity="benign",
         headline=(
-            f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU or more do not slow each other:"
+            f"{len(trainers)} training processes at {percent(min(cpu))} CPU or more do not slow each other:"
             f" they wait {percent(max(delays))} of the time for a core"
         ),
         fixes=(Fix("change nothing: each has a core of its own"),),
         evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
     )
-
-
-def _kind(run: RunEvidence) -> str:
-    """The noun for the training processes: all ranks, or trainings of their own."""
-    known = (run.processes.get(pid) for pid in run.trainers)
-    return "ranks" if all(process is not None and (process.world_size or 1) > 1 for process in known) else "trainings"
 
 
 NEIGHBOUR = Rule(
@@ -183,12 +144,11 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
     if taken < REPORTED:
         return None
     pid = max(ratios, key=ratios.__getitem__)
-    who = f"process {own_id(pid)}" if own_id(pid) else "another program"
     return Finding(
         severity="critical",
         headline=(
-            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training waits"
-            " meanwhile"
+            f"{machine.place}process {own_id(pid)} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the"
+            " training waits meanwhile"
         ),
         fixes=(Fix("choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"),),
         share_of_step=min(1.0, taken),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
@@ -23,18 +23,15 @@ from tuimon.diagnosis.evidence.lines import (
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
-from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.step_model.measured import host_model, queue_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
-from tuimon.diagnosis.words import at_hot, idle_part, in_library, percent, work_at
+from tuimon.diagnosis.words import idle_part, in_library, percent, work_at
 from tuimon.records import Frame, Place
-from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Function, Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import Node, Stack, function_at
 from tuimon.session.standing import outer_calls
-from tuimon.text import size_text
 
 EVALUATION_SHARE = Threshold(
     0.35,
@@ -62,72 +59,28 @@ def side_work(evidence: Evidence) -> Finding | None:
     table, other, evaluation = evidence.steps.phases, evidence.steps.phase("other"), evidence.steps.phase("eval")
     if table is None or other is None or evidence.gpu.awaits_times:
         return None
-    if evaluation is not None:
-        found = _evaluation(evidence, evaluation, beside=other.share * evidence.steps.part_of_time)
-        if found is not None:
-            return found
+    beside = other.share * evidence.steps.part_of_time
+    if evaluation is not None and evaluation.share >= max(EVALUATION_SHARE, beside):
+        return _evaluation(evidence, evaluation)
     return _in_steps(evidence, other) if table.trains else None
 
 
-# -- evaluation
-
-
-def _evaluation(evidence: Evidence, evaluation: PhaseRow, beside: float) -> Finding | None:
-    """Evaluation, or its work outside the model, where it takes more of the time than side work (``beside``)."""
-    model, share = host_model(evidence), evaluation.share
-    if share >= max(EVALUATION_SHARE, beside):
-        hot = _evaluation_function(evidence.samples)
-        larger = _larger_batches(evidence, evaluation)
-        fixes = (
-            model.fix("evaluate less often, or on a part of the data", Change("evaluation", 0.0)),
-            *([model.fix(larger[0], Change("evaluation", 0.0), Interval.around(larger[1]))] if larger else []),
-        )
-        return Finding(
-            cause="evaluation",
-            headline=f"{percent(share)} of the time goes to evaluation, not training{in_library(hot)}",
-            fixes=fixes,
-            share_of_step=share,
-            where=(hot.place,) if hot else (),
-            evidence={
-                "eval_share": share,
-                "eval_ms_per_batch": evaluation.ms_per_step,
-                "hot_share": hot.share if hot else None,
-            },
-        )
-    hot = _evaluation_beside_model(evidence.samples)
-    share = min(share, hot.share - beside) if hot is not None else 0.0  # samples outside the phases are of both
-    if hot is None or share < beside or not is_sure(evidence, share):
-        return None
-    less = f"run {at_hot(hot)} in fewer evaluations, or on a part of the data"
+def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
+    """Evaluation, where it takes much of the time, and more than side work."""
+    share, hot = evaluation.share, _evaluation_function(evidence.samples)
+    less = host_model(evidence).fix("evaluate less often, or on a part of the data", Change("evaluation", 0.0))
     return Finding(
         cause="evaluation",
-        headline=f"{percent(share)} of the time goes to evaluation's work outside the model{in_library(hot)}",
-        fixes=(model.fix(less, Change("evaluation", 0.0), Interval.around(share / evaluation.share)),),
+        headline=f"{percent(share)} of the time goes to evaluation, not training{in_library(hot)}",
+        fixes=(less,),
         share_of_step=share,
-        where=(hot.place,),
-        evidence={"eval_share": evaluation.share, "beside_model_share": share},
+        where=(hot.place,) if hot else (),
+        evidence={
+            "eval_share": share,
+            "eval_ms_per_batch": evaluation.ms_per_step,
+            "hot_share": hot.share if hot else None,
+        },
     )
-
-
-def _larger_batches(evidence: Evidence, evaluation: PhaseRow) -> tuple[str, float] | None:
-    """Batches as large as those of training, if most of what a small one takes is the same for a large one; its part.
-
-    A step shows what the model takes for a batch of training, of which it may accumulate several, in its forward pass,
-    which does more than one that evaluates: on the CPU, or on the GPU where it takes longer there. For batches of 4
-    that take 6 ms, 1 ms of these in the fetch, and batches of 64 in training whose forward pass takes 16 ms, evaluation
-    is (5 - 16 / 16) / 6 cheaper in batches of 64.
-    """
-    training, evaluated = evidence.data.loader, evidence.data.evaluation_loader
-    steps, forward, batch_ms = evidence.steps, evidence.steps.phase("forward"), evaluation.ms_per_step
-    if training is None or evaluated is None or forward is None or not steps.total or not batch_ms:
-        return None
-    large, small = training.facts.batch_size, evaluated.facts.batch_size
-    forward_ms, gpu_ms = forward.ms_per_step, 0.0 if evidence.gpu.is_used is False else forward.gpu_ms_per_step
-    if not large or not small or large < 2 * small or evaluated.wait_ms is None or forward_ms is None or gpu_ms is None:
-        return None
-    forward_ms = max(forward_ms, gpu_ms) / max(1.0, training.fetches / steps.total)
-    part = (batch_ms - evaluated.wait_ms - forward_ms * small / large) / batch_ms
-    return (f"evaluate in larger batches: {large} as in training, not {small}", part) if part > 0.0 else None
 
 
 # -- work in steps
@@ -144,11 +97,6 @@ class _Work(Struct, frozen=True):
     kind: SideWorkKind | None
 
     @property
-    def is_output(self) -> bool:
-        """True if nothing trains, so that the work is what the model is run for, and every step needs it."""
-        return self.evidence.steps.phases is not None and not self.evidence.steps.phases.updates
-
-    @property
     def at(self) -> str:
         """The work that a user can leave out."""
         main = self.evidence.samples
@@ -156,16 +104,9 @@ class _Work(Struct, frozen=True):
         return work_at(self.hot, path) if self.hot is not None else ""
 
     @property
-    def sleeps_at(self) -> str:
-        """The line, if all that it does is to sleep."""
-        is_sleep = self.hot is not None and "sleep" in outer_calls(self.hot.place.source)
-        return at_hot(self.hot) if self.hot is not None and is_sleep else ""
-
-    @property
-    def by_option(self) -> str:
-        """The option of the library that owns the loop, and does the work by itself."""
-        library = self.hot.library if self.hot is not None and not self.runs_model else None
-        return less_by_option(self.evidence.gpu.launching.owner, library) if library is not None else ""
+    def sleeps(self) -> bool:
+        """True if all that the line does is to sleep."""
+        return self.hot is not None and "sleep" in outer_calls(self.hot.place.source)
 
     def without(self, action: str, part: float) -> Fix:
         """The fix by which this part of the function's work goes."""
@@ -176,31 +117,25 @@ class _Work(Struct, frozen=True):
         return model.fix(action, Change("side_work", 0.0), Interval.around(part) if queued else lost)
 
 
-class _Kind(NamedTuple):
-    """A kind of side work: the role of the frames that do it, and in words all of it, and a part of it."""
-
-    role: Role
-    whole: str
-    part: str
-
-
-#: In this order: a checkpoint may be saved to another machine.
-_KINDS: dict[SideWorkKind, _Kind] = {
-    "checkpoint": _Kind("saves", "the saving of checkpoints", "saving checkpoints"),
-    "network": _Kind("network", "calls over the network", "calls over the network"),
+#: In words, and the role of the frames that do it, in this order: a checkpoint may be saved to another machine.
+_KINDS: dict[SideWorkKind, tuple[str, Role]] = {
+    "checkpoint": ("saving checkpoints", "saves"),
+    "network": ("calls over the network", "network"),
 }
 #: What to do about it, as templates; the first that holds.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
-    (lambda f: f.is_output, "make {f.at} cheaper, or do it in another process while the model runs"),
-    (lambda f: f.by_option, "{f.by_option}"),
+    (
+        lambda f: in_library(f.hot) and not f.runs_model,
+        "have {f.at} do this less often: see the library's options for logging and checkpoints, and its callbacks",
+    ),
     (
         lambda f: f.kind == "checkpoint",
         "save less often at {f.at}, or beside the training: a thread writes a copy of the weights"
         " (torch.distributed.checkpoint.async_save)",
     ),
     (lambda f: f.kind == "network", "collect what {f.at} sends, and send it seldom or from a thread"),
-    (lambda f: f.sleeps_at, "leave out the sleep at {f.sleeps_at}, or shorten it: the training waits for it"),
+    (lambda f: f.sleeps, "leave out {f.at}, or shorten it: the training waits for it"),
     (lambda f: f.runs_model, "run {f.at} less often, or on a part of the data"),
     (lambda f: True, "run {f.at} less often, asynchronously, or after the epoch"),
 )
@@ -239,10 +174,9 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     fixes = [fix._replace(gain=Interval(low, high))]
     if work.kind == "checkpoint" and hot is not None and hot.library is None:  # nobody does without checkpoints
         fixes.append(work.without(f"save half as often at {work.at}", 0.5))
-    saved = evidence.checkpoints if work.kind == "checkpoint" else None
     return Finding(
         cause=work.kind,
-        headline=_headline(work) + (_saved_text(saved) if saved is not None else ""),
+        headline=_headline(work),
         fixes=tuple(fixes),
         share_of_step=claim.share,
         where=(hot.place,) if hot else (),
@@ -251,7 +185,6 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
             "step_ms": evidence.steps.mean_ms,
             "hot_share": hot.share if hot else None,
             **({**claim.on_gpu.as_evidence("gpu_waits"), "speedup_at_most": high} if claim.on_gpu else {}),
-            **(_saved_facts(saved) if saved is not None else {}),
         },
     )
 
@@ -262,31 +195,13 @@ def _headline(work: _Work) -> str:
     waits = f"{percent(share)} of each step is "
     if on_gpu is not None:
         waits = f"the GPU waits {idle_part(on_gpu)} of each step for "
-    is_all, kind = work.hot_part >= NEARLY_ALL, _KINDS[work.kind] if work.kind is not None else None
+    is_all, kind = work.hot_part >= NEARLY_ALL, _KINDS[work.kind][0] if work.kind is not None else "one function"
     what = f"side work {'that runs a model, such as evaluation' if work.runs_model else 'outside the model'}"
-    if kind is not None and is_all:
-        what = kind.whole
+    if work.kind is not None and is_all:
+        what = kind
     elif work.hot is not None and not is_all:
-        what += f", {percent(share * work.hot_part)} in {kind.part if kind is not None else 'one function'}"
+        what += f", {percent(share * work.hot_part)} in {kind}"
     return f"{waits}{what}{in_library(work.hot)}"
-
-
-def _saved_text(saved: Checkpoints) -> str:
-    """``: 1.2 GiB in 410 ms to nfs4``, `` at 728 MiB/s``."""
-    each = f" at {size_text(saved.bytes_per_s)}/s"
-    if saved.each_bytes is not None and saved.each_ms is not None:
-        each = f": {size_text(saved.each_bytes)} in {saved.each_ms:.0f} ms"
-    return f"{each}{f' to {saved.file_system}' if saved.file_system else ''}"
-
-
-def _saved_facts(saved: Checkpoints) -> dict[str, float | int | str | None]:
-    return {
-        "checkpoints": saved.number,
-        "checkpoint_ms": saved.each_ms,
-        "checkpoint_bytes": saved.each_bytes,
-        "written_bytes_per_s": saved.bytes_per_s,
-        "file_system": saved.file_system or None,
-    }
 
 
 # -- which function it is, by where samples leave the path of training
@@ -304,36 +219,6 @@ def _evaluation_function(samples: Samples) -> HotLine | None:
     chosen = own if 2 * off.phases["eval"] < own.total else off
     placed = [(_place(path), row.count) for row in chosen.rows if (path := user_path(row))]
     return with_library(hottest_place(placed), samples, "eval")
-
-
-def _evaluation_beside_model(samples: Samples) -> HotLine | None:
-    """The user's function that most samples of evaluation pass through outside the model, such as a metric or a plot.
-
-    The model is modules, and what the forward pass of training calls besides; a module that calls functions of the
-    user's which training never calls is a metric's. The own work of functions that run modules to evaluate counts
-    as the model's cost. The share is of all samples.
-    """
-    model = _model_functions(samples)
-    running = samples.where(phase="eval", below="module")
-    evaluators = {frame.code for row in running.rows for frame in user_path(row)}
-    off = set(map(id, _off_training(samples).rows))
-
-    def beside_model(row: Sample) -> Stack:
-        if row.phase not in ("eval", "other"):
-            return ()
-        if row.node.has("module"):
-            return _in_modules(row.node)
-        path = user_path(row) if id(row) in off else ()
-        if row.phase == "other" or not path:
-            return path
-        called = evaluators and path[-1].code not in evaluators
-        return path if called and not row.node.has("fetch") else ()
-
-    framed = ((beside_model(row), row.count) for row in samples.rows)
-    return hottest_place(
-        (_place(frames) if model.isdisjoint(frame.code for frame in frames) else None, count)
-        for frames, count in framed
-    )
 
 
 def _model_functions(samples: Samples) -> set[Function]:
@@ -465,7 +350,7 @@ def _kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
     """The kind of work that most samples of side work at a line show."""
     line = _line(hot.library or hot.place)
     at_line = samples.where(lambda node: any(_line(frame) == line for frame in node.frames), phase="other")
-    return next((kind for kind, each in _KINDS.items() if at_line.part(below=each.role) >= MOST), None)
+    return next((kind for kind, (_, role) in _KINDS.items() if at_line.part(below=role) >= MOST), None)
 
 
 def _place(frames: Stack) -> Place | None:

@@ -120,7 +120,7 @@ def _evaluation_ratio(evidence: Evidence) -> float:
 def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     """The step without evaluation; times are parts of a step where none are known."""
     loader, workers = evidence.data.loader, evidence.data.workers
-    starts_ms = data_ms * (evidence.data.epoch_starts.share if evidence.data.epoch_starts is not None else 0.0)
+    starts_ms = data_ms * (evidence.data.epoch_starts or 0.0)
     fetches = _fetches(loader, evidence.steps.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
     fetching = _fetching(evidence)

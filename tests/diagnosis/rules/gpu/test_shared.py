@@ -36,7 +36,7 @@ def test_two_trainings_at_full_cpu_with_a_core_and_a_gpu_each_are_fine():
     session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.0, "GPU-second"))
     found = {finding.rule: finding for finding in diagnose(session)}
     assert found["neighbour"].severity == "benign"
-    assert "2 trainings at 99 % CPU" in found["neighbour"].headline
+    assert "2 training processes at 99 % CPU" in found["neighbour"].headline
 
 
 def test_two_trainings_on_one_gpu_wait_for_each_other():

@@ -46,12 +46,6 @@ def test_what_the_users_processes_make_is_named_there(awaited: list[int]) -> Non
     assert "make the data in more processes" in finding.action
 
 
-def test_processes_that_only_wait_make_nothing() -> None:
-    finding = of_user([33], *workers(1, 0.0, (SERVES, 100), role="child"))
-    assert "it is sent to the training" in finding.headline
-    assert (finding.where[0].function, finding.where[0].line) == ("main", 9)
-
-
 def test_what_the_training_process_makes_is_no_other_processes() -> None:
     finding = of_user([40, 39], *workers(1, 1.0, (MAKES, 100)))
     assert "the training process prepares it" in finding.headline
