@@ -1,12 +1,9 @@
 """What the session says of the sampler, of the GIL, of threads that stand still, from literal records."""
 
-import math
-
 import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Cost, Gil, GilCount, GilFunction, Place, StackCount, Stacks
-from tuimon.session.sampling import GilHeld
 from tuimon.views.state_text import sampling_text
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
@@ -230,14 +227,3 @@ def test_in_words():
     assert sampling_text(session.over("recent").sampling()) == "21 Hz · 97 % covered · 1 failed · 2.1 % cpu"
     session.add(window(32.0, samples=0, lost=True))
     assert "1 window lost" in sampling_text(session.over("recent").sampling())
-
-
-@pytest.mark.parametrize(("count", "samples"), [(30, 400), (110, 400), (380, 400), (220, 800)])
-def test_how_much_the_gil_is_surely_held(count, samples):
-    held = GilHeld(count, samples)
-    assert 0.0 < held.surely < held.ratio == count / samples
-    assert GilHeld(10 * count, 10 * samples).surely > held.surely
-    # of a share so large, so many or more are seen in one of ten cases
-    p, n = held.surely, samples
-    chance = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(count, n + 1))
-    assert chance == pytest.approx(0.1, abs=0.03)

@@ -24,8 +24,6 @@ _ENOUGH_SAMPLES = 50
 _ENOUGH_OF_ONE = 30
 #: Length of such a window, in seconds.
 _GIL_WINDOW_S = 0.6
-#: Quantile of the normal distribution below which nine of ten values lie.
-_Z_OF_NINE_IN_TEN = 1.2816
 #: More than this share of the windows must have counted cycles: on a busy machine a few windows of a slow loop do not.
 _COUNTED_SHARE = 0.5
 #: Cycles that an estimated step rate needs.
@@ -162,13 +160,6 @@ class GilHeld(NamedTuple):
     def ratio(self) -> float:
         """Share of the samples that found it held."""
         return self.held / self.samples
-
-    @property
-    def surely(self) -> float:
-        """A lower bound of the ratio that holds in about nine of ten cases (Wilson's score interval)."""
-        n, p, z2 = self.samples, self.ratio, _Z_OF_NINE_IN_TEN**2
-        half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
-        return (p + z2 / (2 * n) - half) / (1 + z2 / n)
 
 
 _GilWindow = row_of("samples")

@@ -145,9 +145,11 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def more_workers(self) -> int | None:
-        """The fewest more workers that gain as much as any number."""
+        """The fewest more workers that gain as much as any number; None where others hold the cores they would need."""
         has, pool, step = self.workers.number, self.evidence.data.pool, self.model.likely
         cores = self.evidence.run.cores
+        if (self.evidence.threads.training.delay_ratio or 0.0) >= LARGE and step.batch_running >= HALF:
+            return None
         most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
         # so many keep all cores busy by themselves; more take turns
         most = min(most, max(1, math.ceil(cores / max(step.batch_running, 1.0 / MOST_FIRST_WORKERS))))

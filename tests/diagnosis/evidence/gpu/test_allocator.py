@@ -37,12 +37,6 @@ def test_frees_that_are_not_counted_are_no_cause():
     assert launches(more=[memory(END_S - 6, None), memory(END_S, None)]).cause is None
 
 
-def test_without_a_cache_nothing_is_counted_at_all():
-    finding = launches(more=[memory(END_S, None, allocated=0)])
-    assert finding.cause == "allocator"
-    assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in finding.action
-
-
 def test_a_line_that_empties_the_cache_is_named():
     lines = Frames(t=END_S, pid=PID, first=EMPTYING, frames=EMPTY_LINES.frames)
     finding = launches(more=[lines, stacks(END_S, *USUAL, ([EMPTYING, EMPTYING + 1], 40), pid=PID)])

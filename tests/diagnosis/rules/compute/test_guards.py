@@ -12,7 +12,6 @@ from tuimon.diagnosis.rules.compute.recompiles import guard_of
         ("tensor 'L['x']' size mismatch at index 0", "dimension 0 of x differs", "mark_dynamic(x, 0)"),
         ("tensor 'x' dtype mismatch", "the dtype of x differs", "the same dtype"),
         ("L['length'] == N", "length has another value", "torch.tensor(length)"),
-        ("len(L['items']) == N", "the length of items differs", "the same length"),
         ("GLOBAL_STATE changed: grad_mode", "gradients or autocast are on in one call", "one mode"),
         ("", "something differs from what was compiled", "TORCH_LOGS=recompiles"),
     ],

@@ -58,14 +58,6 @@ def test_such_a_part_is_usual_of_one_whose_work_is_torchs(counted: Any, held: in
     assert found(FIFTH, counted, held) is None
 
 
-def test_a_long_update_of_the_users_own_gains_what_its_function_takes() -> None:
-    half = {"data": 1, "forward": 22, "backward": 24, "optimizer": 50, "other": 3}
-    finding = found(half, (([50, 51], 22), ([52, 53], 24), ([54, 55, 56, 57, 58], 30), ([54, 55, 60, 61], 20)), held=1)
-    assert finding is not None
-    assert "update_rows() lamb.py:20 touch only the rows" in finding.action
-    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.5 * 0.6))
-
-
 def fixes_of(phases: dict[str, int], *counted: Any) -> tuple[Fix, ...]:
     """The fixes of an update that takes long, with these samples."""
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]

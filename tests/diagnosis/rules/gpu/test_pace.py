@@ -62,7 +62,7 @@ def test_where_nvml_contradicts_the_events_neither_is_believed():
     finding = found["compute_bound"]
     assert finding.severity == "info"
     assert "as it should be" not in finding.headline
-    assert "unknown: none by its events, at least 6" in finding.headline
+    assert "unknown: at most 0 % by its events, at least 6" in finding.headline
     assert not {"spin_wait", "queue_full", "low_precision_unused"} & found.keys()
 
 

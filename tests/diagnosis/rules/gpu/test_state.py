@@ -9,7 +9,6 @@ from tests.session.records import process
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import Loader, LoaderFacts, Throttle, TorchMemory
-from tuimon.text import number_text
 
 HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, "sm_clock_max_mhz": 1980}
 
@@ -71,14 +70,13 @@ HALF = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["b
 def test_idle_tensor_cores_of_a_busy_gpu():
     finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.004, more=[FLOAT32])["low_precision_unused"]
     assert finding.severity == "info"
-    assert "0.4 %" in finding.headline and "full float32" in finding.headline
+    assert "0.4 %" in finding.headline
     assert "set_float32_matmul_precision('high')" in finding.action
 
 
 def test_without_facts_of_the_process_the_counters_show_enough():
     finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0)["low_precision_unused"]
     assert finding.headline.endswith("lower precision is not used")
-    assert finding.evidence["parameter_dtypes"] is None
 
 
 def test_an_older_gpu_gets_advice_that_it_can_follow():
@@ -120,7 +118,7 @@ GIB = 1 << 30
     ("others", "times"), [(0, 2), (40, None)], ids=["alone", "beside a program that holds half of the GPU"]
 )
 def test_a_larger_batch_has_to_fit_beside_others(others, times):
-    """Twice the 30 GiB that torch holds; the rate and the memory are named before and after."""
+    """Twice the 30 GiB that torch holds."""
     session = without_events(util=0.3, memory_used_bytes=(32 + others) * GIB, memory_total_bytes=80 * GIB)
     t, steps = session.now_s, session.shown().steps(PID)
     facts = LoaderFacts(dataset="D", kind="map", workers=2, batch_size=32)
@@ -131,9 +129,6 @@ def test_a_larger_batch_has_to_fit_beside_others(others, times):
     for finding in found:
         action = finding.fixes[0].action
         assert "use a batch 2x as large" in action
-        assert "torch holds 30 GiB, then up to 60 GiB of 80 GiB" in action
-        per_s = 32 * steps.per_second
-        assert f"({number_text(per_s)} -> {number_text(2 * per_s)} a second)" in action
 
 
 @pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])

@@ -11,10 +11,9 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
-from tuimon.diagnosis.rules.compute.cpu import SMALL_PART
-from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
+from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
-from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
 from tuimon.session.phase_table import PhaseRow
@@ -47,6 +46,13 @@ FUSED_TAKES = Threshold(
 SMALL_TENSOR = Threshold(
     10_000.0, "elements of a tensor, on average, up to which one group is the fix", "measured in bench/fused_update.py"
 )
+SMALL_PART = Threshold(
+    0.15,
+    "part of the time of an update by a function of the user's in which it holds the GIL, from which its operations are"
+    " so small that they are all overhead",
+    "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
+    " of 10 µs and more",
+)
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
@@ -60,25 +66,15 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     facts = largest_optimizer(evidence)
     if optimizer is None or not evidence.gpu.is_used or not single + together or (facts is not None and facts.fused):
         return None
-    has_fused = facts is None or facts.name in _HAS_FUSED
-    if single >= together:
-        takes = FUSED_OF_SINGLE if has_fused else HALF  # foreach takes 0.47 to 0.56 of Adam's: bench/launches.py
-    elif has_fused:
-        takes = FUSED_TAKES
-    else:
+    if facts is not None and facts.name not in _HAS_FUSED:
         return None
+    takes = FUSED_OF_SINGLE if single >= together else FUSED_TAKES
     share = optimizer.share * min(1.0, (single + together) / (found.update or 1.0))
     gone = Interval(1.0 - min(1.0, _FEWEST * takes), 1.0).times(share).up_to(idle_at_most)
     name = facts.name if facts is not None else "the optimizer"
-    number = f"{facts.tensors} tensors" if facts is not None and facts.tensors else "tensors"
-    if not has_fused:
-        action = f"use {name} without foreach=False: its {number} are then updated together, not one by one"
-    else:
-        is_option = found.owner == "transformers"
-        option = 'optim="adamw_torch_fused"' if is_option else "fused=True"
-        instead = " instead of foreach=False" if single >= together and not is_option else ""
-        how = "one by one" if single >= together else "by one operation per part of the update"
-        action = f"set {option} for {name}{instead}: a few launches then update its {number}, now updated {how}"
+    option = 'optim="adamw_torch_fused"' if found.owner == "transformers" else "fused=True"
+    how = "one by one" if single >= together else "by one operation per part of the update"
+    action = f"set {option} for {name}: a few launches then update its tensors, now updated {how}"
     return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
 
 
@@ -107,27 +103,17 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     if hot is not None and evidence.gpu.is_used is False:
         held = evidence.threads.gil_held_in(hot.place)
     by_hand, is_busy = optimizer.share * own, gpu is not None and gpu.is_bottleneck
-    if hot is not None and held is not None and is_sure(evidence, by_hand):
-        known = held.ratio if by_hand >= OPTIMIZER_SHARE else held.surely
-        if known >= SMALL_PART * by_hand:
-            whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
-            fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
-            return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
+    if hot is not None and is_sure(evidence, by_hand) and held is not None and held.ratio >= SMALL_PART * by_hand:
+        whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
+        fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
+        return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
     if gpu is not None and is_busy:
         optimizer = optimizer._replace(share=gpu.share("optimizer"))
     if not is_sure(evidence, optimizer.share * runs_part(evidence, "optimizer"), OPTIMIZER_SHARE):
         return None
     gained = optimizer.share if evidence.gpu.is_used is False or is_busy else 0.0
     at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
-    if at_once is not None:
-        fixes = [at_once]
-    elif hot is not None and own >= MOST:
-        rows = f"make {at_hot(hot)} touch only the rows that a batch uses, update many tensors by one torch._foreach"
-        fixes = [
-            without(evidence, "optimizer", f"{rows} operation, or run every few batches", Interval.around(gained * own))
-        ]
-    else:
-        fixes = _of_torchs(evidence, gained)
+    fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained)
     return _finding(optimizer, hot, "", fixes, evidence.steps.mean_ms)
 
 

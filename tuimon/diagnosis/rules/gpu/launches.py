@@ -19,7 +19,6 @@ from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
-from tuimon.text import number_text, size_text
 
 #: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
@@ -110,19 +109,15 @@ def _allocator(evidence: Evidence, step_ms: float) -> _Allocator | None:
     row = next((row for row in evidence.gpu.memory if row.device == device), None)
     frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
     emptying = evidence.samples.where(lambda node: node.calls("empty_cache"))
-    hot = emptying.hottest()
-    if hot is not None and emptying.total >= MIN_SAMPLES:
-        advice = f"leave out torch.cuda.empty_cache() at {at_hot(hot)}: torch reuses freed memory without it"
-        return _Allocator(advice, hot, frees)
-    if row is not None and row.allocated_bytes == 0:  # with caching, the model alone would be counted
-        advice = "unset PYTORCH_NO_CUDA_MEMORY_CACHING: torch then reuses freed memory instead of returning it"
-        return _Allocator(advice, None, None)
-    if frees is None or frees < _EVERY_STEP:
+    hot = emptying.hottest() if emptying.total >= MIN_SAMPLES else None
+    if hot is None and (frees is None or frees < _EVERY_STEP):
         return None
     advice = (
         "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use batches of similar length or a smaller batch:"
         " memory is fragmented, or nearly full"
     )
+    if hot is not None:
+        advice = f"leave out torch.cuda.empty_cache() at {at_hot(hot)}: torch reuses freed memory without it"
     return _Allocator(advice, hot, frees)
 
 
@@ -147,7 +142,7 @@ def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
 
 def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix]]:
     """Fixes for what other loops do not do, each with what that is, for people."""
-    found, process = evidence.gpu.launching, evidence.process
+    found = evidence.gpu.launching
     if found.loop is not None and found.calls_cell:
         whole = (
             f"call nn.LSTM or nn.GRU on the whole sequence instead of a cell per time step at {at_hot(found.loop)}:"
@@ -158,14 +153,12 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
     update = fused_fix(evidence, idle.high)
     if update is not None:
         yield "the optimizer updates many tensors separately", update
-    # its matrix products give half precision of parameters in full: autocast, or casts by hand
-    is_mixed = process is not None and process.parameter_dtypes == ["float32"]
-    if found.scaler or (is_mixed and {"float16", "bfloat16"}.intersection(process.matmul_dtypes if process else ())):
+    if found.scaler:
         passes = evidence.samples.in_steps.share(phase=("forward", "backward")) or 0.0
         share = Interval.around(passes * AUTOCAST_TAKES + found.scaler, passes * TAKES_ERROR).up_to(idle.high)
-        scaler = " and GradScaler" if found.scaler else ""
-        action = f"train without autocast{scaler}{_AUTOCAST[found.owner]}: on an idle GPU its casts only add"
-        yield "autocast adds one cast per weight", without_cost(evidence, f"{action} launches", share)
+        without = f"train without autocast and GradScaler{_AUTOCAST[found.owner]}"
+        fix = without_cost(evidence, f"{without}: on an idle GPU its casts only add launches", share)
+        yield "autocast adds one cast per weight", fix
 
 
 def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
@@ -192,28 +185,18 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     """
     if idle.low < TRACE or _TIMES * (1.0 - idle.middle) > 1.0 or evidence.steps.share_of("data") >= REPORTED:
         return None
-    torch, rooms = evidence.gpu.memory, []
-    for gpu in (row.latest for row in evidence.gpu.rows):
-        own = sum(row.reserved_bytes or 0 for row in torch if row.uuid in (gpu.uuid, None))
-        others = max(0, gpu.memory_used_bytes - own) if gpu.memory_used_bytes is not None and own else 0
-        rooms += [gpu.memory_total_bytes - others] if gpu.memory_total_bytes else []
-    room = min((bytes_ for bytes_ in rooms if bytes_), default=None)  # of its GPU, that nobody else holds
-    holds = max((row.peak_bytes or row.allocated_bytes or 0 for row in torch), default=0)
+    more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.gpu.memory), default=0)
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen
-    if room is not None and holds * _TIMES > (1.0 - LARGE) * room:
-        return None
-    loader, per_s = evidence.data.loader, evidence.data.samples_per_s
+    for gpu in (row.latest for row in evidence.gpu.rows):
+        total = gpu.memory_total_bytes
+        if total is not None and (gpu.memory_used_bytes or more) + more > (1.0 - LARGE) * total:
+            return None
+    loader = evidence.data.loader
     size = loader.facts.batch_size if loader is not None else None
-    if size is None and loader is not None and loader.batches is not None and loader.batches.mean_samples:
-        size = round(loader.batches.mean_samples)
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
-    rates = f" ({number_text(per_s)} -> {number_text(_TIMES * per_s)} a second)" if per_s else ""
-    memory = "its memory use is unknown"
-    if holds and room:
-        memory = f"torch holds {size_text(holds)}, then up to {size_text(_TIMES * holds)} of {size_text(room)}"
     action = (
         f"{_BATCH[evidence.gpu.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
-        f" step takes as long on this GPU, with {_TIMES}x the samples{rates}; {memory}; {CHANGES_TRAINING}"
+        f" step takes as long on this GPU, with {_TIMES}x the samples; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
     return Fix.gaining(action, Interval(surely, float(_TIMES)), changes_training=True)

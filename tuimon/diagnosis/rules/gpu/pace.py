@@ -73,12 +73,10 @@ def queue_full(evidence: Evidence) -> Finding | None:
     waits = of_step(evidence).where(doing={"sync", "copy"}).cpu if gpu is not None else 0.0
     if not leads or evidence.gpu.waits is None or waits >= SMALL or min(least_us) < FULL_LEAD_US:
         return None
-    medians = [lead.median_us for lead in leads if lead.median_us is not None]
-    ahead_ms, hot = max(medians or least_us) / 1e3, evidence.hottest_in("forward")
+    ahead_ms, hot = max(least_us) / 1e3, evidence.hottest_in("forward")
     return harmless(
         evidence,
-        f"launches run {'' if medians else 'at least '}{ms_text(ahead_ms)} ahead and wait for room in the GPU's queue:"
-        " harmless",
+        f"launches run at least {ms_text(ahead_ms)} ahead and wait for room in the GPU's queue: harmless",
         "change nothing: the model's lines take CPU time only in this wait; GPU time shows which are slow",
         hot.place if hot is not None else None,
         {"lead_ms": ahead_ms},
@@ -92,17 +90,14 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     cpu = sum(row.cpu_ratio or 0.0 for row in threads)
     if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
-    step, wait, at = of_step(evidence), longest_wait(evidence), ""
+    step, wait = of_step(evidence), longest_wait(evidence)
     share = step.where(doing={"sync", "copy"}).cpu
     place = wait.hot.place if wait is not None and share >= REPORTED else None
-    if place is None:
-        if step.where({"backward"}).cpu < LARGE:
-            return None
-        busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
-        at = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
+    if place is None and step.where({"backward"}).cpu < LARGE:
+        return None
     return harmless(
         evidence,
-        f"{percent(min(1.0, cpu))} CPU{at} is CUDA polling for the GPU, not work: harmless",
+        f"{percent(min(1.0, cpu))} CPU is CUDA polling for the GPU, not work: harmless",
         "change nothing: polling is faster than being woken, and the core would be idle otherwise",
         place,
         {"cpu_ratio": cpu, "waiting_share": share if evidence.gpu.waits is not None else None},
@@ -130,27 +125,22 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
     """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     most = f"mostly {heaviest} ({ms_text(gpu.phases[heaviest].ms)} a step)"
-    ranks, process = evidence.world_size, evidence.process
-    if ranks > 1:
-        others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
+    if evidence.world_size > 1:
         exchange = evidence.ranks.exchanges.get(evidence.pid)
-        waits = f"how much of that it waits for {others} is unknown"
+        waits = "how much of that it waits for the other ranks is unknown"
         if exchange is not None and exchange.share.low >= TRACE:
-            waits = f"it waits at least {percent(exchange.share.low)} for {others}"
+            waits = f"it waits at least {percent(exchange.share.low)} for the other ranks"
         return (
             f"GPU has work queued {busy} the time, {most}; {waits}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
-    compiled = () if evidence.gpu.launching.is_compiled else ("torch.compile",)
-    faster, unused = ", ".join((*compiled, "a smaller model", "a faster GPU")), low_precision_unused(evidence)
+    faster, unused = "torch.compile, a smaller model, a faster GPU", low_precision_unused(evidence)
     if unused is not None:
         return (
             f"GPU busy {busy} the time, its tensor cores idle: {most}",
             f"{unused.action}; besides, only these make it faster: {faster}",
         )
-    types = process.matmul_dtypes + process.parameter_dtypes if process is not None else []
-    if not {"float16", "bfloat16"}.intersection(types):
-        faster = f"lower precision, {faster}"
+    faster = f"lower precision, {faster}"
     needless = list(needless_work(evidence))
     if needless:
         return (
@@ -172,39 +162,34 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
     if tensor_ratio >= TRACE or capability is None or capability < _TENSOR_CAPABILITY:
         return None
-    types = process.parameter_dtypes if process is not None else []
-    computed = process.matmul_dtypes if process is not None else []
-    if (types and "float32" not in types) or (computed and "float32" not in computed):
+    types = (process.parameter_dtypes, process.matmul_dtypes) if process is not None else ()
+    if any(used and "float32" not in used for used in types):
         return None
-    tf32 = process.tf32 if process is not None else None
-    first = "" if tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
-    action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
+    action = (
+        "use torch.set_float32_matmul_precision('high') (TF32), or torch.autocast('cuda', torch.bfloat16), and sizes"
+        " that are multiples of 8"
+    )
     if capability < _TF32_CAPABILITY:
         action = "use torch.autocast('cuda', torch.float16) with a GradScaler"
     return Finding(
         severity="info",
         headline=(
             f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
-            f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
+            " lower precision is not used"
         ),
         fixes=(Fix(action, changes_training=True),),
-        evidence={
-            "tensor_ratio": tensor_ratio,
-            "compute_capability": capability,
-            "parameter_dtypes": ", ".join(types) or None,
-            "tf32": None if tf32 is None else int(tf32),
-        },
+        evidence={"tensor_ratio": tensor_ratio, "compute_capability": capability},
     )
 
 
 def _contradicted(found: Contradiction) -> Finding:
     """Events and NVML exclude each other: neither is believed."""
     events, counters = found
-    most = "none" if events.high < 0.005 else f"at most {percent(events.high)}"
     return Finding(
         severity="info",
         headline=(
-            f"GPU idle time unknown: {most} by its events, at least {percent(counters.low)} by NVML's utilisation"
+            f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
+            " NVML's utilisation"
         ),
         fixes=(
             Fix(
