@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.diagnosis.comparison.series import correlated
-from tuimon.diagnosis.comparison.runs import has_trend, line_through, warmup_length
-from tuimon.diagnosis.evidence.course import course
+from tuimon.diagnosis.comparison.runs import equal_stretches, has_trend, line_through, warmup_length
 from tuimon.session.steps import StepStretch
 
 
@@ -17,21 +16,21 @@ def stretch(begin_s: float, seconds: float, steps: int, ms: float) -> StepStretc
 def test_windows_of_ten_seconds_make_batches_of_ten_seconds() -> None:
     fine = [stretch(at, 1.0, 20, 50.0) for at in range(30)]
     coarse = [stretch(30 + 10 * at, 10.0, 200, 50.0) for at in range(5)]
-    found = course([*fine, *coarse], 240)
+    found = equal_stretches([*fine, *coarse], 240)
     assert [row.span_s for row in found] == [10.0] * 8
     assert sum(row.steps for row in found) == 30 * 20 + 5 * 200
 
 
 def test_each_batch_has_a_step() -> None:
     rows = [stretch(at, 1.0, int(at % 3 == 2), 3000.0) for at in range(30)]
-    found = course(rows, 240)
+    found = equal_stretches(rows, 240)
     assert all(row.steps for row in found)
     assert sum(row.steps for row in found) == 10
     assert sum(row.span_s for row in found) == 30.0
 
 
 def test_a_long_run_has_240_batches_at_most() -> None:
-    assert 200 <= len(course([stretch(at, 1.0, 20, 50.0) for at in range(470)], 240)) <= 240
+    assert 200 <= len(equal_stretches([stretch(at, 1.0, 20, 50.0) for at in range(470)], 240)) <= 240
 
 
 GROWING = [value * (1 + at / 100) for at, value in enumerate(correlated(60, 0.3, 5))]

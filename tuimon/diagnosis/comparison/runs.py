@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.comparison.result import RunFacts
-from tuimon.diagnosis.evidence.course import course, grows
+from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding
@@ -96,7 +96,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def batches(self) -> list[StepStretch]:
         """All of its steps, with warm-up."""
-        return course(self.stretches, _MOST_BATCHES)
+        return equal_stretches(self.stretches, _MOST_BATCHES)
 
     @cached_property
     def warmup(self) -> list[StepStretch]:
@@ -178,6 +178,27 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
 
 Runs = Sequence[Run]
 NOWHERE = Place("", 0, "", "")
+
+
+def equal_stretches(rows: Sequence[StepStretch], number: int) -> list[StepStretch]:
+    """At most so many stretches of about equal time, each with a step that was timed; none without any.
+
+    None is shorter than the longest row. The rest at the end is part of the last.
+    """
+    least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # some ms vary
+    found: list[StepStretch] = []
+    for row in rows:
+        if found and not (_is_timed(found[-1]) and found[-1].span_s >= least_s):
+            found[-1] = joined((found[-1], row))
+        else:
+            found.append(row)
+    if len(found) > 1 and (found[-1].span_s < 0.5 * least_s or not _is_timed(found[-1])):
+        found[-2:] = [joined(found[-2:])]
+    return [row for row in found if _is_timed(row)]
+
+
+def _is_timed(row: StepStretch) -> bool:
+    return row.steps > 0 and row.total_ns > 0
 
 
 def step_ms(row: StepStretch) -> float:

@@ -19,7 +19,7 @@ from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
 from tuimon.session.series import Span
 from tuimon.session.session import SessionView
-from tuimon.session.steps import STACKED, StepStretch, joined
+from tuimon.session.steps import STACKED, StepStretch
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2
@@ -266,27 +266,6 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         if functions[most] <= 0.0:
             return None
         return max((each for each in lines if (each.file, each.function) == most), key=lines.__getitem__)
-
-
-def course(rows: Sequence[StepStretch], number: int) -> list[StepStretch]:
-    """At most so many stretches of about equal time, each with a step that was timed; none without any.
-
-    None is shorter than the longest row. The rest at the end is part of the last.
-    """
-    least_s = 0.95 * max((sum(row.span_s for row in rows) / number, *(row.span_s for row in rows)))  # some ms vary
-    found: list[StepStretch] = []
-    for row in rows:
-        if found and not (_is_timed(found[-1]) and found[-1].span_s >= least_s):
-            found[-1] = joined((found[-1], row))
-        else:
-            found.append(row)
-    if len(found) > 1 and (found[-1].span_s < 0.5 * least_s or not _is_timed(found[-1])):
-        found[-2:] = [joined(found[-2:])]
-    return [row for row in found if _is_timed(row)]
-
-
-def _is_timed(row: StepStretch) -> bool:
-    return row.steps > 0 and row.total_ns > 0
 
 
 class _Rank(Struct, frozen=True, gc=False):

@@ -75,7 +75,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def gpu(self) -> GpuEvidence:
         """The GPUs that it uses, and how."""
-        return GpuEvidence(self.pid, self.run, self.steps, self.threads, self._view)
+        return GpuEvidence(self.pid, self.process, self.run, self.steps, self.threads, self._view)
 
     @cached_property
     def ranks(self) -> RankEvidence:

@@ -70,19 +70,16 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     """The GPUs of a training process, and how it uses them."""
 
     pid: int
+    process: Process | None
     run: RunEvidence
     of_loop: StepEvidence
     threads: ThreadEvidence
     _view: SessionView
 
-    @property
-    def _process(self) -> Process | None:
-        return self._view.process(self.pid)
-
     @cached_property
     def rows(self) -> tuple[GpuRow, ...]:
         """Those of the run that it uses; all of them where it has not reported which."""
-        known, process = self.run.gpus_used_on(node_of(self.pid)), self._process
+        known, process = self.run.gpus_used_on(node_of(self.pid)), self.process
         own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
         return tuple(row for row in known if bare_uuid(row.latest.uuid) in own) or known
 
@@ -91,7 +88,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         """True if it computes on a GPU; None where that is unknown."""
         if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows):
             return False  # it holds them, or was given them
-        process = self._process
+        process = self.process
         if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in self.run.gpus):
             return True
         if process is not None and process.torch and "+cpu" in process.torch:
@@ -151,7 +148,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         """The steps on its clock; None with too few times."""
         if self.times is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
-        process, samples = self._process, self.threads.samples
+        process, samples = self.process, self.threads.samples
         ranks = (process.world_size if process is not None else None) or 1
         return gpu_steps(self.times, self.of_loop.phases, samples, self.waits, self.rows, ranks, self.copying_at_most)
 
@@ -169,7 +166,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @property
     def _has_just_begun(self) -> bool:
         """True if so few seconds and steps have passed since the first step that not everything has been measured."""
-        process, steps = self._process, self.of_loop
+        process, steps = self.process, self.of_loop
         if process is None or not process.markers or steps.first_step_s is None:
             return False
         # a long step is timed whole, at the next its times are polled, and a burst may begin late

@@ -78,18 +78,14 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
     own = [view.samples(p) for p in pids]
     together = Samples.joined(own)
-    rows = loader.worker_rows if loader is not None and loader.facts.workers else ()
-    by_markers = mean_of_known([row.busy_ratio for row in rows if row.pid not in idle])
-    number = loader.facts.workers - len(idle) if loader is not None and loader.facts.workers else len(live)
-    renewed = are_renewed(live, recent)
+    rows, facts = (loader.worker_rows, loader.facts) if loader is not None else ((), None)
+    asked_for = facts.workers if facts is not None else 0
+    by_markers = mean_of_known([row.busy_ratio for row in rows if asked_for and row.pid not in idle])
+    number, renewed = asked_for - len(idle) if asked_for else len(live), are_renewed(live, recent)
     brief = _brief_share(view, pid, number) if renewed else None
-    shares = (_busiest_share(threads), _busy_share(own), brief)
-    known = [share for share in shares if share is not None]
+    known = [share for share in (_busiest_share(threads), _busy_share(together), brief) if share is not None]
     cpu_ratio, ran_ratio = _core_use(threads)
-    rows = loader.worker_rows if loader is not None else ()
-    item, collate = (
-        (user_place(loader.facts.item), user_place(loader.facts.collate)) if loader is not None else (None, None)
-    )
+    item, collate = (user_place(facts.item), user_place(facts.collate)) if facts is not None else (None, None)
     collated = collate_share(loader, own) or 0.0
     hot = together.with_callees(together.without_imports.hottest())
     if hot is None and item is not None and by_markers is not None:
@@ -159,7 +155,7 @@ def sender_evidence(view: SessionView, pid: int) -> Senders:
 def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[int]:
     """The workers of a stream that wait in all samples while others make batches, or that have ended before these."""
     own = {each: view.samples(each) for each in live}
-    busy = {each: share for each, samples in own.items() if (share := _busy_share([samples])) is not None}
+    busy = {each: share for each, samples in own.items() if (share := _busy_share(samples)) is not None}
     working = [each for each, share in busy.items() if share >= SATURATED_BUSY]
     if not any(own[each].part(_streams) for each in working):
         return set()
@@ -220,9 +216,9 @@ def _busiest_share(workers: Sequence[Threads]) -> float | None:
     return mean_of_known(shares)
 
 
-def _busy_share(workers: Sequence[Samples]) -> float | None:
+def _busy_share(workers: Samples) -> float | None:
     """Share of the workers' samples in which they did not idle until the next batch was requested."""
-    idle = Samples.joined(workers).share(doing="idle")
+    idle = workers.share(doing="idle")
     return 1.0 - idle if idle is not None else None
 
 
