@@ -240,6 +240,7 @@ class _Memory(Struct):
 
     latest: TorchMemory
     settled: TorchMemory | None = None  # the first since the training was settled
+    counted: TorchMemory | None = None  # ... that counts what is given back
     pinned_bytes: int | None = None  # the most
     peak_bytes: int | None = None  # the most: the program may reset it
     allocated: Series[Any] = field(default_factory=lambda: Series(_Allocated, _ROWS, {"held_bytes": latest}))
@@ -253,10 +254,12 @@ class _Memory(Struct):
         if record.allocated_bytes is not None:
             self.allocated.append(_Allocated(record.t, record.t, record.allocated_bytes))
         self.settled = self.settled or record
+        if record.device_frees is not None:
+            self.counted = self.counted or record
 
     def row(self, device: int, uuid: str | None) -> TorchMemoryRow:
-        latest, before = self.latest, self.settled or self.latest
-        retries = _more(before.alloc_retries if self.settled is not None else None, latest.alloc_retries)
+        latest, before = self.latest, self.counted or self.latest
+        retries = _more(self.settled.alloc_retries if self.settled is not None else None, latest.alloc_retries)
         frees, seconds = _more(before.device_frees, latest.device_frees), latest.t - before.t
         frees_per_s = frees / seconds if frees is not None and seconds > 0 else None
         most, held = (self.pinned_bytes, self.peak_bytes), self.allocated.columns(Span(last_s=GROWTH_S))
