@@ -52,6 +52,14 @@ def test_a_row_says_how_far_a_rank_is_and_what_its_step_consists_of():
     assert (row.place.line, row.memory_bytes) == (20, 1 << 28)
 
 
+def test_who_holds_the_others_up_and_what_they_wait():
+    rows = rank_rows(run().over("recent"))
+    assert [row.late_ms for row in rows] == pytest.approx([-20, -20, 40], abs=1)
+    assert rows[0].wait_ratio == pytest.approx(0.6)
+    assert max(rows[2].excess, key=lambda part: part[1])[0] == "data"
+    assert max(rank_rows(run().over("whole"))[2].excess, key=lambda part: part[1])[0] == "data"
+
+
 def test_figures_are_of_the_last_thirty_seconds():
     session = run()
     for t in range(11, 60):

@@ -61,6 +61,15 @@ def with_collections(*samples, ms=264, side=25):
     return {finding.rule: finding for finding in findings}
 
 
+def test_collections_that_the_loop_calls_for_are_one_finding():
+    by_rule = with_collections(([1, 2], 40), ([0], 30))
+    assert "side_work" not in by_rule
+    finding = by_rule["gc_pauses"]
+    assert (finding.severity, finding.where[0].line) == ("critical", 50)
+    assert finding.action == "remove gc.collect() (train.py:50), or call it once per epoch"
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.24))
+
+
 def test_collections_that_a_library_calls_for_are_one_finding_at_its_line():
     by_rule = with_collections(([4, 8], 30), ([4, 5, 2], 40), ([4, 6], 30), ([4, 7], 2))
     assert "side_work" not in by_rule

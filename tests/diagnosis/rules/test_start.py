@@ -1,6 +1,6 @@
 """Warm-up on literal sessions."""
 
-from tests.diagnosis.cpu import STARVED
+from tests.diagnosis.cpu import HEALTHY, STARVED
 from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
@@ -25,3 +25,9 @@ def test_before_the_first_step_there_is_no_finding_but_of_harm():
     assert diagnose(session) == []
     session.add(MachineMemory(t=9, pid=0, window_s=1, total_bytes=100 << 30, available_bytes=1 << 30))
     assert [f.rule for f in diagnose(session)] == ["memory_pressure"]
+
+
+def test_a_slow_first_step_is_warmup_for_a_while():
+    session = session_of(header(), steps(1, {"data": 9000, "forward": 1}, count=1), steps(2, HEALTHY, first_index=1))
+    (only,) = diagnose(session)
+    assert "x the median" in only.headline

@@ -19,7 +19,7 @@ from tuimon.views.tui.board import Pacing
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, WantedRows, lay_out
+from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, WantedRows, lay_out
 from tuimon.views.tui.sheets.inject_dialog import InjectDialog
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -292,6 +292,15 @@ NO_OUTPUT = WantedRows(12, 9, 5, frozenset({"output"}))
 NEITHER = WantedRows(12, 9, 0, frozenset({"gpu", "output"}))
 ONE_GPU = WantedRows(12, 9, 5)
 LOADERS = WantedRows(30, 300, 40, loaders=80)
+
+
+def test_a_normal_screen():
+    boxes = lay_out(120, 40, ALL, ONE_GPU)
+    assert boxes["phases"] == Box(0, 4, 60, 20)
+    assert boxes["gpu"] == Box(60, 4, 60, 7)
+    assert boxes["output"] == Box(60, 11, 60, 13)
+    assert boxes["threads"] == Box(0, 24, 120, 15)
+    assert boxes["keys"] == Box(0, 39, 120, 1)
 
 
 def test_a_narrow_screen_has_one_column_by_importance():

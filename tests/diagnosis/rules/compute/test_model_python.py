@@ -35,6 +35,16 @@ def found(*counted, held=(), leaf=(PACKAGES + "numpy/core/fromnumeric.py", 9, "s
 LOOP = (([50, 51, 53], 30), ([50, 51, 52], 10), ([55, 56], 45))
 
 
+def test_a_function_that_holds_the_gil_is_named_with_its_gain():
+    findings = found(*LOOP, held=[("match", 12)])
+    finding = findings["compute_bound_cpu"]
+    assert (finding.cause, finding.severity, finding.where[0].line) == ("python", "warning", 30)
+    assert finding.share_of_step == pytest.approx(0.85 * 30 / 85)
+    assert finding.estimated_speedup == pytest.approx(1 / 0.7)
+    assert len(finding.fixes) == 1
+    assert (finding.where[0].function, finding.where[0].line) == ("match", 30)
+
+
 @pytest.mark.parametrize("held", [[], [("match", 2)], [("forward", 20)]])
 def test_what_releases_the_gil_may_be_torch(held):
     finding = found(*LOOP, held=held)["compute_bound_cpu"]

@@ -49,6 +49,17 @@ def found(phases: dict[str, int], counted: Any, held: int) -> Finding | None:
     return next((finding for finding in findings if finding.rule == "optimizer_bound"), None)
 
 
+def test_an_update_row_by_row_is_named_with_its_gain() -> None:
+    finding = found(FIFTH, BY_ROWS, held=8)
+    assert finding is not None
+    assert (finding.severity, finding.where[0].file, finding.where[0].line) == ("warning", "lamb.py", 20)
+    assert finding.share_of_step == pytest.approx(0.2)
+    assert finding.estimated_speedup == pytest.approx(1 / 0.8)
+    assert "20 % of each step" in finding.headline and "tensors one by one" in finding.headline
+    assert (finding.where[0].function, finding.where[0].line) == ("update_rows", 20)
+    assert "whole tensors" in finding.action
+
+
 @pytest.mark.parametrize(
     ("counted", "held"),
     [(BY_ROWS, 2), (BY_TORCH, 0), (BY_TORCH_WITHIN, 8)],

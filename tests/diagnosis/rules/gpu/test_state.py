@@ -55,6 +55,12 @@ def retried(*counts, first_s=1001.0):
     ]
 
 
+def test_retries_after_warm_up_are_reported():
+    finding = findings("gpu_bound", *USUAL, util=0.99, more=retried(4, 7))["allocator_retries"]
+    assert (finding.severity, finding.evidence["retries"]) == ("warning", 3 + 4)
+    assert "expandable_segments" in finding.action
+
+
 def test_without_retries_nothing_is_reported():
     assert "allocator_retries" not in findings("gpu_bound", *USUAL)
     assert "allocator_retries" not in findings("gpu_bound", *USUAL, more=retried(0, 0))
@@ -109,6 +115,12 @@ def without_events(**figures):
     session = session_of("queue_full", *USUAL, **figures)
     session.gpu_times.clear()
     return session
+
+
+def test_a_gpu_with_room_for_more():
+    (finding,) = (f for f in diagnose(without_events(util=0.3, **SMALL)) if f.rule == "small_batch")
+    assert finding.severity == "info"
+    assert all(fact in finding.headline for fact in ("GPU 0", "30 % of the time", "10 % of its memory"))
 
 
 GIB = 1 << 30

@@ -4,13 +4,15 @@ import pytest
 from msgspec import structs
 
 from tests.diagnosis.cpu import STARVED, run, workers
-from tests.diagnosis.gpu import gpu_time, session_of
+from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import MIN_SAMPLES
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Place
+
+FETCHING = ([FETCH, IN_FETCH], 300)
 
 
 def gain_of(part, finding):
@@ -399,6 +401,16 @@ def test_starts_that_are_little_or_the_first_or_of_persistent_workers(record):
     assert first.rule == "input_bound" and "started anew" not in first.headline
 
 
+def test_a_wait_for_data_counts_as_far_as_the_gpu_idles():
+    found = findings("data_starved", FETCHING, *USUAL)
+    first = next(iter(found.values()))
+    assert (first.rule, first.where[0].line) == ("input_bound", 40)
+    assert first.share_of_step == pytest.approx(0.65, abs=0.03)  # 97 % of the CPU's time
+    assert first.headline.startswith("the GPU waits 66 % of each step for data")
+    assert first.evidence["gpu_waits_at_most"] == first.share_of_step
+    assert "gpu_idle_at_most" not in first.evidence  # it may idle for longer than it waits for data
+
+
 def test_a_wait_for_data_that_launches_cover_is_none():
     """The same fetches; the GPU has enough to do meanwhile."""
     waiting = {"data": 60, "forward": 10, "backward": 20, "optimizer": 10}
@@ -444,6 +456,28 @@ def stream(*batches, kind="iterable"):
     rows = [LoaderWorker(201 + n, n, made, 48.0 * made, made, 1e3 - 49 * made) for n, made in enumerate(batches)]
     return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=20, wait_ns=int(0.6e9),
                   facts=facts, workers=rows)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("batches", "clause", "fewer", "gain"),
+    [
+        ((20, 0), "all batches come from 1 of 2 workers", "num_workers=1 (now 2)", 2.0),
+        ((20, 20, 0), "all batches come from 2 of 3 workers", "num_workers=2 (now 3)", 1.5),
+        ((20, 0, 0), "all batches come from 1 of 3 workers", "num_workers=1 (now 3)", 100 / 38),
+    ],
+)
+def test_workers_without_a_part_of_the_stream_idle(batches, clause, fewer, gain):
+    own = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run(STARVED, stream(*batches), own, *workers(len(batches), 0.9, ([0, 1], 40)), cpu_count=8)
+    assert (first.cause, first.evidence["workers"]) == ("idle_workers", sum(map(bool, batches)))
+    assert first.evidence["worker_busy_ratio"] == pytest.approx(0.98)
+    assert clause in first.headline
+    share, *cheaper = first.fixes
+    assert share.action.startswith(
+        f"give each of the {len(batches)} workers its share of the data (get_worker_info(), "
+    )
+    assert fewer in share.action and share.estimated_speedup == pytest.approx(gain, rel=0.1)
+    assert [fix.action.partition(" ")[0] for fix in cheaper] == ["make"]  # which may gain more
 
 
 LOOP_OF_WORKER = frames(

@@ -18,7 +18,7 @@ from tuimon.records import Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
 from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.calltree import TreeView, indent, visible_nodes
+from tuimon.views.tui.profile.calltree import TreeView, indent, node_of_line, visible_nodes
 from tuimon.views.tui.profile.hotlines import LinesView
 from tuimon.views.tui.profile.profile_pane import empty_lines, filters, phases_line, ranges_line
 from tuimon.views.tui.profile.scope import Scope, blamed
@@ -191,6 +191,13 @@ def test_levels(level, threads, samples):
     assert sum(sample.count for sample in scope.samples(session).rows) == samples
 
 
+def test_workers_have_no_phase_the_trainer_has():
+    session = profiles.session(2)
+    assert {sample.phase for sample in WORKER.samples(session).rows} == {"none"}
+    trainer = Scope(MAIN, MAIN, "main").samples(session)
+    assert trainer.phases == {"data": 124, "forward": 40, "backward": 20, "optimizer": 8, "other": 8}
+
+
 # -- what stands around the views of the profile
 
 
@@ -295,6 +302,17 @@ def test_deep_indents_say_how_deep_they_are():
     assert indent(3, 60) == "   "
     assert indent(100, 90) == " " * 25 + "+100 "
     assert len(indent(100_000, 90)) == 30
+
+
+def test_from_a_line_to_its_node(trainer):
+    tree = trainer.tree(None)
+    row = next(row for row in trainer.table().lines if row.place.line == 24)
+    node = node_of_line(tree, row)
+    assert (node.function, 24 in node.lines) == ("forward", True)
+    view = TreeView()
+    view.reveal(node)
+    assert node in visible_nodes(tree, view.opened)
+    assert view.selected(tree) is node
 
 
 @pytest.mark.parametrize("profile", [HOSTILE, DEEP, of()], ids=["hostile", "deep", "empty"])
