@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tuimon.cli.quick_start import without_collections, word_when_slow
+from tuimon.cli.quick_start import collect_often, without_collections, word_when_slow
 from tuimon.cli.writing import let_go_of_terminal, takes_output
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
@@ -103,6 +103,8 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Lea
             gc.collect()  # remains of the start, 0.2 MB: nothing reads them again
             monitor.start()
             loading.close()
+            if monitor.is_live:
+                collect_often()
 
         return run_app(monitor, options.refresh_s, signals, begin)
 

@@ -14,6 +14,8 @@ import struct
 
 #: Number of sched_setattr(2), by machine.
 _CALLS = {"x86_64": 314, "aarch64": 274}
+#: Made once: each has classes of its own, and one is made for every window of stack samples.
+_LIBC = ctypes.CDLL(None)
 #: The shortest turn that the kernel grants.
 _TURN_NS = 100_000
 #: struct sched_attr: size, policy, flags, nice, priority; runtime, which is the turn here, deadline, period; two hints.
@@ -32,4 +34,4 @@ def take_short_turns(tid: int) -> bool:
     except OSError:  # it has ended
         return False
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, _TURN_NS, 0, 0, 0, 0)
-    return bool(ctypes.CDLL(None).syscall(call, tid, attributes, 0) == 0)
+    return bool(_LIBC.syscall(call, tid, attributes, 0) == 0)
