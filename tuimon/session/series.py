@@ -105,7 +105,7 @@ Joins = Callable[[Sequence[float]], float]
 #: makes eight lengths, some 4,000 rows.
 ROWS = 512
 #: Sums and counts that are held, each from one row on, to go on from when rows have come.
-_HELD = 8
+_HELD = 4
 #: Moments that rows are kept apart at.
 _APART = 64
 
