@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tuimon.views.tui.leaving import Leave
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.
-TICK_S = 0.25
+TICK_S = 0.5
 #: The same once the target has ended, while the sources make their last read.
 END_TICK_S = 0.02
 

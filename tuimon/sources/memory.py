@@ -125,7 +125,7 @@ class MemorySource(Source):
     """Records the history when ``record_memory`` is called; with ``always`` also by itself, and at errors."""
 
     name = "memory"
-    period_s = 0.25
+    period_s = 0.5
 
     def __init__(self, table: ProcessTable, always: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._table = table
