@@ -393,6 +393,12 @@ class StepStats:
         Of the last seconds alone, or the last few steps where those are longer: with the time since then, but a
         collection in the step under way is counted once that has ended.
         """
+        totals = self._held.get(span)
+        if totals is None:
+            totals = self._held[span] = self._over(span)
+        return totals
+
+    def _over(self, span: Span) -> Totals:
         if span.last_s == EVER.last_s:
             return self.totals(Span(self._run_begin_s(), self._loop_end_s)) if self._first is not None else Totals()
         columns = self._series.columns(self._last_span(span.last_s))
@@ -458,18 +464,14 @@ class StepStats:
 
     def totals(self, span: Span) -> Totals:
         """The steps of the windows of a span."""
-        totals = self._held.get(span)
-        if totals is not None:
-            return totals
         counts = self._series.counts(span)
         told = self._told.figures({~key: count for key, count in counts.items() if key < 0})
-        totals = self._held[span] = Totals(
+        return Totals(
             self._series.over(span) or StepStretch(),
             {bucket: steps for bucket, steps in counts.items() if bucket >= 0},
             {path: (n, ns, self._phases[path]) for path, (n, ns, _) in told.items() if path is not None},
             *told.get(None, ()),
         )
-        return totals
 
     @property
     def last_step_s(self) -> float | None:
