@@ -5,12 +5,10 @@ import random
 
 import pytest
 
-from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.course import WARMUP_WINDOWS
 from tuimon.diagnosis.rules import course as rule
-from tuimon.records import Frame, Frames, Gpu, KeepingLine
 
 SEEDS = 100
 WINDOWS = 300
@@ -192,37 +190,6 @@ def test_more_work_is_told_by_what_steps_compute_beside_a_neighbour_that_goes():
     found = course_of(*course, delays=delays)
     assert found.cause == "more_work"
     assert found.evidence["now_ms"] / found.evidence["first_ms"] > 3
-
-
-def test_on_a_cpu_the_same_work_may_be_slow_with_numbers_near_zero():
-    course = [{"forward": 10 + 3 * t, "backward": 20 + 7 * t} for t in range(30)]
-    assert "set_flush_denormal" in course_of(*course, records=[NO_GPU]).action
-    on_gpu = [process(torch="2.13.0+cu130"), Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])]
-    assert "set_flush_denormal" not in course_of(*course, records=on_gpu).action
-
-
-def test_a_leak_beside_work_that_grows_gains_what_the_leak_takes():
-    """From the first to the last quarter, both passes have grown to twice their time, and backward to five times."""
-    course = [{"between": 10 + t / 2, "backward": 2 + 10 * t, "optimizer": 1} for t in range(30)]
-    found = course_of(*course)
-    before_ms, now_ms = found.evidence["first_ms"], found.evidence["now_ms"]
-    assert (found.cause, found.evidence["grown_phase"]) == (None, "backward")
-    assert found.estimated_speedup == pytest.approx(now_ms / (before_ms + found.evidence["more_work_ms"]))
-    assert 1.3 < found.estimated_speedup < 0.7 * now_ms / before_ms
-    alone = course_of(*({"between": 10, "backward": 2 + 10 * t, "optimizer": 1} for t in range(30)))
-    assert alone.evidence["more_work_ms"] == 0.0
-
-
-HOOK = KeepingLine(27, "main", "model[0].register_forward_hook(record)", "hook")
-
-
-def test_hooks_that_each_step_registers_are_named():
-    frame = Frame("train.py", 9, "main", "loss.backward()", True, keeping=(HOOK,))
-    file = Frames(t=0.0, pid=100, first=90, frames=[frame])
-    course = [{"forward": 10 + 3 * t, "backward": 5 + t, "optimizer": 2} for t in range(30)]
-    found = course_of(*course, records=[file])
-    assert (found.cause, [place.line for place in found.where]) == (None, [27])
-    assert found.action.startswith("register the hook in main() train.py:27 once") and found.estimated_speedup > 1.5
 
 
 @pytest.mark.parametrize(

@@ -160,19 +160,6 @@ class Grown(NamedTuple):
         backward = TimeGrowth(before["backward"], now["backward"])
         return ahead, backward, min(update, with_waits, key=lambda growth: growth.log_ratio)
 
-    @property
-    def more_work_ms(self) -> float:
-        """What steps have grown by as both passes have: each by no less than the other, and the update by less.
-
-        Worked example: forward 10 -> 20 ms and backward 20 -> 100 ms are twice the work, 30 ms more, and 60 ms by which
-        backward alone takes longer.
-        """
-        ahead, backward, update = self.passes
-        less = min(ahead.log_ratio, backward.log_ratio)
-        if less <= 0.0 or update.log_ratio >= MOST * less:
-            return 0.0
-        return math.expm1(less) * (ahead.before_ms + backward.before_ms)
-
 
 class CourseEvidence(Struct, frozen=True, dict=True):
     """The steps of a process from the beginning of the run to now."""
@@ -305,9 +292,9 @@ def _sigmas(rank: _Rank) -> float:
     return (rank.rising - 1) / math.sqrt(rank.variance) if rank.variance else 0.0
 
 
-def least_ratio(before: Sequence[float], now: Sequence[float], more: float = 0.0) -> float:
-    """How many times as long steps take now at least, by quartiles that face each other; ``more``: that is meant."""
-    return quantiles(now)[0] / (quantiles(before)[2] + more)
+def least_ratio(before: Sequence[float], now: Sequence[float]) -> float:
+    """How many times as long steps take now at least, by quartiles that face each other."""
+    return quantiles(now)[0] / quantiles(before)[2]
 
 
 def is_longer(before: Sequence[float], now: Sequence[float], n: int = 4) -> bool:

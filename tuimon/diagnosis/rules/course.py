@@ -21,7 +21,6 @@ from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import MARKERS, STEP_TIMES, Rule
-from tuimon.diagnosis.rules.memory import let_go, places_of
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import after, percent
 from tuimon.records import Place
@@ -33,7 +32,6 @@ FRESH_S = Threshold(
     "our choice: time to read the line; longer would hide the first real verdict",
 )
 _LOOK = "look for what grows with the steps: lists of losses, kept graphs (detach), logs"
-_DENORMALS = "; if its values shrink towards zero, torch.set_flush_denormal(True): some CPUs are slow with such numbers"
 
 
 def warmup(evidence: Evidence) -> Finding | None:
@@ -91,23 +89,20 @@ def _growth(evidence: Evidence) -> Finding | None:
         return None
     if not is_drift([row.work_ms or 0.0 for row in course.rows]):
         return None
-    hooks = tuple(each for each in evidence.run.here.sure_keeping if each.kept == "hook")
-    together = course.does_more_work(grown) if not hooks else ""
+    together = course.does_more_work(grown)
     if together:
         return _more_work(evidence, grown, together)
-    meant_ms = grown.more_work_ms if not hooks else 0.0
     before, now = grown.step
-    least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms, meant_ms))
-    gain = max(least, min(now / (before + meant_ms), WIDEST_RANGE * least))
-    action = let_go(hooks)[0].action if hooks else _LOOK
+    least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms))
+    gain = max(least, min(now / before, WIDEST_RANGE * least))
     return Finding(
         headline=(
             f"steps take {_longer(grown.step)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {grown.phase}"
         ),
-        fixes=(Fix.gaining(action, Interval(least, gain), likely=gain),),
+        fixes=(Fix.gaining(_LOOK, Interval(least, gain), likely=gain),),
         share_of_step=1.0 - before / now,
-        where=places_of(hooks) or _where(evidence, grown),
-        evidence={"first_ms": before, "now_ms": now, "more_work_ms": meant_ms, **_facts(grown)},
+        where=_where(evidence, grown),
+        evidence={"first_ms": before, "now_ms": now, **_facts(grown)},
     )
 
 
@@ -121,7 +116,7 @@ def _more_work(evidence: Evidence, grown: Grown, together: str) -> Finding:
         fixes=(
             Fix(
                 "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
-                f" such as a memory bank, a cache or kept states{_DENORMALS if evidence.gpu.is_used is False else ''}"
+                " such as a memory bank, a cache or kept states"
             ),
         ),
         share_of_step=1.0 - before / now,
