@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from tuimon.diagnosis.cells import Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
@@ -15,25 +13,12 @@ from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, idle_part
-from tuimon.session.loaders import LoaderRow
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,
     "what remains of a copy's time with pinned memory at least",
     "measured in bench/gpu on an H100 with PCIe 5: 7 GB/s from pageable memory, 50 from pinned memory",
 )
-LINK_RATIO = Threshold(
-    0.8,
-    "share of a PCIe link's rate that copies of tens of MB between pinned memory and the GPU reach",
-    "measured on an H100 over 16 lanes: 50 of 63 GB/s with PCIe 5; published: 12.2 of 15.75 with PCIe 3 (P100:"
-    " https://github.com/mpicbg-scicomp/gearshifft/pull/82), 25.1 of 31.5 with PCIe 4 (A100:"
-    " https://github.com/NVIDIA/nvbandwidth/issues/42)",
-)
-#: Bytes a second of one lane in one direction, by generation, without the line code (8b/10b, from 3 on 128b/130b, in 6
-#: 14 of 256 bytes): https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
-_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-#: Chips whose copies go over NVLink, not over PCIe.
-_SUPERCHIP = re.compile(r"\bG[HB]\d{3}\b")
 
 
 def transfer_bound(evidence: Evidence) -> Finding | None:
@@ -45,24 +30,20 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     lost = _lost(evidence, gpu, copies)
     if lost.low < REPORTED:
         return None
-    loader, copied_ms = evidence.data.loader, lost.low * gpu.step_ms
-    copied_bytes = bytes_per_step(loader, evidence.steps.mean_ms)
+    loader = evidence.data.loader
     batches = loader.batches if loader is not None else None
     pinned = loader.facts.pin_memory if loader is not None else None
     if batches is not None and batches.on_cpu and batches.pinned is not None:
         pinned = 2 * batches.pinned >= batches.on_cpu
-    rate = copied_bytes / (copied_ms / 1e3) if copied_bytes and copied_ms else None
-    at_rate = f" at {rate / 1e9:.2g} GB/s" if rate is not None else ""
     return Finding(
-        headline=f"{idle_part(lost)} of each step copies the batch to the GPU{at_rate} while CPU and GPU wait",
-        fixes=_fixes(evidence, lost, _pinned_takes(evidence, rate), at(hot.place), is_pinned=bool(pinned)),
+        headline=f"{idle_part(lost)} of each step copies the batch to the GPU while CPU and GPU wait",
+        fixes=_fixes(evidence, lost, at(hot.place), is_pinned=bool(pinned)),
         share_of_step=lost.high,
         where=(hot.place,),
         evidence={
             "waiting_share": copies.cpu,
             "lead_ms": _ahead_ms(gpu),
-            "copy_ms_per_step": copied_ms,
-            "copy_bytes_per_step": copied_bytes,
+            "copy_ms_per_step": lost.low * gpu.step_ms,
             "pinned": None if pinned is None else int(pinned),
         },
     )
@@ -98,17 +79,7 @@ def _ahead_ms(gpu: GpuSteps) -> float | None:
     return 0.0 if lead.stream_idle_ratio >= NEARLY_ALL else None
 
 
-def _pinned_takes(evidence: Evidence, bytes_per_s: float | None) -> Interval:
-    """What would remain of the copy's time in pinned memory: by its rate, and the link that the GPU uses now."""
-    latest = [row.latest for row in evidence.gpu.rows if not _SUPERCHIP.search(row.latest.name)]
-    rates = [rate for gpu in latest if (rate := pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_width)) is not None]
-    if bytes_per_s is None or not rates:
-        return Interval(PINNED_TAKES_LEAST, HALF)
-    part = min(1.0, bytes_per_s / min(rates))
-    return Interval(part, part)
-
-
-def _fixes(evidence: Evidence, lost: Interval, takes: Interval, place: str, *, is_pinned: bool) -> tuple[Fix, ...]:
+def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -> tuple[Fix, ...]:
     """The gains of pinning alone, and of copying a batch ahead: the link is then busy while the GPU computes."""
     ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
     if is_pinned:
@@ -118,9 +89,9 @@ def _fixes(evidence: Evidence, lost: Interval, takes: Interval, place: str, *, i
         how = "dataloader_pin_memory=True in TrainingArguments"
     elif evidence.data.loader is None:
         how = "tensor.pin_memory() once, on the tensor that batches are cut from,"
-    alone = Interval(lost.low * (1.0 - takes.high), lost.high * (1.0 - takes.low))
+    alone = Interval(lost.low * (1.0 - HALF), lost.high * (1.0 - PINNED_TAKES_LEAST))
     return (
-        without_cost(evidence, f"use {how} and {ahead}", _hidden(lost, takes.high)),
+        without_cost(evidence, f"use {how} and {ahead}", _hidden(lost, HALF)),
         without_cost(evidence, f"use {how} and non_blocking=True alone", alone),
         Fix("send small types (uint8) and convert them on the GPU: a quarter of float32's bytes"),
     )
@@ -131,36 +102,15 @@ def _hidden(share: Interval, part: float) -> Interval:
     return Interval(share.low - max(0.0, part * share.low - (1.0 - share.low)), share.high)
 
 
-def bytes_per_step(loader: LoaderRow | None, step_ms: float | None) -> float | None:
-    """Bytes that a step copies to the GPU of what its DataLoader gives; None where its batches are not measured.
-
-    Those that come in the GPU's memory are copied elsewhere, by a library or a worker.
-    """
-    if loader is None or loader.batches is None or not loader.batches.on_cpu or not loader.fetches_per_s:
-        return None
-    return loader.batches.mean_bytes * loader.fetches_per_s * step_ms / 1e3 if step_ms else None
-
-
-def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
-    """Bytes a second that copies of pinned memory reach over a link of ``width`` lanes; None where either is unknown.
-
-    PCIe 5 with 16 lanes: 3.938 GB/s x 16 x 0.8 = 50 GB/s. A superchip such as GH200 copies over NVLink-C2C, at more
-    than 300 GB/s: https://github.com/NVIDIA/nvbandwidth/issues/23
-    """
-    lane = None if generation is None else _LANE_BYTES_PER_S.get(generation)
-    return lane * width * LINK_RATIO if lane is not None and width else None
-
-
 TRANSFER_BOUND = Rule(
     title="Copies to the GPU",
     judge=transfer_bound,
     explanation=(
         "Batches are copied to the GPU while the training thread and the GPU wait: mostly memory that is not pinned. It"
         " rests on samples at .to(...), .cuda() and their like, less what they waited for the GPU to begin the copy."
-        " The gain of pinned memory follows from the bytes of a batch and the PCIe link in use, if both are known."
     ),
     needs=(GPU_TIMES, GPU_WAITS),
-    thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL, LINK_RATIO),
+    thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL),
     contradicts_order=True,
     takes=lambda cell, _: cell.doing == "copy",
 )
