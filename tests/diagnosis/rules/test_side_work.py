@@ -213,28 +213,6 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
     assert ("side_work" in found(session)) == reported
 
 
-def test_side_work_that_calls_a_part_of_the_model_is_named_where_it_leaves_training():
-    more = frames(
-        ("train.py", 48, "main", "loss.backward()", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        ("train.py", 46, "main", "loss = model(words, tags)", True),
-        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-        ("net.py", 12, "forward", "return self.crf(self.emissions(words), tags)", True),
-        ("net.py", 15, "emissions", "return self.scores(self.context(words))", True),
-        ("train.py", 52, "main", "matches.append(decoded(model, words))", True),
-        ("train.py", 30, "decoded", "return model.crf.decode(model.emissions(words))", True),
-        ("/lib/site-packages/torchcrf/crf.py", 9, "decode"),
-        first=50,
-    )
-    model, scores, decodes = ([52, 53, 54, 55, 53], 30), ([56, 57, 55, 53], 20), ([56, 57, 58], 15)
-    (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), model, scores, decodes)) if f.rule == "side_work"]
-    assert (found.where[0].line, found.where[0].function) == (30, "decoded")
-    assert found.evidence["hot_share"] == 1.0
-    stray = ([52, 53, 54, 55, 53], 2)  # hardly ever seen in the model: not its function
-    (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), stray, scores, decodes)) if f.rule == "side_work"]
-    assert found.where[0].function == "emissions"
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -260,26 +238,6 @@ def test_clipping_gradients_is_part_of_every_update_and_no_side_work(call):
     found = rules(clipping=10, saving=20)["side_work"]
     assert found.where[0].line == 50
     assert found.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
-
-
-def test_many_functions_of_a_trainers_own_are_not_named_before_one_that_takes_longer_than_each():
-    """What the user's line that trains is seen at most is the sum of them."""
-    trainer = "/v/lib/python3.11/site-packages/nice/trainer.py"
-    more = frames(
-        ("train.py", 31, "main", "trainer.train()", True),
-        (trainer, 100, "train"),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        (trainer, 101, "train"),
-        (trainer, 210, "_log"),
-        (trainer, 320, "_schedule"),
-        (trainer, 430, "_count"),
-        ("train.py", 12, "score", "return slow(outputs)", True),
-        first=50,
-    )
-    own = ([50, 53, 54], 10), ([50, 53, 55], 9), ([50, 53, 56], 8)
-    samples = stacks(12, ([50, 51, 52], 40), *own, ([50, 53, 54, 57], 12))
-    (found,) = [f for f in run(SIDE, more, samples) if f.rule == "side_work"]
-    assert (found.where[0].function, found.evidence["hot_share"]) == ("score", pytest.approx(12 / 39))
 
 
 def test_what_a_library_does_around_the_optimizers_step_is_part_of_the_update():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -28,9 +28,9 @@ from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Thresh
 from tuimon.diagnosis.words import idle_part, in_library, percent, work_at
 from tuimon.records import Frame, Place
 from tuimon.session.phase_table import PhaseRow
-from tuimon.session.stacks.frames import Function, Role
+from tuimon.session.stacks.frames import Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
-from tuimon.session.stacks.trie import Node, Stack, function_at
+from tuimon.session.stacks.trie import Stack, function_at
 from tuimon.session.standing import outer_calls
 
 EVALUATION_SHARE = Threshold(
@@ -38,7 +38,6 @@ EVALUATION_SHARE = Threshold(
     "share of the loop's time in evaluation, from which it is a warning",
     "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
-#: The part of a function's samples in side work that has to be seen in the forward pass for it to be the model's: our
 #: choice.
 _SHARED_PART = 0.25
 #: A line that does nothing but read a clock, as a limit on the time does: what samples show there is not its work.
@@ -208,68 +207,26 @@ def _headline(work: _Work) -> str:
 
 
 def _evaluation_function(samples: Samples) -> HotLine | None:
-    """The user's function off the path of training that most samples pass through; None without such samples.
+    """The user's function that most samples of evaluation pass through; None without such samples.
 
     A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
-    by training and evaluation alike. If a function that trains evaluates itself, by most of the samples of that, it
-    is that function, at its line.
+    by training and evaluation alike.
     """
-    off = _off_training(samples)
-    own = samples.without_imports.where(phase="eval")
-    chosen = own if 2 * off.phases["eval"] < own.total else off
-    placed = [(_place(path), row.count) for row in chosen.rows if (path := user_path(row))]
+    rows = samples.without_imports.where(phase="eval").rows
+    placed = [(_place(path), row.count) for row in rows if (path := user_path(row))]
     return with_library(hottest_place(placed), samples, "eval")
-
-
-def _model_functions(samples: Samples) -> set[Function]:
-    """The user's functions that only the forward pass of training goes through."""
-    return set(samples.where(phase="forward").through) - update_path(samples)
-
-
-def _in_modules(node: Node) -> Stack:
-    """The user's frames that modules call."""
-    return tuple(frame for frame in node.frames[len(node.before("module")) :] if frame.user)
-
-
-def _in_metric(node: Node, model: Container[Function]) -> Stack:
-    """The user's frames that a library's module calls, if training never does, as a metric's; else none."""
-    frames = _in_modules(node)
-    if not frames or any(frame.code in model for frame in frames):
-        return ()
-    return frames if is_library(node.frames[node.frames.index(frames[0]) - 1]) else ()
-
-
-def _off_training(samples: Samples) -> Samples:
-    """Samples whose innermost function of the user's before torch training never passes through."""
-    path = update_path(samples)
-    apart = (row for row in samples.without_imports.rows if row.phase not in TRAINING)
-    return Samples(tuple(row for row in apart if (own := user_path(row)) and own[-1].code not in path))
 
 
 def _side_function(samples: Samples) -> HotLine | None:
     """The user's function with most side work, at the line before torch is entered; None without samples.
 
-    A line within the model would name what training calls as well: then it is the one that calls the model. A metric's
-    is named, though it is a module. For a line that a library's loop is below, as in ``trainer.train()``, only
-    the function that is named with it counts.
+    For a line that a library's loop is below, as in ``trainer.train()``, only the library's function that is named with
+    it counts.
     """
     update = _Update(samples)
     side = samples.without_imports.where(lambda node: node.activity != "ranks", phase="other")
     side = Samples(tuple(row for row in side.rows if not update.holds(row)))
-    model, called = _shared_with_model(samples, side), _model_functions(samples)
-    framed = [(_in_metric(row.node, called) or _outside(model, user_path(row)), row.count) for row in side.rows]
-    placed = [(_place(frames), count) for frames, count in framed]
-    hot = _side_place(placed, side, samples)
-    if hot is None or hot.library is None:
-        return hot
-    inside = (hot.place.file, hot.place.function)
-    beside = [(p if p is not None and (p.file, p.function) != inside else None, count) for p, count in placed]
-    other = _side_place(beside, side, samples)
-    return other if other is not None and other.samples > hot.samples else hot
-
-
-def _side_place(placed: list[tuple[Place | None, int]], side: Samples, samples: Samples) -> HotLine | None:
-    """The hottest of these places, with what it calls; or with the library's function below it, and its share alone."""
+    placed = [(_place(user_path(row)), row.count) for row in side.rows]
     hot = side.with_callees(hottest_place(placed), samples.training_path)
     hot = with_library(hot, Samples.joined((side, samples.where(phase="backward"))), "other")
     if hot is None or hot.library is None:
@@ -278,20 +235,6 @@ def _side_place(placed: list[tuple[Place | None, int]], side: Samples, samples: 
     at_line = side.where(lambda node: node.place is not None and node.place[:3] == place[:3])
     inside = at_line.where(lambda node: (f := library_frame(node)) is not None and (f.file, f.function) == own).total
     return hot._replace(share=hot.share * inside / at_line.total, samples=inside) if at_line.total else hot
-
-
-def _shared_with_model(samples: Samples, side: Samples) -> set[Function]:
-    """The model's functions that side work calls, too; a few samples of side work may look as if they were forward."""
-    in_model, beside = samples.where(phase="forward").through, side.through
-    return {own for own in _model_functions(samples) if in_model[own] >= _SHARED_PART * beside[own]}
-
-
-def _outside(model: Container[Function], frames: Stack) -> Stack:
-    """The frames without the innermost ones of these functions, but always with the outermost of all."""
-    end = len(frames)
-    while end > 1 and frames[end - 1].code in model:
-        end -= 1
-    return frames[:end]
 
 
 class _Update:
@@ -307,18 +250,13 @@ class _Update:
         self._functions = {
             f.code for row in (*in_backward, *in_optimizer) for f in row.node.outside_torch if is_library(f)
         }
-        fetching = samples.where(phase="data", below="fetch").rows
-        self._fetching = {_line(f) for row in fetching for f in row.node.outside_torch[-1:]}
 
     def holds(self, row: Sample) -> bool:
         """True if a sample is of it: on such a line, or in a library's function that leads to backward and the step.
 
         Nobody can make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
-        for the learning rate. Its other calls, such as a logger, are side work. A line that fetches a batch
-        frees the one before, when its name gets the new one.
+        for the learning rate. Its other calls, such as a logger, are side work.
         """
-        if _line(row.node.frame) in self._fetching:
-            return True
         if any(_line(f) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):
             return True
         library = library_frame(row.node)
@@ -336,14 +274,8 @@ def _update_share(samples: Samples) -> float:
 
 
 def _model_share(samples: Samples) -> float:
-    """Share (0..1) of the side work's samples that run the model: evaluation that no marker separates from it.
-
-    A metric of torchmetrics, or of the user's, is a module, and no model.
-    """
-    called = _model_functions(samples)
-    return samples.where(phase="other").part(
-        lambda node: node.has("module") and not node.computes_metric and not _in_metric(node, called)
-    )
+    """Share (0..1) of the side work's samples that run the model, and no metric: evaluation without a marker."""
+    return samples.where(phase="other").part(lambda node: node.has("module") and not node.computes_metric)
 
 
 def _kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
