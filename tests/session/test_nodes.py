@@ -144,7 +144,7 @@ def test_others_on_the_cores_of_another_node_are_found_and_the_node_named() -> N
 def test_too_few_cores_on_another_node_are_found_and_the_node_named() -> None:
     found = judged(*running(0, 0.9, 0.02), *running(1, 0.5, 0.5, number=20))
     finding = found["cpu_oversubscribed"]
-    assert finding.headline.startswith("on n1: 20 threads of the training want 20.0 of 8 cores")
+    assert finding.headline.startswith("on n1: 20 threads of 1 process want 20.0 of 8 cores")
     assert (finding.evidence["host"], finding.severity) == ("n1", "warning")
     assert "OMP_NUM_THREADS=8" in finding.action
     assert "neighbour" not in found

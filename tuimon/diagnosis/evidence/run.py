@@ -225,12 +225,6 @@ class Machine(Struct, frozen=True, dict=True):
         processes = map(self._view.process, self.trainers)
         return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
 
-    @cached_property
-    def omp_num_threads(self) -> int | None:
-        """OMP_NUM_THREADS that its training processes were started with, the largest; None of any without."""
-        processes = map(self._view.process, self.trainers)
-        return max((p.omp_num_threads or 0 for p in processes if p is not None), default=0) or None
-
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
         """The lines of the program that set one of these, as far as stacks lead there."""
         return tuple(self._view.session.trie.counts[what])
