@@ -5,6 +5,8 @@ import pytest
 from tests.diagnosis.cpu import NO_GPU
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.rules.owner_options import less_by_option
+from tuimon.records import Place
 
 TRAINER, LIGHTNING, KERAS = "transformers/trainer.py", "lightning/pytorch/loops/fit_loop.py", "keras/src/trainer.py"
 
@@ -20,6 +22,32 @@ def lines(library, own, function):
         (f"{packages}/{own}", 9, function),
         first=40,
     )
+
+
+@pytest.mark.parametrize(
+    ("library", "own", "function", "option"),
+    [
+        (TRAINER, "transformers/modeling_utils.py", "save_pretrained", "save_steps"),
+        (TRAINER, "accelerate/accelerator.py", "_clip_grad_norm_dtensor_aware", "max_grad_norm"),
+        (LIGHTNING, "lightning/pytorch/core/module.py", "clip_gradients", "gradient_clip_val"),
+        (LIGHTNING, "lightning/pytorch/trainer/call.py", "_call_lightning_module_hook", "override fewer hooks"),
+        (LIGHTNING, "lightning/fabric/plugins/io/torch_io.py", "save_checkpoint", "every_n_train_steps"),
+        (KERAS, "keras/src/callbacks/progbar.py", "update", "have keras call update() progbar.py:9 less often"),
+    ],
+)
+def test_the_librarys_option_is_named_and_not_its_function(library, own, function, option):
+    windows = [
+        steps(t, {"data": 5, "forward": 30, "backward": 35, "other": 30}, first_index=10 * t) for t in range(1, 9)
+    ]
+    samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 44], 30)
+    session = session_of(header(), process(), lines(library, own, function), *windows, stacks(8, *samples))
+    finding = next(finding for finding in diagnose(session) if finding.rule == "side_work")
+    assert option in finding.action
+    assert f"run {function}()" not in finding.action
+
+
+def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
+    assert "callbacks" in less_by_option("transformers", Place("trainer.py", 3, "_run_epoch"))
 
 
 @pytest.mark.parametrize(

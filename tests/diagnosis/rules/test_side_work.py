@@ -72,6 +72,18 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 12 / (12 + building)), rel=0.01)
 
 
+@pytest.mark.parametrize(("leaf", "work"), [(6, "validate() train.py:30"), (50, "writer.write() train.py:33")])
+def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_often(leaf, work):
+    """Nor is the function made cheaper that runs the model."""
+    own = frames(("train.py", 33, "main", "writer.write(out)", True), first=50)
+    windows = [steps(t, {"data": 5, "between": 95}, first_index=10 * t, backwards=0, updates=0) for t in range(1, 9)]
+    finding = found(trained(own, *windows, stacks(8, ([8, 7], 40), ([leaf], 60))))["side_work"]
+    assert (finding.share_of_step, finding.severity) == (pytest.approx(0.57), "critical")
+    assert [fix.action for fix in finding.fixes] == [
+        f"make {work} cheaper, or do it in another process while the model runs",
+    ]
+
+
 def test_a_sleep_is_to_be_left_out():
     wait = frames(("train.py", 40, "main", "time.sleep(0.05)  # be nice to others", True), first=20)
     finding = found(

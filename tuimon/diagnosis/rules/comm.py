@@ -23,7 +23,7 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import MainThread
 
 #: What makes an exchange cheaper, where there are as many.
-_CHEAPER = "use a bf16 compression hook, larger buckets (bucket_cap_mb), or NCCL on GPUs"
+_CHEAPER = "use a bf16 compression hook, or larger buckets (bucket_cap_mb)"
 _WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
@@ -81,6 +81,7 @@ def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
     exchange, debugging = least.exchange, advice_on_debugging("comm_bound", evidence)
     less_often = ACCUMULATE[evidence.gpu.launching.owner]
     cheaper = f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
+    cheaper += ", or NCCL on GPUs" if evidence.gpu.is_used is False else ""
     if debugging is not None:  # what another change gains is not known before
         return Fix(debugging)
     if exchange is None:

@@ -66,7 +66,8 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
         return None
     outside, trainers = machine.waits_from_outside, machine.trainers
     holders, action = _HOLDERS[outside.by]
-    is_parallel = max((demand.busy_threads.get(pid, 0) for pid in trainers), default=0) > 1
+    threads = machine.intra_op_threads
+    is_parallel = any(demand.busy_threads.get(pid, 0) > 1 and threads.get(pid) != 1 for pid in trainers)
     return Finding(
         headline=(
             f"{place}{holders.format(outside.cores)}: the training, or its workers, wait {percent(share)} of the time"
@@ -144,11 +145,12 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
     if taken < REPORTED:
         return None
     pid = max(ratios, key=ratios.__getitem__)
+    who = f"process {own_id(pid)}" if own_id(pid) else "another program"  # which the driver does not name here
     return Finding(
         severity="critical",
         headline=(
-            f"{machine.place}process {own_id(pid)} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the"
-            " training waits meanwhile"
+            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training waits"
+            " meanwhile"
         ),
         fixes=(Fix("choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"),),
         share_of_step=min(1.0, taken),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import Owner
+from tuimon.diagnosis.words import CHANGES_TRAINING, at
+from tuimon.records import Place
 
 ANOMALY = (
     "anomaly_detection",
@@ -30,6 +35,23 @@ ACCUMULATE: dict[Owner | None, str] = {
     "transformers": "raise gradient_accumulation_steps in TrainingArguments",
     "lightning": "raise accumulate_grad_batches of the Trainer",
 }
+_SAVES, _LOGS, _ANY = re.compile(r"save|checkpoint"), re.compile(r"log|metric|result"), re.compile("")
+_CLIPS = re.compile(r"clip_grad|gradient_clip")
+#: The option for work beside the training, by the function that does it; the first that matches.
+_LESS_OFTEN: dict[Owner, tuple[tuple[re.Pattern[str], str], ...]] = {
+    "transformers": (
+        (_CLIPS, f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})"),
+        (_SAVES, "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'"),
+        (_LOGS, "log less often: raise logging_steps in TrainingArguments"),
+        (_ANY, "pass the Trainer fewer callbacks, or raise logging_steps and save_steps in TrainingArguments"),
+    ),
+    "lightning": (
+        (_CLIPS, f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})"),
+        (_SAVES, "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch"),
+        (_LOGS, "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps"),
+        (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
+    ),
+}
 
 
 def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
@@ -43,4 +65,14 @@ def even_work(evidence: Evidence) -> str:
     return (
         "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
         f" {ACCUMULATE[evidence.gpu.launching.owner]}"
+    )
+
+
+def less_by_option(owner: Owner | None, function: Place) -> str:
+    """How to have a library do less of what one of its functions does, which the user does not call."""
+    if owner is not None:
+        return next(option for name, option in _LESS_OFTEN[owner] if name.search(function.function))
+    package = package_of(function.file) or "the library"
+    return (
+        f"have {package} call {at(function)} less often: see its options for logging and checkpoints, and its callbacks"
     )

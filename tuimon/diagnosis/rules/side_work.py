@@ -23,6 +23,7 @@ from tuimon.diagnosis.evidence.lines import (
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
+from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.step_model.measured import host_model, queue_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import idle_part, in_library, percent, work_at
@@ -103,6 +104,17 @@ class _Work(Struct, frozen=True):
         return work_at(self.hot, path) if self.hot is not None else ""
 
     @property
+    def is_output(self) -> bool:
+        """True if nothing trains, so that the work is what the model is run for, and every step needs it."""
+        return self.evidence.steps.phases is not None and not self.evidence.steps.phases.updates
+
+    @property
+    def by_option(self) -> str:
+        """The option of the library that owns the loop, and does the work by itself."""
+        library = self.hot.library if self.hot is not None and not self.runs_model else None
+        return less_by_option(self.evidence.gpu.launching.owner, library) if library is not None else ""
+
+    @property
     def sleeps(self) -> bool:
         """True if all that the line does is to sleep."""
         return self.hot is not None and "sleep" in outer_calls(self.hot.place.source)
@@ -124,10 +136,8 @@ _KINDS: dict[SideWorkKind, tuple[str, Role]] = {
 #: What to do about it, as templates; the first that holds.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
-    (
-        lambda f: in_library(f.hot) and not f.runs_model,
-        "have {f.at} do this less often: see the library's options for logging and checkpoints, and its callbacks",
-    ),
+    (lambda f: f.is_output, "make {f.at} cheaper, or do it in another process while the model runs"),
+    (lambda f: f.by_option, "{f.by_option}"),
     (
         lambda f: f.kind == "checkpoint",
         "save less often at {f.at}, or beside the training: a thread writes a copy of the weights"

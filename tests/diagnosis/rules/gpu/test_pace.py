@@ -87,6 +87,22 @@ def test_a_busy_gpu_that_computes_padding_is_not_as_it_should_be(padding, is_in_
     assert ("86 % of the positions in its batches are padding" in found.headline) != is_in_order
 
 
+@pytest.mark.parametrize(("dtype", "is_advised"), [("float32", True), ("bfloat16", False)])
+def test_a_busy_gpu_is_not_advised_what_is_so_already(dtype, is_advised):
+    facts = process(PID, gpu_uuids=[UUID], parameter_dtypes=[dtype], matmul_dtypes=[dtype])
+    found = findings("gpu_bound", *USUAL, more=[facts])["compute_bound"]
+    assert ("lower precision" in found.action) == is_advised
+
+
+@pytest.mark.parametrize(
+    ("cpu", "autograd", "who"),
+    [(0.99, 0.0, "99 % CPU in backward()"), (0.3, 0.9, "100 % CPU in backward() (its own thread)")],
+)
+def test_full_cpu_in_backward_is_told_as_such(cpu, autograd, who):
+    found = findings("queue_full", *USUAL, util=0.99, cpu=cpu, autograd=autograd)["spin_wait"]
+    assert (found.severity, found.headline) == ("benign", f"{who} is CUDA polling for the GPU, not work: harmless")
+
+
 @pytest.mark.parametrize(("samples", "lines"), [(USUAL, [43]), ((), [])])
 def test_of_an_idle_gpu_the_line_is_told_at_which_the_cpu_is_meanwhile(samples, lines):
     session = session_of("launch_bound", *samples, util=0.4, cpu=0.99, **NO_COPIES)

@@ -21,6 +21,11 @@ def test_another_program_on_the_gpu(taken, severity):
         assert found["neighbour"].headline.startswith(f"process 9 takes {100 * taken:.0f} % of GPU 0")
 
 
+def test_a_program_that_the_driver_does_not_name_is_another_one():
+    found = findings("gpu_bound", *USUAL, util=0.99, processes=[OURS, GpuProcess(0, 1 << 30, 0.5)], pids=[PID])
+    assert found["neighbour"].headline.startswith("another program takes 50 % of GPU 0")
+
+
 def test_a_process_whose_share_is_not_measured_is_not_judged():
     assert "neighbour" not in findings("gpu_bound", *USUAL, util=0.99, processes=[OURS, GpuProcess(9, 1 << 30, None)])
 

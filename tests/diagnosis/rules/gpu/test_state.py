@@ -141,6 +141,7 @@ def test_a_larger_batch_has_to_fit_beside_others(others, times):
     for finding in found:
         action = finding.fixes[0].action
         assert "use a batch 2x as large" in action
+        assert "up to 62 GiB of its 80 GiB are then in use" in action
 
 
 @pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])

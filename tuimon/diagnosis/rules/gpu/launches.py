@@ -19,6 +19,7 @@ from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
+from tuimon.text import size_text
 
 #: Calls of cudaFree a step; each waits for all work of the GPU, and once its cache has filled a training makes none:
 #: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization
@@ -142,7 +143,7 @@ def _fixes(evidence: Evidence, idle: Interval) -> tuple[str, list[Fix]]:
 
 def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix]]:
     """Fixes for what other loops do not do, each with what that is, for people."""
-    found = evidence.gpu.launching
+    found, process = evidence.gpu.launching, evidence.process
     if found.loop is not None and found.calls_cell:
         whole = (
             f"call nn.LSTM or nn.GRU on the whole sequence instead of a cell per time step at {at_hot(found.loop)}:"
@@ -153,10 +154,12 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
     update = fused_fix(evidence, idle.high)
     if update is not None:
         yield "the optimizer updates many tensors separately", update
-    if found.scaler:
+    # its matrix products give half precision of parameters in full: autocast, or casts by hand
+    is_mixed = process is not None and process.parameter_dtypes == ["float32"]
+    if found.scaler or (is_mixed and {"float16", "bfloat16"}.intersection(process.matmul_dtypes if process else ())):
         passes = evidence.samples.in_steps.share(phase=("forward", "backward")) or 0.0
         share = Interval.around(passes * AUTOCAST_TAKES + found.scaler, passes * TAKES_ERROR).up_to(idle.high)
-        without = f"train without autocast and GradScaler{_AUTOCAST[found.owner]}"
+        without = f"train without autocast{' and GradScaler' if found.scaler else ''}{_AUTOCAST[found.owner]}"
         fix = without_cost(evidence, f"{without}: on an idle GPU its casts only add launches", share)
         yield "autocast adds one cast per weight", fix
 
@@ -187,16 +190,18 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
         return None
     more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.gpu.memory), default=0)
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen
+    memory = "its memory use is unknown"
     for gpu in (row.latest for row in evidence.gpu.rows):
-        total = gpu.memory_total_bytes
-        if total is not None and (gpu.memory_used_bytes or more) + more > (1.0 - LARGE) * total:
+        total, then = gpu.memory_total_bytes, (gpu.memory_used_bytes or more) + more
+        if total is not None and then > (1.0 - LARGE) * total:
             return None
+        memory = f"up to {size_text(then)} of its {size_text(total)} are then in use" if more and total else memory
     loader = evidence.data.loader
     size = loader.facts.batch_size if loader is not None else None
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
     action = (
         f"{_BATCH[evidence.gpu.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
-        f" step takes as long on this GPU, with {_TIMES}x the samples; {CHANGES_TRAINING}"
+        f" step takes as long on this GPU, with {_TIMES}x the samples; {memory}; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
     return Fix.gaining(action, Interval(surely, float(_TIMES)), changes_training=True)

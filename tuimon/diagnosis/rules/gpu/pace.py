@@ -23,6 +23,7 @@ from tuimon.text import ms_text
 #: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
 #: https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere
 _TENSOR_CAPABILITY, _TF32_CAPABILITY = 7.0, 8.0
+_HALF = {"float16", "bfloat16"}
 FULL_LEAD_US = Threshold(
     1000.0,
     "us that launches run ahead at every boundary, from which the driver's queue is full",
@@ -90,14 +91,17 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     cpu = sum(row.cpu_ratio or 0.0 for row in threads)
     if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
-    step, wait = of_step(evidence), longest_wait(evidence)
+    step, wait, at = of_step(evidence), longest_wait(evidence), ""
     share = step.where(doing={"sync", "copy"}).cpu
     place = wait.hot.place if wait is not None and share >= REPORTED else None
-    if place is None and step.where({"backward"}).cpu < LARGE:
-        return None
+    if place is None:
+        if step.where({"backward"}).cpu < LARGE:
+            return None
+        busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
+        at = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
     return harmless(
         evidence,
-        f"{percent(min(1.0, cpu))} CPU is CUDA polling for the GPU, not work: harmless",
+        f"{percent(min(1.0, cpu))} CPU{at} is CUDA polling for the GPU, not work: harmless",
         "change nothing: polling is faster than being woken, and the core would be idle otherwise",
         place,
         {"cpu_ratio": cpu, "waiting_share": share if evidence.gpu.waits is not None else None},
@@ -134,13 +138,15 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
             f"GPU has work queued {busy} the time, {most}; {waits}",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
-    faster, unused = "torch.compile, a smaller model, a faster GPU", low_precision_unused(evidence)
+    process, compiled = evidence.process, () if evidence.gpu.launching.is_compiled else ("torch.compile",)
+    faster, unused = ", ".join((*compiled, "a smaller model", "a faster GPU")), low_precision_unused(evidence)
     if unused is not None:
         return (
             f"GPU busy {busy} the time, its tensor cores idle: {most}",
             f"{unused.action}; besides, only these make it faster: {faster}",
         )
-    faster = f"lower precision, {faster}"
+    if process is None or not _HALF.intersection(process.matmul_dtypes + process.parameter_dtypes):
+        faster = f"lower precision, {faster}"
     needless = list(needless_work(evidence))
     if needless:
         return (
@@ -165,10 +171,8 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     types = (process.parameter_dtypes, process.matmul_dtypes) if process is not None else ()
     if any(used and "float32" not in used for used in types):
         return None
-    action = (
-        "use torch.set_float32_matmul_precision('high') (TF32), or torch.autocast('cuda', torch.bfloat16), and sizes"
-        " that are multiples of 8"
-    )
+    first = "" if process is not None and process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
+    action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
     if capability < _TF32_CAPABILITY:
         action = "use torch.autocast('cuda', torch.float16) with a GradScaler"
     return Finding(
