@@ -93,19 +93,6 @@ def test_a_sleep_is_to_be_left_out():
     assert fix == "leave out time.sleep() train.py:40, or shorten it: the training waits for it"
 
 
-def test_a_line_that_only_reads_the_clock_has_nothing_to_save():
-    limit = frames(
-        ("train.py", 16, "main", "if time.time() - t > 25: break", True),
-        ("train.py", 17, "main", "save(model, time.time())", True),
-        first=40,
-    )
-    windows = paced(data=5, forward=30, backward=40, other=25)
-    clock = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 20))))["side_work"]
-    assert (clock.severity, clock.where) == ("info", ())
-    save = found(trained(limit, *windows, stacks(8, *TRAINING, ([40], 12), ([41], 8))))["side_work"]
-    assert save.where[0].line == 17
-
-
 def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_function_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
     windows = paced(data=5, forward=30, backward=35, other=30)

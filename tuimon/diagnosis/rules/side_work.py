@@ -39,10 +39,6 @@ EVALUATION_SHARE = Threshold(
     "share of the loop's time in evaluation, from which it is a warning",
     "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
-#: choice.
-_SHARED_PART = 0.25
-#: A line that does nothing but read a clock, as a limit on the time does: what samples show there is not its work.
-_CLOCK, _CALL = re.compile(r"\b(?:time\.)?(?:time|monotonic|perf_counter)(?:_ns)?\(\)"), re.compile(r"[\w\])]\(")
 SideWorkKind = Literal["checkpoint", "network"]
 #: A line of code: its file and number.
 _Line = tuple[str, int]
@@ -296,13 +292,8 @@ def _kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
 
 
 def _place(frames: Stack) -> Place | None:
-    """The place of the innermost frame; None without any, or where the line has nothing to save."""
-    if not frames:
-        return None
-    rest, reads = _CLOCK.subn("0", frames[-1].source)
-    if reads and _CALL.search(rest) is None:
-        return None
-    return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source)
+    """The place of the innermost frame."""
+    return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source) if frames else None
 
 
 SIDE_WORK = Rule(
