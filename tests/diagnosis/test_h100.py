@@ -77,6 +77,13 @@ def test_the_gain_is_what_was_measured(case: Case) -> None:
         assert 1 / FAR <= best.estimated_speedup / case.gain <= FAR
 
 
+def test_a_busy_gpu_whose_tensor_cores_idle_is_not_called_as_it_should_be() -> None:
+    busy = judged("guard_in_every_layer")[0]
+    assert busy.rule == "compute_bound" and "tensor cores idle" in busy.headline
+    assert "as it should be" not in busy.headline and "leave the loop" not in busy.action
+    assert "TF32" in busy.action and "lower precision" not in busy.action
+
+
 def test_a_wait_for_a_gpu_that_works_meanwhile_gains_what_was_measured() -> None:
     """It waits for 72 % of the time in each of 24 layers; without these waits it was 1.08x faster."""
     sync = next(finding for finding in judged("guard_in_every_layer") if finding.rule == "sync_point")

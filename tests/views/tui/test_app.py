@@ -303,6 +303,12 @@ def test_a_normal_screen():
     assert boxes["keys"] == Box(0, 39, 120, 1)
 
 
+def test_without_a_gpu_one_line_says_so():
+    boxes = lay_out(120, 40, ALL, NO_GPU)
+    assert boxes["gpu"] == Box(0, 38, 120, 1)
+    assert boxes["output"].height == boxes["phases"].height
+
+
 def test_a_narrow_screen_has_one_column_by_importance():
     assert set(lay_out(80, 24, ALL, ONE_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu"}
     assert set(lay_out(80, 24, ALL, NO_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu", "output"}
