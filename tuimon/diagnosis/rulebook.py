@@ -46,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     devices.PLACEMENT,
     pace.LOW_PRECISION_UNUSED,
     pace.UNEXPLAINED_IDLE,
+    state.IDLE_SMS,
     pace.QUEUE_FULL,
     pace.SPIN_WAIT,
     pace.COMPUTE_BOUND,

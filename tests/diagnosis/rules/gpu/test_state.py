@@ -161,3 +161,40 @@ def test_each_rank_is_judged_by_its_own_gpu():
     assert [row.latest.uuid for row in evidence_of(session.over("recent"), PID).gpu.rows] == [UUID]
     assert [row.latest.uuid for row in evidence_of(session.over("recent"), 300).gpu.rows] == ["GPU-second"]
     assert len(evidence_of(session.over("recent"), 301).gpu.rows) == 2  # it has not reported which
+
+
+@pytest.mark.parametrize(("dtype", "is_told"), [("float64", True), ("float32", False)])
+def test_float64_on_a_gpu_is_told(dtype, is_told):
+    """Not what it gains: that depends on the card, from next to nothing to 64 times."""
+    facts = process(PID, gpu_uuids=[UUID], parameter_dtypes=[dtype], matmul_dtypes=[dtype])
+    found = findings("gpu_bound", *USUAL, util=0.99, more=[facts])
+    assert ("slow_setting" in found) == is_told
+    assert ("compute_bound" in found) != is_told
+    if is_told:
+        assert (found["slow_setting"].cause, found["slow_setting"].severity) == ("float64", "warning")
+        assert found["slow_setting"].fixes[0].action.startswith("use float32")
+        assert found["slow_setting"].estimated_speedup is None
+
+
+# -- idle_sms
+
+
+def test_a_busy_gpu_whose_sms_are_idle_is_not_as_it_should_be():
+    found = findings("gpu_bound", *USUAL, util=0.93, sm_ratio=0.06)
+    assert "compute_bound" not in found
+    assert (found["idle_sms"].severity, found["idle_sms"].evidence["sm_ratio"]) == ("info", pytest.approx(0.06))
+    assert "with 6 % of its SMs" in found["idle_sms"].headline
+    assert found["idle_sms"].fixes[1].action.startswith("use a batch 2x as large")
+
+
+@pytest.mark.parametrize(
+    ("kind", "figures"),
+    [
+        ("gpu_bound", {"sm_ratio": 0.8}),
+        ("gpu_bound", {}),  # before Hopper
+        ("launch_bound", {"sm_ratio": 0.06, "util": 0.4}),  # that it idles says why
+        ("gpu_bound", {"sm_ratio": 0.06, "more": [process(PID, gpu_uuids=[UUID], rank=0, world_size=2)]}),
+    ],
+)
+def test_sms_that_work_are_unknown_or_may_wait_for_ranks_are_not_judged(kind, figures):
+    assert "idle_sms" not in findings(kind, *USUAL, **({"util": 0.93} | figures))

@@ -13,7 +13,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import percent
 from tuimon.library_code import is_tracer
@@ -54,6 +54,7 @@ _EMULATED = {
     "float16": dict.fromkeys(("avx512_bf16", "avx512", "avx2"), AVX2_TAKES),
 }
 _MODEL = ("forward", "backward")
+_FLOAT32 = "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)"
 
 
 class _Setting(NamedTuple):
@@ -71,6 +72,8 @@ class _Setting(NamedTuple):
 
 def slow_setting(evidence: Evidence) -> Finding | None:
     """Settings in force that slow down what the CPU computes; the one whose change gains most, then the others."""
+    if evidence.gpu.steps is not None:
+        return _on_gpu(evidence, evidence.gpu.steps.idle)
     if evidence.gpu.is_used is not False or not is_sure(evidence, 1.0, early=False):
         return None
     judged = [(setting, _fix(evidence, setting)) for setting in (*_types(evidence), *_sampled(evidence))]
@@ -86,6 +89,21 @@ def slow_setting(evidence: Evidence) -> Finding | None:
         share_of_step=best.share,
         where=(best.place,) if best.place else (),
         evidence={f"{setting.cause}_share": setting.share for setting, _ in found},
+    )
+
+
+def _on_gpu(evidence: Evidence, idle: Interval) -> Finding | None:
+    """Float64 on a GPU, which takes 1 to 64 times as long as float32 there; how much is known of no model of card."""
+    process, share = evidence.process, 1.0 - idle.high
+    if process is None or process.parameter_dtypes != ["float64"] or not is_sure(evidence, share, early=False):
+        return None
+    fix = without_cost(evidence, _FLOAT32, Interval.around(share))._replace(changes_training=True)
+    return Finding(
+        cause="float64",
+        headline=f"the parameters are float64: the GPU computes with them for {percent(share)} of each step",
+        fixes=(fix.by_up_to(fix.gain and fix.gain.high),),
+        share_of_step=share,
+        evidence={"float64_share": share},
     )
 
 
@@ -134,7 +152,7 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             "float64",
             f"the parameters are float64: computing with them takes {percent(share)} of each step",
             share,
-            "use float32 where its 7 digits are enough: model.float(), and inputs in float32 (numpy makes float64)",
+            _FLOAT32,
             FLOAT64_TAKES,
             TAKES_ERROR,
         )

@@ -6,7 +6,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, Rule
+from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, GPU_TIMES, Rule
 from tuimon.diagnosis.rules.gpu.launches import larger_batch
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
 from tuimon.diagnosis.words import percent
@@ -138,6 +138,27 @@ def small_batch(evidence: Evidence) -> Finding | None:
     )
 
 
+def idle_sms(evidence: Evidence) -> Finding | None:
+    """A kernel always runs, but on few of the GPU's multiprocessors; with several ranks it may be one that waits."""
+    gpu, means = evidence.gpu.steps, [row.means for row in evidence.gpu.rows if row.means is not None]
+    ratios = [each.sm_ratio for each in means if each.sm_ratio is not None]
+    if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1 or not ratios or min(ratios) >= LARGE:
+        return None
+    larger = larger_batch(evidence, Interval.around(1.0 - min(ratios)))
+    fused = Fix(
+        "let fewer, larger kernels do the work: torch.compile(model), whole tensors instead of loops over parts"
+    )
+    return Finding(
+        severity="info",
+        headline=(
+            f"GPU busy at least {percent(1.0 - gpu.idle.high)} of the time, but with {percent(min(ratios))} of its SMs:"
+            " its kernels are too small to fill it"
+        ),
+        fixes=(fused, *([larger.by_up_to(larger.gain and larger.gain.high)] if larger is not None else [])),
+        evidence={"sm_ratio": min(ratios), "gpu_idle_at_most": gpu.idle.high, "gpu_ms_per_step": gpu.step_ms},
+    )
+
+
 ALLOCATOR_RETRIES = Rule(
     title="GPU memory on its edge",
     judge=allocator_retries,
@@ -172,5 +193,18 @@ SMALL_BATCH = Rule(
     ),
     needs=(GPU_COUNTERS, GPU_LOAD),
     thresholds=(MOST, LARGE, REPORTED),
+    only_in_order=True,
+)
+
+IDLE_SMS = Rule(
+    title="Most SMs idle on a busy GPU",
+    judge=idle_sms,
+    explanation=(
+        "The GPU always runs a kernel, but each uses only few of its multiprocessors (SMs). It rests on GPU times and"
+        " on the mean SM activity (GPM: Hopper and later) over the steps. With several ranks it abstains: the kernel"
+        " may be one that waits for the others."
+    ),
+    needs=(GPU_TIMES, GPU_COUNTERS),
+    thresholds=(LARGE,),
     only_in_order=True,
 )
