@@ -78,11 +78,11 @@ def claimed_once(findings: Iterable[Finding], rules: Mapping[str, Rule], room: R
     for finding in order:
         claim, share = claims[finding.rule], finding.share_of_step or 0.0
         reach = min(room.total, sum(room.sizes[i] for i in claim))
-        wanted = max(reach, share) if room.is_idle_time else reach
         here, everywhere = _by_rule(held, claim), _by_rule(held, held)
         gone = sum(everywhere.values())
         free = min(reach - sum(here.values()), room.total - gone)
-        if kept and free < MOST * wanted and gone >= MOST * share:
+        wanted = max(reach, share) if room.is_idle_time else reach
+        if free < MOST * wanted and gone >= MOST * share:
             others = here or everywhere
             holder = kept[max(others, key=others.__getitem__)]
             kept[holder.rule] = _with(holder, finding, rules)
@@ -119,7 +119,7 @@ def _with(holder: Finding, gone: Finding, rules: Mapping[str, Rule]) -> Finding:
     mends_other_time = rules[gone.rule].claims_rest and holder.best.change not in {
         fix.change for fix in gone.fixes if fix.change is not None
     }
-    if gone.share_of_step is None or is_known or mends_other_time:
+    if is_known or mends_other_time:
         return holder
     known = {fix.action for fix in holder.fixes}
     return replace(

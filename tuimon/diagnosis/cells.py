@@ -107,7 +107,6 @@ _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
 _RUNS: frozenset[Doing] = frozenset(
     ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
 )
-_MAKES: tuple[Doing, Doing] = ("item", "collate")
 _PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw"))
 #: The time beside the loop, by the parts of the wall time.
 _BESIDE: dict[Part, tuple[Phase, Doing]] = {
@@ -208,18 +207,16 @@ def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
 
 
 def _divided(evidence: Evidence) -> Cells:
-    beside, of_loop, evaluated = _beside_loop(evidence)
+    beside, of_loop = _beside_loop(evidence)
     table = evidence.steps.phases
     if table is None:
         return Cells([*beside, Cell("set_up", "own", of_loop, cost=Interval(of_loop, of_loop))])
-    if evaluated is None:
-        evaluated = 1.0 - evidence.steps.part_of_time
+    evaluated = 1.0 - evidence.steps.part_of_time
     rows = {row.name: row for row in table.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
     cells = [cell for phase in steps for cell in phase]
     cells = _scaled(cells, (1.0 - evaluated) / (sum(cell.cpu for cell in cells) or 1.0))
-    if evaluated:
-        cells += _of_phase(evidence, "eval", evaluated, None)
+    cells += _of_phase(evidence, "eval", evaluated, None)
     for lay_waits in (_collections, _waits_for_cores, _waits_for_gil, _waits_for_batches, _waits_for_ranks):
         cells = lay_waits(evidence, cells)
     cells = _with_costs(evidence, [cell for cell in cells if cell.cpu > _NOTHING], 1.0 - evaluated)
@@ -238,23 +235,22 @@ def _scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
     ]
 
 
-def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float, float | None]:
-    """The time beside the loop, the share of all time in it, and what of that evaluates (None: as phases say)."""
+def _beside_loop(evidence: Evidence) -> tuple[list[Cell], float]:
+    """The time beside the loop, and the share of all time in it."""
     divided = evidence.run.goodput if evidence.is_whole else None
     if divided is None or not divided.loop:
-        return [], 1.0, None
+        return [], 1.0
     loop, beside = dict(divided.loop), defaultdict[tuple[Phase, Doing], float](float)
     for name, seconds in divided.parts.items():
         beside[_BESIDE[name]] += seconds - loop.get(name, 0.0)
     for name in ("outside", "hang", "first batch"):
-        beside[_BESIDE[name]] += loop.pop(name, 0.0)
-    loop_s = sum(loop.values())
+        beside[_BESIDE[name]] += loop.get(name, 0.0)
     cells = [
         Cell(phase, doing, share, cost=Interval(share, share), basis="measured")
         for (phase, doing), seconds in beside.items()
         if (share := seconds / divided.total_s) > _NOTHING
     ]
-    return cells, 1.0 - sum(cell.cpu for cell in cells), loop.get("evaluation", 0.0) / loop_s if loop_s else 0.0
+    return cells, 1.0 - sum(cell.cpu for cell in cells)
 
 
 # -- by samples
@@ -268,7 +264,7 @@ def _of_phase(evidence: Evidence, phase: Phase, share: float, error: float | Non
     unsure = error or 0.0
     exact = Interval(max(0.0, share - unsure), min(1.0, share + unsure))
     if not samples.total:
-        doing: Doing = "batch" if phase == "data" else "own" if phase in ("other", "eval") else "torch"
+        doing: Doing = "batch" if phase == "data" else "torch" if phase in PASSES else "own"
         return [Cell(phase, doing, share, exact, basis="measured")]
     doing_of = _doing_in_data(evidence) if phase == "data" else _doing_of(evidence)
     return _of_samples(Cell(phase, "own", share, exact), samples, doing_of)
@@ -441,37 +437,16 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     workers, loader = evidence.data.workers, evidence.data.loader
     if loader is not None and loader.wait_ms and evidence.data.is_held_back:
         cells = lay(cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",))
-    are_ready = workers.number > 0 and evidence.data.lie_ready
-    taking, drawing = (sum(cell.cpu for cell in cells if cell.doing == doing) for doing in ("hand_over", "draw"))
-    drawn = drawing / (taking + drawing) if drawing else 0.0
     found: list[Cell] = []
     for cell in cells:
         if cell.phase == "data" and cell.doing in ("thread", "message"):
             found += _by_another(evidence, cell)
         elif not workers.number or not _awaits_batch(cell):
             found.append(cell)
-        elif are_ready:  # of a fetch as such nobody knows what it does
-            part = drawn if cell.node is not None and cell.node.frame.kind == "fetch" else 0.0
-            found += [_part(cell, part, "draw"), _part(cell, 1.0 - part, "hand_over")]
+        elif evidence.data.lie_ready:
+            found.append(_part(cell, 1.0, "hand_over"))
         else:
             found += _by_workers(evidence, cell)
-    collated = collate_share(loader, ())
-    return found if workers.number or collated is None else _as_collated(found, collated)
-
-
-def _as_collated(cells: list[Cell], collated: float) -> list[Cell]:
-    """Items that the training thread makes, and batches of them, in the proportion that markers show."""
-    made = [
-        cell for cell in cells if cell.phase == "data" and cell.doing in _MAKES and not cell.via and cell.cpu > _NOTHING
-    ]
-    whole = sum(cell.cpu for cell in made)
-    found = [cell for cell in cells if cell not in made]
-    for doing, part in zip(_MAKES, (1.0 - collated, collated), strict=True):
-        alike = [cell for cell in made if cell.doing == doing]
-        sampled = sum(cell.cpu for cell in alike)
-        found += [_part(cell, part * whole / sampled, doing) for cell in alike]
-        if not alike and whole:
-            found.append(Cell("data", doing, part * whole, basis="measured"))
     return found
 
 
@@ -480,8 +455,7 @@ def _by_another(evidence: Evidence, wait: Cell) -> list[Cell]:
     threads = Samples.joined(samples.where(works) for samples in evidence.threads.others.values())
     senders, pool = evidence.data.senders, evidence.data.pool
     uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
-    in_fetch = wait.node is not None and wait.node.has("fetch")
-    if wait.doing == "message" or (in_fetch and uses_more and senders.making.total):
+    if wait.doing == "message" or uses_more:
         return _of_samples(_part(wait, 1.0, "batch", "process"), senders.making, _doing_of_worker)
     if not threads.total:
         return [replace(wait, doing="lock")]
@@ -522,10 +496,7 @@ def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
         node = _most_frequent(other.samples.where(phase=late.phase))
     delays = [row.delay_ratio or 0.0 for row in rows if row.pid != evidence.pid]
     for_core = min(1.0, _COME_LATE * max(delays, default=0.0) * in_steps / total) if total else 0.0
-    if late is None or late.why != "no core":
-        for_core = min(1.0 - late_part, for_core)
-    else:
-        for_core, late_part = max(for_core, late_part), 0.0
+    for_core = min(1.0 - late_part, for_core)
     for cell in cells:
         if cell.doing == "rank":
             done = _doing_of(evidence)(node) if node is not None else "own"

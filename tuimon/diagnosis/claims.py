@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.cells import LOOP, Doing, Phase, cells
+from tuimon.diagnosis.cells import LOOP, Doing, cells
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
@@ -54,12 +54,6 @@ def without(evidence: Evidence, phase: PhaseRow, *doing: Doing) -> PhaseRow:
     measured, shown = sum(cell.cpu for cell in taken), sum(cell.cpu for cell in taken if cell.basis == "sampled")
     left = 1.0 - (measured if measured >= MOST * found.cpu else shown) / (found.cpu or 1.0)
     return phase._replace(share=left * phase.share, ms_per_step=phase.ms_per_step and left * phase.ms_per_step)
-
-
-def runs_part(evidence: Evidence, phase: Phase) -> float:
-    """The part of a phase that is its own: in the rest it waits for a core, the GIL or another rank."""
-    found = cells(evidence).where(phase=(phase,))
-    return sum(cell.cpu for cell in found if not cell.via) / found.cpu if found.cpu else 1.0
 
 
 def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> float | None:

@@ -34,7 +34,6 @@ def step(**parameters):
         ({"workers": 4, "batch_ms": 0.0}, 4.0),
         ({"own_ms": 0.0}, 10.0),
         ({"own_ms": 0.0, "batch_ms": 0.0}, 0.0),
-        ({"own_ms": 0.0, "batch_ms": 0.0, "workers": 0, "gpu_ms": 3.0}, 3.0),
         ({"own_ms": 2e-8, "batch_ms": 0.0}, 2e-8),
     ],
 )
@@ -69,25 +68,6 @@ def test_a_pool_waits_for_its_thread_without_a_core(parameters, ms):
     assert step_ms(step(**{**pool, **parameters})) == pytest.approx(ms, rel=0.01)
 
 
-SAVES = {"workers": 0, "batch_ms": 0.5, "own_ms": 26.0, "side_ms": 20.0, "gpu_ms": 12.0}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "ms"),
-    [
-        ({"waits": "launched"}, 32.5),  # the GPU has nothing to do while 20 ms of side work follow the wait
-        ({"waits": "last"}, 26.5),  # it works meanwhile
-        ({"waits": "no"}, 26.5),
-        ({"waits": "no", "gpu_ms": 40.0}, 40.0),  # it sets the pace, whatever the CPU does
-        ({"waits": "first", "gpu_ms": 40.0}, 40.0),  # it begins with the first launch
-        ({"waits": "launched", "own_ms": 6.0, "side_ms": 0.0}, 12.5),
-        ({"waits": "no", "workers": 1, "batch_ms": 50.0}, 50.0),
-    ],
-)
-def test_the_gpu_works_on_what_is_launched(parameters, ms):
-    assert step_ms(step(**{**SAVES, **parameters})) == pytest.approx(ms, rel=0.01)
-
-
 def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
     """Over many steps: at least as long as each part alone, at most as long as all one after the other."""
     for workers, own, batch, cores, running in itertools.product((0, 1, 3, 9), (0.5, 20), (1, 30), (1, 3), (0.1, 1)):
@@ -97,13 +77,6 @@ def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
         assert step_ms(one) == taken
         least = max(own, batch / max(1, workers), (own + batch * running) / cores)
         assert 0.9 * least <= taken <= 1.01 * (own + 0.2 + batch)
-
-
-def test_a_step_of_any_number_of_fetches_is_simulated():
-    """Two workers make 1,000 batches of 10 ms in 5 s, but for the four that lie ready after 1 s of the thread's own."""
-    many = step(workers=2, batch_ms=10.0, own_ms=1000.0, fetches=1000)
-    assert step_ms(many) == pytest.approx(5980.0, rel=0.02)
-    assert step_ms(step(workers=2, batch_ms=10.0, own_ms=1000.0, fetches=10**9)) == pytest.approx(5e9, rel=0.02)
 
 
 def test_late_batches_cost_their_time_until_they_are_taken_out_of_order():

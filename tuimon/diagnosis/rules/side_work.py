@@ -24,7 +24,7 @@ from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
-from tuimon.diagnosis.step_model.measured import host_model, queue_model, without_cost
+from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import idle_part, in_library, percent, work_at
 from tuimon.records import Frame, Place
@@ -117,11 +117,9 @@ class _Work(Struct, frozen=True):
 
     def without(self, action: str, part: float) -> Fix:
         """The fix by which this part of the function's work goes."""
-        queued = queue_model(self.evidence)
-        model = queued or host_model(self.evidence)._replace(claimed=self.claim.lost.times(part))
-        part *= self.hot_part
-        lost = model.own_part(self.claim.lost.times(part))
-        return model.fix(action, Change("side_work", 0.0), Interval.around(part) if queued else lost)
+        model = host_model(self.evidence)._replace(claimed=self.claim.lost.times(part))
+        lost = model.own_part(self.claim.lost.times(part * self.hot_part))
+        return model.fix(action, Change("side_work", 0.0), lost)
 
 
 #: In words, and the role of the frames that do it, in this order: a checkpoint may be saved to another machine.
@@ -150,7 +148,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     """The side work of steps, where it takes much of them."""
     waits = evidence.ranks.waits_in("other")  # in collectives that the loop calls: comm_bound, straggler_rank
     samples = evidence.samples.where(lambda node: not is_collecting(node))
-    other = without(evidence, other, "gc")
+    other = without(evidence, other, "gc", "sync")
     claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)))
     beside_update, runs_model = 1.0 - _update_share(samples), _model_share(samples) >= MOST
     table = evidence.steps.phases

@@ -12,8 +12,6 @@ from tuimon.diagnosis.finding import Change, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.threshold import Threshold
 
-#: The place in a step of the wait for the GPU: before launches, after them, or after the side work.
-Wait = Literal["no", "first", "launched", "last"]
 HALF = Threshold(
     0.5,
     "part of the time of a line, or of work beside the training, that a fix removes at least",
@@ -44,9 +42,6 @@ class Step(Struct, frozen=True):
     batch_ms: float  # making one
     batch_running: float  # share of that on a core
     cores: float
-    side_ms: float = 0.0  # of ``own_ms``: after all is launched; only known where there is a GPU
-    gpu_ms: float = 0.0  # what the GPU computes; 0 without one
-    waits: Wait = "no"
     drawing_ms: float = 0.0  # drawing the indices of a batch, which the training thread does whoever makes the batch
     held_ms: float = 0.0  # waiting for the next batch in order while workers have made later ones and idle
     evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile
@@ -92,13 +87,6 @@ def _own(step: Step, left: float) -> Step:
     return replace(step, own_ms=step.own_ms * left)
 
 
-def _side_work(step: Step, left: float) -> Step:
-    """With a GPU it comes after all is launched."""
-    if step.gpu_ms:
-        return replace(step, own_ms=step.own_ms - step.side_ms * (1.0 - left), side_ms=step.side_ms * left)
-    return _own(step, left)
-
-
 def _thread(step: Step, left: float) -> Step:
     """All of the training thread's work."""
     fetched = _fetch(step, left)
@@ -116,8 +104,7 @@ EDITS: dict[What, Edit] = {
     "workers": Edit(_workers, "slower"),
     "persistent": Edit(lambda step, _: replace(step, starts_ms=0.0), "slower"),
     "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower"),
-    "side_work": Edit(_side_work),
-    "sync": Edit(lambda step, _: replace(step, waits="no"), "slower"),
+    "side_work": Edit(_own),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),
     "optimizer": Edit(_own),
     "collections": Edit(_thread, "all"),

@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.data import HAND_OVER_MS, draws_indices, without_starts, working_share
+from tuimon.diagnosis.evidence.data import HAND_OVER_MS, draws_indices, working_share
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
+from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
-from tuimon.diagnosis.step_model.fitting import explained, waiting_for_workers, with_gpu
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import step_ms
-from tuimon.diagnosis.threshold import TRACE
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.phase_table import PhaseTable
-from tuimon.session.stacks.samples import Samples
 
 #: Times as much that it costs at most, for larger batches and busier machines: our choice.
 _HAND_OVER_AT_MOST = 1.5
+#: Fetches of a step that are simulated: our choice, beside which those that lie ready between two steps are few.
+_MOST_FETCHES = 256
 
 
 class _Fetch(NamedTuple):
@@ -66,20 +66,6 @@ def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_tr
     return fix._replace(change=None)
 
 
-def queue_model(evidence: Evidence) -> StepModel | None:
-    """The model with the GPU's queue; None without a GPU, or where its queue is not understood."""
-    mean_ms = evidence.steps.mean_ms
-    gpu, data = evidence.gpu.steps, evidence.steps.phase("data")
-    if not mean_ms or gpu is None or data is None:
-        return None
-    step = _measured_step(evidence, data.ms_per_step or 0.0, mean_ms)
-    likely = gpu.idle.middle if gpu.idle.low >= TRACE else 0.0
-    found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle.low)]
-    if found[0] is None or found[1] is None:
-        return None
-    return _with_evaluation(evidence, found[0], found[1], mean_ms, found[0].own_ms)
-
-
 def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     """The model of a training that has phases; this share of its step waits for data.
 
@@ -88,10 +74,12 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     mean_ms, waiting, error = evidence.steps.mean_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if likely.workers and not evidence.data.lie_ready:
-        likely = waiting_for_workers(likely, mean_ms, evidence.data.workers.busy_ratio or 0.0)
+        likely = _with_late_batches(likely, mean_ms, evidence.data.workers.busy_ratio or 0.0)
     if evidence.data.is_held_back:
         likely = replace(likely, held_ms=max(0.0, mean_ms - step_ms(likely)))
-    likely = explained(likely, mean_ms)
+    if (missing_ms := mean_ms - step_ms(likely)) > 0.0:  # a wait of the training thread that no fix shortens
+        own_ms = likely.own_ms + missing_ms
+        likely = replace(likely, own_ms=own_ms, own_running=likely.own_running * likely.own_ms / own_ms)
     certain = likely
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
@@ -102,6 +90,19 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     model = _with_evaluation(evidence, likely, certain, mean_ms, mean_ms * (1.0 - waiting))
     possible = model.likely if likely.workers else replace(model.likely, own_threads=1.0, hand_over_ms=0.0)
     return model._replace(claimed=share, possible=possible)
+
+
+def _with_late_batches(step: Step, mean_ms: float, busy: float) -> Step:
+    """The step, whose batches come late, as long as was measured: each takes as long as busy workers have for it.
+
+    At the beginning of an epoch none is ready. A step gets longer by nearly the same for each part of that time.
+    """
+    if busy < SATURATED_BUSY:
+        return step
+    longest = replace(step, batch_ms=step.batch_ms / busy)
+    short_ms, long_ms = step_ms(step), step_ms(longest)
+    part = min(1.0, max(0.0, (mean_ms - short_ms) / (long_ms - short_ms))) if long_ms > short_ms else 0.0
+    return replace(step, batch_ms=step.batch_ms + part * (longest.batch_ms - step.batch_ms))
 
 
 def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float, own_ms: float) -> StepModel:
@@ -123,7 +124,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     starts_ms = data_ms * (evidence.data.epoch_starts or 0.0)
     fetches = _fetches(loader, evidence.steps.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
-    fetching = _fetching(evidence)
+    fetching = evidence.data.samples
     drawing_ms = (fetching.share(draws_indices(fetching)) or 0.0) * fetch_ms
     fetch = (
         _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
@@ -131,8 +132,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         else _by_trainer(evidence, fetch_ms, drawing_ms)
     )
     own_ms = mean_ms - data_ms
-    made_here = not workers.number and evidence.data.pool is None
-    fetching_ms = fetch.drawing_ms + (fetch.made_ms * fetch.running if made_here else fetch.hand_over_ms)
+    fetching_ms = fetch.drawing_ms + (fetch.hand_over_ms if workers.number else fetch.made_ms * fetch.running)
     on_core_ms = _running_ms(evidence, mean_ms) - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     return Step(
@@ -151,23 +151,18 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     )
 
 
-def _fetching(evidence: Evidence) -> Samples:
-    """The training thread's samples in its fetches, without those of starting workers, which has a time of its own."""
-    data = evidence.data.samples
-    return without_starts(data) if evidence.data.epoch_starts is not None else data
-
-
 def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
-    """Batches a step, which takes ``whole_ms`` with its part of the evaluation; 1 without a DataLoader or a step."""
+    """Batches a step, which takes ``whole_ms`` with its part of the evaluation; 1 without a DataLoader or a step.
+
+    A very large number is cut: each of those that are simulated then stands for several.
+    """
     if loader is None or not loader.fetches_per_s or table is None or not table.steps:
         return 1
-    return max(1, round(loader.fetches_per_s * whole_ms / 1e3))
+    return min(_MOST_FETCHES, max(1, round(loader.fetches_per_s * whole_ms / 1e3)))
 
 
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
-    pool = evidence.data.pool
-    waiting = evidence.data.samples.share(doing=OWN_WAITS) or 0.0
-    running = 1.0 - waiting if pool is None else min(1.0, pool.cores)
+    running = 1.0 - (evidence.data.samples.share(doing=OWN_WAITS) or 0.0)
     return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.steps.mean_ms else 0.0, drawing_ms)
 
 
@@ -182,7 +177,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
     hand_over_ms = fetch_ms
     if not evidence.data.lie_ready:
-        working = working_share(_fetching(evidence))
+        working = working_share(evidence.data.samples)
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
@@ -202,6 +197,5 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
     main, process = evidence.threads.training.cpu_ratio, evidence.threads.figures
     if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
         return 1.0
-    by_pool = evidence.data.pool.cpu_ratio if evidence.data.pool is not None else 0.0
-    beside_ms = max(0.0, process.cpu_ratio - main - by_pool) * mean_ms
+    beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)

@@ -23,10 +23,6 @@ _MOST_WORKERS = 6
 #: most some 40 batches of 7 tasks.
 _MOST_AHEAD = 12
 _BATCHES = 16
-#: Steps that the training thread launches ahead of its GPU at most: then the GPU's queue is full, and sets the pace.
-_MOST_LAUNCHED = 2
-#: Fetches of a step that are simulated: our choice, beside which those that lie ready between two steps are few.
-_MOST_FETCHES = 256
 #: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
 _MOST_COUPLED = 3.0
 #: Below so many ms two events are one.
@@ -60,27 +56,13 @@ def step_ms(step: Step) -> float:
     if beside_ms:
         return step_ms(replace(step, evaluation_ms=0.0, starts_ms=0.0, held_ms=0.0)) + beside_ms
     fetch_ms = step.batch_ms + step.hand_over_ms + step.drawing_ms
-    parts_ms = step.own_ms + step.gpu_ms + step.fetches * fetch_ms
+    parts_ms = step.own_ms + step.fetches * fetch_ms
     if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
         return parts_ms  # nothing is long enough to be simulated
-    if not step.workers and not step.gpu_ms:
+    if not step.workers:
         own_ms = sum(piece.ms * max(1.0, piece.cores / step.cores) for piece in _own_pieces(step))
         return own_ms + step.fetches * (step.batch_ms + step.drawing_ms)
-    return _Simulation(_with_fewer_fetches(step)).mean_ms()
-
-
-def _with_fewer_fetches(step: Step) -> Step:
-    """As many fetches as can be simulated, each of which stands for several."""
-    each = step.fetches / _MOST_FETCHES
-    if each <= 1:
-        return step
-    return replace(
-        step,
-        fetches=_MOST_FETCHES,
-        batch_ms=step.batch_ms * each,
-        hand_over_ms=step.hand_over_ms * each,
-        drawing_ms=step.drawing_ms * each,
-    )
+    return _Simulation(step).mean_ms()
 
 
 def _own_pieces(step: Step) -> tuple[_Piece, ...]:
@@ -104,18 +86,17 @@ class _Simulation:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._workers = min(step.workers, _MOST_WORKERS)
-        self._each = step.workers / max(1, self._workers)  # workers that a simulated one stands for
+        self._each = step.workers / self._workers  # workers that a simulated one stands for
         self._ahead = max(self._workers, min(step.workers * max(1, step.prefetch), _MOST_AHEAD))
         # batches of workers that began together come together: whole rounds are counted
-        self._counted = max(1, self._workers) * math.ceil(_BATCHES / step.fetches / max(1, self._workers))
-        before = math.ceil((self._ahead + self._workers) / step.fetches) + _MOST_LAUNCHED
+        self._counted = self._workers * math.ceil(_BATCHES / step.fetches / self._workers)
+        before = math.ceil((self._ahead + self._workers) / step.fetches)
         self._number = self._counted + before
         self._made: set[int] = set()
         self._fetched = 0
         self._changed = True  # either of them, so that who is blocked may go on
         self._now = 0.0
-        self._gpu_done = 0.0  # when the GPU has done all that is launched
-        self._ends: list[float] = []  # of steps, on the GPU too
+        self._ends: list[float] = []  # of steps
 
     def mean_ms(self) -> float:
         """Mean length of the later steps."""
@@ -153,37 +134,18 @@ class _Simulation:
 
     def _trainer(self) -> Iterator[_Piece]:
         step = self._step
-        launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms))
-        beside = _own_pieces(replace(step, own_ms=step.side_ms))
+        own = _own_pieces(step)
         taking_over = _pieces(_Piece(step.hand_over_ms + step.drawing_ms, 1.0))
-        making = _pieces(_Piece(step.drawing_ms, 1.0)) + _making(step.batch_ms, step.batch_running, 1.0)
         while True:
-            for _ in range(step.fetches if step.workers else 0):
+            for _ in range(step.fetches):
                 while self._fetched not in self._made:
                     yield _BLOCKED
                 self._made.discard(self._fetched)
                 yield from taking_over
                 self._fetched += 1
                 self._changed = True
-            if not step.workers:
-                yield from making * step.fetches
-            if step.waits == "first":
-                yield from self._gpus_rest()
-            begun = self._now
-            yield from launching
-            if step.gpu_ms:
-                self._gpu_done = max(self._now, max(self._gpu_done, begun) + step.gpu_ms)
-                yield from self._gpus_rest(_MOST_LAUNCHED * step.gpu_ms)
-            if step.waits == "launched":
-                yield from self._gpus_rest()
-            yield from beside
-            if step.waits == "last":
-                yield from self._gpus_rest()
-            self._ends.append(max(self._now, self._gpu_done))
-
-    def _gpus_rest(self, but_ms: float = 0.0) -> tuple[_Piece, ...]:
-        """A wait until the GPU has done all that is launched but ``but_ms`` of it."""
-        return _pieces(_Piece(self._gpu_done - self._now - but_ms, 0.0))
+            yield from own
+            self._ends.append(self._now)
 
     def _worker(self, first: int) -> Iterator[_Piece]:
         """Each begins a part of a batch after the one before: those that run at once do not stay in step for long."""

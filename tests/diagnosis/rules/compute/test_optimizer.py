@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU, run
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts
@@ -80,13 +80,6 @@ def fixes_of(phases: dict[str, int], *counted: Any) -> tuple[Fix, ...]:
 def test_a_share_near_the_threshold_waits_until_the_table_has_settled(share: int, windows: int, is_told: bool) -> None:
     phases = {"forward": 40, "backward": 60 - share, "optimizer": share}
     findings = run(phases, LOOP, stacks(windows, *BY_TORCH), windows=windows)
-    assert any(finding.rule == "optimizer_bound" for finding in findings) == is_told
-
-
-@pytest.mark.parametrize(("delay", "is_told"), [(0.05, True), (0.35, False)])
-def test_what_an_update_waits_for_a_core_is_not_its_own(delay: float, is_told: bool) -> None:
-    phases = {"forward": 30, "backward": 30, "optimizer": 40}
-    findings = run(phases, LOOP, stacks(6, *BY_TORCH), threads(6, (100, "python", 1.0 - delay, "running", delay)))
     assert any(finding.rule == "optimizer_bound" for finding in findings) == is_told
 
 

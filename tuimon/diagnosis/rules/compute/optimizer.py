@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from tuimon.code_origin import is_library_file
-from tuimon.diagnosis.claims import CONFIDENCE, is_sure, runs_part
+from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
@@ -109,7 +109,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
     if gpu is not None and is_busy:
         optimizer = optimizer._replace(share=gpu.share("optimizer"))
-    if not is_sure(evidence, optimizer.share * runs_part(evidence, "optimizer"), OPTIMIZER_SHARE):
+    if not is_sure(evidence, optimizer.share, OPTIMIZER_SHARE):
         return None
     gained = optimizer.share if evidence.gpu.is_used is False or is_busy else 0.0
     at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)

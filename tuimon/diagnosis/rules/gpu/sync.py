@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.rules.gpu.pace import harmless, longest_wait
-from tuimon.diagnosis.step_model.measured import queue_model, without_cost
+from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import REPORTED, SMALL, TRACE
 from tuimon.diagnosis.words import at, idle_part, percent
 from tuimon.records import Place
@@ -66,16 +66,8 @@ def _awaits_no_batch(cell: Cell) -> bool:
 
 
 def _without(evidence: Evidence, action: str, share: Interval) -> Fix:
-    """The gain of a training without such a wait, which costs this share of the step: as simulated, where it may be."""
-    change, model = Change("sync", 0.0), queue_model(evidence)
-    fix = without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
-    simulated = model._replace(claimed=share).fix(action, change) if model is not None else None
-    if simulated is not None:
-        bounds, gained = (each.gain or Interval(1.0, 1.0) for each in (fix, simulated))
-        if bounds.meets(gained):
-            gained = Interval(max(bounds.low, gained.low), bounds.high)
-            return Fix.gaining(action, gained, change, likely=simulated.estimated_speedup)
-    return fix._replace(change=change)
+    """The gain of a training without such a wait, which costs this share of the step."""
+    return without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
 
 
 def calls_at(place: Place) -> Sequence[SyncCall]:
