@@ -117,9 +117,11 @@ class _Work(Struct, frozen=True):
 
     def without(self, action: str, part: float) -> Fix:
         """The fix by which this part of the function's work goes."""
-        model = host_model(self.evidence)._replace(claimed=self.claim.lost.times(part))
-        lost = model.own_part(self.claim.lost.times(part * self.hot_part))
-        return model.fix(action, Change("side_work", 0.0), lost)
+        claimed = self.claim.lost.times(part)
+        if self.claim.on_gpu is not None:
+            return without_cost(self.evidence, action, claimed.times(self.hot_part))
+        model = host_model(self.evidence)._replace(claimed=claimed)
+        return model.fix(action, Change("side_work", 0.0), model.own_part(claimed.times(self.hot_part)))
 
 
 #: In words, and the role of the frames that do it, in this order: a checkpoint may be saved to another machine.
