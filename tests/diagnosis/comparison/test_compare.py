@@ -197,20 +197,20 @@ def test_warm_up_is_left_out() -> None:
     assert found.after.warmup_s == 3.0
 
 
-def test_a_trend_is_taken_out() -> None:
-    """Steps grow by a half over 2,000 of them; the later run is half as long, and 10 % faster at each step."""
+def test_steps_that_grow_all_the_time_are_told_and_none_the_faster_for_a_shorter_run() -> None:
+    """Steps grow by a half over 2,000 of them; the later run is half as long, and no faster."""
 
-    def growing(seed: int, number: int, faster: float) -> tuple[StepStretch, ...]:
+    def growing(seed: int, number: int) -> tuple[StepStretch, ...]:
         found, steps = [], 0.0
         for value in correlated(number, 0.3, seed):
-            found.append(value * (1 + steps / 4000) / faster)
+            found.append(value * (1 + steps / 4000))
             steps += round(1000 / found[-1])
         return stretches(found)
 
-    found = compare([run(1, stretches=growing(1, 120, 1.0))], [run(2, stretches=growing(2, 60, 1.1))])
-    assert found.outcome == "faster"
-    assert found.speedup.low < 1.1 < found.speedup.high
-    assert any("grow by" in note for note in found.notes)
+    for seed in range(5):
+        found = compare([run(1, stretches=growing(seed, 120))], [run(2, stretches=growing(seed + 50, 60))])
+        assert found.outcome == "unclear"
+        assert any("grow or shrink" in note for note in found.notes)
 
 
 # -- refusals

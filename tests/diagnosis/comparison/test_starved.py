@@ -105,9 +105,3 @@ def test_what_a_neighbour_cost_is_unknown_and_widens() -> None:
 def test_a_change_that_a_neighbour_cannot_have_caused_shows_beside_it() -> None:
     assert compare([beside(1, 0.0)], [beside(2, 0.1, slower=1.4)]).outcome == "slower"
     assert compare([beside(1, 0.0)], [beside(2, 0.1, slower=0.6)]).outcome == "faster"
-
-
-def test_several_busy_threads_wait_for_one_another_too() -> None:
-    one = replace(beside(2, 0.1, slower=1.4), in_parallel=True)
-    alone, parallel = (compare([beside(1, 0.0)], [each]).speedup for each in (beside(2, 0.1, slower=1.4), one))
-    assert parallel.high == pytest.approx(alone.high / 0.9)

@@ -9,8 +9,6 @@ from functools import partial
 from statistics import fmean
 from typing import NamedTuple, get_args
 
-from msgspec.structs import replace
-
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.comparison.result import (
     Became,
@@ -84,7 +82,6 @@ def compare(before: Runs, after: Runs, *, anyway: bool = False) -> Comparison:
     for name, runs in (("BEFORE", before), ("AFTER", after)):
         for run in runs:
             _check(run, name)
-    before, after = _with_same_steps(before, after)
     taken = fmean(run.taken for run in after) - fmean(run.taken for run in before)
     longer = Interval(-max(taken, 0.0), -min(taken, 0.0))  # what others may have cost, as a logarithm
     rows = _rows(before, after, longer)
@@ -124,22 +121,6 @@ def _check(run: Run, side: str) -> None:
             f" warm-up, in {seconds:.0f} s",
             f"At least {LEAST_BATCHES} windows are needed: record with --interval 1, or for longer",
         )
-
-
-def _with_same_steps(before: Runs, after: Runs) -> tuple[Runs, Runs]:
-    """Both sides, cut to steps of the same numbers if the steps of a run grow or shrink all the time."""
-    runs = [*before, *after]
-    if not any(run.trend for run in runs):
-        return before, after
-    first = max(run.steady[0].first_step for run in runs)
-    last = min(run.steady[-1].first_step + run.steady[-1].steps for run in runs)
-    one, other = ([replace(run, numbers=(first, last)) for run in side] for side in (before, after))
-    if any(len(run.steady) < LEAST_BATCHES for run in (*one, *other)):
-        raise NotComparable(
-            "the steps of one side grow or shrink all the time, and too few steps of both have the same numbers",
-            "Record both from the beginning, for as many steps",
-        )
-    return one, other
 
 
 def _side(runs: Runs) -> Side:
@@ -481,11 +462,10 @@ def _notes(before: Runs, after: Runs) -> Iterator[str]:
             allowed = "; the interval allows for what that may have cost" if run.gpu_taken else ""
             yield f"{name} was not alone: {shared.headline}{allowed}"
     for name, run in sides:
-        if run.trend is not None:
-            change = run.trend[-1] / run.trend[0] - 1
+        if run.has_trend:
             yield (
-                f"Steps of {name} {'grow' if change > 0 else 'shrink'} by {percent(abs(change))} over the run;"
-                " only steps with the same numbers are compared"
+                f"Steps of {name} grow or shrink all over the run, which widens the interval: record both sides for as"
+                " many steps"
             )
     single = [runs[0] for runs in (before, after) if len(runs) == 1]
     if single:

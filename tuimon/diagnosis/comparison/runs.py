@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import mul
-from statistics import NormalDist, fmean, linear_regression, quantiles, variance
+from statistics import NormalDist, fmean, quantiles, variance
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -45,15 +45,11 @@ CORES_DEVIATION = Threshold(
     " process",
 )
 STARVED_POWER = Threshold(
-    2.0,
-    "power of the share of time without such waits, by which steps are at most longer than without other programs",
-    "measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers; who has waited"
-    " comes back to caches that others have filled",
-)
-STARVED_IN_PARALLEL = Threshold(
     3.0,
-    "the same where several threads share out each operation",
-    "measured as above: up to 3 for two threads, as each waits for the other at the end of each operation",
+    "power of the share of time without such waits, by which steps are at most longer than without other programs",
+    "measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers, as who has waited"
+    " comes back to caches that others have filled; up to 3 for two threads, as each waits for the other at the end of"
+    " each operation",
 )
 #: Batches of a run: more show how steps depend on each other over no more than a minute, fewer not how they vary.
 _MOST_BATCHES, LEAST_BATCHES = 240, 8
@@ -89,9 +85,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     once: Mapping[str, float] = field(default_factory=dict)  # figures that it has one of, by name
     gpu_ratio: float = 0.0  # share (0..1) of the steps in which a kernel ran
     starved: float = 0.0  # share (0..1) of the time that the thread which waited most for a core of others waited
-    in_parallel: bool = False  # several threads of a process want to run: where one waits, the others wait for it
     gpu_taken: float = 0.0  # share (0..1) of the time that other programs took of a GPU of the run, the most taken one
-    numbers: tuple[float, float] | None = None  # of the steps that are compared, where those of some run have a trend
 
     @cached_property
     def batches(self) -> list[StepStretch]:
@@ -106,18 +100,13 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def steady(self) -> list[StepStretch]:
         """The batches that are compared."""
-        first, last = self.numbers or (0.0, math.inf)
-        rows = self.batches[len(self.warmup) :]
-        return [row for row in rows if first <= row.first_step and row.first_step + row.steps <= last]
+        return self.batches[len(self.warmup) :]
 
-    @cached_property
-    def trend(self) -> list[float] | None:
-        """The line through the mean steps of these, in ms, if steps grow or shrink all the time."""
+    @property
+    def has_trend(self) -> bool:
+        """True if its steps grow, or shrink, all the time."""
         steps_ms = [step_ms(row) for row in self.steady]
-        if len(steps_ms) < LEAST_BATCHES or (self.numbers is None and not has_trend(steps_ms)):
-            return None
-        line = line_through(steps_ms)
-        return line if min(line) > 0 else None
+        return grows(steps_ms) or grows([-ms for ms in steps_ms])
 
     @cached_property
     def level(self) -> StepStretch:
@@ -125,21 +114,10 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         return joined(self.steady)
 
     @cached_property
-    def without_trend(self) -> list[StepStretch]:
-        """These, each with the steps of the middle of the line."""
-        if self.trend is None:
-            return self.steady
-        middle, found = fmean(self.trend), []
-        for row, ms in zip(self.steady, self.trend, strict=True):
-            times = {name: ns * middle / ms for name, ns in row._asdict().items() if name.endswith("_ns")}
-            found.append(row._replace(**times))
-        return found
-
-    @cached_property
     def blocks(self) -> list[StepStretch]:
         """These as five stretches of about equal length."""
-        ends = [len(self.without_trend) * at // _BLOCKS for at in range(_BLOCKS + 1)]
-        return [joined(self.without_trend[begin:end]) for begin, end in pairwise(ends)]
+        ends = [len(self.steady) * at // _BLOCKS for at in range(_BLOCKS + 1)]
+        return [joined(self.steady[begin:end]) for begin, end in pairwise(ends)]
 
     @property
     def assumed_variance(self) -> float:
@@ -154,7 +132,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def lasting_variance(self) -> float:
         """The same, as far as its own steps change slowly."""
-        return lasting_variance([step_ms(row) for row in self.without_trend])
+        return lasting_variance([step_ms(row) for row in self.steady])
 
     @cached_property
     def parts(self) -> Mapping[str, Estimate]:
@@ -172,8 +150,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         A run that waited for a core for a share w of its time took (1 - w) ** -p as long. Programs on one GPU take
         turns: beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
         """
-        power = STARVED_IN_PARALLEL if self.in_parallel else STARVED_POWER
-        return -power * math.log1p(-min(self.starved, 0.99)) - math.log1p(-min(self.gpu_taken, 0.99))
+        return -STARVED_POWER * math.log1p(-min(self.starved, 0.99)) - math.log1p(-min(self.gpu_taken, 0.99))
 
 
 Runs = Sequence[Run]
@@ -220,7 +197,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     if pid is None or stats is None:
         return Run(name=name)
     evidence = evidence_of(session.over("whole"), pid)
-    threads, demand = evidence.run.here.live_threads, evidence.run.here.demand
+    threads = evidence.run.here.live_threads
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in evidence.run.gpus if row.used_by_run], cells(evidence)
     taken = [sum(process.sm_ratio or 0.0 for process in row.others) for row in gpus]  # at the end
@@ -242,7 +219,6 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         once=dict(_once(session, evidence)),
         gpu_ratio=mean_of_known(map(utilisation, gpus)) or 0.0,
         starved=evidence.run.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
-        in_parallel=demand is not None and max(demand.busy_threads.values(), default=0) > 1,
         gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),
     )
 
@@ -288,39 +264,22 @@ def _once(session: Session, evidence: Evidence) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-# -- warm-up and trend
+# -- warm-up
 
 
 def warmup_length(series: Sequence[float]) -> int:
     """How many of the first values to leave out: those that are outliers beside the second half, all to one side.
 
-    If that half grows or falls all the time, its line is extended back to the first values.
     For 9 7 5 5 4 5 5 4 the answer is 2. About one run in a hundred loses a value that is no warm-up.
     """
     half = series[len(series) // 2 :]
     if len(half) < 4:
         return 0
-    if has_trend(half):
-        line = line_through(half, len(half) - len(series))
-        series = [value - own for value, own in zip(series, line, strict=True)]
-        half = series[len(series) // 2 :]
     lower, _, upper = quantiles(half, n=4)
     fence, most = _FENCE * (upper - lower), [int(part * len(series)) + 1 for part in (_MOST_SLOWER, _MOST_FASTER)]
     slower = next((at for at, value in enumerate(series[: most[0]]) if value <= upper + fence), 0)
     faster = next((at for at, value in enumerate(series[: most[1]]) if value >= lower - fence), 0)
     return max(slower, faster)
-
-
-def has_trend(series: Sequence[float]) -> bool:
-    """True if a series grows, or falls, all the time."""
-    return grows(series) or grows([-value for value in series])
-
-
-def line_through(series: Sequence[float], first: int = 0) -> list[float]:
-    """The straight line closest to a series; ``first``: -5 has it begin five values before."""
-    numbers = range(len(series))
-    slope, begin = linear_regression(numbers, series) if len(series) > 1 else (0.0, series[0])
-    return [begin + slope * number for number in range(first, len(series))]
 
 
 # -- estimates
