@@ -362,7 +362,6 @@ def lay(
     doing: Doing,
     via: tuple[Via, ...] = (),
     node: Node | None = None,
-    basis: Basis = "measured",
 ) -> list[Cell]:
     """The cells after a time that is measured as a whole has been taken from those that it may lie in.
 
@@ -383,7 +382,9 @@ def lay(
         between = Interval(max(0.0, cell.between.low - high), max(0.0, cell.between.high - low))
         left.append(replace(cell, cpu=cell.cpu * (1.0 - amount / room), bounds=between))
     for phase, cpu in taken.items():
-        left.append(Cell(phase, doing, amount * cpu / room, _taken(amount, cpu, room), via=via, node=node, basis=basis))
+        left.append(
+            Cell(phase, doing, amount * cpu / room, _taken(amount, cpu, room), via=via, node=node, basis="measured")
+        )
     return left
 
 

@@ -163,11 +163,6 @@ def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
     return max(training, key=lambda loader: loader.fetches_per_s or 0.0, default=None)
 
 
-def without_starts(data: Samples) -> Samples:
-    """The samples of the data phase that neither start an epoch nor end its workers."""
-    return data.where(lambda node: not _is_start(node))
-
-
 def _is_start(node: Node) -> bool:
     return any(map(node.calls, _STARTS))
 
