@@ -200,13 +200,16 @@ def test_warm_up_is_left_out() -> None:
 def test_steps_that_grow_all_the_time_are_told_and_none_the_faster_for_a_shorter_run() -> None:
     """Steps grow by a half over 2,000 of them; the later run is half as long, and no faster."""
 
-    def growing(seed: int, number: int) -> tuple[StepStretch, ...]:
+    def growing(seed: int, number: int, faster: float = 1.0) -> tuple[StepStretch, ...]:
         found, steps = [], 0.0
         for value in correlated(number, 0.3, seed):
-            found.append(value * (1 + steps / 4000))
+            found.append(value * (1 + steps / 4000) / faster)
             steps += round(1000 / found[-1])
         return stretches(found)
 
+    several = [run(seed, stretches=growing(seed, 120)) for seed in range(3)]
+    quicker = [run(seed, stretches=growing(seed, 120, 1.1)) for seed in range(50, 53)]
+    assert compare(several, quicker).outcome == "faster"
     for seed in range(5):
         found = compare([run(1, stretches=growing(seed, 120))], [run(2, stretches=growing(seed + 50, 60))])
         assert found.outcome == "unclear"
