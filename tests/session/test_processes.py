@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.session.records import header, process, session_of, steps, threads
 from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
@@ -159,17 +157,6 @@ def test_a_loader_that_has_only_begun_renames_no_worker_of_another():
     assert names_of(session)[0] == {201: "worker 0", 205: "loader 1 worker 0"}
     session.add(loader(3.0, 1, "eval", (205, 0)))
     assert names_of(session)[0] == {201: "worker 0", 205: "eval worker 0"}
-
-
-@pytest.mark.parametrize(
-    ("last", "found"), [({}, [11]), ({"t": 30.0, "ended": True}, [11]), ({"t": 6.0, "ended": True}, [])]
-)
-def test_a_worker_ended_beside_one_that_lived_on_though_that_has_ended_since(last, found) -> None:
-    table = RunProcesses()
-    table.add_process(process(10))
-    table.add_process(process(11, "worker", ppid=10, t=5.0, ended=True))
-    table.add_process(process(12, "worker", ppid=10, **last))
-    assert [each.pid for each in table.ended_beside(10, 31.0, 2.5)] == found
 
 
 EVEN = {"data": 5, "forward": 20, "backward": 75}

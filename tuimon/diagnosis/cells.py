@@ -30,6 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import awaits_gpu
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.ranks import late_rank
@@ -307,13 +308,13 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]
 
 def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
     """What the training thread does at a stack."""
-    draws, awaits = evidence.data.draws, evidence.gpu.awaits
+    draws = evidence.data.draws
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: Node) -> Doing:
         if is_collecting(node):
             return "gc"
-        if evidence.gpu.is_used and awaits(node):
+        if evidence.gpu.is_used and awaits_gpu(node):
             return "sync"
         at = named["torch" if node.activity == "compile" else node.activity]  # compiled code, which runs
         if node.has("fetch") and draws(node):

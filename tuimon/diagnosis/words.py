@@ -24,7 +24,7 @@ def at(place: Place) -> str:
 
 def at_hot(hot: HotLine) -> str:
     """``step() optim.py:9, called by fit() train.py:31``; without a library that owns the loop, the user's line."""
-    return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.maker or hot.place)}"
+    return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.place)}"
 
 
 def work_at(hot: HotLine, path: Collection[Function]) -> str:

@@ -17,8 +17,6 @@ _TRAINERS_LIMIT = 16
 _KNOWN_LIMIT = 1024
 #: A process that has ended keeps those workers that ended at most this long before it.
 LAST_MOMENT_S = 10.0
-#: Seconds within which a loader starts its workers: our choice, forks of some 10 ms each.
-_ONE_START_S = 1.0
 #: Seconds within which a launcher starts the ranks of one machine: our choice, processes of a few ms each where others
 #: keep the machine busy.
 _RANKS_START_S = 5.0
@@ -153,17 +151,6 @@ class RunProcesses:
             if process.role == "child"
             and self._trainer_of(process) == trainer
             and (not process.ended or process.t >= ended_s)
-        ]
-
-    def ended_beside(self, trainer: int, now_s: float, seconds: float) -> list[Process]:
-        """Workers that ended more than so many seconds before one that was started with them, if that has ended."""
-        workers = self.workers_since(trainer, -math.inf)
-        lives = [(worker.start_unix_s, worker.t if worker.ended else now_s) for worker in workers]
-        return [
-            one
-            for one in workers
-            if one.ended
-            and any(abs(one.start_unix_s - s) <= _ONE_START_S and ended_s - one.t > seconds for s, ended_s in lives)
         ]
 
     def successions(self, pids: Iterable[int]) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import dropwhile, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -16,16 +16,13 @@ from tuimon.diagnosis.evidence.threads import ThreadEvidence, awaits_thread, wor
 from tuimon.diagnosis.evidence.workers import (
     Senders,
     Workers,
-    collate_share,
     sender_evidence,
-    user_place,
     worker_evidence,
 )
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, SMALL, Threshold
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, Threshold
 from tuimon.records import Process
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.progress import rates_in
-from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -167,22 +164,14 @@ def _is_start(node: Node) -> bool:
     return any(map(node.calls, _STARTS))
 
 
-def collating_function(own: HotLine | None, loader: LoaderRow | None, data: Samples) -> HotLine | None:
-    """What the training process runs to collate a batch: the function that it is in most, if that is called there.
-
-    Else the one that the loader names; a default one is torch's. ``data``: its samples in the data phase.
-    """
+def collating_function(own: HotLine | None, data: Samples) -> HotLine | None:
+    """The function that the training process is in most, if it is called to collate; a default one is torch's."""
     named = own.library or own.place if own is not None else None
-    collating = data.where(below="collates").rows
-    is_called = named is None or any(
-        frame.code == (named.file, named.function)
-        for row in collating
-        for frame in [*dropwhile(lambda caller: "collates" not in caller.roles, row.node.frames)][1:]
-    )
-    if is_called or not collating:
+    collating = data.inside(lambda frame: "collates" in frame.roles)
+    if named is None or not collating.total:
         return own
-    at = user_place(loader.facts.collate) if loader is not None else None
-    return HotLine(at, collate_share(loader, [data]) or 0.0, 0, 0) if at is not None else None
+    called = collating.counted(lambda row: [frame.code for frame in row.node.frames])
+    return own if (named.file, named.function) in called else None
 
 
 def working_share(data: Samples) -> float | None:
@@ -197,24 +186,6 @@ def is_loaders_own(node: Node) -> bool:
     """True if the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
     below = node.frames[len(node.before("fetch")) :]
     return bool(below) and not any(frame.user or is_others_package(frame.file) for frame in below)
-
-
-def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> HotLine | None:
-    """The hot line of the data phase; where it only shows the fetch, the data set's function that makes the items.
-
-    Samples that wait for the GIL show where the training lets go of it, which may be after each item.
-    """
-    if hot is None or loader is None or loader.facts.workers or not (own := user_place(loader.facts.item)):
-        return hot
-    collated, draws = collate_share(loader, ()), draws_indices(data)
-    at_line = data.where(lambda node: node.place == hot.place)
-    if (
-        collated is None
-        or collated >= MOST
-        or at_line.part(lambda node: is_loaders_own(node) and not draws(node)) < MOST
-    ):
-        return hot
-    return HotLine(own, 1.0 - collated, 0, 0)
 
 
 def draws_indices(data: Samples) -> Callable[[Node], bool]:
@@ -249,11 +220,7 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool
         fetching = data.where(lambda node: not draws(node))
         taking = fetching.share(lambda node: _takes(node, is_busy))
         return taking is not None and taking > 1.0 - MOST
-    if loader.ready_none_ratio is None or (is_busy and workers.number > 1):
-        return False
-    if is_busy:
-        return loader.ready_none_ratio < SMALL and _is_ahead(loader) and not _is_held(loader, data)
-    return loader.ready_none_ratio < MOST
+    return not is_busy and loader.ready_none_ratio is not None and loader.ready_none_ratio < MOST
 
 
 def is_held_back(loader: LoaderRow | None, workers: Workers) -> bool:
@@ -274,23 +241,6 @@ def _takes(node: Node, is_busy: bool) -> bool:
     if node.activity in WAITS:
         return _takes_batch(node) and not is_busy
     return _takes_batch(node) or node.calls(_NEXT)
-
-
-def _is_ahead(loader: LoaderRow) -> bool:
-    """True if its worker waits for requests; True where no worker says how long."""
-    rows = loader.worker_rows
-    known = [(w.wait_ms, w.items_ms + (w.collate_ms or 0.0)) for w in rows if w.wait_ms is not None and w.items_ms]
-    waited = mean_of_known(wait_ms / (wait_ms + making_ms) for wait_ms, making_ms in known)
-    return waited is None or waited >= SMALL
-
-
-def _is_held(loader: LoaderRow, data: Samples) -> bool:
-    """True if fetches wait for a thread of the worker to send the memory of a batch that lies ready.
-
-    It needs the GIL, which the code that makes the next batch holds meanwhile.
-    """
-    held = data.share(_takes_batch, doing=WAITS)
-    return held is not None and held * (loader.wait_ms or 0.0) >= HAND_OVER_MS
 
 
 def _takes_batch(node: Node) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -176,15 +175,10 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     # -- by samples of the training thread
 
     @cached_property
-    def awaits(self) -> Callable[[Node], bool]:
-        """True of a sample in which it waits for a value of the GPU, or synchronises."""
-        return awaits_gpu(self.threads.samples, self.trace)
-
-    @cached_property
     def waits(self) -> Samples | None:
         """Those of steps in which it does; None with too few in steps."""
         steps = self.threads.samples.in_steps
-        return steps.where(self.awaits) if steps.total >= 3 * MIN_SAMPLES else None
+        return steps.where(awaits_gpu) if steps.total >= 3 * MIN_SAMPLES else None
 
     @property
     def copying_at_most(self) -> float | None:
@@ -246,44 +240,25 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         )
 
 
-def awaits_gpu(samples: Samples, trace: TraceTaken | None = None) -> Callable[[Node], bool]:
+def awaits_gpu(node: Node) -> bool:
     """True if the training thread reads a value there, or synchronises.
 
     It rests on the line's syntax: the same words on plain values take no time, and whatever the training thread is
-    often sampled at waits. If the syntax shows nothing, it rests on a trace, in which the line mostly waits.
+    often sampled at waits.
     """
-    traced = _traced_lines(samples.in_steps, trace)
+    doing, leaf, place = node.activity, node.frame, node.place
+    if not node.frames or doing in ("sync", "transfer"):
+        return doing == "sync"
+    if "scaler" in leaf.roles:
+        return True
+    is_known = leaf.user or leaf.file.endswith(_ARGUMENT_FILES)
+    if doing not in ("python", "torch") or place is None or not is_known:
+        return False
+    from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
 
-    def awaits(node: Node) -> bool:
-        doing, leaf, place = node.activity, node.frame, node.place
-        if not node.frames or doing in ("sync", "transfer"):
-            return doing == "sync"
-        if "scaler" in leaf.roles:
-            return True
-        is_known = leaf.user or leaf.file.endswith(_ARGUMENT_FILES)
-        if doing not in ("python", "torch") or place is None or not is_known:
-            return False
-        if code_place(place.file, place.line) in traced:
-            return True
-        from tuimon.gpu_calls import sync_calls  # noqa: PLC0415  (loads a parser)
-
-        calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
-        # inside another function, only a call that always waits
-        return bool(calls) if leaf.user else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
-
-    return awaits
-
-
-def _traced_lines(samples: Samples, trace: TraceTaken | None) -> frozenset[str]:
-    """The lines that wait in a trace for MOST of the time at least that they are sampled for."""
-    if trace is None or not trace.syncs or trace.end_s <= trace.begin_s:
-        return frozenset()
-    waited = Counter[str]()
-    for sync in trace.syncs:
-        waited[_line(sync.where)] += sync.total_ns
-    places = samples.counted(lambda row: (code_place(*row.node.place[:2]),) if row.node.place is not None else ())
-    length_ns = (trace.end_s - trace.begin_s) * 1e9
-    return frozenset(line for line, count in places.items() if waited[line] >= MOST * length_ns * count / samples.total)
+    calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
+    # inside another function, only a call that always waits
+    return bool(calls) if leaf.user else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
 
 
 def _line(where: str) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
 from msgspec.structs import replace
 
-from tuimon.code_origin import is_others_package, is_package_file, is_torch
+from tuimon.code_origin import is_package_file, is_torch
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.records import Frame, Place
-from tuimon.session.stacks.frames import FrameKind, Function, KnownFrame
+from tuimon.session.stacks.frames import FrameKind, Function
 from tuimon.session.stacks.samples import HotLine, Sample, Samples
 from tuimon.session.stacks.trie import Node, Stack, function_at
-from tuimon.torch_code import collects_garbage, is_loader_code, loads_data
+from tuimon.torch_code import collects_garbage, is_loader_code
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 TRAINING = ("backward", "optimizer")
@@ -23,47 +22,25 @@ def with_library(hot: HotLine | None, samples: Samples, phase: str) -> HotLine |
     """A hot line of the user's, with the library's function below it if backward is called from the same line.
 
     ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function distinguishes
-    them. ``samples``: of the training thread. If a DataLoader calls the library, the line that it calls is named
-    too: a data set's.
+    them. ``samples``: of the training thread.
     """
     if hot is None or not samples.part(lambda node: _is_at(hot.place, node), phase="backward"):
         return hot
     found: dict[Function, Counter[Place]] = {}
-    makers: dict[Function, Counter[Place]] = {}
     for row in samples.where(lambda node: _is_at(hot.place, node), phase=phase).rows:
         frame = library_frame(row.node)
         if frame is not None:
             own = (frame.file, frame.function)
             found.setdefault(own, Counter())[Place(frame.file, frame.line, frame.function)] += row.count
-            maker = _maker(row.node)
-            if maker is not None and maker.code != own:
-                place = Place(maker.file, maker.line, maker.function, maker.source)
-                makers.setdefault(own, Counter())[place] += row.count
     if not found:
         return hot
     most = max(found, key=lambda own: found[own].total())
-    return hot._replace(library=_hottest(found[most]), maker=_hottest(makers.get(most, Counter())))
-
-
-def _hottest(places: Counter[Place]) -> Place | None:
-    return max(places, key=places.__getitem__, default=None)
+    return hot._replace(library=max(found[most], key=found[most].__getitem__))
 
 
 def _is_at(place: Place, node: Node) -> bool:
     own = node.place
     return own is not None and own[:3] == place[:3]
-
-
-def _maker(node: Node) -> KnownFrame | None:
-    """The frame that a DataLoader calls in an installed package other than torch."""
-    return next(
-        (
-            frame
-            for caller, frame in pairwise(node.frames)
-            if loads_data(caller.file, caller.function) and is_others_package(frame.file)
-        ),
-        None,
-    )
 
 
 def library_frame(node: Node) -> Frame | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
-from tuimon.session.stacks.frames import Function, KnownFrame
+from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node, is_environment_step
 
@@ -39,72 +38,28 @@ class Rollout(NamedTuple):
         return "runs the model to generate the data" if self.is_by_policy else "steps the environment"
 
 
-class _Parts(NamedTuple):
-    """The functions that make the data of a training thread, by what they do."""
+def rollout_shares(main: Samples) -> Rollout | None:
+    """The rollout that makes the data of the training thread; None if there is none, or if samples are few.
 
-    stepping: frozenset[Function]  # lead to the environment, or to what generates
-    acting: frozenset[Function]  # call the model
-    loop: frozenset[Function]  # lead to backward and the update
-    lines: dict[Function, tuple[int, int]]  # of those that also step the environment: from the first call of either
-
-    def is_between(self, node: Node) -> bool:
-        """True if a sample is in lines from the policy to the environment, and in no function beside these."""
-        ends = ((frame.line, self.lines.get(frame.code, (0, -1))) for frame in node.frames)
-        return any(first <= line <= last for line, (first, last) in ends) and not self.is_beside(node)
-
-    def is_beside(self, node: Node) -> bool:
-        """True if a sample is in a function that only the loop calls: it takes from a buffer, or computes returns."""
-        making = self.stepping | self.acting
-        if node.makes_data or (making - self.loop) & node.functions:
-            return False
-        return bool(node.functions - making - self.loop)
-
-
-def _parts(main: Samples) -> _Parts | None:
-    """None where no data is made by a rollout, or samples are few."""
+    A function that leads to the environment, and not to the update, is part of the rollout with all that it does; its
+    own time is the policy's. So is all of one that calls the model: it draws an action from the answer.
+    """
     data = main.where(phase="data")
     making = data.where(lambda node: node.makes_data)
     if data.total < MIN_SAMPLES or not making.total:
         return None
     stepping, loop = frozenset(making.through), frozenset(main.where(phase=_UPDATE).through)
     acting = frozenset(filter(None, (_caller_of_model(row.node) for row in data.rows))) - stepping - loop
-    return _Parts(stepping, acting, loop, _acting_lines([row.node for row in data.rows]))
-
-
-def _acting_lines(data: Iterable[Node]) -> dict[Function, tuple[int, int]]:
-    """The lines from the policy's call to the environment's step, in functions that have both."""
-    calling, stepping = set[KnownFrame](), set[KnownFrame]()
-    for node in data:
-        if node.maker_depth:
-            if not {"collector", "generates"} & node.frames[node.maker_depth].roles:
-                stepping.add(node.frames[node.maker_depth - 1])
-        elif node.has("module"):
-            calling.update(frame for frame in node.before("module")[-1:] if frame.user)
-    last = {step.code: max(s.line for s in stepping if s.code == step.code) for step in stepping}
-    return {
-        function: (min(f.line for f in calling | stepping if f.code == function), line)
-        for function, line in last.items()
-    }
-
-
-def rollout_shares(main: Samples) -> Rollout | None:
-    """The rollout that makes the data of the training thread; None if there is none, or if samples are few.
-
-    A function that leads to the environment, and not to the update, is part of the rollout with all that it does. So
-    is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's. If one
-    function does both, its lines from the one to the other are.
-    """
-    data, parts = main.where(phase="data"), _parts(main)
-    if parts is None:
-        return None
+    own = stepping - main.training_path
     counts: Counter[str] = Counter()
     made = 0
     for row in data.rows:
-        kind = _kind(row.node) or ("policy" if parts.acting & row.node.functions else "")
-        kind = "" if kind == "copy" and parts.is_beside(row.node) else kind
-        kind = kind or ("policy" if parts.is_between(row.node) else "")
+        kind = _kind(row.node)
+        is_own = row.node.frame.code in own and not row.node.makes_data
+        kind = kind or ("policy" if is_own or acting & row.node.functions else "")
         counts[kind] += row.count
-        made += row.count if kind or (parts.stepping - main.training_path) & row.node.functions else 0
+        if kind in ("environment", "policy") or own & row.node.functions:
+            made += row.count
     shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))
     return shares if made >= MOST * data.total else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 from msgspec import Struct
 
@@ -16,7 +15,6 @@ from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 from tuimon.session.stacks.trie import Node
-from tuimon.torch_code import is_fetcher
 
 SATURATED_BUSY = Threshold(
     0.80,
@@ -70,7 +68,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     """The workers of a process: those that live, and what was measured of those that lived lately."""
     recent = view.recent_workers(pid)
     live = _pids(view.workers(pid) or _between_epochs(recent, view.now_s), pid, loader)
-    idle = _idle_pids(loader) if loader is not None else _idle_by_samples(view, pid, live)
+    idle = _idle_pids(loader)
     recent = [worker for worker in recent if worker.pid not in idle]
     live = [each for each in live if each not in idle]
     pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
@@ -152,31 +150,12 @@ def sender_evidence(view: SessionView, pid: int) -> Senders:
     return Senders(len(pids), _core_use(threads)[0], Samples.joined(view.samples(p) for p in pids).where(_works))
 
 
-def _idle_by_samples(view: SessionView, pid: int, live: Sequence[int]) -> set[int]:
-    """The workers of a stream that wait in all samples while others make batches, or that have ended before these."""
-    own = {each: view.samples(each) for each in live}
-    busy = {each: share for each, samples in own.items() if (share := _busy_share(samples)) is not None}
-    working = [each for each, share in busy.items() if share >= SATURATED_BUSY]
-    if not any(own[each].part(_streams) for each in working):
-        return set()
-    ended = view.session.run_processes.ended_beside(pid, view.now_s, _NEXT_S)
-    return {each for each, share in busy.items() if share < SMALL} | {worker.pid for worker in ended}
-
-
-def _streams(node: Node) -> bool:
-    """True if torch's worker asks an iterator for its next item, not a data set for one by its index."""
-    return any(
-        is_fetcher(caller.file) and frame.function in ("__iter__", "__next__")
-        for caller, frame in pairwise(node.frames)
-    )
-
-
-def _idle_pids(loader: LoaderRow) -> set[int]:
+def _idle_pids(loader: LoaderRow | None) -> set[int]:
     """The workers of a stream that make hardly a batch beside the others: each iterates over its own part of the data.
 
     Those of a data set with indices are given them in turn.
     """
-    if loader.facts.kind != "iterable":
+    if loader is None or loader.facts.kind != "iterable":
         return set()
     rows = [row for row in loader.worker_rows if row.batches_per_s is not None and row.busy_ratio is not None]
     most = max((row.batches_per_s or 0.0 for row in rows), default=0.0)

@@ -470,7 +470,7 @@ CAUSES = (
         ": the training process collates batches{at}",
         (*_FIRST_WORKERS[2:3], _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
         takes=lambda cell: cell.doing == "collate",
-        at=lambda f: collating_function(f.own, f.loader, f.samples),
+        at=lambda f: collating_function(f.own, f.samples),
     ),
     Cause("no_workers", ": the training process prepares it{at}", _FIRST_WORKERS),
 )
@@ -527,7 +527,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=cause.name,
         share_of_step=claim.share,
-        where=tuple(dict.fromkeys(p for hot in places if hot is not None for p in (hot.maker, hot.place) if p)),
+        where=tuple(dict.fromkeys(p for hot in places if hot is not None for p in (hot.place,) if p)),
         evidence=_figures(facts, cause),
     )
 

@@ -296,7 +296,6 @@ class HotLine(NamedTuple):
     samples: int  # 0: its share was measured by markers
     total: int  # of how many samples
     library: Place | None = None  # what it is in, where a library that the line calls owns the loop
-    maker: Place | None = None  # the library's own line that the DataLoader calls, which leads there
 
     @property
     def function(self) -> tuple[str, str]:

@@ -114,34 +114,3 @@ def test_a_trace_counts_the_waits_at_the_line(kind, severity):
 def test_without_a_trace_of_the_line_nothing_is_known_of_it(more):
     sync = findings("sync_item", *USUAL, ([ITEM], 60), more=more)["sync_point"]
     assert not {"waits_per_step", "waited_ms_per_step"} & sync.evidence.keys()
-
-
-PICKED = frames(("/home/me/train.py", 8, "chosen", "return pick(errors, keep)", True), first=30)
-#: In 5 steps of 20 ms; 60 of 140 samples are at the line, and half of that is 21.4 ms.
-MOSTLY, PARTLY = 25_000_000, 18_000_000
-
-
-def picked(*rows, pid=PID):
-    return findings("sync_item", *USUAL, more=[PICKED, stacks(END_S, ([FORWARD, 30], 60)), traced(*rows, pid=pid)]).get(
-        "sync_point"
-    )
-
-
-def test_a_line_that_waits_in_a_trace_is_a_synchronisation_whatever_its_syntax():
-    sync = picked(("chosen() train.py:8", 5, MOSTLY - 10), ("<genexpr>() train.py:8", 5, 10))
-    assert (sync.where[0].function, sync.where[0].line) == ("chosen", 8)
-    assert sync.evidence["waited_ms_per_step"] == 5.0
-    assert "keep the value on the GPU at chosen() train.py:8" in sync.action
-
-
-@pytest.mark.parametrize(
-    ("row", "pid"),
-    [
-        (("chosen() train.py:8", 5, PARTLY), PID),  # most of the time at the line is no wait
-        (("chosen() train.py:8", 5, MOSTLY), PID + 1),
-        (("chosen() train.py:88", 5, MOSTLY), PID),
-        (("", 5, MOSTLY), PID),
-    ],
-)
-def test_a_line_that_hardly_waits_in_a_trace_is_none(row, pid):
-    assert picked(row, pid=pid) is None

@@ -55,11 +55,11 @@ def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
     )
     first, *_ = run({"data": 80, "forward": 20}, program, stacks(12, ([30, 4, 31, 32, 33], 60), ([30, 34], 15)))
     loader, free = first.fixes
-    line = "correlate1d() _filters.py:180, called by __getitem__() dataset.py:640"
+    line = "correlate1d() _filters.py:180, called by train:6"
     assert loader.action.startswith("set num_workers=2 (now 0)")
     assert free.action == f"make {line} cheaper (vectorise or cache it)"
     assert first.headline.endswith("the training process prepares it, in correlate1d() _filters.py:180")
-    assert [(place.function, place.line) for place in first.where] == [("__getitem__", 640), ("<module>", 6)]
+    assert [(place.function, place.line) for place in first.where] == [("<module>", 6)]
 
 
 def test_the_loops_own_line_only_takes_the_items():

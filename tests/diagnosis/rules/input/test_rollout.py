@@ -96,12 +96,6 @@ def test_a_loss_of_what_the_rollout_has_computed_leaves_the_gain_of_more_environ
     assert (bound.cause, bound.severity, bound.estimated_speedup) == ("rollout", "info", None)
 
 
-def test_what_the_loop_itself_makes_of_the_models_answer_before_it_steps_the_environment_is_the_policys():
-    drawn, logged = frames(("train.py", 29, "main", "action = chances.sample()", True), first=60), ([26, 27], 5)
-    bound = found(([13, 14], 20), ([15, 4], 20), ([60], 60), logged, more=drawn)["input_bound"]
-    assert (bound.cause, bound.evidence["policy_share"]) == ("rollout", pytest.approx(80 / 105))
-
-
 @pytest.mark.parametrize("besides", [[0, 18], [0, 28, 25]])
 def test_what_a_rollout_does_besides_is_part_of_it(besides):
     bound = found(([0, 1, 2], 15), (besides, 85))["input_bound"]
