@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -43,7 +44,8 @@ raise SystemExit(len(heard))
 
 def _each(pid: int, number: int) -> None:
     for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
-        process.send_signal(number)
+        with suppress(psutil.NoSuchProcess):  # a sampler of stacks that has just ended
+            process.send_signal(number)
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg, _each])
