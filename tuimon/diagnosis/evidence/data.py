@@ -16,7 +16,9 @@ from tuimon.diagnosis.evidence.threads import ThreadEvidence, awaits_thread, wor
 from tuimon.diagnosis.evidence.workers import (
     Senders,
     Workers,
+    collate_share,
     sender_evidence,
+    user_place,
     worker_evidence,
 )
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, Threshold
@@ -172,6 +174,24 @@ def collating_function(own: HotLine | None, data: Samples) -> HotLine | None:
         return own
     called = collating.counted(lambda row: [frame.code for frame in row.node.frames])
     return own if (named.file, named.function) in called else None
+
+
+def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> HotLine | None:
+    """The hot line of the data phase; where it only shows the fetch, the data set's function that makes the items.
+
+    Samples that wait for the GIL show where the training lets go of it, which may be after each item.
+    """
+    if hot is None or loader is None or loader.facts.workers or not (own := user_place(loader.facts.item)):
+        return hot
+    collated, draws = collate_share(loader, ()), draws_indices(data)
+    at_line = data.where(lambda node: node.place == hot.place)
+    if (
+        collated is None
+        or collated >= MOST
+        or at_line.part(lambda node: is_loaders_own(node) and not draws(node)) < MOST
+    ):
+        return hot
+    return HotLine(own, 1.0 - collated, 0, 0)
 
 
 def working_share(data: Samples) -> float | None:

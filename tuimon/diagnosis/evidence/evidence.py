@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course import CourseEvidence
-from tuimon.diagnosis.evidence.data import DataEvidence
+from tuimon.diagnosis.evidence.data import DataEvidence, made_at
 from tuimon.diagnosis.evidence.gpu import GpuEvidence
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.ranks import Exchange, Turns, chosen_ranks, exchanges, late_turns, on_gpu_clock
@@ -103,6 +103,8 @@ class Evidence(Struct, frozen=True, dict=True):
         """The user's function with most samples of the training thread in a phase, with what it calls."""
         main = self.samples
         hot = main.without_imports.where(phase=phase).hottest()
+        if phase == "data" and (made := made_at(hot, self.data.samples, self.data.loader)) != hot:
+            return made
         return with_library(main.where(phase=phase).with_callees(hot, main.training_path), main, phase)
 
     @cached_property

@@ -204,6 +204,17 @@ def test_without_hooks_torchs_fetcher_shows_what_collates_whatever_its_name(make
 ITEM, JOIN = Place("data.py", 25, "__getitem__"), Place("data.py", 70, "join")
 
 
+def test_samples_that_end_in_the_fetch_name_what_it_calls_there():
+    """Sampled where the training lets go of the GIL: here after an item, or in torch, which makes tensors of items."""
+    fetch, collate = "/lib/site-packages/torch/utils/data/_utils/fetch.py", "return self.collate_fn(data)"
+    torch = frames((fetch, 54, "<listcomp>"), (fetch, 57, "fetch", collate), first=30)
+    made = loader(850, 50, 100, 0, item=ITEM, collate=JOIN)
+    first, *_ = run(STARVED, torch, made, stacks(12, ([3, 4, 30], 40), ([3, 4, 31, 6], 40), ([3, 4, 30, 1], 8)))
+    assert (first.cause, first.where[0], first.evidence["hot_share"]) == ("no_workers", ITEM, None)
+    fixed = next(each for each in first.fixes if each.action.startswith("make __getitem__() data.py:25 cheaper"))
+    assert fixed.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 850 / 900), rel=0.01)
+
+
 @pytest.mark.parametrize("items_ms", [850, 150])
 def test_workers_without_samples_name_what_torch_calls(items_ms):
     made = loader(items_ms, 950 - items_ms, 50, 1, item=ITEM, collate=JOIN)
