@@ -93,7 +93,7 @@ def slow_setting(evidence: Evidence) -> Finding | None:
 
 
 def _on_gpu(evidence: Evidence, idle: Interval) -> Finding | None:
-    """Float64 on a GPU, which takes 1 to 64 times as long as float32 there; how much is known of no model of card."""
+    """Float64 on a GPU: what float32 gains there depends on the card, so at most the share of the step is told."""
     process, share = evidence.process, 1.0 - idle.high
     if process is None or process.parameter_dtypes != ["float64"] or not is_sure(evidence, share, early=False):
         return None

@@ -145,9 +145,8 @@ def idle_sms(evidence: Evidence) -> Finding | None:
     if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1 or not ratios or min(ratios) >= LARGE:
         return None
     larger = larger_batch(evidence, Interval.around(1.0 - min(ratios)))
-    fused = Fix(
-        "let fewer, larger kernels do the work: torch.compile(model), whole tensors instead of loops over parts"
-    )
+    compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
+    fused = Fix(f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts")
     return Finding(
         severity="info",
         headline=(
