@@ -91,6 +91,15 @@ def test_a_rank_that_is_late_inside_backward_is_found_by_who_sleeps_there():
     assert finding.share_of_step == pytest.approx(0.45)
 
 
+def test_a_longer_backward_follows_a_longer_forward():
+    """The late rank has 2.4x the work in its model: its line is in the forward pass."""
+    even = {"forward": 10, "backward": 86, "optimizer": 4}  # 25 ms of backward are its own
+    late = {"forward": 24, "backward": 72, "optimizer": 4}
+    finding = trained((even, 0.4, 0.0), (even, 0.4, 0.0), (late, 0.88, 0.0))["straggler_rank"]
+    assert finding.headline.endswith("14.0 ms longer in forward")
+    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "forward", 11)
+
+
 def test_the_line_is_its_own_work_and_not_where_it_waits_itself():
     side = {"forward": 10, "backward": 30, "other": 60}
     lines = (([1, 2], 30), ([5, 6], 40), ([7, 8], 35))

@@ -86,6 +86,12 @@ def test_above_the_steps_nothing_else_evaluates():
     assert "eval" not in shares(session)
 
 
+def test_nor_does_what_runs_there_for_the_most_part():
+    """As the whole loop of a program that generates, and trains nothing, may lie in such a block."""
+    session = session_of({"early, played, module": 20, "save, played, module": 2})
+    assert "eval" not in shares(session)
+
+
 def test_its_lines_are_named():
     (finding, *_) = diagnose(session_of({name: 4 * n for name, n in EVALUATION.items()}, phases=LONG))
     assert (finding.rule, finding.cause) == ("side_work", "evaluation")

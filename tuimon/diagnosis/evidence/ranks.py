@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tuimon.diagnosis.evidence.course import TimeGrowth, grow_together
 from tuimon.diagnosis.evidence.gpu_steps import MIN_STEPS, GpuSteps, PhaseOnGpu, has_enough_steps
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, TRACE, Threshold
@@ -89,6 +90,8 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     late_ms = late.late_ms or 0.0
     waited_ms = min(late_ms, max(0.0, _waited_ms(late, others)))
     phase, longer_ms = max(late.excess, key=lambda part: part[1])
+    if phase == "backward" and _does_more_work(late, late_ms):
+        phase, longer_ms = "forward", dict(late.excess)["forward"]
     why = _why(late, others, late_ms)
     if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
         return None
@@ -102,6 +105,16 @@ def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
         longer_ms=longer_ms,
         why=why,
     )
+
+
+def _does_more_work(late: RankRow, late_ms: float) -> bool:
+    """True if both passes are so alike longer: backward takes longer as forward has done more."""
+    excess, now = dict(late.excess), {name: share * (late.step_ms or 0.0) for name, share in late.phases}
+    forward, backward, update = (
+        TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0))
+        for name in ("forward", "backward", "optimizer")
+    )
+    return grow_together(forward, backward, update, TimeGrowth(0.0, late_ms))
 
 
 def _waited_ms(late: RankRow, others: Sequence[RankRow]) -> float:

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from tuimon.library_code import evaluates_by_name
 from tuimon.session.stacks.frames import UPDATES, Block, Function
-from tuimon.session.stacks.loop import Loop, LoopPlace, Position
+from tuimon.session.stacks.loop import NEARLY_ALL, Loop, LoopPlace, Position
 from tuimon.session.stacks.samples import Sample
 
 #: Functions that step an environment, or generate, to measure the model or to show what it does.
@@ -101,16 +101,18 @@ class EvaluationBlocks:
 
     def __init__(self, samples: Sequence[Sample], loop: Loop, makes_data: bool) -> None:
         """``makes_data``: whether there are rollouts."""
-        totals, models, training = Counter[Block](), Counter[Block](), set[Block]()
+        totals, apart, models, training = Counter[Block](), Counter[Block](), Counter[Block](), set[Block]()
         for sample in samples:
             is_after = not makes_data and loop.is_after(loop.at(sample.node))
             for block in {frame.block for frame in sample.node.outside_torch if frame.block is not None}:
+                totals[block] += sample.count
                 if sample.phase in UPDATES:
                     training.add(block)
                 elif is_after or evaluates_by_name(block[2]):
-                    totals[block] += sample.count
+                    apart[block] += sample.count
                     models[block] += sample.count if sample.phase == "forward" else 0
-        self._blocks = {block for block, n in totals.items() if models[block] >= _MODEL_SHARE * n} - training
+        evaluate = (block for block, n in apart.items() if models[block] >= _MODEL_SHARE * n)
+        self._blocks = {block for block in evaluate if apart[block] >= NEARLY_ALL * totals[block]} - training
 
     def holds(self, sample: Sample) -> bool:
         """True if a sample, in neither backward nor an update, evaluates."""
