@@ -143,12 +143,17 @@ class Facts(Struct, frozen=True, dict=True):
 
     # -- figures
 
+    @property
+    def is_held_up(self) -> bool:
+        """True if the training thread waits for a core so often that none can be free for more."""
+        return (self.evidence.threads.training.delay_ratio or 0.0) >= LARGE
+
     @cached_property
     def more_workers(self) -> int | None:
         """The fewest more workers that gain as much as any number; None where others hold the cores they would need."""
         has, pool, step = self.workers.number, self.evidence.data.pool, self.model.likely
         cores = self.evidence.run.cores
-        if (self.evidence.threads.training.delay_ratio or 0.0) >= LARGE and step.batch_running >= HALF:
+        if self.is_held_up and step.batch_running >= HALF:
             return None
         most = max(MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS, cores - cores // _LEFT)
         # so many keep all cores busy by themselves; more take turns
@@ -316,7 +321,10 @@ _ROLLOUT = Cause(
             "items",
             to=lambda f: 1.0 / (f.evidence.run.cores - 1),
             part=lambda f: Interval.around(f.rollout.environment),
-            when=lambda f: not (f.rollout.is_by_policy or f.evidence.data.senders.number) and f.evidence.run.cores > 2,
+            when=lambda f: (
+                f.evidence.run.cores > 2
+                and not (f.rollout.is_by_policy or f.evidence.data.senders.number or f.is_held_up)
+            ),
         ),
         Remedy(
             "step the environments in the training process (a synchronous vectorised environment): messages to their"

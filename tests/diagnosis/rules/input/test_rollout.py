@@ -111,6 +111,8 @@ def test_more_environments_help_where_there_are_cores_for_them():
     few, many = found(ENVIRONMENT)["input_bound"], found(ENVIRONMENT, cpu_count=8)["input_bound"]
     assert not any("environments at once" in fix.action for fix in few.fixes)
     assert any("step 7 environments at once" in fix.action for fix in many.fixes)
+    held = found(ENVIRONMENT, cpu_count=8, beside=[threads(12, (100, "python", 0.5, "running", 0.4))])["input_bound"]
+    assert not any("environments at once" in fix.action for fix in held.fixes)  # others have the cores
 
 
 def test_what_environments_in_processes_of_their_own_cost_has_a_gain():
