@@ -155,7 +155,7 @@ def test_a_training_of_one_process_has_no_rows():
 
 
 def test_collections_are_counted_by_step():
-    assert rank_rows(run(gc_ns=400 * MS).over("recent"))[2].gc_ms == pytest.approx(40)
+    assert rank_rows(run(gc_ns=400 * MS).over("recent"))[2].gc_ratio == pytest.approx(0.4)
 
 
 def test_the_utilisation_of_a_ranks_gpus_is_their_mean_over_the_steps():

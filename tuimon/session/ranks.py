@@ -42,11 +42,12 @@ _LEAST_SAMPLES = 3
 class RankTimes(Struct, frozen=True, gc=False):
     """Measurements of one rank over some steps."""
 
-    ms: Mapping[str, float]  # of a step, by phase
+    ms: Mapping[str, float]  # of a step, by phase; where its length is unknown, shares of it
     main: MainThread
     samples: Mapping[tuple[str, Activity], int]  # of the main thread, by phase and by what it was doing
     on_gpu: bool  # where the CPU does not wait for collectives, and spins where it waits for the GPU
     gc_ms: float = 0.0
+    error: float = 0.0  # how far off the shares of its phases may be
 
     @property
     def step_ms(self) -> float:
@@ -138,7 +139,7 @@ def _asleep_in_backward(rank: RankTimes, waits: Mapping[str, float | None]) -> f
         return None
     asleep_ms = (1.0 - busy - rank.main.stopped_ratio) * rank.step_ms
     elsewhere_ms = sum(ms or 0.0 for phase, ms in waits.items() if phase != "backward")
-    for phase in dict.fromkeys(phase for phase, _ in rank.samples if phase != "backward"):
+    for phase in dict.fromkeys(phase for phase, _ in rank.samples):
         waiting = rank.count(*_WAITS, phases=(phase,))
         elsewhere_ms += min(waiting / total * rank.step_ms, rank.ms.get(phase, 0.0))
     return max(0.0, min(rank.ms["backward"], asleep_ms - elsewhere_ms))
@@ -149,7 +150,7 @@ def _asleep_error_ms(rank: RankTimes) -> float:
     count = rank.count()
     if rank.on_gpu or rank.main.busy_ratio is None or not count:
         return 0.0
-    share = (rank.count(*_WAITS) - rank.count(*_WAITS, phases=("backward",))) / count
+    share = rank.count(*_WAITS) / count
     return math.sqrt(share * (1.0 - share) / count) * rank.step_ms
 
 
@@ -190,16 +191,17 @@ class RankRow(NamedTuple):
     restarts: int
     steps: int  # since it began
     behind: int  # steps behind the first
-    step_ms: float | None = None
+    step_ms: float | None = None  # None without markers, which its shares do not need
     phases: tuple[tuple[str, float], ...] = ()  # name, share of the step
-    wait_ms: float | None = None  # ~ in collectives, of a step
-    waits: tuple[tuple[str, float], ...] = ()  # ~ phase, share of the step that it waits there
-    late_ms: float | None = None  # ~ by how much its own work is longer than the others'
-    excess: tuple[tuple[str, float], ...] = ()  # ~ that by phase, in ms
+    error: float = 0.0  # how far off these may be, by samples alone
+    wait_ratio: float | None = None  # ~ share of the step that it waits in collectives
+    waits: tuple[tuple[str, float], ...] = ()  # ~ that by phase
+    late_ratio: float | None = None  # ~ share of the step by which its own work is longer than the others'
+    excess: tuple[tuple[str, float], ...] = ()  # ~ that by phase
     gpu_ratio: float | None = None  # utilisation of its GPUs over the steps in focus; only ``with_utilisation``
     memory_bytes: int | None = None  # on its GPU; without one, resident
     place: Place | None = None  # the innermost user line of its latest samples
-    gc_ms: float = 0.0  # of a step, in the garbage collector
+    gc_ratio: float = 0.0  # share of the step in the garbage collector
     stopped_ratio: float = 0.0  # share of time that its process was stopped
     cpu_ratio: float | None = None  # of its main thread
     delay_ratio: float | None = None  # share of time that its main thread waited for a core
@@ -208,14 +210,18 @@ class RankRow(NamedTuple):
     history: Callable[[int], Sequence[StepStretch]] = _no_windows  # its last windows
 
     @property
-    def wait_ratio(self) -> float | None:
-        """~ Share of the step that it waits in collectives."""
-        return self.wait_ms / self.step_ms if self.wait_ms is not None and self.step_ms else None
+    def wait_ms(self) -> float | None:
+        """~ Time in collectives, of a step."""
+        return self.ms(self.wait_ratio)
 
     @property
-    def late_ratio(self) -> float | None:
-        """~ Share of the step by which it holds the others up."""
-        return self.late_ms / self.step_ms if self.late_ms is not None and self.step_ms else None
+    def late_ms(self) -> float | None:
+        """~ By how much its own work is longer than the others'."""
+        return self.ms(self.late_ratio)
+
+    def ms(self, share: float | None) -> float | None:
+        """A share of its step; None where either is unknown."""
+        return share * self.step_ms if share is not None and self.step_ms is not None else None
 
 
 @once
@@ -277,18 +283,21 @@ def superseded(session: Session) -> set[int]:
 def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     session, times = view.session, {}
+    tables = {rank.pid: table for rank in ranks if (table := view.phases(rank.pid)) is not None}
+    inferred = all(table.inferred for table in tables.values())  # else only ranks with markers are compared
     stepping = {rank.pid: stats for rank in ranks if (stats := session.step_stats.get(rank.pid)) is not None}
     for process in ranks:
-        pid, table = process.pid, view.phases(process.pid)
-        if table is None or table.inferred:
+        pid, table = process.pid, tables.get(process.pid)
+        if table is None or table.inferred is not inferred:
             continue
-        totals = view.step_totals(pid)
+        totals, rows = view.step_totals(pid), [row for row in table.rows if row.name != "eval"]
         found = RankTimes(
-            ms={row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
+            ms={row.name: row.share if inferred else row.ms_per_step or 0.0 for row in rows},
             main=view.training_thread(pid),
             samples=view.samples(pid).counted(lambda row: ((row.phase, row.node.activity),)),
             on_gpu=bool(process.gpu_uuids),
-            gc_ms=totals.sums.gc_ns / totals.steps / 1e6,
+            gc_ms=totals.sums.gc_ns / max(1, totals.steps) / 1e6,
+            error=max(row.error or 0.0 for row in rows) if inferred else 0.0,
         )
         if found.step_ms:
             times[pid] = found
@@ -300,7 +309,7 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
     gpus = {gpu.uuid: gpu for gpu in session.nodes.latest_gpus()}
     is_over = session.exit is not None or all(process.ended for process in ranks)
     restarted = restarts(ranks, view.processes())
-    rows = []
+    found_rows = []
     for process in ranks:
         pid, rank = process.pid, process.rank or 0
         stats, sampled, threads = stepping.get(pid), session.stacks.get(pid), view.process_threads(pid)
@@ -315,7 +324,7 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             restarts=restarted.get(rank, 0),
             steps=stats.total if stats is not None else 0,
             behind=behind[pid],
-            step_ms=own.step_ms if own is not None else None,
+            step_ms=own.step_ms if own is not None and not inferred else None,
             phases=_shares(own.ms, own) if own is not None else (),
             memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
             place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
@@ -325,17 +334,18 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
         )
         if own is not None and split is not None:
             row = row._replace(
-                wait_ms=split.waits_ms,
+                error=own.error,
+                wait_ratio=split.waits_ms / own.step_ms if split.waits_ms is not None else None,
                 waits=_shares(split.wait_ms, own),
-                late_ms=split.late_ms,
-                excess=tuple(split.excess_ms.items()),
-                gc_ms=own.gc_ms,
+                late_ratio=split.late_ms / own.step_ms,
+                excess=_shares(split.excess_ms, own),
+                gc_ratio=own.gc_ms / own.step_ms,
                 stopped_ratio=own.main.stopped_ratio,
                 cpu_ratio=own.main.cpu_ratio,
                 delay_ratio=own.main.delay_ratio,
             )
-        rows.append(row)
-    return rows
+        found_rows.append(row)
+    return found_rows
 
 
 def _shares(ms: Mapping[str, float | None], of: RankTimes) -> tuple[tuple[str, float], ...]:

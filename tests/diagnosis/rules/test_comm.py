@@ -49,21 +49,25 @@ def test_checks_of_every_collective_are_to_be_turned_off_first():
 
 
 def test_collectives_that_the_loop_calls_are_named():
-    finding = ranks((0.98, 0.0), (0.98, 0.0), counted=(([0, 1], 30), ([2, 3], 50), ([4, 5], 20)))["comm_bound"]
+    counted, phases = (([0, 1], 30), ([2, 3], 50), ([4, 5], 20)), {"forward": 30, "backward": 50, "other": 20}
+    finding = ranks((0.98, 0.0), (0.98, 0.0), counted=counted, phases=phases)["comm_bound"]
     assert (finding.severity, finding.where[0].line) == ("warning", 44)
     assert finding.share_of_step == pytest.approx(0.2)
 
 
 def test_a_share_that_may_as_well_be_below_the_threshold_is_none():
     few, many = ((([0, 1], 34 * n), ([2, 3], 50 * n), ([4, 5], 16 * n)) for n in (1, 10))
-    assert "comm_bound" not in ranks((0.98, 0.0), (0.98, 0.0), counted=few)  # 16 +- 7 %
-    assert ranks((0.98, 0.0), (0.98, 0.0), counted=many)["comm_bound"].share_of_step == pytest.approx(0.16)
+    phases = {"forward": 34, "backward": 50, "other": 16}
+    assert "comm_bound" not in ranks((0.98, 0.0), (0.98, 0.0), counted=few, phases=phases)  # 16 +- 7 %
+    found = ranks((0.98, 0.0), (0.98, 0.0), counted=many, phases=phases)["comm_bound"]
+    assert found.share_of_step == pytest.approx(0.16)
 
 
 def test_what_else_waits_is_known_no_better_than_its_samples():
     for samples, is_told in ((1, False), (10, True)):
         counted = (([0, 1], 30 * samples), ([2, 3], 46 * samples), ([6], 24 * samples))
-        assert ("comm_bound" in ranks((0.62, 0.0), (0.62, 0.0), counted=counted)) is is_told
+        phases = {"forward": 30, "backward": 46, "other": 24}
+        assert ("comm_bound" in ranks((0.62, 0.0), (0.62, 0.0), counted=counted, phases=phases)) is is_told
 
 
 @pytest.mark.parametrize(

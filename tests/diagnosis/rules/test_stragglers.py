@@ -213,6 +213,11 @@ def test_without_markers_shares_show_the_rank_that_the_others_wait_for():
     assert "comm_bound" not in found
 
 
+def test_without_markers_one_without_a_core_is_told_with_its_reason():
+    finding = attached((0.2, 0.5, 0.0), (0.6, 0.5, 0.45), (0.2, 0.5, 0.0))["straggler_rank"]
+    assert finding.headline.endswith("for rank 1, whose training thread waits 45 % of the time for a core")
+
+
 def test_without_markers_no_rank_is_later_than_one_that_waits_for_nobody():
     finding = attached((0.2, 0.5, 0.0), (0.6, 0.98, 0.0))["straggler_rank"]  # the third was not measured
     assert finding.headline == "rank 0 waits 48 % of the time for rank 1, longer in forward"
@@ -223,7 +228,6 @@ def test_without_markers_no_rank_is_later_than_one_that_waits_for_nobody():
     [
         [(0.2, 0.5, 0.0)] * 3,
         [(0.6, 0.9, 0.05), (0.6, 0.95, 0.0), (0.6, 0.97, 0.0)],  # it waits a little for each
-        [(0.2, 0.5, 0.0), (0.6, 0.5, 0.45), (0.2, 0.5, 0.0)],  # it has no core
         [(0.2, 0.5, 0.0), (0.6, 0.9, 0.0)],  # the third was not measured, and may be later
     ],
 )

@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.steps import StepEvidence, step_evidence
 from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process
 from tuimon.session.beside_steps import Checkpoints
-from tuimon.session.ranks import RankRow, rank_rows
+from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.samples import HotLine, Samples
 
@@ -147,6 +147,8 @@ class RankEvidence(Struct, frozen=True, dict=True):
         On the GPUs' clocks where all have times there: their CPUs do not wait in backward.
         """
         rows = tuple(rank_rows(self._view))
+        if not rows and self._own.process is not None and self._own.world_size > 1:  # the others are not seen
+            rows = tuple(rows_of(self._view, [self._own.process]))
         if not rows or self._own.gpu.is_used is False:
             return rows
         return on_gpu_clock(rows, {row.pid: self._view.gpu_time(row.pid) for row in rows})

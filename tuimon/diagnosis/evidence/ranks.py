@@ -5,6 +5,7 @@ The exchange lies at the end of each backward pass; on GPUs, their clocks show h
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, median
@@ -45,7 +46,7 @@ _STOPPED = 0.1
 #: is last is chance: measured with four balanced ranks beside other programs, 1.6 times.
 _STARVED = 2.0
 #: Ranks that are late by at least this much of what the latest is are late with it: our choice.
-ALIKE = 0.7
+_ALIKE = 0.7
 #: Most ranks whose samples and GPU times are judged one by one: 0.5 ms each, and what a rule needs of them shows in
 #: these: who waits least is among the latest, and what all wait is alike in all.
 _MOST_RANKS = 32
@@ -67,12 +68,11 @@ class LateRank(Struct, frozen=True, gc=False):
     row: RankRow
     others: tuple[RankRow, ...]
     also: tuple[int, ...]  # ranks that are about as late
-    waited_ms: float | None  # of a step, that the others wait for it; None: only its share is known
-    share: float  # of the step
+    share: float  # of the step, that the others wait for it
+    error: float  # of that, where samples alone show it
     phase: str  # in which most of it lies
-    longer_ms: float | None
+    longer: float  # share of the step by which that is longer
     why: Why | None
-    error: float = 0.0  # of the share, where samples alone show it
 
     @property
     def is_elsewhere(self) -> bool:
@@ -82,62 +82,61 @@ class LateRank(Struct, frozen=True, gc=False):
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     """The latest rank with what the others lose, however little that is; None without two measured ranks."""
-    measured = [row for row in rows if row.late_ms is not None and row.step_ms and row.state != "lost"]
+    measured = [row for row in rows if row.late_ratio is not None and row.state != "lost"]
     if len(measured) < 2:
         return None
-    late = max(measured, key=lambda row: row.late_ms or 0.0)
+    late = max(measured, key=_lateness)
     others = tuple(row for row in measured if row is not late)
-    late_ms = late.late_ms or 0.0
-    waited_ms = min(late_ms, max(0.0, _waited_ms(late, others)))
-    phase, longer_ms = max(late.excess, key=lambda part: part[1])
-    if phase == "backward" and _does_more_work(late, late_ms):
-        phase, longer_ms = "forward", dict(late.excess)["forward"]
-    why = _why(late, others, late_ms)
+    phase, longer = max(late.excess, key=lambda part: part[1])
+    if phase == "backward" and _does_more_work(late):
+        phase, longer = "forward", dict(late.excess)["forward"]
+    why = _why(late, others)
     if why == "no core" and (late.delay_ratio or 0.0) < _STARVED * median(row.delay_ratio or 0.0 for row in others):
         return None
     return LateRank(
         row=late,
         others=others,
-        also=tuple(row.rank for row in others if (row.late_ms or 0.0) >= ALIKE * late_ms > 0),
-        waited_ms=waited_ms,
-        share=waited_ms / median(row.step_ms or 0.0 for row in measured),
+        also=tuple(row.rank for row in others if _lateness(row) >= _ALIKE * _lateness(late) > 0),
+        share=min(_lateness(late), max(0.0, _waited(late, others))),
+        error=math.hypot(late.error, median(row.error for row in others)),
         phase=phase,
-        longer_ms=longer_ms,
+        longer=longer,
         why=why,
     )
 
 
-def _does_more_work(late: RankRow, late_ms: float) -> bool:
+def _lateness(row: RankRow) -> float:
+    return row.late_ratio or 0.0
+
+
+def _does_more_work(late: RankRow) -> bool:
     """True if both passes are so alike longer: backward takes longer as forward has done more."""
-    excess, now = dict(late.excess), {name: share * (late.step_ms or 0.0) for name, share in late.phases}
+    excess, now = dict(late.excess), dict(late.phases)
     forward, backward, update = (
         TimeGrowth(now.get(name, 0.0) - excess.get(name, 0.0), now.get(name, 0.0))
         for name in ("forward", "backward", "optimizer")
     )
-    return grow_together(forward, backward, update, TimeGrowth(0.0, late_ms))
+    return grow_together(forward, backward, update, TimeGrowth(0.0, _lateness(late)))
 
 
-def _waited_ms(late: RankRow, others: Sequence[RankRow]) -> float:
-    """The time that the others wait in collectives; if it is unknown, by how much their backward passes are longer."""
-    known = [row.wait_ms for row in others if row.wait_ms is not None]
+def _waited(late: RankRow, others: Sequence[RankRow]) -> float:
+    """What the others wait in collectives; if it is unknown, by how much their backward passes are longer."""
+    known = [row.wait_ratio for row in others if row.wait_ratio is not None]
     if known:
         return median(known)
-    return median(_backward_ms(row) for row in others) - _backward_ms(late)
+    backward = [dict(row.phases).get("backward", 0.0) for row in (late, *others)]
+    return median(backward[1:]) - backward[0]
 
 
-def _backward_ms(row: RankRow) -> float:
-    return dict(row.phases).get("backward", 0.0) * (row.step_ms or 0.0)
-
-
-def _why(late: RankRow, others: Sequence[RankRow], late_ms: float) -> Why | None:
+def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
     if late.stopped_ratio >= _STOPPED:
         return "stopped"
-    if late.gc_ms - median(row.gc_ms for row in others) >= MOST * late_ms:
+    if late.gc_ratio - median(row.gc_ratio for row in others) >= MOST * _lateness(late):
         return "collections"
-    return "no core" if waits_for_cores(late, others) * (late.step_ms or 0.0) >= MOST * late_ms else None
+    return "no core" if _waits_for_cores(late, others) >= MOST * _lateness(late) else None
 
 
-def waits_for_cores(late: RankRow | MainThread, others: Sequence[RankRow | MainThread]) -> float:
+def _waits_for_cores(late: RankRow, others: Sequence[RankRow]) -> float:
     """The share of time that it waits for a core, beyond the wait of as much work in the other ranks."""
     ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
     if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
@@ -150,7 +149,7 @@ def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:
     pids = [row.pid for row in rows]
     if len(pids) <= _MOST_RANKS:
         return {focus, *pids}
-    latest = sorted(rows, key=lambda row: -(row.late_ms or 0.0))[:_LATEST]
+    latest = sorted(rows, key=_lateness, reverse=True)[:_LATEST]
     stride = -(-len(pids) // (_MOST_RANKS - _LATEST))
     return {focus, *(row.pid for row in latest), *pids[::stride]}
 
@@ -374,7 +373,7 @@ def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None])
     """The rows with GPU times, as far as all measured ranks have some; else as they are."""
     times: dict[int, RankTimes] = {}
     for row in rows:
-        if row.late_ms is not None:
+        if row.late_ratio is not None:
             known = _times(row, gpus.get(row.pid))
             if known is None:
                 return tuple(rows)
@@ -384,10 +383,10 @@ def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuTimeRow | None])
         row._replace(
             step_ms=(step_ms := times[row.pid].step_ms),
             phases=tuple((name, ms / step_ms) for name, ms in times[row.pid].ms.items()),
-            wait_ms=None,
+            wait_ratio=None,
             waits=(),
-            late_ms=splits[row.pid].late_ms,
-            excess=tuple(splits[row.pid].excess_ms.items()),
+            late_ratio=splits[row.pid].late_ms / step_ms,
+            excess=tuple((name, ms / step_ms) for name, ms in splits[row.pid].excess_ms.items()),
         )
         if row.pid in times
         else row

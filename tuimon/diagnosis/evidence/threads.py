@@ -74,11 +74,6 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
         return MainThread(main.cpu_ratio, main.delay_ratio) if main is not None else MainThread()
 
     @cached_property
-    def training_of_run(self) -> MainThread:
-        """The same over all of its steps: one window differs from the next."""
-        return self._view.session.over("whole").training_thread(self.pid)
-
-    @cached_property
     def is_sampled(self) -> bool:
         """True if there have been stack samples of them in the run."""
         sampled = self._view.session.stacks.get(self.pid)

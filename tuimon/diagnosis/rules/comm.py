@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 from tuimon.diagnosis.cells import cells
@@ -17,10 +15,10 @@ from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
+from tuimon.session.ranks import RankRow
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.threads import MainThread
 
 #: What makes an exchange cheaper, where there are as many.
 _CHEAPER = "use a bf16 compression hook, or larger buckets (bucket_cap_mb)"
@@ -49,8 +47,13 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     """
     if evidence.world_size < 2:
         return None
-    compared = evidence.ranks.compared
-    measured = [found for rank in compared if (found := communication(rank, evidence.ranks.exchanges)) is not None]
+    compared, rows = evidence.ranks.compared, {row.pid: row for row in evidence.ranks.rows}
+    exchanges = evidence.ranks.exchanges
+    measured = [
+        found
+        for rank in compared
+        if rank.pid in rows and (found := _communication(rank, rows[rank.pid], exchanges.get(rank.pid))) is not None
+    ]
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
@@ -60,7 +63,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None  # the others come late, as they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
-    whole = len(measured) == len(compared) and len(evidence.ranks.rows) == evidence.world_size
+    whole = len(measured) == len(compared) and len(rows) == evidence.world_size
     return Finding(
         headline=_headline(least, evidence.world_size),
         fixes=(_fix(evidence, least, whole=whole),),
@@ -117,34 +120,21 @@ def _headline(least: Communication, ranks: int) -> str:
     return f"{waits} for gradients of the other {ranks - 1} ranks"
 
 
-def communication(
-    rank: Evidence, exchanges: Mapping[int, Exchange], thread: MainThread | None = None
-) -> Communication | None:
-    """Communication of a rank; None with too few samples, or where it is unknown how much its ``thread`` runs."""
+def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> Communication | None:
+    """Communication of a rank; None with too few samples, or where it is unknown how much its thread runs."""
     main = rank.samples
     if main.total < 3 * MIN_SAMPLES:
         return None
     calls = main.where(doing="ranks", phase=[phase for phase in main.phases if phase != "backward"])
-    called = calls.total / main.total
-    waiting = main.part(doing=_WAITS)
-    exchange = exchanges.get(rank.pid)
+    called, in_backward = calls.total / main.total, exchange.share.low if exchange is not None else 0.0
     if rank.gpu.is_used is False:
-        exchange, in_backward = None, _idle_in_backward(rank, thread or rank.threads.training, called + waiting)
-    else:
-        in_backward = exchange.share.low if exchange is not None else 0.0
-    if in_backward is None:
-        return None
+        if row.wait_ratio is None:
+            return None
+        exchange, in_backward = None, dict(row.waits).get("backward", 0.0)
+        called = row.wait_ratio - in_backward
+    error = sampling_error(called + main.part(doing=_WAITS), main.total)
     hot = calls.hottest() if called >= in_backward else None
-    error = sampling_error(called + waiting, main.total)
     return Communication(called, in_backward, hot, error, exchange if in_backward > called else None)
-
-
-def _idle_in_backward(rank: Evidence, main: MainThread, elsewhere: float) -> float | None:
-    """Share of time that DistributedDataParallel waits for its all-reduce on the CPU."""
-    backward = rank.steps.phase("backward")
-    if main.cpu_ratio is None or main.delay_ratio is None or backward is None:
-        return None
-    return max(0.0, min(backward.share, 1.0 - main.cpu_ratio - main.delay_ratio - elsewhere))
 
 
 COMM_BOUND = Rule(

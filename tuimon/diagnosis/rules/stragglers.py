@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from statistics import median
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
-from tuimon.diagnosis.evidence.ranks import ALIKE, LateRank, late_rank, waits_for_cores
+from tuimon.diagnosis.evidence.ranks import LateRank, late_rank
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RANKS, Rule
-from tuimon.diagnosis.rules.comm import Communication, communication
 from tuimon.diagnosis.rules.owner_options import even_work
 from tuimon.diagnosis.step_model.measured import without_cost
-from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, SMALL
+from tuimon.diagnosis.threshold import LARGE, REPORTED, SMALL
 from tuimon.diagnosis.words import in_library, percent, work_at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN
@@ -27,7 +25,6 @@ from tuimon.text import ms_text
 _NAMED = 4
 #: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
-_PHASES = ("data", "forward", "backward", "optimizer", "other")
 _LONGER, _LATE_IN = "{by}longer in {phase}", "rank {rank} is {by}late in {place}: "
 #: Why a rank is late: a clause of the headline, and the fix.
 _REASONS = {
@@ -55,15 +52,19 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     Or another one in each step (``in_turn``). The late one is whose own work, without waiting in collectives, takes
     longest.
     """
-    late = late_rank(evidence.ranks.rows) or _late_by_samples(evidence)
-    in_turn = _in_turn(evidence)
-    if late is None or late.share < max(REPORTED, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
+    late, in_turn = late_rank(evidence.ranks.rows), _in_turn(evidence)
+    if late is None or not is_sure(evidence, late.share, error=late.error):
         return in_turn
+    if in_turn is not None and late.share < (in_turn.share_of_step or 0.0):
+        return in_turn
+    if len(late.others) + 1 < evidence.world_size and (late.row.wait_ratio or 0.0) >= SMALL:
+        return in_turn  # it waits itself, for one that is not measured
     row, own = late.row, evidence.ranks.of(late.row.pid)
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
+    longer_ms = row.ms(late.longer)
     facts = {
         "rank": row.rank,
-        "by": f"{ms_text(late.longer_ms)} " if late.longer_ms is not None else "",
+        "by": f"{ms_text(longer_ms)} " if longer_ms is not None else "",
         "phase": late.phase,
         "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
         "stopped": percent(row.stopped_ratio),
@@ -80,9 +81,9 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             "rank": row.rank,
             "pid": own_id(row.pid),
             **({"host": row.host} if late.is_elsewhere else {}),
-            "waited_ms": late.waited_ms,
+            "waited_ms": row.ms(late.share),
             "phase": late.phase,
-            "longer_ms": late.longer_ms,
+            "longer_ms": longer_ms,
             **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
         },
     )
@@ -140,54 +141,6 @@ def _in_turn(evidence: Evidence) -> Finding | None:
 def _is_at_work(node: Node) -> bool:
     """True if a rank waits for no other one."""
     return node.activity != "ranks"
-
-
-def _late_by_samples(evidence: Evidence) -> LateRank | None:
-    """The rank that waits least for the others, by samples and counters of ranks without markers.
-
-    They make their steps together, so that shares of their time compare; times are not known. None where samples leave
-    it open, where it has to wait for a core instead (then chance decides), and if another rank, of which there are too
-    few samples, may be later: not later than one that waits for nobody.
-    """
-    if evidence.steps.phases is None or not evidence.steps.phases.inferred:
-        return None
-    ranks = {rank.pid: rank for rank in evidence.ranks.compared}
-    threads = {pid: rank.threads.training_of_run for pid, rank in ranks.items()}
-    measured = {pid: communication(rank, {}, threads[pid]) for pid, rank in ranks.items()}
-    waits = {pid: found for pid, found in measured.items() if found is not None}
-    rows = [row for row in evidence.ranks.rows if row.pid in waits and row.state != "lost"]
-    if len(rows) < 2:
-        return None
-    row = min(rows, key=lambda row: waits[row.pid].share)
-    others, least = tuple(other for other in rows if other is not row), waits[row.pid]
-    if len(rows) < evidence.world_size and least.share >= SMALL:
-        return None
-    usual = median(waits[other.pid].share for other in others)
-    share, error = usual - least.share, math.hypot(least.error, median(waits[other.pid].error for other in others))
-    for_core = waits_for_cores(threads[row.pid], [threads[other.pid] for other in others])
-    if not is_sure(evidence, share, error=error) or for_core >= MOST * share:
-        return None
-    own = {pid: _own_shares(ranks[pid], found) for pid, found in waits.items()}
-    excess = {name: own[row.pid][name] - median(own[other.pid][name] for other in others) for name in _PHASES}
-    return LateRank(
-        row=row,
-        others=others,
-        also=tuple(other.rank for other in others if usual - waits[other.pid].share >= ALIKE * share),
-        waited_ms=None,
-        share=share,
-        phase=max(excess, key=excess.__getitem__),
-        longer_ms=None,
-        why=None,
-        error=error,
-    )
-
-
-def _own_shares(rank: Evidence, waits: Communication) -> dict[str, float]:
-    """The share of each phase in the time of a rank, less what it waits for others there."""
-    samples = rank.samples
-    calling = {n: samples.where(phase=n).share(doing="ranks") or 0.0 for n in _PHASES}
-    own = {name: rank.steps.share_of(name) * (1.0 - calling[name]) for name in _PHASES}
-    return own | {"backward": rank.steps.share_of("backward") - waits.in_backward}
 
 
 STRAGGLER_RANK = Rule(

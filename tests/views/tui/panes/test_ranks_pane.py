@@ -13,8 +13,8 @@ from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_head, strip_li
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(
     5, 105, "here", "training", 0, 900, 0,
-    step_ms=100.0, phases=PHASES, wait_ms=40.0, waits=(("data", 0.0), ("forward", 0.0), ("backward", 0.4)),
-    late_ms=12.5, excess=(("forward", 12.5),), memory_bytes=21 * 1024**3,
+    step_ms=100.0, phases=PHASES, wait_ratio=0.4, waits=(("data", 0.0), ("forward", 0.0), ("backward", 0.4)),
+    late_ratio=0.125, excess=(("forward", 0.125),), memory_bytes=21 * 1024**3,
 )  # fmt: skip
 CALM = {105: (0.0, 0.2, 0.5)}
 
@@ -33,7 +33,7 @@ def row_text(row=ROW, *others, width=120):
 
 @pytest.mark.parametrize("width", [56, 76, 96, 116, 196])
 def test_every_line_fits_its_width(width):
-    rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, late_ms=None, step_ms=None, phases=())]
+    rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, late_ratio=None, step_ms=None, phases=())]
     cols = columns(rows, width, ROW.pid)
     lines = [ranks_head(cols, "late"), *(row_line(cols, row) for row in rows)]
     assert {cells(line) for line in lines} == {width}
@@ -46,7 +46,7 @@ def test_own_work_is_solid_and_waiting_is_dotted():
 
 
 def test_what_was_not_measured_is_absent():
-    row = ROW._replace(late_ms=None, wait_ms=None, step_ms=None, phases=(), memory_bytes=None)
+    row = ROW._replace(late_ratio=None, wait_ratio=None, step_ms=None, phases=(), memory_bytes=None)
     shown = row_text(row, ROW)
     assert shown.count("–") == 4 and "0" not in shown
 
