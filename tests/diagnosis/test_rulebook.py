@@ -37,9 +37,6 @@ def test_no_two_rules_share_a_name():
 def test_a_row_is_complete(rule):
     assert rule.judge.__doc__
     assert rule.title[0].isupper()
-    assert rule.explanation.endswith(".")
-    assert 100 < len(rule.explanation) < 600
-    assert "\n" not in rule.explanation
     assert rule.needs
     assert set(rule.needs) <= set(NEEDS)
 

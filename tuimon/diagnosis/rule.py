@@ -183,7 +183,6 @@ class Rule(Struct, frozen=True):
 
     title: str  # for people, in a few words
     judge: Callable[[Evidence], Finding | None]
-    explanation: str  # one paragraph: what it means and what it rests on
     needs: tuple[Need, ...]
     thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()

@@ -80,11 +80,9 @@ def parts_of(page: Page) -> Iterator[Part]:
         yield Block("after", pair.language, pair.after)
     if page.no_code is not None:
         yield Paragraph(page.no_code)
-    yield Heading("What it rests on")
-    yield Paragraph(page.summary)
-    yield Paragraph(f"It gives no verdict where one of these is missing: {', '.join(page.needs)}.")
     yield Heading("How sure it is")
     yield Paragraph(page.sureness)
+    yield Paragraph(f"It gives no verdict where one of these is missing: {', '.join(page.needs)}.")
     yield Heading("When it is wrong")
     yield from (Item("", text) for text in page.wrong_when)
     if page.thresholds:

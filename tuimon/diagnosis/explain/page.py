@@ -56,7 +56,6 @@ class Page(msgspec.Struct, frozen=True):
 
     rule: str
     title: str
-    summary: str  # what it means and rests on, in one paragraph
     meaning: str  # in plain words
     sureness: str  # what of it is measured and what estimated
     needs: list[str]  # evidence that it abstains without
@@ -120,7 +119,6 @@ def page_with(rule: Rule, sections: dict[str, str]) -> Page:
     return Page(
         rule=rule.name,
         title=rule.title,
-        summary=rule.explanation,
         meaning=_flowing(sections[""]),
         sureness=_flowing(sections["How sure"]),
         needs=[need.what for need in rule.needs],

@@ -79,11 +79,6 @@ def collecting_line(samples: Samples) -> HotLine | None:
 GC_PAUSES = Rule(
     title="Garbage collections",
     judge=gc_pauses,
-    explanation=(
-        "Python's garbage collector stops the training, on whatever thread it runs. It rests on the time in collections"
-        " of half a millisecond and more, reported by gc.callbacks in the process; the line of an explicit gc.collect()"
-        " comes from samples; without markers, its time as well."
-    ),
     needs=(COLLECTIONS,),
     thresholds=(TRACE, REPORTED, *CONFIDENCE),
     takes=lambda cell, _: cell.doing == "gc" and not cell.via,

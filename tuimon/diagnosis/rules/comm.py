@@ -140,14 +140,6 @@ def _communication(rank: Evidence, row: RankRow, exchange: Exchange | None) -> C
 COMM_BOUND = Rule(
     title="Communication between ranks",
     judge=comm_bound,
-    explanation=(
-        "Ranks spend their steps on exchanging gradients or other tensors. On CPUs it rests on samples in"
-        " torch.distributed, and on time inside backward in which the training thread neither computes nor waits for a"
-        " core, unless it is mostly the other ranks that wait for one. On GPUs it is a lower bound, the largest of"
-        " three: the time by which a step's last backward exceeds those under no_sync(); the time by which a rank takes"
-        " longer from backward to the update than the rank that came last in the same step; and the time by which"
-        " backward exceeds three times forward."
-    ),
     needs=(RANKS, SAMPLES),
     thresholds=(REPORTED, *CONFIDENCE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, MOST, LARGE),
     contradicts_order=True,

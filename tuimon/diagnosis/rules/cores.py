@@ -115,11 +115,6 @@ def _may_set(place: Place, now: int | None) -> bool:
 CPU_OVERSUBSCRIBED = Rule(
     title="Too few cores",
     judge=cpu_oversubscribed,
-    explanation=(
-        "The run has more threads that want to run than there are cores, so they share these. It rests on the CPU time"
-        " and run-queue delay (schedstat) of all its threads, against the cores of the machine; what others hold of"
-        " these is subtracted. On several nodes each is judged by itself, and the worst is named."
-    ),
     needs=(RUN_QUEUE,),
     thresholds=(WANTED_RATIO, DELAY_SHARE, SMALL),
     contradicts_order=True,

@@ -64,11 +64,6 @@ def warmup(evidence: Evidence) -> Finding | None:
 WARMUP = Rule(
     title="Warm-up",
     judge=warmup,
-    explanation=(
-        "The first steps compile, tune and fill caches, so their times are not those of the run. It rests on the"
-        " slowest of the first five steps against the median. While it holds, no other rule judges; before the first"
-        " step has ended there is no finding at all, but of harm: memory that runs out."
-    ),
     needs=(MARKERS,),
     thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S),
 )
@@ -198,14 +193,6 @@ def _longer(step: TimeGrowth) -> str:
 STEP_TIME_DRIFT = Rule(
     title="Steps grow longer",
     judge=step_time_drift,
-    explanation=(
-        "Steps take longer and longer: something grows with them. It rests on a rank test (Mann-Kendall) over the mean"
-        " step times of at least 16 windows, without what the threads waited for a core, and compares the last quarter"
-        " of the run with the first. It names the phase and line that have grown most. Growth that falls back at each"
-        " epoch is no drift, after two epochs. If forward and backward have grown alike, or a rollout's environment and"
-        " policy, steps do more work: that is information, as is a single jump that has lasted for a minute. Of hours,"
-        " the last is compared with the best."
-    ),
     needs=(STEP_TIMES,),
     thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, MOST, JUMP_AT_ONCE, JUMP_LASTS),
     causes=("jump", "more_work", "slower_hour"),

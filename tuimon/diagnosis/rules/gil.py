@@ -62,12 +62,6 @@ def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
 GIL_CONTENTION = Rule(
     title="Waits for the GIL",
     judge=gil_contention,
-    explanation=(
-        "Another thread of the training process holds the GIL while the training thread could run. It rests on dumps"
-        " that show who holds the GIL, or on a thread's CPU while its samples show Python code, and on time of the"
-        " training thread that nothing else explains; the smaller of both counts. It abstains without samples or"
-        " schedstat, and with a GPU, whose waits look alike."
-    ),
     needs=(SAMPLES,),
     thresholds=(REPORTED, UNSURE, MIN_SAMPLES),
     takes=lambda cell, _: "gil" in cell.via,

@@ -208,14 +208,6 @@ def _other_end(still: Standstill) -> str:
 HANG = Rule(
     title="Hang",
     judge=hang,
-    explanation=(
-        "No rank has come to another boundary for 15 s and far longer than a step, neither ranks nor workers use the"
-        " CPU, and stacks do not change. All stacks are then taken once, and the rank or thread that holds up the"
-        " others is named first. A wait for a disk, the network or a sleep is given a minute. A process that receives,"
-        " a child that works, a prompt, a stopped run and a training that is over do not hang. In the first step it is"
-        " judged once the training waits for a batch, a thread or a rank. At the end, standstills count that took"
-        " longer than the steps. It abstains without markers."
-    ),
     needs=(BOUNDARIES,),
     thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL, MOST),
     of_moment=True,
@@ -271,13 +263,6 @@ def _all_idle(evidence: Evidence) -> bool:
 NOT_ENDED = Rule(
     title="Job does not end",
     judge=not_ended,
-    explanation=(
-        "The training is over, and its process stays for minutes and does nothing. All stacks were taken once: the main"
-        " thread of every rank is below all loops in which it trained, and sleeps or waits for a thread. No process of"
-        " the run computes, reads or writes, and no kernel runs. A program that accepts connections, is at a prompt or"
-        " waits for another process may be wanted, so nothing is said. After ten minutes it is a warning if it holds a"
-        " GPU."
-    ),
     needs=(BOUNDARIES,),
     thresholds=(IDLE_S, LONG_S, SMALL),
     of_moment=True,

@@ -557,13 +557,6 @@ def _figures(facts: Facts, cause: Cause) -> dict[str, float | int | str | None]:
 INPUT_BOUND = Rule(
     title="Waits for data",
     judge=input_bound,
-    explanation=(
-        "The step waits for its data. It rests on the share of the step inside the loader's __next__ (markers), or on"
-        " samples before the first forward line in a loop without a DataLoader; with GPU times, only the GPU's idle"
-        " time in it counts, as launches that run ahead cover the rest. The cause follows from the workers' CPU,"
-        " markers and samples. Data that comes from an environment or from the model itself is a rollout; if the model"
-        " takes most of that, it is only mentioned."
-    ),
     needs=(STEPS, SAMPLES),
     thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
     causes=(

@@ -392,13 +392,6 @@ def _ended(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: bool)
 MEMORY_PRESSURE = Rule(
     title="Memory is nearly full",
     judge=memory_pressure,
-    explanation=(
-        "Memory is nearly full, or the machine swaps, or a process has grown ever since the first steps. It rests on"
-        " the memory that the kernel reports as available, swap counters and the limits of the run's control groups;"
-        " the memory of the run's processes over two minutes, without files and shared memory, shows who grows. Once"
-        " the run has ended, the kernel's count of processes that it killed for memory and the exception that ended it"
-        " show whether that was why."
-    ),
     needs=(MACHINE_MEMORY,),
     thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES),
     causes=("growing", "copied", "out_of_memory"),

@@ -112,13 +112,6 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
 NEIGHBOUR = Rule(
     title="Neighbours",
     judge=neighbour,
-    explanation=(
-        "Other programs take the cores or the GPU; or several trainings at full CPU side by side do not hurt each"
-        " other, which is benign. It rests on the run-queue delay of the training thread, of which others explain no"
-        " more than the cores they take: other programs (/proc/stat less the run and tuimon), a VM's host (steal), a"
-        " container's CPU limit (cpu.stat); and on NVML's processes. A log without these is judged if the run itself"
-        " leaves cores free. On several nodes each is judged, elsewhere by the median rank."
-    ),
     needs=(RUN_QUEUE,),
     thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED),
     from_outside=True,

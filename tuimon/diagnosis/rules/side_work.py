@@ -299,12 +299,6 @@ def _place(frames: Stack) -> Place | None:
 SIDE_WORK = Rule(
     title="Side work in the loop",
     judge=side_work,
-    explanation=(
-        "Checkpoints, logging, metrics or evaluation take time beside the training. It rests on the phase outside data,"
-        " forward, backward and optimizer, or on the time in evaluation, whichever takes more, and names the line from"
-        " the training thread's samples there. With GPU times, side work counts as far as the GPU idles. Where there is"
-        " nothing else to mend, a long wait inside a pass or an update is told."
-    ),
     needs=(STEPS, SAMPLES),
     thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
     causes=("checkpoint", "network", "evaluation"),

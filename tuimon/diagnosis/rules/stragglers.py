@@ -146,13 +146,6 @@ def _is_at_work(node: Node) -> bool:
 STRAGGLER_RANK = Rule(
     title="A rank that others wait for",
     judge=straggler_rank,
-    explanation=(
-        "One rank is late, and all others wait for it where gradients or other tensors are exchanged. It rests on the"
-        " ranks' phases less what each waits in collectives: that is estimated from stacks, and inside backward, on a"
-        " CPU, from how long the training thread sleeps there. On GPUs, by their clocks where all have times there, the"
-        " others' longer backward must show that they wait. If another rank is late in each step, single steps show it."
-        " Without markers shares of the ranks' time are compared. It abstains with fewer than two measured ranks."
-    ),
     needs=(RANKS,),
     thresholds=(REPORTED, LARGE, SMALL, *CONFIDENCE),
     causes=("in_turn",),

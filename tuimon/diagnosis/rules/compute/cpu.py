@@ -148,14 +148,6 @@ def _faster(evidence: Evidence, *, in_order: bool) -> str:
 COMPUTE_BOUND_CPU = Rule(
     title="Computes on the CPU",
     judge=compute_bound_cpu,
-    explanation=(
-        "The model computes on the CPU, and that takes most of the step: the loop is in order, unless its batches hold"
-        " much padding, backward runs several times for each, or it waits in a pass. It rests on the shares of forward,"
-        " backward and optimizer while no GPU is used, and abstains if that is unknown, or if the training thread"
-        " mostly waits for something other than a core. If samples find one function of the user's in much of forward"
-        " and backward, and it holds the GIL meanwhile, that is Python, which no GPU makes faster: it is named, with"
-        " its cost."
-    ),
     needs=(STEPS,),
     thresholds=(MOST, REPORTED, *CONFIDENCE),
     only_in_order=True,

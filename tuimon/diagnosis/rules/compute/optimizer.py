@@ -175,12 +175,6 @@ def _is_own(node: Node, function: Function) -> bool:
 OPTIMIZER_BOUND = Rule(
     title="The optimizer takes long",
     judge=optimizer_bound,
-    explanation=(
-        "The update takes an unusual part of the step: many small parameters, or a dense update of an embedding of"
-        " which few rows are used. It rests on the optimizer's phase, on the GPU's clock if the GPU is the bottleneck."
-        " An update on the CPU that a function of the user's makes, tensor by tensor, is reported from a smaller share"
-        " on: samples find that function at work, and the GIL held."
-    ),
     needs=(STEPS,),
     thresholds=(
         OPTIMIZER_SHARE,

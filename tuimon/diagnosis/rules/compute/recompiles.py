@@ -129,13 +129,6 @@ def _name(events: Sequence[CompilerEvents]) -> str:
 RECOMPILES = Rule(
     title="Costs of torch.compile",
     judge=recompiles,
-    explanation=(
-        "torch.compile compiles the model anew while it trains: for each new shape, or each new value of a Python"
-        " number that it has taken for a constant. It rests on samples of the training thread inside the compiler; the"
-        " first compilation does not count. Dynamo's own notes, where they can be read, name the guard that failed."
-        " With the cause gave_up, torch compiles a function no more, as it has too many versions; with graph_breaks, it"
-        " compiles the model in pieces, which costs little if they are large."
-    ),
     needs=(STEPS, SAMPLES),
     thresholds=(REPORTED, MIN_SAMPLES, *CONFIDENCE),
     causes=("gave_up", "graph_breaks"),

@@ -240,12 +240,6 @@ def _checks_arguments(node: Node) -> bool:
 SLOW_SETTING = Rule(
     title="A setting slows the steps down",
     judge=slow_setting,
-    explanation=(
-        "A setting in force makes the CPU compute more slowly than it has to: bfloat16 or float16 without instructions"
-        " for it, float64, a profiler or tracer, the checks of torch.distributions, or anomaly detection. It rests on"
-        " what the process reports of itself, on the phases, on samples in these checks, and on how often the training"
-        " thread holds the GIL. Gains follow from parts that were measured with other programs."
-    ),
     needs=(STEPS, SETTINGS),
     thresholds=(
         AVX512_TAKES,

@@ -105,10 +105,6 @@ def _hidden(share: Interval, part: float) -> Interval:
 TRANSFER_BOUND = Rule(
     title="Copies to the GPU",
     judge=transfer_bound,
-    explanation=(
-        "Batches are copied to the GPU while the training thread and the GPU wait: mostly memory that is not pinned. It"
-        " rests on samples at .to(...), .cuda() and their like, less what they waited for the GPU to begin the copy."
-    ),
     needs=(GPU_TIMES, GPU_WAITS),
     thresholds=(REPORTED, HALF, PINNED_TAKES_LEAST, NEARLY_ALL),
     contradicts_order=True,

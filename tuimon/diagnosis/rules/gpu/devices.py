@@ -158,11 +158,6 @@ def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]
 IDLE_GPU = Rule(
     title="GPUs that do nothing",
     judge=idle_gpu,
-    explanation=(
-        "A GPU that the run was given, holds or could use has run no kernel since the steps began; or a process holds"
-        " memory of a GPU on which it does not train. It rests on NVML's utilisation and process lists, on the GPUs"
-        " that each training process reports, and on CUDA_VISIBLE_DEVICES. GPUs that anybody else uses are left out."
-    ),
     needs=(GPU_COUNTERS,),
     thresholds=(READINGS, TRACE, SMALL),
     causes=("unused", "held", "model_on_cpu", "context"),
@@ -173,12 +168,6 @@ IDLE_GPU = Rule(
 PLACEMENT = Rule(
     title="Cores far from the GPU",
     judge=placement,
-    explanation=(
-        "A training process runs on cores of another NUMA node, on another socket, than the one that its GPU is"
-        " attached to. It rests on the GPU's node and the cores of each node (sysfs), the cores that the process may"
-        " use, and the core that its main thread ran on at each reading; on a machine with one node, or where nodes are"
-        " unknown, there is nothing to judge."
-    ),
     needs=(NUMA_NODES,),
     thresholds=(READINGS, NEARLY_ALL),
     of_moment=True,

@@ -218,13 +218,6 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
 LAUNCH_BOUND = Rule(
     title="Launches set the pace",
     judge=launch_bound,
-    explanation=(
-        "The GPU is done before the CPU launches more work: small kernels, or too much Python between them. It rests on"
-        " GPU times: how much of the step the GPU idles while the CPU is at launches. That lies between bounds: at most"
-        " the time in which the CPU is still launching, at most the CPU time of the threads that launch, and at most"
-        " the time that NVML's utilisation leaves. With the cause allocator, torch returns memory to the driver in each"
-        " step, which waits for the GPU."
-    ),
     needs=(GPU_TIMES,),
     thresholds=(
         LARGE,

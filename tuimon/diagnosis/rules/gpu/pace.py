@@ -238,11 +238,6 @@ IDLE_BOUNDS = (REPORTED, MIN_STEPS, MOST, TRACE, GAPS, DEVICE_COPIES, SLOW_PCIE,
 QUEUE_FULL = Rule(
     title="The GPU's queue is full",
     judge=queue_full,
-    explanation=(
-        "Launches have run so far ahead that each waits for room in the driver's queue, which is harmless: the time"
-        " that the model's lines seem to take on the CPU is this waiting. It rests on launches far ahead at every"
-        " boundary, while the GPU is the bottleneck and few samples wait for it."
-    ),
     needs=(GPU_TIMES, GPU_WAITS),
     thresholds=(FULL_LEAD_US, SMALL, *IDLE_BOUNDS),
 )
@@ -250,12 +245,6 @@ QUEUE_FULL = Rule(
 SPIN_WAIT = Rule(
     title="Busy waiting for the GPU",
     judge=spin_wait,
-    explanation=(
-        "A thread is at full CPU because CUDA polls while it waits for the GPU, which is harmless: blocking instead"
-        " saved one user 30 % CPU for 0.5 % of time (https://github.com/pytorch/pytorch/issues/28224). It rests on the"
-        " CPU of the training thread and autograd's, with samples at a line that waits, or in backward, while the GPU"
-        " is the bottleneck."
-    ),
     needs=(GPU_TIMES,),
     thresholds=(NEARLY_ALL, REPORTED, LARGE),
     takes=lambda cell, _: cell.doing == "sync",
@@ -264,11 +253,6 @@ SPIN_WAIT = Rule(
 COMPUTE_BOUND = Rule(
     title="The GPU is the bottleneck",
     judge=compute_bound,
-    explanation=(
-        "The GPU always has something to do: its work takes the training's time, as it should be. It rests on GPU"
-        " times, almost none of which are, or may be, idle. With several ranks they include waits for the others; if"
-        " NVML's utilisation contradicts the GPU times, neither is believed."
-    ),
     needs=(GPU_TIMES,),
     thresholds=IDLE_BOUNDS,
     only_in_order=True,
@@ -278,11 +262,6 @@ COMPUTE_BOUND = Rule(
 LOW_PRECISION_UNUSED = Rule(
     title="Tensor cores unused",
     judge=low_precision_unused,
-    explanation=(
-        "The GPU is the bottleneck, and its tensor cores do nothing. It rests on GPU times, on the tensor activity"
-        " (GPM) and compute capability of the GPU, and on the type of the parameters and whether TF32 is on, where the"
-        " process reported them."
-    ),
     needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
     thresholds=(TRACE, REPORTED),
 )
@@ -290,11 +269,6 @@ LOW_PRECISION_UNUSED = Rule(
 UNEXPLAINED_IDLE = Rule(
     title="GPU idle, cause unknown",
     judge=unexplained_idle,
-    explanation=(
-        "The GPU idles for a large part of each step, and no other finding says what it waits for. It rests on GPU"
-        " times, and on NVML's utilisation where that is known; only idle time that is certain counts. The line is"
-        " that at which the CPU is for most of it. The fix says which evidence is missing."
-    ),
     needs=(GPU_TIMES,),
     thresholds=(LARGE, *IDLE_BOUNDS),
     only_in_order=True,

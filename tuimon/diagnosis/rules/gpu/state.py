@@ -161,10 +161,6 @@ def idle_sms(evidence: Evidence) -> Finding | None:
 ALLOCATOR_RETRIES = Rule(
     title="GPU memory on its edge",
     judge=allocator_retries,
-    explanation=(
-        "torch's allocator had to free its cache and try again: the GPU's memory is on its edge, and each retry stops"
-        " the GPU. It rests on the allocator's counter num_alloc_retries after the first 10 s with steps."
-    ),
     needs=(ALLOCATOR,),
     is_harm=True,
 )
@@ -172,11 +168,6 @@ ALLOCATOR_RETRIES = Rule(
 THROTTLED = Rule(
     title="Clocks held down",
     judge=throttled,
-    explanation=(
-        "The GPU's clocks are held down by heat, power or a fault. It rests on NVML's throttle counters of the last 30"
-        " s; it is a warning only where the GPU is the bottleneck, and the cause is not the power limit that it is"
-        " built to work at."
-    ),
     needs=(GPU_COUNTERS,),
     of_moment=True,
     thresholds=(LARGE, NEARLY_ALL, REPORTED),
@@ -186,10 +177,6 @@ THROTTLED = Rule(
 SMALL_BATCH = Rule(
     title="Room for a larger batch",
     judge=small_batch,
-    explanation=(
-        "The GPU has room in time and in memory, so a larger batch would use both. It rests on NVML's utilisation and"
-        " memory in use, and is kept only where no other finding explains an idle GPU."
-    ),
     needs=(GPU_COUNTERS, GPU_LOAD),
     thresholds=(MOST, LARGE, REPORTED),
     only_in_order=True,
@@ -198,11 +185,6 @@ SMALL_BATCH = Rule(
 IDLE_SMS = Rule(
     title="Most SMs idle on a busy GPU",
     judge=idle_sms,
-    explanation=(
-        "The GPU always runs a kernel, but each uses only few of its multiprocessors (SMs). It rests on GPU times and"
-        " on the mean SM activity (GPM: Hopper and later) over the steps. With several ranks it abstains: the kernel"
-        " may be one that waits for the others."
-    ),
     needs=(GPU_TIMES, GPU_COUNTERS),
     thresholds=(LARGE,),
     only_in_order=True,

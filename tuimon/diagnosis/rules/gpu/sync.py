@@ -92,12 +92,6 @@ def advice_for(place: Place, calls: Sequence[SyncCall] | None) -> str:
 SYNC_POINT = Rule(
     title="Synchronisation with the GPU",
     judge=sync_point,
-    explanation=(
-        "A line reads a value from the GPU, waits for it and lets the GPU's queue run dry; or it only waits while the"
-        " GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like, or at a"
-        " line that a trace shows to wait, and on the idle time of the GPU in the step; no more than the smaller of"
-        " both can be gained."
-    ),
     needs=(GPU_TIMES, GPU_WAITS),
     thresholds=(SMALL, REPORTED),
     contradicts_order=True,
