@@ -78,8 +78,8 @@ Doing = Literal[
     "thread",
     "message",
 ]
-#: What was waited for; ``thread``, ``process``: another one of the program's, which makes its data. ``compile``: what
-#: made the garbage that is collected.
+#: What was waited for; ``thread``, ``process``: another one of the program's, which makes its data. ``compile``: the
+#: compiler, which has made the garbage that is collected, or waits for a core.
 Via = Literal["batch", "thread", "process", "rank", "core", "gil", "compile"]
 Basis = Literal["measured", "sampled", "inferred"]
 
@@ -108,7 +108,7 @@ _ON_GPU: dict[Activity, Doing] = {"transfer": "copy", "torch": "launch"}
 _RUNS: frozenset[Doing] = frozenset(
     ("own", "torch", "item", "collate", "draw", "hand_over", "copy", "launch", "compile", "import")
 )
-_PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw"))
+_PYTHON: frozenset[Doing] = frozenset(("own", "item", "collate", "draw", "compile"))
 #: The time beside the loop, by the parts of the wall time.
 _BESIDE: dict[Part, tuple[Phase, Doing]] = {
     "restart": ("set_up", "own"),
@@ -389,6 +389,16 @@ def lay(
     return left
 
 
+def _lay_with_compiler(
+    cells: list[Cell], amount: float, takes: Takes, doing: Doing, via: tuple[Via, ...] = ()
+) -> list[Cell]:
+    """The same; what the compiler takes of it goes with the compiler."""
+    rooms = [sum(cell.cpu for cell in cells if takes(cell) and _compiles(cell) is it) for it in (True, False)]
+    part = rooms[0] / (sum(rooms) or 1.0)
+    cells = lay(cells, part * amount, lambda cell: takes(cell) and _compiles(cell), doing, ("compile", *via))
+    return lay(cells, (1.0 - part) * amount, lambda cell: takes(cell) and not _compiles(cell), doing, via)
+
+
 def _taken(amount: float, cpu: float, room: float) -> Interval:
     most = min(amount, cpu)
     return Interval(min(most, max(0.0, amount - (room - cpu))), most)
@@ -396,17 +406,9 @@ def _taken(amount: float, cpu: float, room: float) -> Interval:
 
 def _collections(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Garbage collections, which begin where objects are made: at calls that samples show, else in Python."""
-    measured = evidence.steps.collecting
-    if measured is None:
-        return cells
-    by_compiler, by_python = (sum(cell.cpu for cell in cells if takes(cell)) for takes in (_compiles, _runs_python))
-    if by_compiler:
+    for takes in (_makes_objects, _runs):
         known = sum(cell.cpu for cell in cells if cell.doing == "gc")
-        part = by_compiler / (by_compiler + by_python)
-        cells = lay(cells, part * (measured - known), _compiles, "gc", ("compile",))
-    for takes in (_runs_python, _runs):
-        known = sum(cell.cpu for cell in cells if cell.doing == "gc")
-        cells = lay(cells, measured - known, takes, "gc")
+        cells = _lay_with_compiler(cells, (evidence.steps.collecting or 0.0) - known, takes, "gc")
     return cells
 
 
@@ -414,8 +416,8 @@ def _waits_for_cores(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Where the thread runs; what is left, where it has just been woken, which a sample does not tell from its wait."""
     delay = evidence.threads.training.delay_ratio or 0.0
     for takes in (_runs, _waits):
-        known = sum(cell.cpu for cell in cells if cell.via == ("core",))
-        cells = lay(cells, delay - known, takes, "own", ("core",))
+        known = sum(cell.cpu for cell in cells if "core" in cell.via)
+        cells = _lay_with_compiler(cells, delay - known, takes, "own", ("core",))
     return _by_who_had_it(evidence, cells)
 
 
@@ -424,10 +426,10 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     if held is None:
         return cells
     node = _most_frequent(evidence.threads.others.get(held.culprit.tid, NO_SAMPLES))
+    if held.share <= held.queue_wait:  # one thread's work: the longer of the two waits for it says what it is
+        return lay(cells, held.share, _runs, "own", ("batch", "gil"), node)
     cells = lay(cells, held.share, _runs, "own", ("gil",), node)
-    if held.share > held.queue_wait:  # one thread's work: the longer of the two waits for it says what it is
-        cells = lay(cells, held.queue_wait, _is_data, "own", ("batch", "gil"), node)
-    return cells
+    return lay(cells, held.queue_wait, _is_data, "own", ("batch", "gil"), node)
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -520,7 +522,7 @@ def _waits(cell: Cell) -> bool:
     return not cell.via and cell.doing not in _RUNS and cell.doing != "gc"
 
 
-def _runs_python(cell: Cell) -> bool:
+def _makes_objects(cell: Cell) -> bool:
     return not cell.via and cell.doing in _PYTHON
 
 

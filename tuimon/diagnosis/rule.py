@@ -10,9 +10,9 @@ from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import has_enough_steps
-from tuimon.diagnosis.evidence.lines import sampled_collections
+from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.finding import Finding, Severity
-from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
 from tuimon.diagnosis.words import percent
 
 
@@ -147,7 +147,7 @@ def _no_allocator(evidence: Evidence) -> str | None:
 def _no_collections(evidence: Evidence) -> str | None:
     if evidence.steps.collecting is not None:
         return None
-    if sampled_collections(evidence.samples) is not None:
+    if (evidence.samples.in_steps.share(is_collecting) or 0.0) >= REPORTED:
         return None
     return "without markers the garbage collector's pauses are not recorded"
 

@@ -67,7 +67,7 @@ def test_collections_that_the_loop_calls_for_are_one_finding():
     finding = by_rule["gc_pauses"]
     assert (finding.severity, finding.where[0].line) == ("critical", 50)
     assert finding.action == "remove gc.collect() (train.py:50), or call it once per epoch"
-    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.24))
+    assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25))  # side work, all of whose samples are in the call
 
 
 def test_collections_that_a_library_calls_for_are_one_finding_at_its_line():

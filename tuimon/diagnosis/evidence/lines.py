@@ -7,7 +7,6 @@ from collections import Counter
 from msgspec.structs import replace
 
 from tuimon.code_origin import is_package_file, is_torch
-from tuimon.diagnosis.threshold import REPORTED
 from tuimon.records import Frame, Place
 from tuimon.session.stacks.frames import FrameKind, Function
 from tuimon.session.stacks.samples import HotLine, Sample, Samples
@@ -60,12 +59,6 @@ def library_frame(node: Node) -> Frame | None:
 def is_library(frame: Frame) -> bool:
     """True if a frame is of an installed package other than torch."""
     return is_package_file(frame.file) and not is_torch(frame.file)
-
-
-def sampled_collections(samples: Samples) -> float | None:
-    """The share of the samples in steps that are in ``gc.collect()``; None where it is too small to be told."""
-    share = samples.in_steps.share(is_collecting)
-    return share if share is not None and share >= REPORTED else None
 
 
 def is_collecting(node: Node) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tuimon.diagnosis.cells import cells
+from tuimon.diagnosis.cells import LOOP, cells
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.lines import is_collecting, sampled_collections
+from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import COLLECTIONS, Rule
@@ -24,15 +24,10 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
 
     Where no marker tells how long it takes, what the loop calls for is known by samples.
     """
-    samples, measured, totals = evidence.samples, evidence.steps.collecting, evidence.steps.totals
-    share, least, every = 0.0, float(TRACE), ""
+    divided, totals, every = cells(evidence).where(phase=LOOP), evidence.steps.totals, ""
     figures = dict.fromkeys(("pauses", "longest_ms", "gc_ms_per_step"), None)
-    if measured is None:
-        samples, least, share = samples.in_steps, 0.0, sampled_collections(samples) or 0.0
-    elif (pauses := int(totals.sums.gc_count)) and totals.steps and totals.sums.span_s > 0:
-        found = cells(evidence).where(doing={"gc"})
-        of_compiler = found.where(via="compile").cpu / (found.cpu or 1.0)
-        share = min(1.0, (1.0 - of_compiler) * measured)
+    share = sum(cell.cpu for cell in divided.where(doing={"gc"}) if not cell.via) / (divided.cpu or 1.0)
+    if (pauses := int(totals.sums.gc_count)) and totals.steps and totals.sums.span_s > 0:
         every_s, longest_ms = totals.sums.span_s / pauses, totals.sums.gc_longest_ns / 1e6
         pace = f"{every_s:.2g} s" if every_s >= 1 else f"{1e3 * every_s:.0f} ms"
         every = f": every {pace}, up to {ms_text(longest_ms)}"
@@ -41,9 +36,9 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
             "longest_ms": longest_ms,
             "gc_ms_per_step": totals.sums.gc_ns / totals.steps / 1e6,
         }
-    call = collecting_line(samples)
-    if not share or (measured is None and call is None) or not is_sure(evidence, share, least):
+    if not is_sure(evidence, share, TRACE if pauses else REPORTED):
         return None
+    call = collecting_line(evidence.samples)
     if call is None:
         action = (
             "call gc.freeze() after the set-up, or gc.disable() with a gc.collect() between epochs, and keep large data"

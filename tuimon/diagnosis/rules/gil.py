@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.cells import LOOP, cells
 from tuimon.diagnosis.claims import UNSURE
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import Contention
@@ -20,37 +21,38 @@ def gil_contention(evidence: Evidence) -> Finding | None:
 
     Without that work a step takes 1 - share of its time.
     """
-    found = evidence.threads.contention if evidence.gpu.is_used is False else None
-    if found is None or found.share < max(REPORTED, found.queue_wait):
-        return None  # it is waited for at its queue first of all: input_bound
-    place, lost = found.place, found.share + found.queue_wait
-    waits = f" {percent(found.queue_wait)} of the time for its batches and" if found.queue_wait else ""
+    found, divided = evidence.threads.contention, cells(evidence).where(phase=LOOP)
+    waits = divided.where(via="gil")
+    lost, queued = (part.cpu / (divided.cpu or 1.0) for part in (waits, waits.where(via="batch")))
+    if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
+        return None  # or it is waited for at its queue first of all: input_bound
+    place = found.place
+    beside = f" {percent(queued)} of the time for its batches and" if queued else ""
     return Finding(
         headline=(
-            f"the training thread waits{waits} about {percent(found.share)} of the time for the GIL, held by"
+            f"the training thread waits{beside} about {percent(lost - queued)} of the time for the GIL, held by"
             f" {'another thread' if place else f'thread {found.culprit.name}'}"
         ),
-        fixes=_fixes(evidence, found),
+        fixes=_fixes(evidence, found, lost, lost - queued),
         share_of_step=lost,
         where=(place,) if place else (),
         evidence={
             "others_hold_gil": found.others_hold,
             "training_holds_gil": found.training_holds,
             "unexplained": found.unexplained,
-            "queue_wait_share": found.queue_wait or None,
+            "queue_wait_share": queued or None,
         },
     )
 
 
-def _fixes(evidence: Evidence, found: Contention) -> tuple[Fix, ...]:
+def _fixes(evidence: Evidence, found: Contention, lost: float, for_gil: float) -> tuple[Fix, ...]:
     """Without that work; what the training thread needs of it sets the pace in a process, too.
 
     Worked example: the training thread waits 70 % of the time for a thread that makes its batches, which is on a core
     for 80 % of it. Without that work a step takes 30 % of its time; with a process that does it, 80 %.
     """
-    lost = found.share + found.queue_wait
     model = host_model(evidence)._replace(claimed=Interval.around(lost))
-    part = Interval.around(lost, min(float(UNSURE), found.share / 2))
+    part = Interval.around(lost, min(float(UNSURE), for_gil / 2))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not found.feeds or making <= 1.0 - lost:
         return (model.fix(f"{_MOVE}, or to {_RELEASING}", Change("gil", 0.0), part),)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuimon.diagnosis.cells import Cell, of_step
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
@@ -68,11 +69,9 @@ def guard_of(reason: str) -> Guard:
 
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread compiles its model after the first steps, too: it does so for each new input."""
-    # what the compiler waits for a core, and the garbage that it makes, go with it
-    share = evidence.samples.in_steps.share(below="compile") or 0.0
-    if not is_sure(evidence, share) or not is_sure(
-        evidence, evidence.threads.samples_since(evidence.steps.first_step_s).in_steps.share(below="compile") or 0.0
-    ):
+    share = sum(cell.cpu for cell in of_step(evidence) if _compiles(cell))
+    later = evidence.threads.samples_since(evidence.steps.first_step_s).in_steps  # the first compilation is none
+    if not is_sure(evidence, share) or not is_sure(evidence, later.share(below="compile") or 0.0):
         return _uncompiled(evidence)
     hot = evidence.samples.in_steps.where(below="compile").hottest()
     again = evidence.compiler_events("recompiled")
@@ -93,6 +92,11 @@ def recompiles(evidence: Evidence) -> Finding | None:
             "failed_guard": again[0].reason if again else None,
         },
     )
+
+
+def _compiles(cell: Cell) -> bool:
+    """True of what goes with the compiler: what it waits for a core, too, and the garbage that it makes."""
+    return cell.doing == "compile" or "compile" in cell.via
 
 
 def _uncompiled(evidence: Evidence) -> Finding | None:
@@ -133,5 +137,5 @@ RECOMPILES = Rule(
     thresholds=(REPORTED, MIN_SAMPLES, *CONFIDENCE),
     causes=("gave_up", "graph_breaks"),
     contradicts_order=True,
-    takes=lambda cell, finding: not finding.cause and (cell.doing == "compile" or "compile" in cell.via),
+    takes=lambda cell, finding: not finding.cause and _compiles(cell),
 )
