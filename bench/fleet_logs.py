@@ -47,7 +47,7 @@ def records_of(job: Job, node: int, ends: Sequence[float]) -> Iterator[Record]:
             yield from rank.window(t, second, ends, rng)
         if second % 5 == 0:
             yield MachineMemory(t=t, pid=0, window_s=5.0, total_bytes=1 << 40, available_bytes=1 << 39)
-            yield Cost(t=t, pid=0, window_s=5.0, cpu_ratio=0.02, sampler_cpu_ratio=0.015, rss_bytes=30_000_000)
+            yield Cost(t=t, pid=0, cpu_ratio=0.02, sampler_cpu_ratio=0.015, rss_bytes=30_000_000)
     if node not in job.stopped_s:
         t = boot_s + job.seconds + 0.5
         yield from (process for rank in ranks for process in rank.processes(t))

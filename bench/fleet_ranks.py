@@ -150,7 +150,6 @@ class Rank:
         for length in lengths:
             buckets[length_bucket(length)] = buckets.get(length_bucket(length), 0) + 1
         slowest = max(range(count), key=lengths.__getitem__)
-        ordered = sorted(lengths)
         return Steps(
             t=t,
             pid=self.pid,
@@ -158,9 +157,6 @@ class Rank:
             count=count,
             first_index=first,
             total_ns=total_ns,
-            min_ns=ordered[0],
-            median_ns=ordered[count // 2],
-            p95_ns=ordered[-1],
             histogram=sorted(buckets.items()),
             phases=self._phases(total_ns),
             slowest=SlowStep(first + slowest, lengths[slowest], self._phases(lengths[slowest])),
@@ -196,9 +192,7 @@ class Rank:
         chosen = [*code, *(rng.randrange(len(_STACKS)) for _ in range(4))]
         rows = [StackCount(self.pid, "MainThread", list(_STACKS[at]), rng.randint(1, 9)) for at in chosen]
         samples = sum(row.count for row in rows)
-        return Stacks(
-            t=t, pid=self.pid, window_s=2.0, rate_hz=samples / 2, samples=samples, stacks=rows, cost_cpu_s=0.03
-        )
+        return Stacks(t=t, pid=self.pid, window_s=2.0, samples=samples, stacks=rows, cost_cpu_s=0.03)
 
     def _loader(self, t: float, batches: int, *, first: bool) -> Loader:
         workers = [LoaderWorker(pid, at, batches, 150.0, 5.0, 800.0, 1.0) for at, pid in enumerate(self.worker_pids)]

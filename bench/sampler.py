@@ -145,7 +145,7 @@ def _pass(seconds: float, source: StackSource | None, session: Session) -> float
         if source and now_s - looked_s > 1.0:
             looked_s = now_s
             rss_mb = max(rss_mb, sum(_rss_mb(pid) for pid in _pyspies()))
-            session.add(Cost(t=now_s, pid=0, window_s=1.0, cpu_ratio=0.0, sampler_cpu_ratio=0.0, rss_bytes=0))
+            session.add(Cost(t=now_s, pid=0, cpu_ratio=0.0, sampler_cpu_ratio=0.0, rss_bytes=0))
         time.sleep(min(source.period_s if source else 0.1, max(until_s - now_s, 0.0)))
     return rss_mb
 

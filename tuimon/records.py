@@ -101,7 +101,6 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     # of what matrix products and convolutions gave in the first forward passes, as far as their graphs show: "bfloat16"
     # or "float16" of float32 parameters is autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
-    grad_scaler: bool | None = None  # whether the GradScaler that optimizers step through is enabled; None: none seen
     optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # that have stepped, at most four
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
@@ -194,7 +193,7 @@ def bucket_length_ns(bucket: int) -> float:
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
-    """The training steps of one process that ended in a window: sums, quantiles, and the slowest step on its own.
+    """The training steps of one process that ended in a window: sums, lengths, and the slowest step on its own.
 
     The ``total_ns`` of the phases add up to ``total_ns``; only ``eval`` is not part of it, as it is of no step.
     """
@@ -203,18 +202,14 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     count: Count  # steps
     first_index: Count  # number of the first of these steps, from 0 at the start of the marker stream
     total_ns: Count  # length of all these steps, but for those in ``slowed``
-    # How many of them were timed boundary by boundary: of these are the lengths below and the slowest. The others were
-    # counted, in a fast loop, and their phases are estimated from those that were timed. None: all.
-    timed: Count | None = None
     # How many of them a profiler of ours slowed or held up (a trace, the memory history), a stop held up (SIGSTOP), or
     # began before the first marker (the first step without a DataLoader): they count, and their times are in no other
     # figure than ``slowed_ns``.
     slowed: Count = 0
     slowed_ns: Count = 0
-    min_ns: Count | None = None
-    median_ns: Count | None = None
-    p95_ns: Count | None = None
-    histogram: list[tuple[Bucket, Positive]] = msgspec.field(default_factory=list)  # (``length_bucket``, steps)
+    # (``length_bucket``, steps) of those that were timed boundary by boundary, as the slowest is. The others were
+    # counted, in a fast loop, and their phases are estimated from those that were timed.
+    histogram: list[tuple[Bucket, Positive]] = msgspec.field(default_factory=list)
     phases: list[PhaseTime]
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
     range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
@@ -436,7 +431,6 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking; or by the agent inside it)."""
 
     window_s: Seconds
-    rate_hz: Amount  # achieved, not requested
     samples: Count  # instants at which all threads were sampled
     stacks: Annotated[list[StackCount], _LISTED]
     folded: Count = 0  # samples of rare stacks that are not listed, summed over threads
@@ -672,7 +666,6 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     phases: list[GpuPhase]
     leads: list[Lead]
     lead_error_us: Amount | None = None  # half the width of the interval that holds the offset of the clocks
-    given_up: Count = 0  # steps that could not be timed: captured, on changing streams, or their events were lost
     bounded: bool = (
         False  # False in old logs: more than ``maybe_idle_ns`` may be idle where the CPU was still launching
     )
@@ -814,7 +807,6 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
     wanted: Count
     rank: Index | None = None
     file: str
-    torch: str = ""
     pause_ms: Amount | None = None  # for which the training was held up, to stop the profiler and to write
     step_ms_before: Amount | None = None  # median before the trace
     gpu_span_ns: Count | None = None  # of all GPUs, from the first step's beginning to the last one's end
@@ -827,15 +819,7 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
 
 
 class DiskReads(Record, frozen=True, kw_only=True, tag="disk_reads"):
-    """What a training process and its workers have read from disks, in logs of earlier versions.
-
-    Of a network file system only where the kernel counts its reads as those of a disk; what the page cache holds is not
-    read. ``mount``: where most of the files were that they had open, ``kind``: of that file system ("ext4", "nfs4").
-    """
-
-    total_bytes: Count
-    mount: str | None = None
-    kind: str | None = None
+    """What a training read from disks, in logs of earlier versions: its fields are read no more."""
 
 
 class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -957,7 +941,6 @@ class Notice(Record, frozen=True, kw_only=True, tag="notice"):
 class Cost(Record, frozen=True, kw_only=True, tag="cost"):
     """Resources that tuimon itself uses in a window."""
 
-    window_s: Seconds
     cpu_ratio: Amount  # of all its processes, with py-spy
     sampler_cpu_ratio: Amount  # of py-spy alone
     rss_bytes: Count  # resident memory

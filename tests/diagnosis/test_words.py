@@ -20,10 +20,10 @@ LOOP = {("train.py", "main"), ("train.py", "<module>")}
     ],
 )
 def test_nobody_can_leave_out_a_function_that_trains_but_what_its_line_calls(function, source, work):
-    assert work_at(HotLine(Place("train.py", 31, function, source), 0.5, 50, 100), LOOP) == work
+    assert work_at(HotLine(Place("train.py", 31, function, source), 0.5, 50), LOOP) == work
 
 
 def test_of_a_librarys_loop_it_is_the_librarys_function():
     library = Place("loop.py", 70, "after_batch")
-    hot = HotLine(Place("train.py", 31, "main", "trainer.fit(model)"), 0.5, 50, 100, library)
+    hot = HotLine(Place("train.py", 31, "main", "trainer.fit(model)"), 0.5, 50, library)
     assert work_at(hot, LOOP) == "after_batch() loop.py:70, called by main() train.py:31"

@@ -201,7 +201,7 @@ def test_an_iterator_makes_its_sources_when_the_monitor_begins() -> None:
 
 
 def test_what_the_queue_lost_is_told_with_the_cost() -> None:
-    cost = Cost(t=1.0, pid=0, window_s=1.0, cpu_ratio=0.1, sampler_cpu_ratio=0.0, rss_bytes=1)
+    cost = Cost(t=1.0, pid=0, cpu_ratio=0.1, sampler_cpu_ratio=0.0, rss_bytes=1)
     monitor = Monitor([Given([cost])])
     monitor.pollers.pollers[0].dropped = 12
     monitor.start()

@@ -54,7 +54,6 @@ def test_facts_of_the_wrong_type_are_unknown() -> None:
         "gpu_uuids": "GPU-1",
         "tf32": 1,
         "matmul_dtypes": "float32",
-        "grad_scaler": "yes",
         "intra_op_threads": "2",
         "run": "",
         "torch": None,

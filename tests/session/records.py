@@ -40,20 +40,17 @@ def process(pid=100, role="trainer", ppid=1, **more):
     return Process(pid=pid, ppid=ppid, role=role, **(facts | more))
 
 
-def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, **more):
-    """One window of ``count`` like steps; ``phases`` in ms per step."""
+def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, timed=None, **more):
+    """One window of ``count`` like steps; ``phases`` in ms per step; ``timed``: boundary by boundary, None: all."""
     total_ms = sum(ms for name, ms in phases.items() if name != "eval")
     facts = {"window_s": 1.0, "backwards": count, "updates": count}
-    timed = more.get("timed", count)
+    timed = count if timed is None else timed
     return Steps(
         t=t,
         pid=pid,
         count=count,
         first_index=first_index,
         total_ns=int(count * total_ms * MS),
-        min_ns=int(total_ms * MS) if count else None,
-        median_ns=int(total_ms * MS) if count else None,
-        p95_ns=int(total_ms * MS) if count else None,
         histogram=[(length_bucket(int(total_ms * MS)), timed)] if timed else [],
         phases=[PhaseTime(name, int(ms * count * MS)) for name, ms in phases.items()],
         slowest=SlowStep(first_index, int((slowest_ms or total_ms) * MS), []) if count else None,
@@ -69,7 +66,7 @@ def frames(*places, first=0, t=0.0):
 def stacks(t, *counted, pid=100, tid=None):
     """A window of samples of one thread: ``([frame ids], count)``."""
     rows = [StackCount(tid or pid, "MainThread", list(ids), n) for ids, n in counted]
-    return Stacks(t=t, pid=pid, window_s=1.0, rate_hz=20.0, samples=sum(n for _, n in counted), stacks=rows)
+    return Stacks(t=t, pid=pid, window_s=1.0, samples=sum(n for _, n in counted), stacks=rows)
 
 
 def threads(t, *rows, pid=100, cpu_ratio=1.0):
@@ -98,3 +95,8 @@ def session_of(*records):
 def hot_lines(view, pid, phase=None):
     """The innermost user lines of a process's training thread in a phase (None: in all)."""
     return view.samples(pid).without_imports.where(phase=phase).lines()
+
+
+def total_of(line):
+    """Of how many samples the share of a line is."""
+    return round(line.samples / line.share)

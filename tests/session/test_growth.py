@@ -226,7 +226,7 @@ def window(numbers, t, pid):
     stacks = [
         StackCount(pid + max(0, k - 23), "thread", [numbers.randrange(FRAMES) for _ in range(30)], 2) for k in range(52)
     ]
-    return Stacks(t=t, pid=pid, window_s=2.0, rate_hz=20.0, samples=40, stacks=stacks, cost_cpu_s=0.04)
+    return Stacks(t=t, pid=pid, window_s=2.0, samples=40, stacks=stacks, cost_cpu_s=0.04)
 
 
 def test_a_tick_after_150_windows_costs_what_it_cost_after_50():

@@ -14,7 +14,7 @@ LOOP = frames(
 
 def window(t, samples=20, pid=100, window_s=1.0, **more):
     rows = [StackCount(pid, "MainThread", [0], samples)] if samples else []
-    return Stacks(t=t, pid=pid, window_s=window_s, rate_hz=samples / window_s, samples=samples, stacks=rows, **more)
+    return Stacks(t=t, pid=pid, window_s=window_s, samples=samples, stacks=rows, **more)
 
 
 def test_nothing_is_known_before_the_first_window():
@@ -22,7 +22,7 @@ def test_nothing_is_known_before_the_first_window():
 
 
 def test_rate_coverage_failures_and_cost():
-    cost = Cost(t=10.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1)
+    cost = Cost(t=10.0, pid=0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1)
     lost = window(4.0, samples=0, lost=True)
     sampling = (
         session_of(process(), window(1.0), window(2.0, failed=2), window(3.0), lost, window(5.0), cost)
@@ -223,7 +223,7 @@ def test_over_the_whole_run():
 
 def test_in_words():
     session = session_of(process(), *(window(float(t), failed=t == 3, window_s=0.97) for t in range(1, 31)))
-    session.add(Cost(t=31.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1))
+    session.add(Cost(t=31.0, pid=0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1))
     assert sampling_text(session.over("recent").sampling()) == "21 Hz · 97 % covered · 1 failed · 2.1 % cpu"
     session.add(window(32.0, samples=0, lost=True))
     assert "1 window lost" in sampling_text(session.over("recent").sampling())

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps
+from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps, total_of
 from tuimon.records import Loader, PhaseTime, RangeTime
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
@@ -166,7 +166,7 @@ def test_samples_of_the_set_up_divide_nothing():
     set_up = stacks(5, ([0, 1], 400))
     session = session_of(LOOP_FRAMES, set_up, steps(7, {"between": 60, "backward": 40}), stacks(7, *LOOP_SAMPLES))
     assert shares(session.over("recent").phases(100))["data"] == 0.3
-    assert hot_lines(session.over("recent"), 100, "data")[0].total == 30
+    assert total_of(hot_lines(session.over("recent"), 100, "data")[0]) == 30
 
 
 def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
@@ -174,7 +174,7 @@ def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
     set_up, spanning = stacks(7.5, ([0, 1], 400)), stacks(8.5, ([0, 1], 400), ([4, 5], 1))
     session = session_of(LOOP_FRAMES, set_up, spanning, stacks(9.5, *LOOP_SAMPLES), first)
     assert shares(session.over("recent").phases(100))["data"] == 0.3
-    assert hot_lines(session.over("recent"), 100)[0].total == 100
+    assert total_of(hot_lines(session.over("recent"), 100)[0]) == 100
     assert session.over("recent").phases(100).window_s == 2.0
     assert session.over("recent").steps(100).per_second == 5.0  # ten steps in the two seconds since the first began
 
@@ -182,14 +182,14 @@ def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
 def test_without_the_first_step_in_the_log_it_began_at_most_so_many_step_lengths_ago():
     first = steps(10, {"between": 60, "backward": 40}, window_s=10.0)  # ten steps of 100 ms
     session = session_of(process(), LOOP_FRAMES, stacks(8.5, ([0, 1], 400)), stacks(10, *LOOP_SAMPLES), first)
-    assert hot_lines(session.over("recent"), 100)[0].total == 100
+    assert total_of(hot_lines(session.over("recent"), 100)[0]) == 100
 
 
 def test_what_the_first_backward_shows_is_of_the_loop_though_no_whole_step_holds_it():
     begin = steps(10, {}, count=0, backwards=1, first_backward_s=9.5)
     session = session_of(LOOP_FRAMES, begin, stacks(10.6, *LOOP_SAMPLES))
     session.add(steps(11, {"between": 60, "backward": 40}, count=1, first_step_s=10.1))
-    assert hot_lines(session.over("recent"), 100)[0].total == 100
+    assert total_of(hot_lines(session.over("recent"), 100)[0]) == 100
 
 
 def test_nothing_is_inferred_while_markers_may_yet_come():
@@ -245,13 +245,13 @@ def test_what_a_step_imports_is_no_place_and_divides_nothing():
     session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
     session.add(stacks(1, ([20, 21], 500), *LOOP_SAMPLES))
     assert shares(session.over("recent").phases(100))["data"] == 0.3
-    assert hot_lines(session.over("recent"), 100)[0].total == 100
+    assert total_of(hot_lines(session.over("recent"), 100)[0]) == 100
 
 
 def test_a_loop_that_runs_while_its_module_is_imported_has_its_lines():
     session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
     session.add(stacks(1, *(([22, 21, *ids], n) for ids, n in LOOP_SAMPLES)))
-    assert hot_lines(session.over("recent"), 100)[0].total == 100
+    assert total_of(hot_lines(session.over("recent"), 100)[0]) == 100
 
 
 def test_before_a_forward_pass_was_seen_the_lines_of_the_loop_divide_nothing():
@@ -314,9 +314,9 @@ def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
     usual = [steps(t, PHASES, first_index=10 * (t - 1)) for t in range(1, 6)]
     # of these ten, five took 4 s in all
     slowed = steps(6, PHASES, count=5, first_index=50, window_s=4.5)
-    slowed = structs.replace(slowed, count=10, timed=5, slowed=5, slowed_ns=4_000_000_000)
+    slowed = structs.replace(slowed, count=10, slowed=5, slowed_ns=4_000_000_000)
     only = steps(7, {}, count=0, first_index=60, window_s=2.0)
-    only = structs.replace(only, count=2, timed=0, slowed=2, slowed_ns=2_000_000_000)
+    only = structs.replace(only, count=2, slowed=2, slowed_ns=2_000_000_000)
     session = session_of(*usual, slowed, only, steps(8, PHASES, first_index=62))
     plain = session_of(*usual, steps(6, PHASES, count=5, first_index=50, window_s=0.5))
     summary, expected = session.over("recent").steps(100), plain.over("recent").steps(100)

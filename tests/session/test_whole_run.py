@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads
+from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads, total_of
 from tuimon.diagnosis.evidence.run import core_demand
 from tuimon.records import Exit, Loader, LoaderFacts, MachineMemory, Notice
 from tuimon.session.session import Session
@@ -54,7 +54,7 @@ def test_what_came_after_the_last_step_is_no_part_of_it():
     assert whole.step_totals(100).sums.span_s == pytest.approx(120)
     assert whole.steps(100).per_second == pytest.approx(10)
     data = hot_lines(whole, 100, "data")
-    assert data[0].total <= 0.31 * whole.samples(100).marked_counts().total()
+    assert total_of(data[0]) <= 0.31 * whole.samples(100).marked_counts().total()
 
 
 def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_after_it():

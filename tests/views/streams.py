@@ -89,7 +89,7 @@ def _second(t, gpus, data_ms, ranges, native):
         steps(float(t), phases, count=15, pid=MAIN, first_index=15 * t, ranges=list(ranges)),
         stacks(float(t), ([1], 20), pid=4300),
         stacks(float(t), ([1], 20), pid=4301),
-        Stacks(t=float(t), pid=MAIN, window_s=1.0, rate_hz=20.0, samples=20,
+        Stacks(t=float(t), pid=MAIN, window_s=1.0, samples=20,
                stacks=[StackCount(MAIN, "MainThread", [0], 13), StackCount(MAIN, "MainThread", [3], 7),
                        StackCount(PIN, "Thread-1 (_pin_memory_loop)", [2], 20)]),
         threads(float(t), (MAIN, "python", 0.38 + 0.02 * (t % 3), "waiting", 0.01),
@@ -98,7 +98,7 @@ def _second(t, gpus, data_ms, ranges, native):
         threads(float(t), (4300, "python", 1.0, "running", 0.02), pid=4300),
         threads(float(t), (4301, "python", 0.97, "running", 0.14), pid=4301),
         Printed(t=float(t), pid=MAIN, place="epoch 3: 420 of 1563, 01:16 left", loss="1.81"),
-        Cost(t=float(t), pid=0, window_s=1.0, cpu_ratio=0.042, sampler_cpu_ratio=0.021, rss_bytes=62 * 2**20),
+        Cost(t=float(t), pid=0, cpu_ratio=0.042, sampler_cpu_ratio=0.021, rss_bytes=62 * 2**20),
     ]  # fmt: skip
     return records + [gpu(t, index) for index in range(gpus)]
 

@@ -106,7 +106,6 @@ class RingFacts(Struct, frozen=True, gc=False):
     tf32: bool | None = None
     cudnn_tf32: bool | None = None
     matmul_dtypes: tuple[_Text, ...] = ()
-    grad_scaler: bool | None = None
     optimizers: _Optimizers = ()
     intra_op_threads: Index | None = None  # that share out an operation on the CPU
     debug_settings: tuple[_Text, ...] = ()  # that slow every step down

@@ -48,14 +48,12 @@ class LoaderRow(NamedTuple):
     wait_p95_ms: float | None  # typical of a window
     starts: int  # epochs of the run that began with starting workers, or with resetting persistent ones
     start_s: float | None  # mean of an epoch: starting workers, until the first batch
-    end_s: float | None  # mean of an epoch: ending workers
-    start_share: float | None  # both, of all the time that the run has waited for this loader
+    start_share: float | None  # and ending them, of all the time that the run has waited for this loader
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
-    epoch: EpochRow | None = None  # None: nothing was seen of its epochs
     fetches: int = 0  # of the whole run
     first_end_s: float | None = None  # when its first epoch ended
     held_ms: float | None = None  # mean of a fetch: for the next batch in order, while later ones came
@@ -216,7 +214,6 @@ class LoaderStats:
             wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=int(run.starts),  # as what follows, of the whole run: an epoch may take hours
             start_s=run.start_ns / 1e9 / run.starts if run.starts else None,
-            end_s=run.end_ns / 1e9 / run.ends if run.ends else None,
             start_share=(run.start_ns + run.end_ns) / run.data_ns if run.starts and run.data_ns else None,
             ready_mean=sums.ready_total / known if known else None,
             ready_none_ratio=sums.ready_none / known if known else None,
@@ -227,7 +224,6 @@ class LoaderStats:
             ),
             batches=self.batches,
             fetches=self.fetches,
-            epoch=self.epoch,
             first_end_s=self._first_end_s,
             held_ms=held_ms / fetches if fetches else None,
             late_ms=sums.held_ms2 / held_ms if held_ms else None,

@@ -166,7 +166,6 @@ _TERA = 1e12
 class FlopsRate(NamedTuple):
     """Operations of one process; a rate is None where its pace is unknown, or the peak of its GPUs."""
 
-    per_step: float
     per_s: float | None = None
     mfu_ratio: float | None = None
 
@@ -183,12 +182,12 @@ def flops_rate(session: Session, pid: int) -> FlopsRate | None:
     per_step = sum(row.flops for row in trace.flops) / trace.steps
     per_s = steps.per_second if steps is not None else None
     if not per_s or process is None:
-        return FlopsRate(per_step)
+        return FlopsRate()
     known = {bare_uuid(gpu.uuid): gpu for gpu in session.nodes.latest_gpus()}
     reported = {bare_uuid(uuid) for uuid in process.gpu_uuids}
     uuids = reported.union(uuid for uuid, gpu in known.items() if process.pid in gpu.pids)  # as the driver lists them
     seconds = _seconds_at_peak(trace.flops, process, [known.get(uuid) for uuid in uuids])
-    return FlopsRate(per_step, per_step * per_s, None if seconds is None else seconds / trace.steps * per_s)
+    return FlopsRate(per_step * per_s, None if seconds is None else seconds / trace.steps * per_s)
 
 
 def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterable[Gpu | None]) -> float | None:

@@ -205,7 +205,6 @@ class RankRow(NamedTuple):
     stopped_ratio: float = 0.0  # share of time that its process was stopped
     cpu_ratio: float | None = None  # of its main thread
     delay_ratio: float | None = None  # share of time that its main thread waited for a core
-    open_phase: str | None = None
     on_gpu: bool = False
     history: Callable[[int], Sequence[StepStretch]] = _no_windows  # its last windows
 
@@ -328,7 +327,6 @@ def rows_of(view: SessionView, ranks: Sequence[Process]) -> list[RankRow]:
             phases=_shares(own.ms, own) if own is not None else (),
             memory_bytes=sum(on_gpus) if on_gpus else (threads.rss_bytes or None) if threads else None,
             place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
-            open_phase=stats.latest.open_phase if stats is not None and stats.latest is not None else None,
             on_gpu=bool(process.gpu_uuids),
             history=stats.windows if stats is not None else _no_windows,
         )

@@ -32,10 +32,6 @@ class SourceText:
             return ""
         return _text(lines[number - 1]).strip()[:SOURCE_CHARS]
 
-    def whole(self, file: str, files: TargetFiles = _OURS) -> bytes:
-        """All of a file; empty where lines have no text either."""
-        return b"\n".join(self._of(file, files))
-
     def lines(self, file: str, files: TargetFiles = _OURS) -> Sequence[bytes]:
         """All lines of a file; none where they have no text."""
         return self._of(file, files)

@@ -339,7 +339,6 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
         wanted=taken.wanted,
         rank=taken.rank,
         file=plain(path)[-_PATH:],
-        torch=taken.torch[:_NAME],
         pause_ms=taken.stop_ms,
         step_ms_before=taken.step_ms,
         gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,

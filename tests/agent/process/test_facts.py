@@ -332,9 +332,9 @@ print(json.dumps([meta.get(name) for name in ("parameter_dtypes", "tf32", "cudnn
 
 
 def published(runtime):
-    """The types of matrix products, those of parameters, and what is known of a scaler."""
+    """The types of matrix products, and those of parameters."""
     meta = meta_of(runtime)
-    return tuple(meta.get(name) for name in ("matmul_dtypes", "parameter_dtypes", "grad_scaler"))
+    return tuple(meta.get(name) for name in ("matmul_dtypes", "parameter_dtypes"))
 
 
 def convolutions():
@@ -352,7 +352,7 @@ def test_autocast_that_is_left_before_backward(hooked):
         assert loss.dtype == torch.float32
         loss.backward()
         optimizer.step()
-    assert published(hooked) == (["bfloat16"], ["float32"], None)
+    assert published(hooked) == (["bfloat16"], ["float32"])
 
 
 def test_a_part_in_full_precision_is_told_apart(hooked):
@@ -381,16 +381,6 @@ def test_a_long_graph_is_walked_in_part():
     precision.read_products((torch.autograd.graph.get_gradient_edge(near),))
     assert precision.facts() == {"matmul_dtypes": ["float32"]}
     precision.forget()
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_a_scaler(hooked, weight, enabled):
-    optimizer, scaler = torch.optim.SGD([weight], lr=0.1), torch.amp.GradScaler("cpu", enabled=enabled)
-    for _ in range(2):
-        scaler.scale(weight.sum()).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    assert published(hooked)[2] is enabled
 
 
 def test_no_graph_is_kept_alive(hooked):

@@ -49,7 +49,7 @@ def test_at_the_exit_the_threads_of_which_one_keeps_it_alive_are_named():
     prefetch = ("train.py", 35, "prefetch", "queue.get()", True)
     session.add(frames(*EXITS, beat, prefetch, first=10, t=330.0))
     here = [StackCount(100, "python", [10], 20), *(StackCount(108 + n, "T", [11 + n], 20) for n in (0, 1))]
-    session.add(Stacks(t=330.0, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=here))
+    session.add(Stacks(t=330.0, pid=100, window_s=1.0, samples=20, stacks=here))
     (waits,) = (each for each in diagnose_state(session) if each.rule == "not_ended")
     assert waits.headline.endswith("waits for a thread of its own")
     assert [(each.function, each.line) for each in waits.where] == [("heartbeat", 30), ("prefetch", 35)]

@@ -159,7 +159,7 @@ def test_cores_that_lie_idle_are_held_by_nobody():
 
 def test_what_the_monitor_uses_is_no_other_program():
     assert "neighbour" in run(busy(100, 1, 0.6, 0.4), measured(1.1))
-    cost = Cost(t=12.0, pid=0, window_s=10.0, cpu_ratio=0.4, sampler_cpu_ratio=0.3, rss_bytes=1 << 25)
+    cost = Cost(t=12.0, pid=0, cpu_ratio=0.4, sampler_cpu_ratio=0.3, rss_bytes=1 << 25)
     assert "neighbour" not in run(busy(100, 1, 0.6, 0.4), cost, measured(1.1))
 
 
@@ -167,6 +167,7 @@ def test_the_cpu_limit_of_a_container_is_named():
     found = run(busy(100, 2, 0.5, 0.5), measured(1.0, cpu_limit_cores=1.0, held_cores=0.9), cpu_count=8)["neighbour"]
     assert "CPU limit holds 0.9 cores back" in found.headline and " 45 % of the time" in found.headline
     assert found.action == "raise the container's CPU limit, or use fewer threads"
+    assert found.evidence["cpu_limit_cores"] == 1.0
 
 
 def test_the_host_of_a_virtual_machine_is_named():

@@ -32,7 +32,7 @@ def found(main_cpu, other_cpu, other_line=2, main_delay=0.0, asleep=0):
     stacks = [StackCount(100, "MainThread", [0, 1], 40), StackCount(101, "statistics", [other_line], 40)]
     if asleep:
         stacks.append(StackCount(101, "statistics", [3], asleep))
-    session.add(Stacks(t=8, pid=100, window_s=2.0, rate_hz=20.0, samples=40, stacks=stacks))
+    session.add(Stacks(t=8, pid=100, window_s=2.0, samples=40, stacks=stacks))
     return {finding.rule: finding for finding in diagnose(session)}
 
 
@@ -62,7 +62,7 @@ def test_data_that_waits_for_the_gil_is_not_late_by_itself(main_cpu, rules):
         session.add(steps(t, {"data": 40, "forward": 20, "backward": 40}, first_index=10 * t))
         stacks = [StackCount(100, "MainThread", [0, 1], 60), StackCount(100, "MainThread", [20, 21, 22], 40)]
         stacks.append(StackCount(101, "statistics", [2], 100))
-        session.add(Stacks(t=t, pid=100, window_s=1.0, rate_hz=100.0, samples=100, stacks=stacks))
+        session.add(Stacks(t=t, pid=100, window_s=1.0, samples=100, stacks=stacks))
     rows = ((100, "python", main_cpu, "running", 0.0), (101, "statistics", 0.95, "running", 0.0))
     session.add(threads(8, *rows, cpu_ratio=main_cpu + 0.95))
     claims = {finding.rule for finding in diagnose(session)} & {"gil_contention", "input_bound"}
@@ -97,7 +97,7 @@ def fed(main_cpu, thread_cpu, at_queue):
     main = ((AT_QUEUE, at_queue), (MODEL, 80 - at_queue), ([0, 1], 20))
     stacks = [StackCount(100, "MainThread", stack, count) for stack, count in main if count]
     stacks.append(StackCount(101, "feeder", FEEDS, 100))
-    session.add(Stacks(t=8, pid=100, window_s=5.0, rate_hz=20.0, samples=100, stacks=stacks))
+    session.add(Stacks(t=8, pid=100, window_s=5.0, samples=100, stacks=stacks))
     return {finding.rule: finding for finding in diagnose(session)}
 
 

@@ -64,7 +64,7 @@ def test_of_other_threads_only_those_are_named_that_the_training_waits_for():
             StackCount(101, "a", [2], 20),
             StackCount(102, "b", [3, 1], 20),
         ]
-        records.append(Stacks(t=19.5, pid=100, window_s=2.0, rate_hz=10.0, samples=20, stacks=found))
+        records.append(Stacks(t=19.5, pid=100, window_s=2.0, samples=20, stacks=found))
         (only,) = diagnose(session_of(*records))
         return only.headline
 

@@ -41,7 +41,7 @@ def standing_in_thread(training, *main, is_alive=True, more=()):
         records.append(threads(t, (100, "python", 0.0, "waiting"), *living, cpu_ratio=0.01))
         found = [StackCount(100, "MainThread", ids, 10) for ids in main]
         found += [StackCount(107, "fit", training, 20)] if is_alive else []
-        records.append(Stacks(t=t, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=found))
+        records.append(Stacks(t=t, pid=100, window_s=1.0, samples=20, stacks=found))
     return [finding for finding in diagnose(session_of(*records, *more)) if finding.rule == "hang"]
 
 

@@ -29,14 +29,14 @@ def standing(place, quiet_s, *, taken=True, cpu=0.0, main_cpu=0.0, in_thread=Fal
     for t in range(1, 9):
         records.append(steps(t, {"forward": 50, "backward": 50}, first_index=10 * t, tid=tid))
     trained = stacks(8, ([0, 1], 20), tid=tid)
-    records.append(Stacks(t=8, pid=100, window_s=1, rate_hz=20, samples=20, stacks=trained.stacks, loop=LOOPED))
+    records.append(Stacks(t=8, pid=100, window_s=1, samples=20, stacks=trained.stacks, loop=LOOPED))
     end = 9.0 + quiet_s
     records.append(steps(end, {}, count=0, first_index=90, open_phase="between", open_for_s=quiet_s, tid=tid))
     rows = [(100, "python", main_cpu, "waiting"), *([(107, "fit", 0.0, "waiting")] if in_thread else [])]
     records.append(threads(end, *rows, cpu_ratio=cpu + main_cpu))
     here = list(range(2, 2 + len(place)))
     seen = [StackCount(tid, "fit", here, 20)]
-    records.append(Stacks(t=end, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=seen))
+    records.append(Stacks(t=end, pid=100, window_s=1.0, samples=20, stacks=seen))
     if taken:
         row = StandingProcess(100, "trainer", io_bytes_per_s=0.0, tid=tid if in_thread else None, **of_process)
         groups = [StackGroup([Frame(*each) for each in place], 0, [(100, tid)])]

@@ -193,7 +193,6 @@ def test_what_was_not_timed_separates_steps():
         + "fetch)=150 bwd(=160 bwd)=170 opt(=170 opt)=180 fetch)=190"
     )
     assert step.boundaries[0].time_ns == 150
-    assert play.finder.given_up == 0
 
 
 def test_a_backward_that_was_not_timed_after_one_that_closed_a_step():
@@ -220,15 +219,12 @@ def test_an_update_that_raised_is_followed_by_another():
 def test_a_step_without_one_of_its_times_is_given_up_when_a_later_one_is_known():
     play = Play()
     assert play("fetch)=0 bwd(=10? bwd)=20 opt(=20 opt)=30 fetch)=30") == []
-    assert play.finder.given_up == 0
     assert len(play("bwd(=40 bwd)=50 opt(=50 opt)=60 fetch)=70")) == 1
-    assert play.finder.given_up == 1
 
 
 def test_a_step_that_is_broken_off_is_given_up():
     play = Play()
     assert play("fetch)=0 bwd(=10 bwd)=20- opt(=20- opt)=30- fetch)=30-") == []
-    assert play.finder.given_up == 1
 
 
 def test_a_step_in_two_counts_is_given_up():
@@ -237,7 +233,6 @@ def test_a_step_in_two_counts_is_given_up():
     play.chain = Chain(0)
     assert play("opt(=20 opt)=30 fetch)=30") == []
     assert len(play("bwd(=40 bwd)=50 opt(=50 opt)=60 fetch)=70")) == 1
-    assert play.finder.given_up == 1
 
 
 def test_an_optimizer_that_is_no_longer_seen_bounds_no_steps():

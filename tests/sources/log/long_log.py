@@ -44,7 +44,7 @@ def beginning() -> list[Record]:
         Frames(t=2.0, pid=0, first=0, frames=FRAMES),
         Steps(**{**msgspec.structs.asdict(steps), "range_places": [PLACE]}),
         Loader(t=3.0, pid=PID, number=0, window_s=1.0, fetches=3, facts=FACTS),
-        Stacks(t=3.0, pid=PID, window_s=1.0, rate_hz=9, samples=9, stacks=[], parked=[(99, "Parked")], loop=LOOP),
+        Stacks(t=3.0, pid=PID, window_s=1.0, samples=9, stacks=[], parked=[(99, "Parked")], loop=LOOP),
         Notice(t=3.0, pid=0, source="gpu", level="warning", message="no driver"),
     ]
 
@@ -71,7 +71,7 @@ def second_of(number: int) -> list[Record]:
     return [
         steps_at(number),
         Loader(t=3.0 + number, pid=PID, number=0, window_s=1.0, fetches=3),
-        Stacks(t=3.0 + number, pid=PID, window_s=1.0, rate_hz=9, samples=9, stacks=[stack]),
+        Stacks(t=3.0 + number, pid=PID, window_s=1.0, samples=9, stacks=[stack]),
         *(Mark(t=3.0 + number, pid=PID, name=name.hex()) for name in names),
     ]
 

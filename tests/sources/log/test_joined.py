@@ -213,7 +213,7 @@ def test_what_is_no_log_in_a_folder_is_passed_over(tmp_path: Path) -> None:
 def append(path: Path, *moments: float) -> None:
     with path.open("ab") as file:
         for t in moments:
-            file.write(line_of(Cost(t=t, pid=0, window_s=1.0, cpu_ratio=0.0, sampler_cpu_ratio=0.0, rss_bytes=1)))
+            file.write(line_of(Cost(t=t, pid=0, cpu_ratio=0.0, sampler_cpu_ratio=0.0, rss_bytes=1)))
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
 def records_of(pid):
     """What a training that ends soon leaves in the log."""
     stack = StackCount(pid, "MainThread", [1, 2, 3], 2)
-    sampled = {"rate_hz": 20.0, "samples": 40, "stacks": [stack], "cost_cpu_s": 0.01}
+    sampled = {"samples": 40, "stacks": [stack], "cost_cpu_s": 0.01}
     loop = [LoopStack("backward", [1, 2])]
     yield process(pid=pid, start_unix_s=1.7e9 + pid)
     yield Stacks(t=1.0, pid=pid, window_s=2.0, parked=[(pid, f"Thread-{pid}")], loop=loop, **sampled)

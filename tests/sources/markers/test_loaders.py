@@ -291,8 +291,8 @@ def test_epochs_are_counted(windows, epoch):
     session = Session()
     for t, more in enumerate(windows, 1):
         session.add(window(float(t), fetches=1, role="train", **more))
-    (row,) = session.over("recent").loaders(100)
-    assert row.epoch == epoch
+    (loader,) = session.loaders.of(100)
+    assert loader.epoch == epoch
 
 
 def test_a_row_sums_the_last_30_seconds():

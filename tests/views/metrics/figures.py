@@ -72,7 +72,7 @@ def _second(t: int, rank: int) -> Sequence[Record]:
         structs.replace(gpu_time(t, 300.0, 0.1, 0.2), pid=pid, bounded=True),
         TorchMemory(t=float(t), pid=pid, device=0, allocated_bytes=3 << 30, reserved_bytes=4 << 30),
         gpu(t, rank, **{**FULL_GPU, "energy_j": 5000.0 + 300 * t}),
-        Cost(t=float(t), pid=0, window_s=1.0, cpu_ratio=0.02, sampler_cpu_ratio=0.01, rss_bytes=30 << 20),
+        Cost(t=float(t), pid=0, cpu_ratio=0.02, sampler_cpu_ratio=0.01, rss_bytes=30 << 20),
     ]  # fmt: skip
 
 

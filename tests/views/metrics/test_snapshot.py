@@ -117,7 +117,7 @@ def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
 def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
     session = records.session_of(records.header(), records.process())
     window = records.steps(1.0, {"backward": 1.0}, count=1000)
-    session.add(structs.replace(window, timed=100, histogram=[(length_bucket(1_000_000), 100)]))
+    session.add(structs.replace(window, histogram=[(length_bucket(1_000_000), 100)]))
     found = figures(session)
     timed = found["tuimon_step_seconds"]["0",]
     assert isinstance(timed, Distribution)

@@ -96,9 +96,7 @@ def run(windows: int = 60, command: str = "train.py", source: str = "x = load(i)
     header = records.header()
     steps = (records.steps(float(t), PHASES, first_index=10 * (t - 1)) for t in range(1, windows + 1))
     frames = Frames(t=1.0, pid=100, first=0, frames=[Frame("/a/train.py", 7, "main", source, True)])
-    stacks = Stacks(
-        t=2.0, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=[StackCount(100, "MainThread", [0], 20)]
-    )
+    stacks = Stacks(t=2.0, pid=100, window_s=1.0, samples=20, stacks=[StackCount(100, "MainThread", [0], 20)])
     return [
         Header(**{name: getattr(header, name) for name in header.__struct_fields__} | {"command": ["python", command]}),
         records.process(),
@@ -162,7 +160,7 @@ def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
 def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, capsys):
     worker = records.process(201, "worker", ppid=100)
     frames = Frames(t=1.0, pid=201, first=1, frames=[Frame("/a/data.py", 9, "smooth", "convolve(image)", True)])
-    stacks = Stacks(t=2.0, pid=201, window_s=1.0, rate_hz=20.0, samples=20, stacks=[StackCount(201, "w", [1], 20)])
+    stacks = Stacks(t=2.0, pid=201, window_s=1.0, samples=20, stacks=[StackCount(201, "w", [1], 20)])
     with_worker = [*run()[:-1], worker, frames, stacks, run()[-1]]
     text = Checked(page_of(log_of(tmp_path / "run.jsonl", with_worker), capsys=capsys)).text
     assert "smooth (data.py:9): 100 %, 20 samples" in text.partition("What the DataLoader workers do")[2]

@@ -90,7 +90,7 @@ def test_a_run_without_steps() -> None:
 def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:
     """It was open, and ended with the run."""
     opened = msgspec.structs.replace(
-        records.steps(3.0, {}, count=1), total_ns=0, timed=0, slowed=1, slowed_ns=2 * 10**9
+        records.steps(3.0, {}, count=1, timed=0), total_ns=0, slowed=1, slowed_ns=2 * 10**9
     )
     session, _ = fold([records.header(), records.process(), opened, Exit(t=3.0, pid=100, exit_code=143)])
     report = report_of(session, (), "run.jsonl")

@@ -19,7 +19,7 @@ from ..gpu_clock.cuda import WaitingClock
 from ..loading import batches, loader_facts, worker
 from ..outside import attempt, hide_frame
 from ..pace import LOOK_UPDATES, Pace, pace
-from ..process import loop_stacks, precision
+from ..process import loop_stacks
 from ..ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -57,7 +57,6 @@ def hide_from_dynamo() -> None:
         Pace.passes_backward,
         Pace.look,
         Pace.wake,
-        precision.note_scaler,
         attend,
         _begin_optimizer_step,
         _end_optimizer_step,
@@ -206,8 +205,6 @@ def hook_scaler(grad_scaler: Any) -> None:
 
     @wraps(original)
     def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if runtime.facts_due:
-            precision.note_scaler(self)
         if pace.counting != get_ident():
             _begin_optimizer_step(id(self))
         try:

@@ -1,4 +1,4 @@
-"""The precision a training computes in: the types of its parameters and matrix products, TF32, a gradient scaler.
+"""The precision a training computes in: the types of its parameters and matrix products, TF32.
 
 And what the CPU multiplies by: without instructions for bfloat16 it converts each number.
 """
@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Dict, List, Set
 
 from ..outside import attempt, variable
-from ..torch_compat.unobserved import attributes, is_tensor, read, unobserved
+from ..torch_compat.unobserved import is_tensor, read, unobserved
 from .optimizer_facts import parameter_groups
 
 #: Most parameters whose type is read.
@@ -54,7 +54,6 @@ _TF32 = (
 
 _types: List[str] = []
 _products: List[str] = []
-_scalers: List[bool] = []  # whether the last one that was seen is enabled
 
 
 def read_dtypes(optimizer: Any) -> None:
@@ -92,18 +91,9 @@ def read_products(outputs: Any) -> None:
                 _products.append(name)
 
 
-def note_scaler(scaler: Any) -> None:
-    """Remember whether a GradScaler that an optimizer steps through is enabled."""
-    enabled = attributes(scaler).get("_enabled")
-    if type(enabled) is bool:
-        _scalers[:] = [enabled]
-
-
 def facts() -> Dict[str, Any]:
     """The precision's facts; TF32 once an optimizer has been seen."""
     found: Dict[str, Any] = {"matmul_dtypes": sorted(_products)} if _products else {}
-    if _scalers:
-        found["grad_scaler"] = _scalers[0]
     if not _types:
         return found
     found["parameter_dtypes"] = list(_types)
@@ -116,7 +106,6 @@ def forget() -> None:
     """Begin anew: in a forked child all of it is its parent's."""
     _types.clear()
     _products.clear()
-    _scalers.clear()
 
 
 def _name(dtype: Any) -> str:

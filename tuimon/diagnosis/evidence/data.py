@@ -24,7 +24,6 @@ from tuimon.diagnosis.evidence.workers import (
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, Threshold
 from tuimon.records import Process
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.progress import rates_in
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -73,11 +72,6 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._view.loaders(self.pid))
-
-    @property
-    def samples_per_s(self) -> float | None:
-        """Samples that it trains on in a second."""
-        return rates_in(self._view, self.pid).samples
 
     @cached_property
     def samples(self) -> Samples:
@@ -191,7 +185,7 @@ def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> Hot
         or at_line.part(lambda node: is_loaders_own(node) and not draws(node)) < MOST
     ):
         return hot
-    return HotLine(own, 1.0 - collated, 0, 0)
+    return HotLine(own, 1.0 - collated, 0)
 
 
 def working_share(data: Samples) -> float | None:

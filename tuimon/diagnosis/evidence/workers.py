@@ -87,10 +87,10 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     collated = collate_share(loader, own) or 0.0
     hot = together.with_callees(together.without_imports.hottest())
     if hot is None and item is not None and by_markers is not None:
-        hot = HotLine(item, by_markers * (1.0 - collated), 0, 0)
+        hot = HotLine(item, by_markers * (1.0 - collated), 0)
     collating = together.inside(lambda frame: "collates" in frame.roles).hottest()
     if collating is None and collate is not None:
-        collating = HotLine(collate, 1.0, 0, 0)
+        collating = HotLine(collate, 1.0, 0)
     made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
     return Workers(
         number=number,

@@ -68,7 +68,7 @@ def collecting_line(samples: Samples) -> HotLine | None:
     if not counts:
         return None
     (place, library), count = counts.most_common(1)[0]
-    return HotLine(place, count / samples.total, count, samples.total, library)
+    return HotLine(place, count / samples.total, count, library)
 
 
 GC_PAUSES = Rule(

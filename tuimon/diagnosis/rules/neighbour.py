@@ -64,7 +64,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
     demand, share = machine.demand, _taken_share(machine, evidence)
     if demand is None or share is None:
         return None
-    outside, trainers = machine.waits_from_outside, machine.trainers
+    outside, trainers, taken = machine.waits_from_outside, machine.trainers, machine.cores_taken
     holders, action = _HOLDERS[outside.by]
     threads = machine.intra_op_threads
     is_parallel = any(demand.busy_threads.get(pid, 0) > 1 and threads.get(pid) != 1 for pid in trainers)
@@ -80,6 +80,7 @@ def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | 
             "cores": demand.cores,
             "cores_wanted": demand.wanted,
             "cores_taken": outside.cores,
+            "cpu_limit_cores": taken.limit if outside.by == "limit" and taken is not None else None,
             **machine.facts,
         },
     )

@@ -56,7 +56,6 @@ class _Phases:
 
     def __init__(self, sampled: Sequence[Sample], facts: Set[Fact], seen: Seen) -> None:
         forward_only = "steps" in facts and "training" not in facts
-        self._forward_only = forward_only
         completed = _completed(sampled, seen)
         known = without_returned([*completed, *seen.noted])
         completed, noted = known[: len(completed)], known[len(completed) :]

@@ -184,7 +184,7 @@ class Samples(Struct, frozen=True, dict=True):
         first, counts = dict[tuple[str, int], Place](), Counter[Place]()  # a lambda shares the line of its function
         for place, n in places.most_common(_LINES):
             counts[first.setdefault((place.file, place.line), place)] += n
-        return [HotLine(place, n / self.total, n, self.total) for place, n in counts.most_common()]
+        return [HotLine(place, n / self.total, n) for place, n in counts.most_common()]
 
     def hottest(self, test: Test | None = None, **where: Unpack[Where]) -> HotLine | None:
         """The user's function with most of the samples that match, at its hottest line; its share is of all samples."""
@@ -285,7 +285,7 @@ def hottest_place(placed: Iterable[tuple[Place | None, int]], total: int | None 
     most = max(functions, key=functions.__getitem__)
     line = max((place for place in lines if (place.file, place.function) == most), key=lines.__getitem__)
     total = given if total is None else total
-    return HotLine(line, functions[most] / total, functions[most], total)
+    return HotLine(line, functions[most] / total, functions[most])
 
 
 class HotLine(NamedTuple):
@@ -294,7 +294,6 @@ class HotLine(NamedTuple):
     place: Place
     share: float  # 0..1
     samples: int  # 0: its share was measured by markers
-    total: int  # of how many samples
     library: Place | None = None  # what it is in, where a library that the line calls owns the loop
 
     @property

@@ -113,7 +113,6 @@ class TimedStepFinder:
     """Feed it the stretches of one thread and the times of their events, in order."""
 
     def __init__(self) -> None:
-        self.given_up = 0  # steps that will not become known
         self.waiting: dict[int, TimedBoundary] = {}  # by number of its event
         self._open: TimedStep | None = None
         self._closed: list[TimedStep] = []
@@ -133,8 +132,6 @@ class TimedStepFinder:
 
     def interrupt(self) -> None:
         """Break the sequence: the next marker does not follow the last one."""
-        if self._open is not None and len(self._open.boundaries) > 1:
-            self.given_up += 1
         self._open = None
 
     def take_steps(self) -> list[TimedStep]:
@@ -142,9 +139,8 @@ class TimedStepFinder:
         last_known = max((at for at, step in enumerate(self._closed) if step.chain is not None), default=-1)
         count = max(last_known + 1, len(self._closed) - _STEPS_WAITING, 0)
         passed, self._closed = self._closed[:count], self._closed[count:]
-        known = [step for step in passed if step.chain is not None]
-        self.given_up += len(passed) - len(known)  # events are reported in order: those of the rest will not come
-        return known
+        # events are reported in order: those of the rest will not come
+        return [step for step in passed if step.chain is not None]
 
     def _add_boundary(self, boundary: TimedBoundary, number: int) -> None:
         self.waiting.pop(number, None)  # numbers come again

@@ -43,7 +43,6 @@ class Sums:
 
     def __init__(self) -> None:
         self.steps = 0
-        self.given_up = 0
         self.error_us: float | None = None
         self.leads: dict[int, list[LeadEstimate]] = {}
         self._phases: dict[str, list[int]] = {}  # name: span, idle, upper bound of further idle time
@@ -83,7 +82,6 @@ class Sums:
             phases=[GpuPhase(name, *sums) for name, sums in self._phases.items() if sums[0] > 0],
             leads=[lead_record(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],
             lead_error_us=None if self.error_us is None else round(self.error_us, 1),
-            given_up=self.given_up,
             bounded=True,
             exchanges=self._exchanges if several_ranks else [],
             accumulation=GpuAccumulation(*self._accumulated) if several_ranks and self._accumulated[0] else None,
@@ -162,7 +160,7 @@ class GpuTracker:
         self._window_s += window_s
         if self._windows >= _WINDOWS or ended:
             for device, sums in list(self._sums.items()):
-                if sums.steps or sums.given_up:
+                if sums.steps:
                     several = self._several_ranks()
                     yield sums.record(end_ns / 1e9, self._pid, self._window_s, device, several_ranks=several)
                     del self._sums[device]
@@ -209,7 +207,3 @@ class GpuTracker:
         for step in self._steps.take_steps():
             if step.chain is not None:
                 self._sums.setdefault(step.chain.device, Sums()).add_step(step)
-        given_up, self._steps.given_up = self._steps.given_up, 0
-        if given_up:
-            device = self._chain.device if self._chain is not None else 0
-            self._sums.setdefault(device, Sums()).given_up += given_up

@@ -65,7 +65,6 @@ class CostMeter:
         yield Cost(
             t=round(now_s, 3),
             pid=0,
-            window_s=round(span_s, 3),
             cpu_ratio=round((own_now_s - own_s) / span_s + sampler_ratio, 4),
             sampler_cpu_ratio=round(sampler_ratio, 4),
             rss_bytes=_resident_bytes(),
@@ -366,7 +365,6 @@ class ProcessSource(Source):
             tf32=own.tf32,
             cudnn_tf32=own.cudnn_tf32,
             matmul_dtypes=list(own.matmul_dtypes),
-            grad_scaler=own.grad_scaler,
             optimizers=list(own.optimizers),
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,

@@ -91,6 +91,7 @@ def test_the_guard_that_failed_is_named_with_its_line_and_its_own_fix():
     assert finding.fixes[0].action == "pass length as a tensor: torch.tensor(length)"
     assert finding.evidence["recompile_ms"] == pytest.approx(50)
     assert finding.evidence["failed_guard"] == "L['length'] == N"
+    assert finding.evidence["guarded_at"] == "/me/net.py:9"
 
 
 def test_a_function_that_torch_gave_up_is_told_though_nothing_compiles():

@@ -32,6 +32,11 @@ def test_of_pinned_memory_half_of_the_copy_is_assumed_to_be_left_at_most():
     assert alone.gain.low < alone.gain.high
 
 
+def test_the_link_is_named():
+    assert copied().evidence["pcie_link"] is None
+    assert copied(pcie_generation=4, pcie_width=8).evidence["pcie_link"] == "4.0 x8"
+
+
 def test_of_pinned_memory_only_copying_ahead_gains():
     found = copied(batches(63_000_000, pinned=True))
     assert ["pin" not in fix.action for fix in found.fixes] == [True]

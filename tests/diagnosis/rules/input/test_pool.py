@@ -29,7 +29,7 @@ def found(main, pool, *cpu, cpu_count=2, beside=()):
     """What is found where 80 % of the step is in fetches; ``cpu``: of each of the pool's threads."""
     sampled = [StackCount(100, "MainThread", main, 80)]
     sampled += [StackCount(101 + n, "pool", pool, 100) for n in range(len(cpu))]
-    stacks = Stacks(t=12, pid=100, window_s=1.0, rate_hz=20.0, samples=100, stacks=sampled)
+    stacks = Stacks(t=12, pid=100, window_s=1.0, samples=100, stacks=sampled)
     rows = [(101 + n, "pool", each, "running") for n, each in enumerate(cpu)]
     used = threads(12, (100, "python", 0.2, "waiting"), *rows, cpu_ratio=0.2 + sum(cpu))
     return run({"data": 80, "forward": 8, "backward": 12}, LINES, stacks, used, *beside, cpu_count=cpu_count)[0]

@@ -27,9 +27,7 @@ def found(*data):
     """What is found of 60 samples in the data phase, of these stacks, and a thread that reads."""
     main = [*data, (MODEL, 20), (BACKWARD, 20)]
     sampled = [StackCount(100, "MainThread", stack, count) for stack, count in main]
-    record = Stacks(
-        t=12, pid=100, window_s=1.0, rate_hz=20.0, samples=100, stacks=[*sampled, StackCount(101, "reader", READ, 100)]
-    )
+    record = Stacks(t=12, pid=100, window_s=1.0, samples=100, stacks=[*sampled, StackCount(101, "reader", READ, 100)])
     return run({"between": 80, "backward": 20}, LOOP, record)[0]
 
 

@@ -202,7 +202,7 @@ async def test_meanwhile_the_verdict_s_rows_say_so():
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
 
-COST = Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
+COST = Cost(t=1, pid=0, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
 FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=False)
 
 

@@ -90,6 +90,7 @@ def recompiles(evidence: Evidence) -> Finding | None:
             "recompiles_per_minute": 60.0 * count / window_s if count and window_s else None,
             "recompile_ms": sum(event.total_ns for event in again) / count / 1e6 if count else None,
             "failed_guard": again[0].reason if again else None,
+            "guarded_at": again[0].guarded or None if again else None,
         },
     )
 

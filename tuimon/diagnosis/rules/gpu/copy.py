@@ -13,6 +13,7 @@ from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import at, idle_part
+from tuimon.records import Gpu
 
 PINNED_TAKES_LEAST = Threshold(
     0.14,
@@ -45,8 +46,15 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
             "lead_ms": _ahead_ms(gpu),
             "copy_ms_per_step": lost.low * gpu.step_ms,
             "pinned": None if pinned is None else int(pinned),
+            "pcie_link": next((_link(row.latest) for row in evidence.gpu.rows), None),
         },
     )
+
+
+def _link(gpu: Gpu) -> str | None:
+    """Generation and lanes of the link, by which fewer than 16 lanes are seen: ``4.0 x8``."""
+    known = gpu.pcie_generation is not None and gpu.pcie_width is not None
+    return f"{gpu.pcie_generation}.0 x{gpu.pcie_width}" if known else None
 
 
 def _lost(evidence: Evidence, gpu: GpuSteps, copies: Cells) -> Interval:
