@@ -38,7 +38,10 @@ def test_every_script_compiles_and_is_the_same_for_a_seed() -> None:
 def test_a_wait_that_is_left_out_is_no_short_one(works: dict[str, Work], name: str) -> None:
     """Of no length, it takes a twentieth of a millisecond and more."""
     waited: list[float] = []
-    scope: dict[str, Any] = {"time": SimpleNamespace(sleep=waited.append)}
+    scope: dict[str, Any] = {
+        "time": SimpleNamespace(sleep=waited.append),
+        "select": SimpleNamespace(select=lambda _reads, _writes, _errors, timeout: waited.append(timeout)),
+    }
     exec("\n".join(function_of("wait", works[name], "x", "piece_0")), scope)
     scope["wait"](None, 0)
     assert waited == []

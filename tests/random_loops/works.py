@@ -121,7 +121,7 @@ SIDE_WORKS = {
         9.0,
         ("import json", "import tempfile", 'LOG_FILE = tempfile.TemporaryFile("w")'),
     ),
-    "upload": Work(("if amount:", "    time.sleep(amount * 1e-4)"), 160.0, ("import time",)),
+    "upload": Work(("if amount:", "    select.select([], [], [], amount * 1e-4)"), 160.0, ("import select",)),
 }
 
 

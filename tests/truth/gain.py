@@ -204,7 +204,7 @@ def changed(plan: Plan, change: str) -> Plan | None:
     match what:
         case "workers":
             return replace(plan, workers=int(to))
-        case "persistent":
+        case "starts":
             return replace(plan, persistent=True)
         case "evaluation":
             return replace(plan, evaluate_every=round(plan.evaluate_every / float(to)) if float(to) else 0)

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import awaits_gpu
 from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
-from tuimon.diagnosis.evidence.lines import is_collecting
+from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pace
 from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.diagnosis.evidence.threads import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import collate_share
@@ -50,7 +50,7 @@ Phase = Literal[
 #: ``own``: Python, or what nothing shows. Of batches: ``item``, ``collate`` and ``draw`` make them, ``hand_over`` takes
 #: one over, ``order`` waits for the next one in order, ``start`` for workers that start, ``batch`` for one of which
 #: nobody knows how it is made, ``thread`` and ``message`` for another thread, or process, that makes it.
-#: ``others``: other programs, which have the core.
+#: ``others``: other programs, which have the core. ``pace``: a sleep of the loop's own, which makes no data.
 Doing = Literal[
     "own",
     "torch",
@@ -74,6 +74,7 @@ Doing = Literal[
     "network",
     "lock",
     "sleep",
+    "pace",
     "prompt",
     "thread",
     "message",
@@ -308,7 +309,7 @@ def _of_samples(whole: Cell, samples: Samples, doing_of: Callable[[Node], Doing]
 
 def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
     """What the training thread does at a stack."""
-    draws = evidence.data.draws
+    draws, paces = evidence.data.draws, sets_pace(evidence.samples)
     named = {**_DOING, **_ON_GPU} if evidence.gpu.is_used else _DOING
 
     def doing(node: Node) -> Doing:
@@ -324,7 +325,7 @@ def _doing_of(evidence: Evidence) -> Callable[[Node], Doing]:
         if node.has("compile"):
             return "compile"
         if at not in _RUNS or not node.has("fetch"):
-            return at
+            return "pace" if at == "sleep" and paces(node) else at
         return "collate" if node.has("collates") else "item"
 
     return doing
@@ -344,6 +345,12 @@ def _doing_in_data(evidence: Evidence) -> Callable[[Node], Doing]:
         return "thread" if (awaits_thread(node) if in_fetch else waits(node)) else at
 
     return doing_in_data
+
+
+def _doing_of_maker(node: Node) -> Doing:
+    """What another thread, or process, does that makes the data: it may read only so often."""
+    doing = _doing_of_worker(node)
+    return "pace" if doing == "sleep" and limits_rate(node) else doing
 
 
 def _doing_of_worker(node: Node) -> Doing:
@@ -460,10 +467,10 @@ def _by_another(evidence: Evidence, wait: Cell) -> list[Cell]:
     senders, pool = evidence.data.senders, evidence.data.pool
     uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
     if wait.doing == "message" or uses_more:
-        return _of_samples(_part(wait, 1.0, "batch", "process"), senders.making, _doing_of_worker)
+        return _of_samples(_part(wait, 1.0, "batch", "process"), senders.making, _doing_of_maker)
     if not threads.total:
         return [replace(wait, doing="lock")]
-    return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_worker)
+    return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)
 
 
 def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:

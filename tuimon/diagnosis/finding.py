@@ -31,7 +31,7 @@ SEVERITY: dict[Severity, int] = {severity: place for place, severity in enumerat
 
 
 What = Literal[
-    "items", "fetch", "workers", "persistent", "in_order", "side_work", "evaluation", "optimizer",
+    "items", "fetch", "workers", "starts", "in_order", "side_work", "evaluation", "optimizer",
     "collections", "gil", "communication", "model", "compiling", "cost",
 ]  # fmt: skip
 
@@ -39,9 +39,9 @@ What = Literal[
 class Change(NamedTuple):
     """A change of the step by a fix: a parameter, and its new value.
 
-    For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``model`` (Python code that it
-    runs) and work beside the training it is the share of the time that is left; of ``workers`` their number; of
-    ``persistent`` (workers) and ``in_order`` 1; of ``cost`` (a share of the step, wherever it lies) 0.
+    For ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``starts`` (of iterators of a
+    loader), ``model`` (Python code that it runs) and work beside the training it is the share of the time that is left;
+    of ``workers`` their number; of ``in_order`` 1; of ``cost`` (a share of the step, wherever it lies) 0.
     ``step_model/edits.py`` applies each to a step.
     """
 

@@ -3,17 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
 from tuimon.session.stacks.frames import Function
-from tuimon.session.stacks.samples import HotLine
+from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 
 #: A fix by larger batches changes more than the time of a step.
 CHANGES_TRAINING = "this changes the training: retune the learning rate"
+
+
+class Wait(NamedTuple):
+    """What a line does that waits and computes nothing, and what takes less of it: templates over the line."""
+
+    what: str
+    less: str
+    of_data: str  # the same, where it makes data that the training waits for
+
+
+#: By what a thread does.
+WAITS: dict[str, Wait] = {
+    "sleep": Wait(
+        "sleeps",
+        "leave out the sleep at {}, or shorten it, unless it sets the pace",
+        "leave out the sleep at {}, or shorten it",
+    ),
+    "lock": Wait(
+        "waits for a lock, a queue or a thread",
+        "see what holds up those that are waited for at {}",
+        "see what holds up those that are waited for at {}",
+    ),
+    "message": Wait(
+        "waits for another process",
+        "see what holds up the process that is waited for at {}",
+        "see what holds up the process that is waited for at {}",
+    ),
+    "io": Wait(
+        "reads or writes, or waits for another process,",
+        "do what is at {} less often, or in a thread",
+        "cache what {} reads, or read it ahead",
+    ),
+    "network": Wait(
+        "calls other machines",
+        "collect what {} sends or asks for, or do it in a thread",
+        "cache what {} asks for, or ask for it ahead",
+    ),
+    "import": Wait("imports modules", "import before the loop what is imported at {}", "import {} before the loop"),
+}
+
+
+def wait_of(samples: Samples) -> str | None:
+    """The wait in which most of some samples are, of one line; None if they compute."""
+    kinds = samples.counted(lambda row: (_kind_of_wait(row.node),))
+    return next((kind for kind, count in kinds.items() if kind in WAITS and count >= MOST * samples.total), None)
+
+
+def _kind_of_wait(node: Node) -> str:
+    if node.has("network"):
+        return "network"
+    return "message" if node.awaits_message else node.activity
 
 
 def at(place: Place) -> str:

@@ -49,11 +49,13 @@ class LoaderRow(NamedTuple):
     starts: int  # epochs of the run that began with starting workers, or with resetting persistent ones
     start_s: float | None  # mean of an epoch: starting workers, until the first batch
     start_share: float | None  # and ending them, of all the time that the run has waited for this loader
+    first_fetch_share: float | None  # the part of that which waits for the first batch
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
     worker_rows: tuple[LoaderWorkerRow, ...]
     batches: MeasuredBatches | None = None  # those of the whole run that were measured
+    epoch: EpochRow | None = None  # None: nothing was seen of its epochs
     fetches: int = 0  # of the whole run
     first_end_s: float | None = None  # when its first epoch ended
     held_ms: float | None = None  # mean of a fetch: for the next batch in order, while later ones came
@@ -97,6 +99,7 @@ class _Stretch(NamedTuple):
     held_ms2: float
     starts: float
     start_ns: float
+    iter_ns: float
     ends: float
     end_ns: float
     data_ns: float  # that the training waited for the loader, for whatever reason
@@ -215,6 +218,7 @@ class LoaderStats:
             starts=int(run.starts),  # as what follows, of the whole run: an epoch may take hours
             start_s=run.start_ns / 1e9 / run.starts if run.starts else None,
             start_share=(run.start_ns + run.end_ns) / run.data_ns if run.starts and run.data_ns else None,
+            first_fetch_share=(run.start_ns - run.iter_ns) / (run.start_ns + run.end_ns) if run.start_ns else None,
             ready_mean=sums.ready_total / known if known else None,
             ready_none_ratio=sums.ready_none / known if known else None,
             ready_history=_ready_history(self._series.course(EVER._replace(last_s=span.last_s), _ROWS)),
@@ -223,6 +227,7 @@ class LoaderStats:
                 for number, pid in sorted((reported | live).items())
             ),
             batches=self.batches,
+            epoch=self.epoch,
             fetches=self.fetches,
             first_end_s=self._first_end_s,
             held_ms=held_ms / fetches if fetches else None,

@@ -46,6 +46,7 @@ _DOING: dict[Doing, str] = {
     "network": "network",
     "lock": "waits",
     "sleep": "sleeps",
+    "pace": "sleeps",
     "prompt": "prompt",
     "thread": "batches",
     "message": "messages",

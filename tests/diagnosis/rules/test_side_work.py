@@ -84,13 +84,16 @@ def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_o
     ]
 
 
-def test_a_sleep_is_to_be_left_out():
+def test_a_sleep_of_the_loops_own_sets_its_pace():
     wait = frames(("train.py", 40, "main", "time.sleep(0.05)  # be nice to others", True), first=20)
     finding = found(
         trained(*paced(forward=10, backward=20, optimizer=10, other=60), wait, stacks(8, *TRAINING, ([20], 90)))
     )
-    fix = finding["side_work"].action
-    assert fix == "leave out time.sleep() train.py:40, or shorten it: the training waits for it"
+    paced_by = finding["side_work"]
+    assert (
+        paced_by.headline == "60 % of each step is side work: the loop is paced by time.sleep() at main() train.py:40"
+    )
+    assert (paced_by.severity, paced_by.estimated_speedup) == ("info", None)
 
 
 def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_function_takes():

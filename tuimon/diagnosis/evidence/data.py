@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -31,8 +32,6 @@ from tuimon.session.stacks.trie import Node
 
 #: Activities of a training thread that only waits for its data.
 WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock")
-#: Activities of a slow read: a file, the network, or a sleep, as it may look. There is nothing to compute.
-READS: tuple[Activity, ...] = ("io", "sleep")
 #: The DataLoader's function that draws the indices of a batch.
 _DRAWS = "_next_index"
 HAND_OVER_MS = Threshold(
@@ -131,13 +130,29 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def epoch_starts(self) -> float | None:
         """The share of the wait for data that starting workers anew for each epoch takes, and ending them.
 
-        By markers, or without them by the samples of the data phase; None where workers stay, or are few.
+        By markers, or without them by the samples of the data phase; None where workers stay for whole epochs.
         """
         loader = self.loader
         if loader is None:
             return (self.samples.share(_is_start) if self.workers.renewed else None) or None
-        is_started = not loader.facts.persistent and loader.facts.workers and loader.starts >= _START_EPOCHS
+        is_started = loader.facts.workers and loader.starts >= _START_EPOCHS
+        is_started = is_started and (not loader.facts.persistent or self.is_left_early)
         return min(1.0, loader.start_share) if is_started and loader.start_share else None
+
+    @cached_property
+    def is_left_early(self) -> bool:
+        """True if the loop makes iterators of which it takes no more batches than workers make ahead, and no epoch."""
+        loader = self.loader
+        if loader is None or loader.epoch is None or not loader.epoch.done:
+            return False
+        return self.batches_each <= min(loader.ready_most or 1, (loader.epoch.length or math.inf) - 1)
+
+    @property
+    def batches_each(self) -> int:
+        """Batches that the loop takes of an iterator of the loader."""
+        loader = self.loader
+        done = loader.epoch.done if loader is not None and loader.epoch is not None else None
+        return round(loader.fetches / (done + 1)) if loader is not None and done else 0
 
     @cached_property
     def lie_ready(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -64,6 +66,28 @@ def is_library(frame: Frame) -> bool:
 def is_collecting(node: Node) -> bool:
     """True if the innermost line calls the collector: that has no frame of its own."""
     return collects_garbage(node.frame.source)
+
+
+def sets_pace(samples: Samples) -> Callable[[Node], bool]:
+    """True if a sleep of the training thread sets the pace of the loop, and is no part of making a batch.
+
+    It lies on the path of training, or beside calls of other machines, to which it is polite; or it limits a rate.
+    ``samples``: of that thread.
+    """
+    path = samples.training_path.union(samples.where(below="network").through)
+    return lambda node: node.boundary == "rest" and (limits_rate(node) or node.frame.code in path)
+
+
+def limits_rate(node: Node) -> bool:
+    """True if a sleep lies in an environment's step, or in a function called for nothing else: ``limiter.wait()``."""
+    if node.makes_data or node.parent is None:
+        return node.makes_data
+    try:
+        (line,) = ast.parse(node.parent.frame.source.strip()).body
+    except (SyntaxError, ValueError):
+        return False
+    called = line.value.func if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call) else None
+    return getattr(called, "attr", getattr(called, "id", None)) == node.frame.function.rpartition(".")[2]
 
 
 def user_path(row: Sample) -> Stack:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tuimon.code_origin import is_user_file
-from tuimon.diagnosis.threshold import MOST, SMALL, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
 from tuimon.records import Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
@@ -21,6 +21,11 @@ SATURATED_BUSY = Threshold(
     "share of time in which the workers make batches, from which they count as saturated",
     "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
     " remote_images), 0.02 where they keep up (healthy_trainer)",
+)
+#: What to do about native threads of theirs that crowd the cores.
+ONE_THREAD = (
+    "have each worker compute in one thread: OMP_NUM_THREADS=1 in the environment of the program, or"
+    " threadpoolctl.threadpool_limits(1) in worker_init_fn; torch does so there by itself, NumPy and OpenCV do not"
 )
 #: Workers of so many epochs show that they are started anew for each; the next are seen within so many seconds.
 _GENERATIONS = 2
@@ -41,6 +46,8 @@ class Workers(Struct, frozen=True, gc=False):
     gone: bool  # there were workers, and none is left
     renewed: bool  # they were started anew lately
     idle: int = 0  # beside these: they have no part of the data
+    threads: float = 1.0  # of one that compute: its main one, and native ones, as of NumPy's BLAS
+    crowd_cores: bool = False  # whether the native ones compute as much, and wait for the cores that others have
     samples: Samples = NO_SAMPLES  # of all of them
 
     @property
@@ -83,6 +90,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     brief = _brief_share(view, pid, number) if renewed else None
     known = [share for share in (_busiest_share(threads), _busy_share(together), brief) if share is not None]
     cpu_ratio, ran_ratio = _core_use(threads)
+    computing, crowd_cores = _native_threads(view, threads)
     item, collate = (user_place(facts.item), user_place(facts.collate)) if facts is not None else (None, None)
     collated = collate_share(loader, own) or 0.0
     hot = together.with_callees(together.without_imports.hottest())
@@ -105,6 +113,8 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         renewed=renewed,
         idle=len(idle),
         samples=together,
+        threads=computing,
+        crowd_cores=crowd_cores,
     )
 
 
@@ -128,6 +138,23 @@ def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]
     mains = [row for process in processes for row in process.threads if row.tid == process.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
     return mean_of_known(cpu), (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
+
+
+def _native_threads(view: SessionView, workers: Sequence[Threads]) -> tuple[float, bool]:
+    """How many threads of a worker compute, and whether those that run no Python do so instead of each other."""
+    number, wanted, by_native, waited = 0, 0.0, 0.0, 0.0
+    for worker in workers:
+        python = view.sampled_tids(worker.pid)
+        for row in worker.threads:
+            wants = row.count * ((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0))
+            wanted += wants
+            if row.tid != worker.pid and row.tid not in python and wants >= SMALL * row.count:
+                number += row.count
+                by_native += wants
+                waited += row.count * (row.delay_ratio or 0.0)
+    if not wanted or not by_native:
+        return 1.0, False
+    return 1.0 + number / len(workers), by_native >= (1.0 - MOST) * wanted and waited >= LARGE * by_native
 
 
 class Senders(Struct, frozen=True, gc=False):

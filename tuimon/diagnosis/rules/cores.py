@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, worst_of
+from tuimon.diagnosis.evidence.workers import ONE_THREAD
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
@@ -50,7 +51,9 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     if demand is None or lost is None:
         return None
     here = machine is evidence.run.here
-    advice, threads, processes = _fewer(machine, demand), sum(demand.busy_threads.values()), len(demand.busy_threads)
+    are_workers = here and evidence.data.workers.crowd_cores
+    advice = _Advice(ONE_THREAD) if are_workers else _fewer(machine, demand)
+    threads, processes = sum(demand.busy_threads.values()), len(demand.busy_threads)
     share = f"want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
     if machine.mask is not None:
         share = f"share {machine.mask.text}"

@@ -17,7 +17,6 @@ from tuimon.diagnosis.cells import Cell, Doing, cells
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.evidence.data import (
     HAND_OVER_MS,
-    READS,
     collating_function,
     drawing_function,
     is_loaders_own,
@@ -29,15 +28,16 @@ from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.rollout import Rollout
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
-from tuimon.diagnosis.evidence.workers import SATURATED_BUSY, Workers
+from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers
 from tuimon.diagnosis.finding import Change, Finding, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
+from tuimon.diagnosis.rules.side_work import sleep_that_paces
 from tuimon.diagnosis.step_model.edits import HALF, Way
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
-from tuimon.diagnosis.words import CHANGES_TRAINING, idle_part, in_library, percent, work_at
+from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.samples import HotLine, Samples
@@ -106,11 +106,18 @@ class Facts(Struct, frozen=True, dict=True):
         """True if starting workers for each epoch takes time."""
         return self.model.likely.starts_ms > 0.0
 
+    @property
+    def first_fetch(self) -> float:
+        """The part of starting that is left where workers stay: an iterator for a batch waits until that is made."""
+        return (self.loader.first_fetch_share or 0.0) if self.loader and self.evidence.data.is_left_early else 0.0
+
     @cached_property
     def words(self) -> dict[str, object]:
         """What the templates name."""
         evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
+        senders = evidence.data.senders.number
         blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU)"
+        known = f": each {WAITS[self.wait].what.rstrip(',')}" if self.wait is not None else ""
         return {
             "at": in_library(hot),
             "hot_share": percent(hot.share) if hot is not None else "",
@@ -119,29 +126,49 @@ class Facts(Struct, frozen=True, dict=True):
             "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
             "busy": percent(min(1.0, workers.busy_ratio or 0.0)),
             "computes": percent(workers.ran_ratio or 0.0),
-            "blocked": blocked if hot is not None else f"{blocked}: disk, network or sleep",
+            "blocked": blocked + known if hot is not None else f"{blocked}: disk, network or sleep",
             "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
             "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
-            "makes": self.rollout.maker,
+            "makes": f"waits for environments in {senders} processes" if self.is_by_processes else self.rollout.maker,
             "spare": evidence.run.cores - 1,
             "option": "dataloader_num_workers" if evidence.gpu.launching.owner == "transformers" else "num_workers",
+            "threads": f"{workers.threads:.0f}",
+            "each": "batch" if (each := evidence.data.batches_each) < 2 else f"{each} batches",
             "cheaper": self._cheaper(),
         }
 
     def _cheaper(self) -> str:
-        """``make augment() data.py:31 cheaper (cache it)``; a line of the loop's own, which only takes, has no name."""
+        """``make augment() data.py:31 cheaper (cache it)``, or what to do about a line that waits.
+
+        A line of the loop's own, which only takes items, has no name.
+        """
         path, hot = update_path(self.evidence.samples), self.hot
-        at_line = self.samples.where(lambda node: hot is not None and node.place == hot.place)
-        takes = at_line.part(below="fetch") > 0
+        takes = self._at_hot(self.samples).part(below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper"
+        if self.wait is not None:
+            return WAITS[self.wait].of_data.format(work_at(hot, path))
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
-        if at_line.part(doing=READS) >= MOST if at_line.total else self.workers.waiting:
-            how = "cache, or read ahead"  # there is nothing to compute
         return f"make {work_at(hot, path)} cheaper ({how})"
 
+    @cached_property
+    def wait(self) -> str | None:
+        """The wait that takes the time at the line to blame, whoever is there; None if it computes."""
+        own, senders = self._at_hot(self.samples), self.evidence.data.senders.making
+        others = map(self._at_hot, (self.workers.samples, senders, *self.evidence.threads.others.values()))
+        return wait_of(Samples.joined((own, *others))) or ("io" if self.workers.waiting and not own.total else None)
+
+    def _at_hot(self, samples: Samples) -> Samples:
+        return samples.where(lambda node: self.hot is not None and node.place == self.hot.place)
+
     # -- figures
+
+    @cached_property
+    def is_by_processes(self) -> bool:
+        """True if the training thread mostly waits for what other processes make."""
+        by_them = sum(cell.cpu for cell in self.cells if cell.via[:1] == ("process",))
+        return by_them >= MOST * sum(cell.cpu for cell in self.cells)
 
     @property
     def is_held_up(self) -> bool:
@@ -221,6 +248,7 @@ class Cause(Struct, frozen=True):
     at: Callable[[Facts], HotLine | None] = lambda f: f.own
     by: Literal["phase", "workers", "fetch"] = "phase"  # of whose time that function takes its share
     model: Callable[[StepModel, Facts], StepModel] = lambda model, f: model
+    in_order: bool = False  # the remedies as they stand, not by their gain: a fault is mended before items get cheaper
 
 
 def _cheaper(more: str = "", what: What = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
@@ -240,6 +268,7 @@ def _of_workers(
     doing: Doing | None = None,
     when: Callable[[Facts], bool] = lambda f: True,
     at: Callable[[Facts], HotLine | None] = lambda f: f.workers.hot,
+    in_order: bool = False,
 ) -> Cause:
     """A row that takes what workers do while a batch is waited for."""
 
@@ -247,7 +276,7 @@ def _of_workers(
         is_part = cell.via[:1] == ("batch",) or cell.doing == "hand_over"
         return is_part and doing in (None, cell.doing)
 
-    return Cause(name, clause, remedies, takes, when, at, by="workers")
+    return Cause(name, clause, remedies, takes, when, at, by="workers", in_order=in_order)
 
 
 def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
@@ -275,9 +304,9 @@ _AT_ONCE = ": build the batch in one operation instead of item by item"
 _KEEPING = (
     Remedy(
         "set persistent_workers=True: workers then stay from epoch to epoch",
-        "persistent",
-        to=lambda f: 1.0,
-        when=lambda f: f.are_restarted,
+        "starts",
+        to=lambda f: f.first_fetch,
+        when=lambda f: f.are_restarted and not (f.loader is not None and f.loader.facts.persistent),
     ),
     Remedy(
         "set num_workers=0 (now {workers.number}): starting workers takes longer than to make the batches",
@@ -304,6 +333,20 @@ _FIRST_WORKERS = (
     _cheaper(when=lambda f: f.loaders_own < MOST),
 )
 _MORE_WORKERS = "set {option}={n} (now {workers.number}) on this {run.cores}-core machine"
+#: An iterator is made for a batch or two: workers make the first of them while the loop waits, and more for nobody.
+_ITERATORS = Cause(
+    None,
+    ": an iterator is made anew for every {each}, and its workers begin anew",
+    (
+        Remedy(
+            "make the iterator once, outside the loop, and take all batches from it: the next ones then come ahead",
+            "starts",
+        ),
+    ),
+    lambda cell: cell.doing == "start",
+    when=lambda f: f.evidence.data.is_left_early,
+    at=lambda f: None,
+)
 _STARTING = Cause(
     None, ": its workers are started anew for every epoch", (), lambda cell: cell.doing == "start", at=lambda f: None
 )
@@ -336,6 +379,7 @@ _ROLLOUT = Cause(
         ),
     ),
     when=lambda f: f.evidence.data.rollout is not None,
+    at=lambda f: (f.evidence.data.senders.working if f.is_by_processes else None) or f.own,
     model=_after_the_fetch,
 )
 _HAND_OVER = Cause(
@@ -355,6 +399,7 @@ _HAND_OVER = Cause(
     when=lambda f: f.lie_ready,
 )
 CAUSES = (
+    _ITERATORS,
     _STARTING,
     _ROLLOUT,
     Cause(
@@ -406,6 +451,7 @@ CAUSES = (
         ),
         _cheaper(),
         when=lambda f: f.workers.idle > 0 and f.workers.are_saturated,
+        in_order=True,
     ),
     _of_workers(
         "disk_wait",
@@ -420,6 +466,14 @@ CAUSES = (
         _cheaper(_AT_ONCE),
         doing="collate",
         at=lambda f: f.workers.hot_in_collate or f.workers.hot,
+    ),
+    _of_workers(
+        "slow_item",
+        ": {are} {busy} busy, with {threads} threads in each that wait for {run.cores} cores{at}",
+        Remedy(ONE_THREAD),
+        _cheaper(),
+        when=lambda f: f.workers.crowd_cores,
+        in_order=True,
     ),
     _of_workers(None, ": the workers make it{at}", _cheaper(), when=lambda f: not f.workers.are_saturated),
     _of_workers(
@@ -499,7 +553,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
     table, data = evidence.steps.phases, evidence.steps.phase("data")
     if table is None or data is None or data.share < REPORTED or evidence.gpu.awaits_times:
         return None
-    data = without(evidence, data, "copy", "gc")
+    if (paced := sleep_that_paces(evidence, "data")) is not None:
+        return paced
+    data = without(evidence, data, "copy", "gc", "pace")
     claim = claim_on(evidence, data)
     if not is_sure(evidence, claim.share, error=data.error):
         return None
@@ -516,13 +572,13 @@ def input_bound(evidence: Evidence) -> Finding | None:
         cells=tuple(
             cell
             for cell in cells(evidence)
-            if cell.phase == "data" and cell.doing != "gc" and not {"core", "gil"} & {*cell.via}
+            if cell.phase == "data" and cell.doing not in ("gc", "pace") and not {"core", "gil"} & {*cell.via}
         ),
     )
     cause = cause_of(facts)
     facts = replace(facts, cause=cause)
     ways = [way for remedy in (*cause.remedies, *_KEEPING) if (way := remedy.way(facts)) is not None]
-    if cause.name != "idle_workers":  # whose fault is mended before anything else is made cheaper
+    if not cause.in_order:
         ways.sort(key=lambda way: -facts.model.surely(way.change, way.part))
     best, *others = [facts.model.fix(*way) for way in ways]
     waits = percent(claim.share) if claim.on_gpu is None else f"the GPU waits {idle_part(claim.on_gpu)}"
@@ -530,7 +586,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     is_told = cause is _ROLLOUT and facts.rollout.is_by_policy
     places = (facts.hot, facts.own)
     return Finding(
-        severity="info" if is_told else "warning",
+        severity="info" if is_told else "critical",
         headline=f"{waits} {of} for data{cause.clause.format_map(facts.words)}",
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=cause.name,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import PASSES, Doing, cells
+from tuimon.diagnosis.cells import PASSES, cells
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.threshold import LARGE
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import WAITS, at, percent
 
 #: Backward passes over one batch, from which they are several.
 _SEVERAL = 2.0
@@ -44,30 +44,20 @@ def needless_work(evidence: Evidence) -> Iterator[Needless]:
         )
 
 
-#: Waits that no other rule judges, in the phases in which the model runs: in words, and what to do.
-_WAITS: dict[Doing, tuple[str, str]] = {
-    "sleep": ("sleeps", "leave out the sleep at {}, or shorten it, unless it sets the pace"),
-    "lock": ("waits for a lock, a queue or a thread", "see what holds up those that are waited for at {}"),
-    "io": ("reads or writes, or waits for another process,", "do what is at {} less often, or in a thread"),
-    "network": ("calls other machines", "collect what {} sends or asks for, or do it in a thread"),
-    "import": ("imports modules", "import before the loop what is imported at {}"),
-}
-
-
 def wait_in_pass(evidence: Evidence) -> Finding | None:
     """The longest wait inside a pass or an update, which is no work of the model's; what it would gain nobody knows."""
     steps = cells(evidence).where(phase=("data", "other", *PASSES))
-    waits = [cell for cell in steps.where(phase=PASSES, doing=_WAITS) if not cell.via]
+    waits = [cell for cell in steps.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
     longest = max(waits, key=lambda cell: cell.cost.low, default=None)
     place = longest.node.place if longest is not None and longest.node is not None else None
     if longest is None or place is None or not is_sure(evidence, share := longest.cost.low / steps.cpu, early=False):
         return None
-    what, action = _WAITS[longest.doing]
+    wait = WAITS[longest.doing]
     return Finding(
         rule="side_work",
         severity="info",
-        headline=f"the training thread {what} in {longest.phase} for at least {percent(share)} of each step",
-        fixes=(Fix(action.format(at(place))),),
+        headline=f"the training thread {wait.what} in {longest.phase} for at least {percent(share)} of each step",
+        fixes=(Fix(wait.less.format(at(place))),),
         share_of_step=share,
         where=(place,),
         evidence={"step_ms": evidence.steps.mean_ms},

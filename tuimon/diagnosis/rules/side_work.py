@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tuimon.diagnosis.cells import STEP, Phase, cells
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
@@ -26,13 +27,12 @@ from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
-from tuimon.diagnosis.words import idle_part, in_library, percent, work_at
+from tuimon.diagnosis.words import WAITS, at, idle_part, in_library, percent, wait_of, work_at
 from tuimon.records import Frame, Place
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import Stack, function_at
-from tuimon.session.standing import outer_calls
 
 EVALUATION_SHARE = Threshold(
     0.35,
@@ -79,6 +79,29 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     )
 
 
+def sleep_that_paces(evidence: Evidence, phase: Phase) -> Finding | None:
+    """A sleep of the loop's own in most of a phase: whoever wrote it wants that pace, so it costs nothing."""
+    step = cells(evidence).where(phase=STEP)
+    paced = step.where(phase={phase}, doing={"pace"})
+    longest = max(paced, key=lambda cell: cell.cpu, default=None)
+    place = longest.node.place if longest is not None and longest.node is not None else None
+    if (
+        place is None
+        or paced.cpu < MOST * step.where(phase={phase}).cpu
+        or not is_sure(evidence, share := paced.cpu / step.cpu)
+    ):
+        return None
+    waits = "is side work" if phase == "other" else "waits for data"
+    return Finding(
+        severity="info",
+        headline=f"{percent(share)} of each step {waits}: the loop is paced by time.sleep() at {at(place)}",
+        fixes=(Fix("leave the sleep out, or shorten it, if nothing needs this pace"),),
+        share_of_step=share,
+        where=(place,),
+        evidence={"step_ms": evidence.steps.mean_ms},
+    )
+
+
 # -- work in steps
 
 
@@ -111,9 +134,11 @@ class _Work(Struct, frozen=True):
         return less_by_option(self.evidence.gpu.launching.owner, library) if library is not None else ""
 
     @property
-    def sleeps(self) -> bool:
-        """True if all that the line does is to sleep."""
-        return self.hot is not None and "sleep" in outer_calls(self.hot.place.source)
+    def wait(self) -> str:
+        """What to do about a line that waits for others; nothing where it works."""
+        samples = self.evidence.samples.where(lambda node: self.hot is not None and node.place == self.hot.place)
+        wait = wait_of(samples)
+        return WAITS[wait].less.format(self.at) if wait in ("lock", "message") else ""
 
     def without(self, action: str, part: float) -> Fix:
         """The fix by which this part of the function's work goes."""
@@ -140,7 +165,7 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
         " (torch.distributed.checkpoint.async_save)",
     ),
     (lambda f: f.kind == "network", "collect what {f.at} sends, and send it seldom or from a thread"),
-    (lambda f: f.sleeps, "leave out {f.at}, or shorten it: the training waits for it"),
+    (lambda f: f.wait, "{f.wait}"),
     (lambda f: f.runs_model, "run {f.at} less often, or on a part of the data"),
     (lambda f: True, "run {f.at} less often, asynchronously, or after the epoch"),
 )
@@ -150,7 +175,9 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     """The side work of steps, where it takes much of them."""
     waits = evidence.ranks.waits_in("other")  # in collectives that the loop calls: comm_bound, straggler_rank
     samples = evidence.samples.where(lambda node: not is_collecting(node))
-    other = without(evidence, other, "gc", "sync")
+    if (paced := sleep_that_paces(evidence, "other")) is not None:
+        return paced
+    other = without(evidence, other, "gc", "sync", "pace")
     claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)))
     beside_update, runs_model = 1.0 - _update_share(samples), _model_share(samples) >= MOST
     table = evidence.steps.phases

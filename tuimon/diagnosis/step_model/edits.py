@@ -102,7 +102,7 @@ EDITS: dict[What, Edit] = {
     "items": Edit(_items),
     "fetch": Edit(_fetch),
     "workers": Edit(_workers, "slower"),
-    "persistent": Edit(lambda step, _: replace(step, starts_ms=0.0), "slower"),
+    "starts": Edit(lambda step, left: replace(step, starts_ms=step.starts_ms * left), "slower"),
     "in_order": Edit(lambda step, _: replace(step, held_ms=0.0), "slower"),
     "side_work": Edit(_own),
     "evaluation": Edit(lambda step, left: replace(step, evaluation_ms=step.evaluation_ms * left)),

@@ -162,7 +162,11 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
 
 
 def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
-    running = 1.0 - (evidence.data.samples.share(doing=OWN_WAITS) or 0.0)
+    """It runs in all that it does not wait: its CPU time bounds what samples show of waits."""
+    training, waits = evidence.threads.training, evidence.data.samples.share(doing=OWN_WAITS) or 0.0
+    if training.cpu_ratio is not None and (data := evidence.steps.share_of("data")):
+        waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
+    running = 1.0 - waits
     return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.steps.mean_ms else 0.0, drawing_ms)
 
 

@@ -96,7 +96,7 @@ class StepModel(NamedTuple):
         """The gain to order fixes by: of one that is made by half, or gains as little as is certain."""
         if change is None or part.high <= 0.0:
             return 1.0
-        certain = gain(self.certain, change, max(0.0, part.low))
+        certain = gain(self._crowded(change), change, max(0.0, part.low))
         return max(1.0, min(certain, gain(self.likely, change, part.middle), self._by_half(change, part.middle)))
 
     def _crowded(self, change: Change) -> Step:

@@ -11,7 +11,7 @@ from tests.session.records import frames, process, stacks, threads
 
 def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
     first, *_ = run({"data": 80, "forward": 20}, stacks(12, ([3, 4, 1], 60)))
-    loader, free = first.fixes
+    free, loader = first.fixes
     assert loader.action.startswith("set num_workers=2 (now 0)")
     assert (loader.estimated_speedup, *loader.gain) == pytest.approx(
         (2, 1.3, 2), rel=0.05
@@ -19,15 +19,26 @@ def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
     assert free.action.startswith("make augment() data.py:31 cheaper")
     gained = 5  # all of it; the ends are no further apart than a factor of two
     assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, gained))
-    assert (first.action, first.estimated_speedup) == loader[:2]
+    assert (first.action, first.estimated_speedup) == free[:2]
+    many, *_ = run({"data": 80, "forward": 20}, stacks(12, ([3, 4, 1], 60)), cpu_count=16)
+    assert many.action.startswith("set num_workers=") and many.estimated_speedup > 3  # with cores enough
+
+
+def test_workers_gain_no_more_than_the_cores_can_give_though_a_line_looks_like_a_wait():
+    """Without a GPU ``tolist()`` waits for nothing: the training thread is on a core all the time."""
+    lists = frames(("data.py", 9, "__getitem__", "return values[begin:end].tolist()", True), first=30)
+    busy = threads(12, (100, "python", 0.99, "running"), cpu_ratio=0.99)
+    first, *_ = run({"data": 65, "forward": 35}, lists, busy, stacks(12, ([3, 4, 30], 60)))
+    loader = next(fix for fix in first.fixes if fix.action.startswith("set num_workers=2"))
+    assert loader.gain.high <= 2.0
 
 
 def test_no_more_workers_than_keep_the_cores_busy():
     """Measured on 2 cores, whole runs without workers, with 2, with 8: 7.9, 7.5, 7.9 s."""
     busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.6)
     first, *_ = run({"data": 59, "forward": 21, "backward": 20}, stacks(12, ([3, 4, 1], 60)), busy, cpu_count=4)
-    assert first.fixes[0].action.startswith("set num_workers=2 (now 0)")
-    assert first.fixes[0].estimated_speedup == pytest.approx(2.14, rel=0.02)
+    (loader,) = (fix for fix in first.fixes if fix.action.startswith("set num_workers=2 (now 0)"))
+    assert loader.estimated_speedup == pytest.approx(2.14, rel=0.02)
 
 
 def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
@@ -36,7 +47,7 @@ def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
     assert first.cause == "slow_collate" and first.action.startswith("make whole batches at once")
     first, *_ = run({"data": 80, "forward": 20}, own, stacks(12, ([3, 4, 30], 45), ([3, 4, 30, 1], 15)))
     assert first.cause == "no_workers"
-    loader, at_once = first.fixes
+    at_once, loader = first.fixes
     assert loader.action.startswith("set num_workers=2 (now 0)")
     assert at_once.action == "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
     gained = 1 / 0.4  # three quarters of 80 %
@@ -54,7 +65,7 @@ def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
         first=30,
     )
     first, *_ = run({"data": 80, "forward": 20}, program, stacks(12, ([30, 4, 31, 32, 33], 60), ([30, 34], 15)))
-    loader, free = first.fixes
+    free, loader = first.fixes
     line = "correlate1d() _filters.py:180, called by train:6"
     assert loader.action.startswith("set num_workers=2 (now 0)")
     assert free.action == f"make {line} cheaper (vectorise or cache it)"
@@ -71,7 +82,7 @@ def test_the_loops_own_line_only_takes_the_items():
         first=30,
     )
     first, *_ = run({"data": 80, "forward": 20}, more, stacks(12, ([3, 4, 30], 60), ([31, 32], 15)))
-    assert [fix.action for fix in first.fixes][1:] == ["make items cheaper"]
+    assert first.action == "make items cheaper"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +90,7 @@ def test_the_loops_own_line_only_takes_the_items():
     [
         (1, {}, "(vectorise or cache it)"),
         (1, {"gpu_uuids": ["GPU-0"]}, "(vectorise, cache, or move it to the GPU)"),
-        (30, {"gpu_uuids": ["GPU-0"]}, "(cache, or read ahead)"),
+        (30, {"gpu_uuids": ["GPU-0"]}, "cache what __getitem__() data.py:35 reads, or read it ahead"),
     ],
 )
 def test_work_moves_to_the_gpu_only_if_there_is_one_and_it_is_no_wait(leaf, facts, how):
@@ -95,7 +106,7 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     more, free = first.fixes
     assert more.action == "set num_workers=8 (now 2) on this 2-core machine: each computes only 3 % of its time"
     assert (more.estimated_speedup, *more.gain) == pytest.approx((4, at_least(4), 4), rel=0.02)
-    assert free.action == "make download() data.py:95 cheaper (cache, or read ahead)"
+    assert free.action == "leave out the sleep at download() data.py:95, or shorten it"
     gained = 100 / 6  # a batch has to be taken over
     assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, math.inf), rel=0.02)
 

@@ -45,7 +45,15 @@ POLICY = ([0, 3, 4], 20)
 COPY = ([0, 3], 5)
 
 
-PIPE = frames(("/lib/python3.11/multiprocessing/connection.py", 395, "_recv"), first=50)
+PIPE = frames(
+    ("/lib/python3.11/multiprocessing/connection.py", 395, "_recv"),
+    ("envs.py", 30, "step_wait", "results = [pipe.recv() for pipe in self.pipes]", True),
+    ("envs.py", 9, "serve", "state, reward, done = world.step(action)", True),
+    ("world.py", 5, "collide", "if abs(x - y) < 0.01:", True),
+    ("world.py", 6, "tick", "time.sleep(0.02)", True),
+    ("envs.py", 33, "step", "return self.step_wait()", True),
+    first=50,
+)
 
 
 def found(*counted, cpu_count=2, training=TRAINING, beside=(), more=None):
@@ -60,12 +68,12 @@ def found(*counted, cpu_count=2, training=TRAINING, beside=(), more=None):
     return {finding.rule: finding for finding in diagnose(session)}
 
 
-def processes_of_environments(number, cpu_ratio):
-    """Records of forked processes that wait for a message most of the time."""
+def processes_of_environments(number, cpu_ratio, *making):
+    """Records of forked processes that wait for a message, unless they are ``making`` something."""
     for pid in range(201, 201 + number):
         yield process(pid, "child", ppid=100)
         yield threads(12, (pid, "python", cpu_ratio, "sleeping"), pid=pid, cpu_ratio=cpu_ratio)
-        yield stacks(12, ([50], 20), pid=pid)
+        yield stacks(12, ([50], 20), *making, pid=pid)
 
 
 def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_does():
@@ -123,6 +131,17 @@ def test_what_environments_in_processes_of_their_own_cost_has_a_gain():
     here = next(fix for fix in bound.fixes if "in the training process" in fix.action)
     assert free.gain.high == pytest.approx(1 / (1 - data), rel=0.05)
     assert here.estimated_speedup == pytest.approx(1 / (1 - data + 4 * 0.03), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("line", "severity", "said"),
+    [(53, "critical", "waits for environments in 4 processes"), (54, "info", "paced by time.sleep() at tick()")],
+)
+def test_environments_in_processes_are_told_by_what_these_do(line, severity, said):
+    making = processes_of_environments(4, 0.5, ([52, 2, line], 60))
+    bound = found(([0, 1, 55, 51], 80), beside=making)["input_bound"]
+    assert said in bound.headline and (bound.severity, bound.where[0].line) == (severity, line - 48)
+    assert severity == "info" or bound.action == "make collide() world.py:5 cheaper (vectorise or cache it)"
 
 
 @pytest.mark.parametrize("number", [0, 4])

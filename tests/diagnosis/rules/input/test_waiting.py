@@ -117,7 +117,7 @@ def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
 def test_slow_workers_that_are_started_for_every_epoch_are_to_be_kept_too():
     first, *_ = run(STARVED, starts(4, 10, 26), *workers(2, 0.99, ([0, 1], 40)))
     assert first.cause == "slow_item"
-    assert "persistent" in {fix.change.what for fix in first.fixes if fix.change}
+    assert "starts" in {fix.change.what for fix in first.fixes if fix.change}
 
 
 def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
@@ -321,6 +321,41 @@ def test_workers_that_are_started_for_every_epoch():
         assert "persistent_workers=True" in first.action and "fork" not in first.action
         # the steps that are left are simulated
         assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step), rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("persistent", "given", "length", "once"),
+    [(False, 1, 250, True), (True, 1, 250, True), (False, 1, 1, False), (False, 50, 250, False)],
+    ids=["next(iter(loader))", "with workers that stay", "an epoch of one batch", "part of an epoch"],
+)
+def test_an_iterator_that_is_made_for_each_batch_is_to_be_made_once(persistent, given, length, once):
+    """Of 43 ms that each takes, 10 wait for its first batch: that is left if workers stay."""
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=2, prefetch=2, context="fork", persistent=persistent)
+    begun = Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=16 * given, wait_ns=160_000_000,
+                   starts=16, start_ns=500_000_000, iter_ns=340_000_000, ends=16, end_ns=190_000_000, facts=facts,
+                   epochs=16, given=given, length=length)  # fmt: skip
+    first, *_ = run(STARVED, begun, *workers(2, 0.1, ([0, 1], 40)))
+    assert first.action.startswith("make the iterator once, outside the loop") == once
+    gained = [fix.estimated_speedup for fix in first.fixes]
+    kept = [fix.estimated_speedup for fix in first.fixes if "persistent_workers" in fix.action]
+    assert len(kept) == (not persistent)
+    if once:
+        assert first.headline.endswith("an iterator is made anew for every batch, and its workers begin anew")
+        assert gained == sorted(gained, reverse=True) and all(each < 0.8 * gained[0] for each in kept)
+
+
+def test_threads_of_workers_that_wait_for_the_cores_are_to_be_fewer():
+    """NumPy's BLAS has as many in each worker as there are cores."""
+    crowded = []
+    for pid in (201, 202):
+        crowded += [process(pid, "worker", ppid=100), stacks(12, ([0, 1], 40), pid=pid)]
+        rows = [(pid, "pt_data_worker", 0.35, "running", 0.45), (pid + 100, "pt_data_worker", 0.45, "running", 0.5)]
+        crowded.append(threads(12, *rows, pid=pid, cpu_ratio=0.8))
+    first = next(each for each in run(STARVED, FETCHES, *crowded) if each.rule == "input_bound")
+    assert first.headline.endswith("with 2 threads in each that wait for 2 cores")
+    assert (first.severity, first.where[0].line, first.estimated_speedup) == ("critical", 31, None)
+    assert first.action.startswith("have each worker compute in one thread: OMP_NUM_THREADS=1")
+    assert "augment() data.py:31 cheaper" in first.fixes[1].action
 
 
 @pytest.mark.parametrize("record", [starts(4, 5, 26), starts(1, 20, 26), starts(4, 20, 26, persistent=True)])

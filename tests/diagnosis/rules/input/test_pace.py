@@ -1,0 +1,84 @@
+"""A sleep that sets the pace of a loop costs nothing; one for which a batch waits does."""
+
+import pytest
+
+from tests.diagnosis.cpu import run, workers
+from tests.session.records import frames, stacks
+from tuimon.records import StackCount, Stacks
+
+LINES = frames(
+    ("loop.py", 40, "main", "state, reward, done = robot.step(action)", True),  # 30
+    ("robot.py", 8, "step", "self.limiter.wait()", True),
+    ("robot.py", 3, "wait", "time.sleep(left)", True),
+    ("robot.py", 9, "step", "time.sleep(0.03)", True),
+    ("loop.py", 41, "main", "rate.wait()", True),
+    ("loop.py", 42, "main", "time.sleep(0.04)", True),  # 35
+    ("loop.py", 43, "main", "page = site.page()", True),
+    ("site.py", 4, "page", "time.sleep(DELAY)", True),
+    ("site.py", 5, "page", "return requests.get(self.url)", True),
+    ("/lib/site-packages/requests/api.py", 73, "get"),
+    ("loop.py", 44, "main", "batch = make_batch()", True),  # 40
+    ("data.py", 2, "make_batch", "time.sleep(0.01)", True),
+    ("loop.py", 45, "main", "x = feed.messages.get()", True),
+    ("/v/lib/python3.11/queue.py", 171, "get"),
+    ("/v/lib/python3.11/threading.py", 327, "wait"),
+    ("feed.py", 12, "run", "self.limiter.wait()", True),  # 45
+    ("feed.py", 5, "wait", "time.sleep(left)", True),
+    ("feed.py", 13, "run", "self.messages.put(self.read())", True),
+    ("feed.py", 9, "read", "time.sleep(0.03)", True),
+    ("loop.py", 46, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),  # 50
+    ("loop.py", 47, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("data.py", 7, "fetch", "time.sleep(0.1 * 2**attempt)", True),
+    first=30,
+)
+PASSES = (([49, 50], 10), ([51, 52], 20))
+
+
+def found(phases, *counted, thread=None, beside=()):
+    sampled = [StackCount(100, "MainThread", ids, n) for ids, n in (*counted, *PASSES)]
+    sampled += [StackCount(101, "feed", thread, 80)] if thread is not None else []
+    windows = [Stacks(t=t, pid=100, window_s=1.0, samples=100, stacks=sampled) for t in range(1, 13)]
+    return run(phases, LINES, *windows, *beside)[0]
+
+
+@pytest.mark.parametrize(
+    ("counted", "thread", "line"),
+    [
+        ([([30, 31, 32], 60), ([30], 10)], None, "wait() robot.py:3"),
+        ([([30, 33], 70)], None, "step() robot.py:9"),
+        ([([34, 32], 70)], None, "wait() robot.py:3"),
+        ([([35], 70)], None, "main() loop.py:42"),
+        ([([36, 37], 65), ([36, 38, 39], 5)], None, "page() site.py:4"),
+        ([([42, 43, 44], 70)], [45, 46], "wait() feed.py:5"),
+    ],
+    ids=["limiter of a robot", "real time", "limiter", "the loop itself", "polite", "thread that may read so often"],
+)
+def test_a_loop_is_paced(counted, thread, line):
+    first = found({"between": 80, "backward": 20}, *counted, thread=thread)
+    assert first.headline.endswith(f"waits for data: the loop is paced by time.sleep() at {line}")
+    assert (first.severity, first.estimated_speedup, first.best.least) == ("info", None, None)
+
+
+@pytest.mark.parametrize(
+    ("counted", "thread", "cause", "line"),
+    [
+        ([([40, 41], 70)], None, "hand_rolled_loader", "make_batch() data.py:2"),
+        ([([42, 43, 44], 70)], [47, 48], "hand_rolled_loader", "read() feed.py:9"),
+    ],
+    ids=["makes a batch", "thread that reads"],
+)
+def test_what_a_batch_waits_for_is_no_pace(counted, thread, cause, line):
+    first = found({"between": 80, "backward": 20}, *counted, thread=thread)
+    assert (first.severity, first.cause) == ("critical", cause)
+    assert any(f"leave out the sleep at {line}, or shorten it" in fix.action for fix in first.fixes)
+    assert not any("cheaper" in fix.action for fix in first.fixes)
+
+
+def test_a_worker_that_waits_to_try_again_is_named_with_its_wait():
+    fetching = stacks(12, ([3, 4], 70), *PASSES)
+    first = run({"data": 80, "forward": 20}, LINES, fetching, *workers(2, 0.03, ([0, 53], 40)))[0]
+    assert first.cause == "workers_saturated"
+    assert first.headline.endswith("both workers are blocked, not computing (3 % CPU): each sleeps")
+    assert [fix.action for fix in first.fixes][1:] == ["leave out the sleep at fetch() data.py:7, or shorten it"]
