@@ -28,6 +28,11 @@ _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
 _CLOSURE_CALLERS = frozenset({"step", "obj_func", "_directional_evaluate", "_strong_wolfe"})
 #: The functions in which torch's Adam and AdamW go through their tensors with a dozen operations each.
 _UNFUSED_FUNCTIONS = frozenset(f"_{how}_tensor_{name}" for how in ("single", "multi") for name in ("adam", "adamw"))
+#: A line of an optimizer that multiplies or factorizes matrices, and functions that are named after such a method.
+_PRODUCTS = re.compile(
+    r"\s@=?\s|\b(?:addmm|baddbmm|bmm|cholesky\w*|eigh|einsum|inv|kron|matmul|matrix_\w+|mm|qr|solve\w*|svd|tensordot)_?\("
+)
+_MATRIX_METHODS = re.compile(r"newton_?schulz|zeropower|orthogonal|precondition|inverse_?root|matrix_(?:inverse|power)")
 #: Callees of ``optimizer.py`` are hooks.
 _NO_CLOSURE_FILES = (*_SCHEDULER_FILES, "torch/optim/optimizer.py")
 
@@ -81,6 +86,11 @@ def is_single_tensor_update(file: str, function: str) -> bool:
 def is_foreach_update(file: str, function: str) -> bool:
     """True if a frame updates all tensors by each operation: ``torch/optim/sgd.py``, ``_multi_tensor_sgd``."""
     return function.startswith("_multi_tensor_") and is_torch_optimizer(file)
+
+
+def multiplies(function: str, source: str) -> bool:
+    """True if a line multiplies or factorizes matrices, or its function is named so: ``gram = x @ x.T``."""
+    return _PRODUCTS.search(source) is not None or _MATRIX_METHODS.search(function) is not None
 
 
 def may_call_closure(file: str, function: str) -> bool:
@@ -145,6 +155,24 @@ def is_call_wrapper(file: str, function: str) -> bool:
     A shortened stack leaves it out and keeps the inner one, ``_call_impl``, which shows that a module runs.
     """
     return function == _CALL_WRAPPER and file.endswith(_MODULE_FILE)
+
+
+#: Files of torch whose functions do several things, and the lines that show which.
+_TELLING = (
+    (_MODULE_FILE, re.compile(r"\bhook\(")),
+    ("torch/nn/functional.py", re.compile(r"\battn_output_weights\b")),
+    ("torch/nn/modules/rnn.py", re.compile(r"_cell\(")),
+)
+
+
+def may_tell(file: str) -> bool:
+    """True if lines of a file show what its functions do: ``torch/nn/modules/module.py``."""
+    return file.endswith(tuple(name for name, _ in _TELLING))
+
+
+def tells(file: str, source: str) -> bool:
+    """True if a line shows it: ``result = hook(self, args, result)``."""
+    return any(file.endswith(name) and line.search(source) is not None for name, line in _TELLING)
 
 
 # ---- DataLoader

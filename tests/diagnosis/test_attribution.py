@@ -69,7 +69,7 @@ def test_a_benign_synchronisation_contradicts_nothing():
 
 def held(room, *findings):
     """The findings that hold most of what they claim, by rule; ``room``: what the GPU idles at calls, or a step's."""
-    return claimed_once(findings, BY_NAME, room)
+    return claimed_once(findings, BY_NAME, room).kept
 
 
 def idle(total, **by_phase):

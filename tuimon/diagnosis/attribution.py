@@ -1,5 +1,7 @@
 """Time is claimed once: a finding whose time mostly belongs to others goes, and hands over what it advises.
 
+What no finding holds is the rest, whose largest cells are told in words (``rules/rest.py``).
+
 Worked example: the training thread waits at ``loss.item()``, and then makes a batch, for a quarter of each step. The
 GPU has nothing to do meanwhile, as the wait has let its queue run dry. That quarter of its time ``sync_point`` and
 ``input_bound`` both claim. The first, longer by a little, holds the time, and takes over the fixes of the other.
@@ -13,10 +15,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.cells import STEP, Cell, cells
+from tuimon.diagnosis.cells import STEP, Cell, Cells, cells, scaled
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rule import Rest, Rule
 from tuimon.diagnosis.threshold import MOST
 
 
@@ -27,44 +29,75 @@ class Room(NamedTuple):
     sizes: Sequence[float]  # share of the step of each; with GPU times, what the GPU idles meanwhile at most
     total: float  # of all: what the GPU idles in each phase at most may add up to more than it does in all
     is_idle_time: bool = False
+    of_step: float = 1.0  # a share of a step of all time, as a share of the steps'
 
 
-def attributed(findings: Iterable[Finding], rules: Mapping[str, Rule], evidence: Evidence | None) -> list[Finding]:
+class Held(NamedTuple):
+    """The findings that hold most of the time that they claim, by rule, and what of each cell none of them holds."""
+
+    kept: dict[str, Finding]
+    left: Sequence[float]
+
+
+def attributed(
+    findings: Iterable[Finding], rules: Mapping[str, Rule], evidence: Evidence | None, *, tells_rest: bool = False
+) -> list[Finding]:
     """Without findings whose time is another's. During a hang nothing else counts: shares are past.
 
     Of what is only said of a loop that nothing holds up, the first counts: a larger batch is a guess as long as it is
     not known why a GPU idles. A wait that does no harm is none where one at the same line costs time.
+
+    ``tells_rest``: with what is said of the rest, where nothing holds the loop up.
     """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
         return [found["hang"]]
     holds_up = any(_is_loud(each) and rules[each.rule].contradicts_order for each in found.values())
+    if tells_rest and evidence is not None and not holds_up:
+        room = _room(evidence)
+        against = tuple(each for each in found.values() if rules[each.rule].contradicts_order)
+        rest = Rest(evidence, _left(room, claimed_once(_costly(found, rules), rules, room)), against)
+        told = ((name, rule.of_rest(rest)) for name, rule in rules.items() if rule.of_rest and name not in found)
+        found |= {name: replace(each, rule=name) for name, each in told if each is not None}
     in_order = [name for name, rule in rules.items() if rule.only_in_order and name in found and not found[name].cause]
     for name in in_order[0 if holds_up else 1 :]:
         del found[name]
-    claiming = [found[name] for name, rule in rules.items() if rule.takes is not None and name in found]
-    costly = [each for each in claiming if each.severity != "benign"]
-    for each in claiming:
-        if each.severity == "benign" and any(_is_at_lines(each, other) for other in costly):
+    costly = _costly(found, rules)
+    for each in list(found.values()):
+        is_benign_claim = each.severity == "benign" and rules[each.rule].takes is not None
+        if is_benign_claim and any(_is_at_lines(each, other) for other in costly):
             del found[each.rule]
     if len(costly) > 1 and evidence is not None:
-        kept = claimed_once(costly, rules, _room(evidence))
+        kept = claimed_once(costly, rules, _room(evidence)).kept
         found = {name: kept.get(name, each) for name, each in found.items() if name in kept or each not in costly}
     return list(found.values())
+
+
+def _costly(found: Mapping[str, Finding], rules: Mapping[str, Rule]) -> list[Finding]:
+    """The findings that claim time which does harm."""
+    claiming = [found[name] for name, rule in rules.items() if rule.takes is not None and name in found]
+    return [each for each in claiming if each.severity != "benign"]
 
 
 def _room(evidence: Evidence) -> Room:
     divided, gpu = cells(evidence), evidence.gpu.steps
     steps = divided.where(phase=STEP).cpu or 1.0
     if gpu is None:
-        return Room(divided, [cell.cpu / steps for cell in divided], 1.0 / steps)
+        return Room(divided, [cell.cpu / steps for cell in divided], 1.0 / steps, of_step=1.0 / steps)
     beside = sum(cell.cost.high for cell in divided if cell.phase not in STEP)
     sizes = [cell.cost.high / steps for cell in divided]
-    return Room(divided, sizes, gpu.idle.high + beside / steps, is_idle_time=True)
+    return Room(divided, sizes, gpu.idle.high + beside / steps, is_idle_time=True, of_step=1.0 / steps)
 
 
-def claimed_once(findings: Iterable[Finding], rules: Mapping[str, Rule], room: Room) -> dict[str, Finding]:
-    """The findings that hold most of the time that they claim, by rule; the longest first.
+def _left(room: Room, held: Held) -> Cells:
+    """The cells of a step, as far as nothing holds them."""
+    parts = zip(room.cells, room.sizes, held.left, strict=True)
+    rest = (scaled([cell], left / size * room.of_step) for cell, size, left in parts if size and cell.phase in STEP)
+    return Cells(cell for cells in rest for cell in cells)
+
+
+def claimed_once(findings: Iterable[Finding], rules: Mapping[str, Rule], room: Room) -> Held:
+    """The findings that hold most of the time that they claim; the longest first.
 
     A claim that may be nothing counts half, and so does one on whatever others leave: half of it explained, it is.
     Each takes its time from cells that no other claims as far as it can. What the GPU idles no cell bounds alone: it is
@@ -92,7 +125,7 @@ def claimed_once(findings: Iterable[Finding], rules: Mapping[str, Rule], room: R
             part = min(share, room.sizes[i] - sum(held[i].values()))
             held[i][finding.rule] += part
             share -= part
-    return kept
+    return Held(kept, [size - sum(held[i].values()) for i, size in enumerate(room.sizes)])
 
 
 def _weight(finding: Finding, rule: Rule) -> float:

@@ -169,6 +169,11 @@ class Cells(tuple[Cell, ...]):
         return Cells(cell for cell in matching if via is None or via in cell.via)
 
     @property
+    def computing(self) -> Cells:
+        """Those in which the training thread runs a pass of the model, or an update."""
+        return Cells(cell for cell in self if computes(cell))
+
+    @property
     def cpu(self) -> float:
         """Their share of the wall time."""
         return sum((cell.cpu for cell in self), 0.0)
@@ -184,6 +189,11 @@ class Cells(tuple[Cell, ...]):
         return Interval.sum_of(cell.cost for cell in self)
 
 
+def computes(cell: Cell) -> bool:
+    """True if the training thread runs a pass of the model in it, or an update, and waits for nothing."""
+    return cell.phase in PASSES and cell.doing in ("own", "torch") and not cell.via
+
+
 def cells(evidence: Evidence) -> Cells:
     """The wall time of the evidence's span: of a whole run all of it, of the last 30 s the loop."""
     return evidence.answer(_divided)
@@ -196,7 +206,7 @@ def of_step(evidence: Evidence) -> Cells:
 
 def _of_step(evidence: Evidence) -> Cells:
     found = cells(evidence).where(phase=STEP)
-    return Cells(_scaled(found, 1.0 / (found.cpu or 1.0)))
+    return Cells(scaled(found, 1.0 / (found.cpu or 1.0)))
 
 
 def gpu_idle_in(evidence: Evidence, takes: Takes) -> Interval:
@@ -217,15 +227,16 @@ def _divided(evidence: Evidence) -> Cells:
     rows = {row.name: row for row in table.rows}
     steps = [_of_phase(evidence, name, rows[name].share, rows[name].error) for name in STEP if name in rows]
     cells = [cell for phase in steps for cell in phase]
-    cells = _scaled(cells, (1.0 - evaluated) / (sum(cell.cpu for cell in cells) or 1.0))
+    cells = scaled(cells, (1.0 - evaluated) / (sum(cell.cpu for cell in cells) or 1.0))
     cells += _of_phase(evidence, "eval", evaluated, None)
     for lay_waits in (_collections, _waits_for_cores, _waits_for_gil, _waits_for_batches, _waits_for_ranks):
         cells = lay_waits(evidence, cells)
     cells = _with_costs(evidence, [cell for cell in cells if cell.cpu > _NOTHING], 1.0 - evaluated)
-    return Cells([*beside, *_scaled(cells, of_loop)])
+    return Cells([*beside, *scaled(cells, of_loop)])
 
 
-def _scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
+def scaled(cells: Iterable[Cell], factor: float) -> list[Cell]:
+    """The cells, so many times as long."""
     return [
         replace(
             cell,

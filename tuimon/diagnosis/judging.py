@@ -14,7 +14,6 @@ from tuimon.diagnosis.finding import Finding, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.course import WARMUP
-from tuimon.diagnosis.rules.needless import wait_in_pass
 from tuimon.session.session import Session
 
 
@@ -50,10 +49,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     ):
         return _ranked(states, evidence)
     rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
-    found = [*_found(evidence, rules), *states]
-    if all(finding.severity in ("info", "benign") and finding.rule != "side_work" for finding in found):
-        found += filter(None, [wait_in_pass(evidence)])  # what no rule takes is told once nothing is worth a change
-    return _ranked(found, evidence)
+    return _ranked([*_found(evidence, rules), *states], evidence, tells_rest=True)
 
 
 def judge(evidence: Evidence) -> list[Finding]:
@@ -62,11 +58,11 @@ def judge(evidence: Evidence) -> list[Finding]:
         return _ranked(_found(evidence, [rule for rule in RULES if rule.before_steps]), evidence)
     if beginning := _found(evidence, [WARMUP]):
         return beginning
-    return _ranked(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), evidence)
+    return _ranked(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), evidence, tells_rest=True)
 
 
-def _ranked(findings: Iterable[Finding], evidence: Evidence | None) -> list[Finding]:
-    left = attributed(findings, BY_NAME, evidence)
+def _ranked(findings: Iterable[Finding], evidence: Evidence | None, *, tells_rest: bool = False) -> list[Finding]:
+    left = attributed(findings, BY_NAME, evidence, tells_rest=tells_rest)
     return ranked([_graded(finding) for finding in left])  # fixes of others may have come
 
 

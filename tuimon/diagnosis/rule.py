@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.cells import Cell
+from tuimon.diagnosis.cells import Cell, Cells
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import has_enough_steps
@@ -178,6 +179,14 @@ NUMA_NODES = Need("two NUMA nodes or more")
 NEEDS = tuple(each for each in list(globals().values()) if isinstance(each, Need))
 
 
+class Rest(NamedTuple):
+    """What no finding holds of a step."""
+
+    evidence: Evidence
+    cells: Cells  # shares of a step
+    found: tuple[Finding, ...]  # those that contradict that the loop is in order
+
+
 class Rule(Struct, frozen=True):
     """One rule; it abstains without any of ``needs``, and ``judge`` returns None where it finds nothing."""
 
@@ -187,6 +196,7 @@ class Rule(Struct, frozen=True):
     thresholds: tuple[Threshold, ...] = ()
     causes: tuple[str, ...] = ()
     takes: Callable[[Cell, Finding], bool] | None = None  # the cells whose time its findings claim
+    of_rest: Callable[[Rest], Finding | None] | None = None  # what it says of time that no finding holds
     claims_first: bool = False  # before longer claims
     claims_rest: bool = False  # what others leave: those that explain half of it come before
     contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
@@ -196,7 +206,7 @@ class Rule(Struct, frozen=True):
     of_moment: bool = False  # about a state of a moment, such as full memory, not about steps
     of_end: bool = False  # judged once more when the run has ended: that may be what ended it
     before_steps: bool = False  # judged before the first whole step too: harm that no step has to show
-    ranked_as: Severity | None = None  # another severity than its findings' own, for their order
+    ranked_as: Severity | None = None  # the severity of what is benign, for its order
 
     @property
     def name(self) -> str:

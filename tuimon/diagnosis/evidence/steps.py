@@ -32,6 +32,7 @@ class StepEvidence(Struct, frozen=True, dict=True):
     are_marked: bool = False
     total: int = 0  # since the marker stream began
     backwards: int = 0  # passes since then
+    updates: int = 0  # since then: runs of optimizer steps
     open_phase: str | None = None  # what the trainer is in now
     open_for_s: float | None = None
     first_step_s: float | None = None  # end of the first window with a step
@@ -93,6 +94,7 @@ def step_evidence(view: SessionView, pid: int) -> StepEvidence:
         are_marked=True,
         total=stats.total,
         backwards=stats.backwards,
+        updates=stats.updates,
         open_phase=latest.open_phase if latest else None,
         open_for_s=latest.open_for_s if latest else None,
         first_step_s=stats.first_step_s,

@@ -1,64 +1,103 @@
-"""Work and waits that a training need not have: with them a loop whose device computes is not in order."""
+"""Work that a training need not do, with what it costs: positions that are padding, and passes over one graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from tuimon.diagnosis.cells import PASSES, cells
+from tuimon.diagnosis.cells import Phase, of_step
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.threshold import LARGE
-from tuimon.diagnosis.words import WAITS, at, percent
+from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.step_model.edits import HALF
+from tuimon.diagnosis.step_model.measured import without, without_cost
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE, Threshold
+from tuimon.diagnosis.words import percent
 
+#: The phases in which the model computes.
+MODEL: tuple[Phase, ...] = ("forward", "backward")
 #: Backward passes over one batch, from which they are several.
 _SEVERAL = 2.0
+TEXT_BYTES = Threshold(
+    64.0,
+    "bytes of a batch for each position of its texts, up to which it holds nothing but texts",
+    "our choice: ids, mask, types, positions and labels take 8 each, and an image of 224 x 224 takes 600,000",
+)
 
 
-class Needless(NamedTuple):
-    """Work that could be saved: a fact for a headline, and how."""
+def needless_work(evidence: Evidence) -> Iterator[Finding]:
+    """By what the batches hold, and by how often backward runs."""
+    gpu = evidence.gpu.steps
+    if gpu is not None:
+        computes = {name: gpu.share(name) for name in MODEL}
+    else:
+        computes = {name: of_step(evidence).computing.where({name}).cpu for name in MODEL}
+    found = (_padding(evidence, sum(computes.values())), _repeated(evidence, computes["backward"]))
+    yield from (each for each in found if each is not None)
 
-    what: str
-    action: str
 
-
-def needless_work(evidence: Evidence) -> Iterator[Needless]:
-    """By what the batches hold, and by how often the passes run; nobody knows yet what it would gain."""
-    loader, steps = evidence.data.loader, evidence.steps
+def _padding(evidence: Evidence, computes: float) -> Finding | None:
+    """The model's work is at least proportional to the positions, if nothing but texts is in a batch."""
+    loader = evidence.data.loader
     batches = loader.batches if loader is not None else None
     padding = batches.padding / batches.tokens if batches is not None and batches.tokens and batches.padding else 0.0
-    if padding >= LARGE:
-        yield Needless(
-            f"{percent(padding)} of the positions in its batches are padding",
-            "pad each batch to its own longest text, and put texts of like length into one batch",
-        )
-    if loader is None or not loader.fetches or not steps.total:
-        return
-    passes = steps.backwards / loader.fetches
-    calls_closure = evidence.samples.part(lambda node: node.is_in_closure) > 0  # it is evaluated as often as need be
-    if passes >= _SEVERAL and not calls_closure:
-        yield Needless(
-            f"backward runs {passes:.0f} times for each batch",
-            "add the losses of a batch, and call backward() once",
-        )
-
-
-def wait_in_pass(evidence: Evidence) -> Finding | None:
-    """The longest wait inside a pass or an update, which is no work of the model's; what it would gain nobody knows."""
-    steps = cells(evidence).where(phase=("data", "other", *PASSES))
-    waits = [cell for cell in steps.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
-    longest = max(waits, key=lambda cell: cell.cost.low, default=None)
-    place = longest.node.place if longest is not None and longest.node is not None else None
-    if longest is None or place is None or not is_sure(evidence, share := longest.cost.low / steps.cpu, early=False):
+    share = computes * padding
+    if batches is None or padding < LARGE or not is_sure(evidence, share, early=False):
         return None
-    wait = WAITS[longest.doing]
+    of_texts = batches.total_bytes <= TEXT_BYTES * (batches.tokens or 0)
+    by_positions = of_texts and not evidence.samples.where(phase=MODEL).part(below="recurrent") >= MOST
+    action = "pad each batch to its own longest text, and put texts of like length into one batch"
+    return _finding(
+        evidence,
+        "padding",
+        f"{percent(padding)} of the positions in its batches are padding, which the model computes as well",
+        _without(evidence, action, share) if by_positions else Fix(action),
+        share,
+        padding_share=padding,
+    )
+
+
+def _repeated(evidence: Evidence, computes: float) -> Finding | None:
+    """Several passes over a graph that is kept for them, of which one would do.
+
+    Each batch, and each update, needs one of its own; a closure is evaluated as often as need be, and gradients that
+    are returned are no update's. Without samples nobody knows of which graphs the passes are.
+    """
+    loader, steps = evidence.data.loader, evidence.steps
+    fetches = loader.fetches if loader is not None else 0
+    passes, samples = steps.backwards / max(1, fetches, steps.updates), evidence.samples.where(phase="backward")
+    needed = evidence.samples.part(lambda node: node.is_in_closure) or samples.part(lambda node: node.returns_gradients)
+    share = computes * (1.0 - 1.0 / max(1.0, passes))
+    if not fetches or passes < _SEVERAL or needed or not is_sure(evidence, share, early=False):
+        return None
+    keeps = samples.part(lambda node: any("retain_graph" in frame.source for frame in node.frames))
+    if samples.total >= MIN_SAMPLES and keeps < TRACE:
+        return None
+    action = "add the losses of a batch, and call backward() once, unless the gradient of each is needed by itself"
+    return _finding(
+        evidence,
+        "repeated_backward",
+        f"backward runs {passes:.0f} times for each batch",
+        _without(evidence, action, share) if keeps else Fix(action),
+        share,
+        backwards_per_batch=passes,
+    )
+
+
+def _without(evidence: Evidence, action: str, share: float) -> Fix:
+    if evidence.gpu.steps is not None:
+        return without_cost(evidence, action, Interval(HALF * share, share))
+    return without(evidence, "model", action, Interval.around(share))
+
+
+def _finding(evidence: Evidence, cause: str, headline: str, fix: Fix, share: float, **figures: float | None) -> Finding:
+    hot = evidence.hottest_in("backward" if cause == "repeated_backward" else "forward")
     return Finding(
-        rule="side_work",
-        severity="info",
-        headline=f"the training thread {wait.what} in {longest.phase} for at least {percent(share)} of each step",
-        fixes=(Fix(wait.less.format(at(place))),),
+        cause=cause,
+        severity="warning" if fix.gain is not None else "info",
+        headline=headline,
+        fixes=(fix,),
         share_of_step=share,
-        where=(place,),
-        evidence={"step_ms": evidence.steps.mean_ms},
+        where=(hot.place,) if hot is not None else (),
+        evidence={**figures, "step_ms": evidence.steps.mean_ms},
     )

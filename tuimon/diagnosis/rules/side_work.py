@@ -25,6 +25,7 @@ from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
+from tuimon.diagnosis.rules.rest import wait
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import WAITS, at, idle_part, in_library, percent, wait_of, work_at
@@ -330,6 +331,7 @@ SIDE_WORK = Rule(
     thresholds=(REPORTED, EVALUATION_SHARE, LARGE, NEARLY_ALL, *CONFIDENCE, GPU_CLOCK_WAIT_S),
     causes=("checkpoint", "network", "evaluation"),
     contradicts_order=True,
+    of_rest=wait,
     takes=lambda cell, finding: (
         cell.phase == ("eval" if finding.cause == "evaluation" else "other") and cell.doing not in ("gc", "sync")
     ),

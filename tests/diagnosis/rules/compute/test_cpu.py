@@ -3,8 +3,10 @@
 import pytest
 
 from tests.diagnosis.cpu import HEALTHY, run
-from tests.session.records import threads
+from tests.session.records import frames, stacks, threads
 from tuimon.records import Gpu, Loader, LoaderFacts, MeasuredBatches
+
+TORCH = "/lib/site-packages/torch"
 
 
 def test_a_healthy_cpu_training_has_nothing_else_reported():
@@ -27,27 +29,64 @@ def test_nothing_is_reported_of_the_cpu_when_a_gpu_computes():
     assert run(HEALTHY, gpu) == []
 
 
-def batches(padding, fetches):
+LINES = frames(
+    ("train.py", 61, "main", "loss = model(x)", True),
+    (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
+    ("train.py", 62, "main", "loss.backward(retain_graph=True)", True),
+    ("train.py", 63, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+    ("train.py", 64, "main", "(slope,) = autograd.grad(loss, x, retain_graph=True)", True),
+    (f"{TORCH}/autograd/__init__.py", 9, "grad"),
+    first=20,
+)
+FORWARD, KEEPS, FREES, SLOPE = [20, 21], [22, 24], [23, 24], [25, 26, 24]
+
+
+def batches(padding, fetches, row_bytes=16):
     """A loader without workers whose batches of text hold this part of padding; so many were fetched in 12 s."""
     facts = LoaderFacts("Rows", "map", 0, batch_size=16)
-    measured = MeasuredBatches(10, 10 * (1 << 16), 160, 10, None, 10_000, int(10_000 * padding))
+    measured = MeasuredBatches(10, 10_000 * row_bytes, 160, 10, None, 10_000, int(10_000 * padding))
     rows = {"facts": facts, "batches": measured, "window_s": 12.0, "fetches": fetches}
     return Loader(t=12.0, pid=100, number=0, role="train", **rows)
 
 
+def told(loader, *counted, backwards=10):
+    busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
+    seen = [LINES, *(stacks(t, *counted) for t in range(1, 13))] if counted else []
+    (only,) = run(HEALTHY, busy, loader, *seen, backwards=backwards)
+    assert only.rule == "compute_bound_cpu"
+    return only
+
+
 @pytest.mark.parametrize(
-    ("padding", "fetches", "backwards", "what", "action"),
+    ("padding", "row_bytes", "cause", "severity", "gain"),
     [
-        (0.1, 120, 10, None, "the loop is in order"),
-        (0.86, 120, 10, "86 % of the positions in its batches are padding", "pad each batch to its own longest text"),
-        (0.0, 120, 40, "backward runs 4 times for each batch", "add the losses of a batch"),
-        (0.0, 480, 40, None, "the loop is in order"),  # gradients of four batches add up
+        (0.1, 16, None, "info", None),
+        (0.86, 16, "padding", "critical", 1 / (1 - 0.85 * 0.86)),
+        (0.86, 600_000, "padding", "info", None),  # images beside them: who knows what the model is at
     ],
 )
-def test_a_loop_with_work_that_it_need_not_do_is_not_in_order(padding, fetches, backwards, what, action):
-    busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
-    (only,) = run(HEALTHY, busy, batches(padding, fetches), backwards=backwards)
-    assert only.rule == "compute_bound_cpu"
-    assert what is None or only.headline.endswith(f"; {what}")
-    assert action in only.action
-    assert ("in order" in " ".join(fix.action for fix in only.fixes)) == (what is None)
+def test_positions_that_are_padding_cost_their_part_of_the_passes(padding, row_bytes, cause, severity, gain):
+    found = told(batches(padding, 120, row_bytes))
+    assert (found.cause, found.severity) == (cause, severity)
+    assert found.estimated_speedup == pytest.approx(gain)
+    assert ("pad each batch to its own longest text" in found.action) == (cause is not None)
+    assert ("in order" in found.action) == (cause is None)
+
+
+@pytest.mark.parametrize(
+    ("fetches", "line", "cause", "gain"),
+    [
+        (120, KEEPS, "repeated_backward", 1 / (1 - 0.45 * 3 / 4)),
+        (120, None, "repeated_backward", None),  # nobody knows of which graphs they are
+        (120, FREES, None, None),  # each is of a graph of its own
+        (480, KEEPS, None, None),  # gradients of four batches add up
+        (120, SLOPE, None, None),  # gradients that are returned are no update's
+    ],
+)
+def test_of_several_passes_over_one_graph_one_would_do(fetches, line, cause, gain):
+    found = told(batches(0.0, fetches), *([(FORWARD, 15), (line, 30)] if line else []), backwards=40)
+    assert found.cause == cause
+    assert found.estimated_speedup == pytest.approx(gain, abs=0.001)
+    assert ("backward runs 4 times for each batch" in found.headline) == (cause is not None)
+    assert ("mostly backward, 4 times a step" in found.headline) == (cause is None)

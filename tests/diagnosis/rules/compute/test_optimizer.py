@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU, run
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts
@@ -27,6 +27,9 @@ LOOP = frames(
     (f"{TORCH}/optim/adam.py", 9, "step"),  # 60
     (f"{TORCH}/optim/sgd.py", 300, "_single_tensor_sgd"),
     (f"{TORCH}/optim/adam.py", 400, "_single_tensor_adam"),
+    ("muon.py", 24, "orthogonalized", "wide = a * wide + (b * gram + c * gram @ gram) @ wide", True),
+    ("muon.py", 32, "step", "buffer.lerp_(p.grad, 1 - momentum)", True),
+    (f"{TORCH}/optim/_muon.py", 50, "_zeropower_via_newtonschulz"),  # 65
     first=50,
 )
 BY_ROWS = (([50, 51], 35), ([52, 53], 40), ([54, 55, 56, 57, 58], 12), ([54, 55, 56, 59], 8))
@@ -101,6 +104,22 @@ def test_an_update_longer_than_what_it_follows_touches_too_many_parameters() -> 
 def test_a_fused_form_that_gains_little_is_no_fix() -> None:
     fixes = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_TORCH)
     assert not any("fused=True" in fix.action for fix in fixes)
+
+
+@pytest.mark.parametrize(
+    ("update", "is_told"),
+    [
+        ((([54, 55, 64, 63], 15), ([54, 55, 64], 5)), False),  # products of matrices, and little beside
+        ((([54, 55, 64, 63], 3), ([54, 55, 64], 17)), True),
+        ((([54, 55, 65], 20),), False),
+    ],
+)
+def test_an_update_that_multiplies_matrices_computes(update: Any, is_told: bool) -> None:
+    busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.0)
+    phases = {"data": 0, "forward": 20, "backward": 34, "optimizer": 45, "other": 1}
+    by_rule = {each.rule: each for each in run(phases, LOOP, stacks(12, *BY_TORCH[:2], *update), busy)}
+    assert ("optimizer_bound" in by_rule) == is_told
+    assert is_told or "mostly optimizer" in by_rule["compute_bound_cpu"].headline
 
 
 LONG = {"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}

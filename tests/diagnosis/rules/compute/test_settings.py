@@ -72,7 +72,7 @@ def test_float16_on_a_cpu_without_instructions_for_it() -> None:
 
 def test_lower_precision_is_advised_only_where_it_is_off_and_faster() -> None:
     def advice(**facts: Any) -> str:
-        return found(**facts)["compute_bound_cpu"].action
+        return found(**facts)["compute_bound_cpu"].fixes[-1].action
 
     assert "bfloat16" in advice(vectors="avx512_bf16", parameter_dtypes=["float32"], matmul_dtypes=["float32"])
     assert "bfloat16" not in advice(vectors="avx512_bf16", parameter_dtypes=["float32"], matmul_dtypes=["bfloat16"])

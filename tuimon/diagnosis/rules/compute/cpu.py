@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from tuimon.code_origin import is_agent_file, is_package_file
-from tuimon.diagnosis.cells import PASSES
+from tuimon.diagnosis.cells import PASSES, computes
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.rule import STEPS, Rule
+from tuimon.diagnosis.rule import STEPS, Rest, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
-from tuimon.diagnosis.rules.needless import needless_work, wait_in_pass
+from tuimon.diagnosis.rules.needless import MODEL, TEXT_BYTES, needless_work
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
+from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
 from tuimon.diagnosis.step_model.measured import without
-from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, REPORTED
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
@@ -28,8 +31,6 @@ _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
-#: Phases in which the model computes.
-_PHASES = ("forward", "backward")
 
 
 def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
@@ -38,11 +39,11 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     On a line of the user's own an operation of torch looks the same, but releases the GIL: only a function that holds
     it counts, or one whose lines call nothing but other packages.
     """
-    samples = evidence.samples.where(phase=_PHASES).whole
+    samples = evidence.samples.where(phase=MODEL).whole
     hot = without_settings(samples, evidence).hottest(runs_python)
     if hot is None or samples.total < MIN_SAMPLES:
         return None
-    rows, own = [row for row in table.rows if row.name in _PHASES], hot.function
+    rows, own = [row for row in table.rows if row.name in MODEL], hot.function
     running = samples.where(lambda node: node.function == own and runs_python(node))
     # how long a phase takes is known better than samples show it
     share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
@@ -91,68 +92,85 @@ def _makes_tensor(node: Node) -> bool:
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
-    """The model computes on the CPU, and that is what takes the time: nothing is wrong with the loop.
-
-    But for Python code that the model runs, which no device makes faster. A wait is no computation: the training thread
-    has to run, or to wait for a core.
-    """
+    """What a model on the CPU need not do: Python code, which no device makes faster, and needless work."""
     table = evidence.steps.phases
     if table is None or evidence.gpu.is_used is not False:
         return None
-    if (found := python_in_model(evidence, table)) is not None:
-        return found
-    rows = [row for row in table.rows if row.name in (*_PHASES, "optimizer")]
-    compute = {row.name: row.share for row in rows}
-    share = sum(compute.values())
-    unsure = max((row.error for row in rows if row.error is not None), default=0.0)
+    python = python_in_model(evidence, table)
+    if _runs(evidence) < MOST:
+        return python
+    found = sorted(filter(None, [python, *needless_work(evidence)]), key=likely_gain, reverse=True)
+    return replace(found[0], fixes=tuple(fix for each in found for fix in each.fixes)) if found else None
+
+
+def _runs(evidence: Evidence) -> float:
+    """The part of the time that the training thread runs, or waits for a core; else it computes nothing."""
     thread, used = evidence.threads.training, evidence.threads.figures.cpu_ratio if evidence.threads.figures else None
-    runs = used if used is not None else 1.0  # of the process, where the kernel does not report waits for a core
     if thread.cpu_ratio is not None and thread.delay_ratio is not None:
-        runs = thread.cpu_ratio + thread.delay_ratio
-    if not is_sure(evidence, min(share, runs), MOST, unsure, early=False):
+        return thread.cpu_ratio + thread.delay_ratio
+    return used if used is not None else 1.0  # of the process, where the kernel does not report waits for a core
+
+
+def on_the_cpu(rest: Rest) -> Finding | None:
+    """The model computes on the CPU, or waits for a core, for most of the step; no other wait is a computation."""
+    evidence, table = rest.evidence, rest.evidence.steps.phases
+    if table is None or evidence.gpu.is_used is not False:
+        return None
+    compute = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
+    share = sum(compute.values())
+    most = share + rest.cells.where(phase=PASSES, via="core").cpu
+    unsure = max((row.error or 0.0 for row in table.rows if row.name in PASSES), default=0.0)
+    if not is_sure(evidence, min(most, _runs(evidence)), MOST, unsure, early=False):
         return None
     heaviest, cores = max(compute, key=compute.__getitem__), evidence.run.here.cores
-    hot, needless = evidence.hottest_in(heaviest), list(needless_work(evidence))
+    used, hot = evidence.threads.figures.cpu_ratio if evidence.threads.figures else None, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
-    computes = f"the model computes on the CPU for {percent(share)} of each step{on}, mostly {heaviest}"
-    in_order = not needless and wait_in_pass(evidence) is None
-    action = advice_on_debugging("compute_bound_cpu", evidence) or _faster(evidence, in_order=in_order)
+    against = list(against_order(rest))
+    mends = [advice_on_debugging("compute_bound_cpu", evidence), *(action for _, action in against), _to_gpu(evidence)]
+    fixes = [action for action in mends if action is not None]
+    if not fixes and not against and is_in_order(rest):
+        fixes = ["leave it as it is: the loop is in order, and the time is the model's own work"]
+    lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)" if lower_is_faster(evidence) else None
+    fixes.append(f"use a GPU{lower or ' or a smaller model'}")
     return Finding(
         severity="info",
-        headline="; ".join((computes, *(work.what for work in needless))),
-        fixes=(*(Fix(work.action) for work in needless), Fix(action)),
+        headline="; ".join(
+            (
+                f"the model computes on the CPU for {percent(share)} of each step{on}, mostly"
+                f" {pass_in_words(evidence, heaviest)}",
+                *(what for what, _ in against),
+            )
+        ),
+        fixes=tuple(map(Fix, fixes)),
         share_of_step=share,
         where=(hot.place,) if hot else (),
-        evidence={
-            "cpu_ratio": used,
-            "step_ms": evidence.steps.mean_ms,
-            **{f"{name}_share": part for name, part in compute.items()},
-        },
+        evidence={"cpu_ratio": used, "step_ms": evidence.steps.mean_ms},
     )
 
 
-def _faster(evidence: Evidence, *, in_order: bool) -> str:
+def _to_gpu(evidence: Evidence) -> str | None:
+    """How to use a GPU that does nothing; None without one."""
     gpus = whole_gpus(evidence.run.gpus)
     idle = next((row.latest for row in gpus if is_free(row) or (row.used_by_run and runs_nothing(row))), None)
-    if idle is not None:
-        return (
-            f"move the model and each batch to GPU {idle.index} (.to('cuda')): this machine's {idle.name} is not used;"
-            " torch must be a build with CUDA"
-        )
-    lower = " or a smaller model"
-    if lower_is_faster(evidence):
-        lower = ", a smaller model or torch.autocast('cpu', torch.bfloat16)"
-    return f"use a GPU{lower}{': the loop is in order' if in_order else ''}"
+    if idle is None:
+        return None
+    return (
+        f"move the model and each batch to GPU {idle.index} (.to('cuda')): this machine's {idle.name} is not used;"
+        " torch must be a build with CUDA"
+    )
 
 
 COMPUTE_BOUND_CPU = Rule(
     title="Computes on the CPU",
     judge=compute_bound_cpu,
     needs=(STEPS,),
-    thresholds=(MOST, REPORTED, *CONFIDENCE),
+    thresholds=(MOST, REPORTED, LARGE, TEXT_BYTES, *CONFIDENCE),
+    of_rest=on_the_cpu,
     only_in_order=True,
-    causes=("python",),
+    causes=("python", "padding", "repeated_backward"),
     takes=lambda cell, finding: (
-        not finding.cause and cell.phase in PASSES and cell.doing in ("own", "torch") and not cell.via
+        computes(cell)
+        and finding.cause != "python"
+        and (finding.cause != "repeated_backward" or cell.phase == "backward")
     ),
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 
 from tuimon.code_origin import is_library_file
+from tuimon.diagnosis.cells import Cell, Cells, of_step
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
@@ -13,13 +13,14 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
-from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
+from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.stacks.trie import Node
+from tuimon.torch_code import multiplies
 
 FUSED_OF_SINGLE = Threshold(
     0.10,
@@ -53,6 +54,8 @@ SMALL_PART = Threshold(
     "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
     " of 10 µs and more",
 )
+#: How many of the innermost frames show what an update computes: a line, and what of torch it calls.
+_INNERMOST = 2
 _FUSED = "set fused=True for the optimizer: one operation then updates a tensor, instead of a dozen"
 
 
@@ -88,33 +91,46 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
     An update on the CPU that a function of the user's makes, rows or tensors one by one, is reported from a smaller
-    part on: its operations are so small that what surrounds them takes most of their time, so the GIL is held.
+    part on: its operations are so small that what surrounds them takes most of their time, so the GIL is held. One that
+    multiplies matrices computes: nothing of it is fused, and what others leave is told of it.
 
     An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
     not the bottleneck it may hide the update, so no gain is estimated.
     """
-    optimizer, gpu = evidence.steps.phase("optimizer"), evidence.gpu.steps
+    optimizer, gpu, step = evidence.steps.phase("optimizer"), evidence.gpu.steps, of_step(evidence)
     if optimizer is None or evidence.gpu.awaits_times:
         return None
-    hot, samples = evidence.hottest_in("optimizer"), evidence.samples.where(phase="optimizer")
-    own, held = 0.0, None
-    if hot is not None and hot.library is None and samples.total >= MIN_SAMPLES:
-        own = samples.part(lambda node: _is_own(node, hot.function), below=hot.function)
-    if hot is not None and evidence.gpu.is_used is False:
-        held = evidence.threads.gil_held_in(hot.place)
-    by_hand, is_busy = optimizer.share * own, gpu is not None and gpu.is_bottleneck
-    if hot is not None and is_sure(evidence, by_hand) and held is not None and held.ratio >= SMALL_PART * by_hand:
-        whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
-        fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
-        return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
-    if gpu is not None and is_busy:
-        optimizer = optimizer._replace(share=gpu.share("optimizer"))
+    hot, update = evidence.hottest_in("optimizer"), step.where({"optimizer"})
+    if hot is not None and hot.library is None and evidence.gpu.is_used is False:
+        own = [cell for cell in update if cell.node is not None and _is_of(cell.node, hot.function)]
+        by_hand, held = sum(cell.cpu for cell in own), evidence.threads.gil_held_in(hot.place)
+        if is_sure(evidence, by_hand) and held is not None and held.ratio >= SMALL_PART * by_hand:
+            whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
+            fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
+            return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
+    dense = Cells(cell for cell in update if not _multiplies(cell))
+    is_busy = gpu is not None and gpu.is_bottleneck
+    whole_share = gpu.share("optimizer") if gpu is not None and is_busy else optimizer.share
+    optimizer = optimizer._replace(share=whole_share * (dense.cpu / update.cpu if update.cpu else 1.0))
     if not is_sure(evidence, optimizer.share, OPTIMIZER_SHARE):
         return None
     gained = optimizer.share if evidence.gpu.is_used is False or is_busy else 0.0
     at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
     fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained)
     return _finding(optimizer, hot, "", fixes, evidence.steps.mean_ms)
+
+
+def _is_of(node: Node, function: Function) -> bool:
+    """True if a function updates by itself, or by operations of torch: not by another optimizer, which it calls."""
+    return node.function == function and not any(
+        frame.kind == "optimizer" or is_library_file(frame.file) for frame in node.called
+    )
+
+
+def _multiplies(cell: Cell) -> bool:
+    """True if the innermost line that is known multiplies matrices, or its function is named after such a method."""
+    frames = cell.node.frames if cell.node is not None else ()
+    return any(multiplies(frame.function, frame.source) for frame in frames[-_INNERMOST:])
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
@@ -163,15 +179,6 @@ def _finding(
     )
 
 
-def _is_own(node: Node, function: Function) -> bool:
-    """True if a function updates by itself, or by operations of torch: not by another optimizer, which it calls."""
-    below = takewhile(
-        lambda pair: (pair[0].file, pair[0].function) != function,
-        zip(reversed(node.frames), reversed(node.kinds), strict=True),
-    )
-    return not any(kind == "optimizer" or is_library_file(frame.file) for frame, kind in below)
-
-
 OPTIMIZER_BOUND = Rule(
     title="The optimizer takes long",
     judge=optimizer_bound,
@@ -185,5 +192,5 @@ OPTIMIZER_BOUND = Rule(
         *CONFIDENCE,
     ),
     contradicts_order=True,
-    takes=lambda cell, _: cell.phase == "optimizer",
+    takes=lambda cell, _: cell.phase == "optimizer" and not _multiplies(cell),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,9 +11,9 @@ from tuimon.diagnosis.cells import Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE, Contradiction, GpuSteps
-from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rule
-from tuimon.diagnosis.rules.needless import needless_work
+from tuimon.diagnosis.finding import Finding, Fix, likely_gain
+from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rest, Rule
+from tuimon.diagnosis.rules.needless import TEXT_BYTES, needless_work
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.records import Place
@@ -109,11 +109,19 @@ def spin_wait(evidence: Evidence) -> Finding | None:
 
 
 def compute_bound(evidence: Evidence) -> Finding | None:
+    """What a GPU that is the bottleneck need not compute; beside other ranks its queue may hold a wait for them."""
+    gpu = evidence.gpu.steps
+    if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1:
+        return None
+    return max(needless_work(evidence), key=likely_gain, default=None)
+
+
+def keeps_busy(rest: Rest) -> Finding | None:
     """The GPU always has something to do: it is what the training takes its time for, as it should be.
 
     Except where it may be waiting itself: for other ranks, or for what events on one stream do not show.
     """
-    gpu = evidence.gpu.steps
+    evidence, gpu = rest.evidence, rest.evidence.gpu.steps
     if gpu is None:
         return None
     if gpu.contradiction is not None and gpu.contradiction.by_events.high < REPORTED:
@@ -121,12 +129,15 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
     figures = {"gpu_ms_per_step": gpu.step_ms, "gpu_util": evidence.gpu.utilisation}
-    found = harmless(evidence, *_busy_words(evidence, gpu, heaviest), hot.place if hot is not None else None, figures)
-    return replace(found, share_of_step=1.0 - gpu.idle.high) if found is not None else None
+    headline, *actions = _busy_words(evidence, gpu, heaviest)
+    found = harmless(evidence, headline, actions[0], hot.place if hot is not None else None, figures)
+    if found is None:
+        return None
+    return replace(found, share_of_step=1.0 - gpu.idle.high, fixes=tuple(map(Fix, actions)))
 
 
-def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, str]:
-    """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
+def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> Sequence[str]:
+    """Headline and actions. With several ranks the GPU's queue may hold nothing but a wait for the others."""
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     most = f"mostly {heaviest} ({ms_text(gpu.phases[heaviest].ms)} a step)"
     if evidence.world_size > 1:
@@ -143,19 +154,15 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
     if unused is not None:
         return (
             f"GPU busy {busy} the time, its tensor cores idle: {most}",
-            f"{unused.action}; besides, only these make it faster: {faster}",
+            unused.action,
+            f"only these make it faster besides: {faster}",
         )
     if process is None or not _HALF.intersection(process.matmul_dtypes + process.parameter_dtypes):
         faster = f"lower precision, {faster}"
-    needless = list(needless_work(evidence))
-    if needless:
-        return (
-            "; ".join((f"GPU busy {busy} the time: {most}", *(work.what for work in needless))),
-            "; ".join((*(work.action for work in needless), f"besides, these make it faster: {faster}")),
-        )
     return (
         f"GPU busy {busy} the time, as it should be: {most}",
-        f"leave the loop as it is; only these make it faster: {faster}",
+        "leave the loop as it is",
+        f"only these make it faster: {faster}",
     )
 
 
@@ -254,8 +261,10 @@ COMPUTE_BOUND = Rule(
     title="The GPU is the bottleneck",
     judge=compute_bound,
     needs=(GPU_TIMES,),
-    thresholds=IDLE_BOUNDS,
+    thresholds=(*IDLE_BOUNDS, LARGE, TEXT_BYTES),
+    of_rest=keeps_busy,
     only_in_order=True,
+    causes=("padding", "repeated_backward"),
     ranked_as="info",
 )
 

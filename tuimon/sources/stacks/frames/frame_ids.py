@@ -25,6 +25,8 @@ from tuimon.torch_code import (
     is_fetcher,
     is_module_body,
     marked_part,
+    may_tell,
+    tells,
 )
 
 #: How many distinct frames one run may list, over all its processes.
@@ -180,8 +182,9 @@ class FrameIds:
         if is_fetcher(frame.file):
             source = self._library_source.line(frame.file, frame.line, files)
             return source if calls_collate(source) else ""
-        source = self._library_source.line(frame.file, frame.line, files) if is_leaf and traits.library else ""
-        return source if collects_garbage(source) else ""
+        is_read = may_tell(frame.file) or (is_leaf and traits.library)
+        source = self._library_source.line(frame.file, frame.line, files) if is_read else ""
+        return source if collects_garbage(source) or tells(frame.file, source) else ""
 
     def pop_new_frames(self) -> tuple[int, list[Frame]]:
         """The frames that got an id since the last call, and the id of the first of them."""

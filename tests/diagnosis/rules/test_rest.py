@@ -1,4 +1,4 @@
-"""What no rule takes is still told: waits inside the passes."""
+"""What no rule takes is still told: waits inside the passes, and what is known of the functions in them."""
 
 import pytest
 
@@ -6,15 +6,23 @@ from tests.diagnosis.cpu import HEALTHY, SIDE, training
 from tests.session.records import frames, stacks, threads
 from tuimon.diagnosis.judging import diagnose_run
 
+TORCH = "/lib/site-packages/torch"
 LINES = frames(
     ("train.py", 61, "main", "loss = model(x)", True),
-    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
     ("model.py", 12, "forward", "self.lock.acquire()", True),
     ("model.py", 13, "forward", "time.sleep(0.02)", True),
     ("model.py", 14, "forward", "return F.relu(x)", True),
     ("train.py", 62, "main", "loss.backward()", True),
     ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
     ("train.py", 64, "main", "torch.save(model, path)", True),
+    (f"{TORCH}/nn/utils/parametrize.py", 300, "get_parametrized"),
+    (f"{TORCH}/nn/modules/module.py", 1850, "inner", "result = hook(self, args, result)"),
+    ("probes.py", 9, "summarise", "stats[name] = output.std()", True),  # 30
+    (f"{TORCH}/nn/functional.py", 6500, "multi_head_attention_forward", "attn_output_weights = softmax(scores)"),
+    (f"{TORCH}/nn/functional.py", 6520, "multi_head_attention_forward"),
+    (f"{TORCH}/nn/functional.py", 2100, "softmax"),
+    ("train.py", 60, "main", "accuracy = (model(x).argmax(1) == y).mean()", True),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -51,3 +59,27 @@ def test_a_model_that_computes_is_in_order():
 def test_beside_what_is_worth_a_change_it_is_left_out():
     by_rule = found((LOCK, 15), (COMPUTES, 15), (SAVES, 25), phases=SIDE)
     assert by_rule["side_work"].where[0].line == 64
+
+
+@pytest.mark.parametrize(
+    ("inside", "what", "action"),
+    [
+        ([28], "15 % in parametrized weights", "parametrize.cached()"),
+        ([29, 30], "15 % in hooks of modules", "handle.remove()"),
+        ([31, 33], "15 % in attention that returns its weights", "need_weights=False"),
+        ([32], None, "in order"),
+        ([33], None, "in order"),
+    ],
+)
+def test_what_is_known_of_a_function_that_takes_much_of_a_pass_is_told(inside, what, action):
+    told = found(([20, 21, 24, *inside], 15), (COMPUTES, 25))["compute_bound_cpu"]
+    assert (what is None) != (what is not None and what in told.headline)
+    assert action in told.action and "use a GPU" in told.fixes[-1].action
+    assert ("in order" in told.action) == (what is None)
+
+
+def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_lines_are_named():
+    twice = {**HEALTHY, "forward": 60, "backward": 25}
+    told = found(([20, 21, 24, 33], 30), ([34, 21, 24, 33], 15), (COMPUTES, 5), phases=twice)["compute_bound_cpu"]
+    assert "mostly forward, run at train.py:60 and train.py:61, 90 % of it in softmax()" in told.headline
+    assert "of torch/nn/functional.py" in told.headline

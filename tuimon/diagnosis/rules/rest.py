@@ -1,0 +1,173 @@
+"""What no finding holds of a step, in words: a loop is in order where that is nothing but the model's own work."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tuimon.diagnosis.cells import PASSES, Cell, Cells
+from tuimon.diagnosis.claims import is_sure
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
+from tuimon.diagnosis.rule import Rest
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
+from tuimon.diagnosis.words import WAITS, at, percent
+from tuimon.session.stacks.samples import Samples
+from tuimon.session.stacks.trie import Node
+from tuimon.text import code_place, plain
+
+#: Calls that lead to work and do none: their time is that of whatever they call.
+_LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
+
+
+class Known(NamedTuple):
+    """Functions of a library, and what is publicly known of the time in them."""
+
+    frame: re.Pattern[str]  # of ``file function line``; the line has a text where ``torch_code.TELLING`` says so
+    what: str
+    action: str
+    innermost: bool = False  # only where nothing is below it
+
+    def is_in(self, node: Node) -> bool:
+        """True if a stack passes through it."""
+        frames = node.frames[-1:] if self.innermost else node.frames
+        return any(self.frame.search(f"{frame.file} {frame.function} {frame.source}") for frame in frames)
+
+
+def _known(frame: str, what: str, action: str, *, innermost: bool = False) -> Known:
+    return Known(re.compile(frame), what, action, innermost)
+
+
+KNOWN = (
+    _known(
+        r"torch/nn/utils/(?:parametri\w+|weight_norm|spectral_norm)\.py ",
+        "parametrized weights, computed anew for each use",
+        "compute parametrized weights once a step: with torch.nn.utils.parametrize.cached(); or make them plain ones"
+        " (remove_parametrizations)",
+    ),
+    _known(
+        r"torch/nn/modules/module\.py \S+ .*\bhook\(",
+        "hooks of modules",
+        "remove the hooks that training does not need (handle.remove()), or let them run once in many steps",
+    ),
+    _known(
+        r"torch/nn/functional\.py multi_head_attention_forward .*\battn_output_weights\b",
+        "attention that returns its weights",
+        "call nn.MultiheadAttention with need_weights=False: it then uses scaled_dot_product_attention",
+    ),
+    _known(
+        r"/transformers/\S+ eager_attention_forward ",
+        "attention written out",
+        "load the model with attn_implementation='sdpa'",
+    ),
+    _known(
+        r"torch/nn/modules/rnn\.py forward .*_cell\(",
+        "a recurrent cell that is run position by position",
+        "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN",
+    ),
+    _known(
+        r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
+        "forward passes made again, for activation checkpointing",
+        "checkpoint fewer layers, if there is memory for their activations",
+    ),
+    _known(
+        r"torch/autograd/functional\.py ",
+        "derivatives that are made row by row",
+        "set vectorize=True, or use torch.func (jacrev, vmap)",
+    ),
+    _known(
+        r"torch/(?:_tensor|overrides)\.py (?:__torch_function__|handle_torch_function) ",
+        "operations on a tensor's subclass, each of which goes through Python",
+        "make plain tensors of them before the model: x.as_subclass(torch.Tensor)",
+    ),
+    _known(
+        r"torch/nn/modules/module\.py ",
+        "Python between the modules",
+        "use torch.compile, or fewer and larger modules",
+        innermost=True,
+    ),
+)
+
+
+#: Time that is no pass of the model's, in words; the first that holds.
+_BESIDE: tuple[tuple[Callable[[Cell], bool], str], ...] = (
+    (lambda cell: "core" in cell.via, "waits for a core"),
+    (lambda cell: cell.doing == "gc", "garbage collections"),
+    (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks"),
+    (lambda cell: cell.phase == "data", "data"),
+    (lambda cell: cell.phase == "other", "work beside the passes"),
+)
+
+
+def against_order(rest: Rest) -> Iterator[tuple[str, str | None]]:
+    """What is known of the rest besides that the model computes, each with what to do; nobody knows what that gains."""
+    evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
+    computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
+    for known in KNOWN if samples.total >= MIN_SAMPLES else ():
+        share = sum(part * samples.where(phase=name).part(known.is_in) for name, part in computes.items())
+        if is_sure(evidence, share):
+            yield f"{percent(share)} in {known.what}", known.action
+    by_what = defaultdict[str, list[Cell]](list)
+    for cell in rest.cells:
+        if what := next((what for is_it, what in _BESIDE if is_it(cell)), None):
+            by_what[what].append(cell)
+    for what, cells in by_what.items():
+        if is_sure(evidence, Cells(cells).between.low):
+            yield f"{percent(Cells(cells).cpu)} in {what}", None
+
+
+def is_in_order(rest: Rest) -> bool:
+    """True if no wait in a pass speaks against it, and no finding but such as are known to gain little."""
+    gains = [(each.best.least, each.estimated_speedup or 1.0) for each in rest.found if each.severity != "benign"]
+    return wait(rest) is None and all(least is not None and likely < WARNING_GAIN for least, likely in gains)
+
+
+def pass_in_words(evidence: Evidence, phase: str) -> str:
+    """``backward, 4 times a step``; ``forward, 75 % of it in gru_cell() of torch/nn/modules/rnn.py``."""
+    steps, words, samples = evidence.steps, phase, evidence.samples.where(phase=phase)
+    runs = {"backward": steps.backwards, "optimizer": steps.updates}.get(phase, 0) / max(1, steps.total)
+    if round(runs) > 1:
+        words += f", {runs:.0f} times a step"
+    elif len(lines := _lines_that_run(samples)) > 1:
+        words += f", run at {' and '.join(lines)}"
+    leaves = samples.counted(lambda row: () if row.node.frame.user else (row.node.frame.code,))
+    (file, function), count = next(iter(leaves.most_common(1)), (("", ""), 0))
+    if samples.total >= MIN_SAMPLES and count >= MOST * samples.total and not _LEADS.fullmatch(function):
+        where = plain(file.rpartition("-packages/")[2])
+        words += f", {percent(count / samples.total)} of it in {plain(function)}() of {where}"
+    return words
+
+
+def _lines_that_run(samples: Samples) -> list[str]:
+    """The lines outside all modules at which one and the same module is run, each for a large part of the time."""
+    within: dict[str, set[tuple[str, int]]] = {}
+    lines = Counter[str]()
+    for row in samples.where(below="module").rows:
+        outside = row.node.before("module")
+        inner = next((frame for frame in row.node.frames[len(outside) :] if frame.user), None)
+        if outside and outside[-1].user and inner is not None:
+            line = code_place(outside[-1].file, outside[-1].line)
+            within.setdefault(line, set()).add((inner.file, inner.line))
+            lines[line] += row.count
+    large = [line for line, count in lines.items() if count >= LARGE * lines.total()]
+    return sorted(line for line in large if any(within[line] & within[other] for other in large if other != line))
+
+
+def wait(rest: Rest) -> Finding | None:
+    """The longest wait in a pass or an update, which is no work of the model's; what it would gain nobody knows."""
+    waits = [cell for cell in rest.cells.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
+    longest = max(waits, key=lambda cell: cell.cost.low, default=None)
+    place = longest.node.place if longest is not None and longest.node is not None else None
+    if longest is None or place is None or not is_sure(rest.evidence, share := longest.cost.low, early=False):
+        return None
+    words = WAITS[longest.doing]
+    return Finding(
+        severity="info",
+        headline=f"the training thread {words.what} in {longest.phase} for at least {percent(share)} of each step",
+        fixes=(Fix(words.less.format(at(place))),),
+        share_of_step=share,
+        where=(place,),
+        evidence={"step_ms": rest.evidence.steps.mean_ms},
+    )
