@@ -31,12 +31,11 @@ def hours(phases):
 def test_an_hour_that_is_slower_than_the_best_is_told_with_the_phase():
     (slow,) = hours(lambda n: course(1.0)(n) | {"data": 12 if n // 60 == 1 else 30})
     assert slow.cause == "slower_hour" and slow.severity == "warning"
-    assert slow.headline.startswith(
-        "steps take 18 % longer than in the best hour, which ended 1 h 0 min ago: data 12.0 ms"
-    )
+    assert slow.headline.startswith("steps take 18 % longer than in the best hour, which ended 1 h 0 min ago: ")
+    assert slow.headline.endswith(", mostly in data")
 
 
 def test_hours_that_are_alike_or_become_faster_or_do_more_work_are_in_order():
     assert not hours(course(1.0, 1.05, 1.0)) and not hours(course(1.3, 1.1, 1.0))
     (more,) = hours(lambda n: USUAL | ({"forward": 36, "backward": 60} if n // 60 != 1 else {}) | {"other": n % 3})
-    assert more.severity == "info"
+    assert (more.severity, more.cause) == ("info", "more_work")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.course import (
     COMPARABLE_WINDOWS,
@@ -10,8 +11,8 @@ from tuimon.diagnosis.evidence.course import (
     GROWTH_SIGMAS,
     JUMP_AT_ONCE,
     JUMP_LASTS,
+    CourseEvidence,
     Grown,
-    TimeGrowth,
     grows,
     is_longer,
     least_ratio,
@@ -23,7 +24,6 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import MARKERS, STEP_TIMES, Rule
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import after, percent
-from tuimon.records import Place
 from tuimon.text import ms_text
 
 FRESH_S = Threshold(
@@ -32,6 +32,10 @@ FRESH_S = Threshold(
     "our choice: time to read the line; longer would hide the first real verdict",
 )
 _LOOK = "look for what grows with the steps: lists of losses, kept graphs (detach), logs"
+_MEANT = (
+    "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
+    " such as a memory bank, a cache or kept states"
+)
 
 
 def warmup(evidence: Evidence) -> Finding | None:
@@ -72,109 +76,88 @@ WARMUP = Rule(
 # -- steps that grow longer
 
 
+class _Longer(NamedTuple):
+    """Two levels of a run, of which the later one has longer steps, and what that means."""
+
+    grown: Grown
+    than: str  # how a headline names the earlier one
+    action: str
+    cause: str | None = None
+
+    @property
+    def is_fault(self) -> bool:
+        """True unless a loop may do so by design: longer sequences and batches are meant to take longer."""
+        return self.cause not in ("jump", "more_work")
+
+
 def step_time_drift(evidence: Evidence) -> Finding | None:
-    """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once."""
-    return _growth(evidence) or _jump(evidence) or _slower_hour(evidence)
+    """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once.
 
-
-def _growth(evidence: Evidence) -> Finding | None:
+    Or they are slower than in the run's own best hour.
+    """
     course = evidence.course
+    found = _growth(course) or _jump(course) or _slower_hour(course)
+    if found is None:
+        return None
+    grown, together = found.grown, course.does_more_work(found.grown) if found.is_fault else ""
+    if together:
+        found = found._replace(cause="more_work", action=_MEANT)
+    before, now = grown.work if together else grown.step
+    times = f"{ms_text(before)} -> {ms_text(now)}"
+    headline = f"steps take {_longer(before, now)} {found.than}: {times}, mostly in {grown.phase}"
+    if together:
+        headline = f"each step does {now / before:.1f}x as much as {found.than}, {together} alike: {times}"
+    fix = Fix(found.action)
+    if found.is_fault:
+        least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms))
+        most = max(least, min(now / before, WIDEST_RANGE * least))
+        fix = Fix.gaining(found.action, Interval(least, most), likely=most)
+    hot, phase = evidence.hottest_in(grown.phase), grown.of(grown.phase)
+    place = course.place(grown) or (hot.place if hot is not None else None)
+    return Finding(
+        severity="warning" if found.is_fault else "info",
+        cause=found.cause,
+        headline=headline,
+        fixes=(fix,),
+        share_of_step=1.0 - before / now,
+        where=(place,) if place is not None else (),
+        evidence={
+            "before_ms": before,
+            "now_ms": now,
+            "grown_together": together or None,
+            "grown_phase": grown.phase,
+            "grown_ms": phase.now_ms - phase.before_ms,
+            "since_s": course.seconds_in(grown.now),
+            "since_step": int(grown.now.rows[0].first_step),
+        },
+    )
+
+
+def _growth(course: CourseEvidence) -> _Longer | None:
     grown = course.grown
     if grown is None or grown.step.now_ms < DRIFT_RATIO * grown.step.before_ms:
         return None
-    if not is_drift([row.work_ms or 0.0 for row in course.rows]):
-        return None
-    together = course.does_more_work(grown)
-    if together:
-        return _more_work(evidence, grown, together)
-    before, now = grown.step
-    least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms))
-    gain = max(least, min(now / before, WIDEST_RANGE * least))
-    return Finding(
-        headline=(
-            f"steps take {_longer(grown.step)} at first: {ms_text(before)} -> {ms_text(now)}, mostly in {grown.phase}"
-        ),
-        fixes=(Fix.gaining(_LOOK, Interval(least, gain), likely=gain),),
-        share_of_step=1.0 - before / now,
-        where=_where(evidence, grown),
-        evidence={"first_ms": before, "now_ms": now, **_facts(grown)},
-    )
+    return _Longer(grown, "at first", _LOOK) if is_drift([row.work_ms or 0.0 for row in course.rows]) else None
 
 
-def _more_work(evidence: Evidence, grown: Grown, together: str) -> Finding:
-    """A fact, not a fault, as far as times show: longer episodes, sequences and batches are meant to take longer."""
-    before, now = grown.work
-    return Finding(
-        severity="info",
-        cause="more_work",
-        headline=f"each step does {now / before:.1f}x its first work, {together} alike: {before:.3g} -> {now:.3g} ms",
-        fixes=(
-            Fix(
-                "check that episodes, sequences or batches are meant to grow: if not, bound the model's work,"
-                " such as a memory bank, a cache or kept states"
-            ),
-        ),
-        share_of_step=1.0 - before / now,
-        where=_where(evidence, grown),
-        evidence={"first_ms": before, "now_ms": now, "grown_together": together},
-    )
-
-
-def _jump(evidence: Evidence) -> Finding | None:
-    """A fact, not a fault: what a loop does may change by design, so no gain is estimated."""
-    jump = evidence.course.jump
+def _jump(course: CourseEvidence) -> _Longer | None:
+    jump = course.jump
     if jump is None:
         return None
-    before, now = jump.step
-    since_s, step = evidence.course.seconds_in(jump.now), int(jump.now.rows[0].first_step)
-    return Finding(
-        severity="info",
-        cause="jump",
-        headline=(
-            f"steps take {_longer(jump.step)} before step {step:,} ({after(since_s)} in):"
-            f" {ms_text(before)} -> {ms_text(now)}, mostly in {jump.phase}"
-        ),
-        fixes=(Fix("check what changed then: the data, the length of sequences, a schedule, a clock limit"),),
-        share_of_step=1.0 - before / now,
-        where=_where(evidence, jump),
-        evidence={"since_s": since_s, "since_step": step, "before_ms": before, "now_ms": now, **_facts(jump)},
+    since = f"before step {int(jump.now.rows[0].first_step):,} ({after(course.seconds_in(jump.now))} in)"
+    return _Longer(
+        jump, since, "check what changed then: the data, the length of sequences, a schedule, a clock limit", "jump"
     )
 
 
-def _slower_hour(evidence: Evidence) -> Finding | None:
+def _slower_hour(course: CourseEvidence) -> _Longer | None:
     """Slower than its own best hour, beyond what the history of single windows shows."""
-    slower = evidence.course.slower_hour
+    slower = course.slower_hour
     if slower is None:
         return None
-    phase, (before, now) = slower.of(slower.phase), slower.work
-    gain = Interval(least_ratio(slower.before.works_ms, slower.now.works_ms), now / before)
-    ago_s = slower.now.span.end_s - slower.before.span.end_s
-    more_work = evidence.course.does_more_work(slower)
+    ended = after(slower.now.span.end_s - slower.before.span.end_s)
     action = "check what is different since: what grows with the steps, other programs, clocks, the file system"
-    return Finding(
-        severity="info" if more_work else "warning",
-        cause="slower_hour",
-        headline=(
-            f"steps take {_longer(slower.work)} in the best hour, which ended {after(ago_s)} ago:"
-            f" {slower.phase} {ms_text(phase.before_ms)} -> {ms_text(phase.now_ms)}"
-        ),
-        fixes=(Fix(action) if more_work else Fix.gaining(action, gain, likely=gain.high),),
-        share_of_step=1.0 - before / now,
-        where=_where(evidence, slower),
-        evidence={"first_ms": before, "now_ms": now, **_facts(slower)},
-    )
-
-
-def _where(evidence: Evidence, grown: Grown) -> tuple[Place, ...]:
-    """The line that has grown most; without samples of both ends the one that takes most now."""
-    hot = evidence.hottest_in(grown.phase)
-    place = evidence.course.place(grown) or (hot.place if hot is not None else None)
-    return (place,) if place is not None else ()
-
-
-def _facts(grown: Grown) -> dict[str, float | str]:
-    phase = grown.of(grown.phase)
-    return {"grown_phase": grown.phase, "grown_ms": phase.now_ms - phase.before_ms}
+    return _Longer(slower, f"in the best hour, which ended {ended} ago", action, "slower_hour")
 
 
 def is_drift(works_ms: Sequence[float]) -> bool:
@@ -185,8 +168,7 @@ def is_drift(works_ms: Sequence[float]) -> bool:
     return grows(works_ms)
 
 
-def _longer(step: TimeGrowth) -> str:
-    before, now = step
+def _longer(before: float, now: float) -> str:
     return f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
 
 
