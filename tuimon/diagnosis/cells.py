@@ -37,6 +37,7 @@ from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.diagnosis.evidence.threads import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import collate_share
 from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.threshold import MOST
 from tuimon.session.goodput import Part
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
@@ -444,10 +445,12 @@ def _waits_for_gil(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     if held is None:
         return cells
     node = _most_frequent(evidence.threads.others.get(held.culprit.tid, NO_SAMPLES))
-    if held.share <= held.queue_wait:  # one thread's work: the longer of the two waits for it says what it is
+    queued, in_data = (sum(cell.cpu for cell in cells if takes(cell)) for takes in (_awaits_thread, _is_data))
+    queued = queued if queued >= MOST * in_data else 0.0
+    if held.share <= queued:  # one thread's work: the longer of the two waits for it says what it is
         return lay(cells, held.share, _runs, "own", ("batch", "gil"), node)
     cells = lay(cells, held.share, _runs, "own", ("gil",), node)
-    return lay(cells, held.queue_wait, _is_data, "own", ("batch", "gil"), node)
+    return lay(cells, queued, _awaits_thread, "own", ("batch", "gil"), node)
 
 
 def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
@@ -550,6 +553,10 @@ def _compiles(cell: Cell) -> bool:
 
 def _is_data(cell: Cell) -> bool:
     return cell.phase == "data" and not cell.via
+
+
+def _awaits_thread(cell: Cell) -> bool:
+    return not cell.via and cell.doing == "thread"
 
 
 def _awaits_batch(cell: Cell) -> bool:

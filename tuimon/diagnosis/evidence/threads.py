@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
+from tuimon.diagnosis.threshold import MIN_SAMPLES
 from tuimon.records import Place, Threads
 from tuimon.session.sampling import GilHeld
 from tuimon.session.series import Span
@@ -29,20 +29,19 @@ OWN_WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock", "ranks", "sleep
 
 
 class Contention(NamedTuple):
-    """The time that the training thread loses to the thread that holds the GIL for longest; shares are of the time.
+    """What shows that the training thread waits for the GIL; shares are of the time."""
 
-    ``share`` is the smaller of two: time in which others hold the GIL, and time of the training thread that neither
-    CPU nor the run queue nor a wait of its own explains.
-    """
-
-    share: float
     others_hold: float
     training_holds: float | None
-    unexplained: float
-    culprit: ThreadRow
+    unexplained: float  # by the training thread's CPU, the run queue, and waits of its own
+    culprit: ThreadRow  # which holds it for longest
     place: Place | None  # what it does
     feeds: bool  # whether it puts what it makes into a queue
-    queue_wait: float  # what the training thread waits at a queue for its data
+
+    @property
+    def share(self) -> float:
+        """What the training thread loses: the smaller of both."""
+        return min(self.others_hold, self.unexplained)
 
 
 class ThreadEvidence(Struct, frozen=True, dict=True):
@@ -123,16 +122,13 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
         own, held = self._samples_of(culprit), sum(ratio for ratio, _ in holders)
         unexplained = 1.0 - training.cpu_ratio - training.delay_ratio - waits
         hot = own.where(lambda node: node.activity not in OWN_WAITS).hottest()
-        waited = queue_wait(self.samples)
         return Contention(
-            share=min(held, unexplained),
             others_hold=held,
             training_holds=training.gil_ratio,
             unexplained=unexplained,
             culprit=culprit,
             place=hot.place if hot else culprit.place,
-            feeds=waited > 0 or own.part(puts_into_queue) > 0,
-            queue_wait=waited,
+            feeds=own.part(puts_into_queue) > 0,
         )
 
     def _held(self, row: ThreadRow) -> float | None:
@@ -162,19 +158,11 @@ def works(node: Node) -> bool:
     return node.activity not in ("lock", "idle")
 
 
-def queue_wait(main: Samples) -> float:
-    """Share of the training thread's samples in which it waits at a queue for its data.
-
-    0 where that is not most of its data phase. Calls there take no time of their own: without a lock to wait for,
-    the thread waits for the GIL.
-    """
-    data = main.where(phase="data")
-    share = data.share(awaits_queue(main)) or 0.0
-    return share * data.total / main.total if share >= MOST else 0.0
-
-
 def awaits_queue(main: Samples) -> Callable[[Node], bool]:
-    """True if the training thread waits at a queue in the data phase, or for the GIL there."""
+    """True if the training thread waits at a queue in the data phase, or for the GIL there.
+
+    Calls there take no time of their own: without a lock to wait for, the thread waits for the GIL.
+    """
     has_queue, path = main.where(phase="data").part(_passes_queue) > 0, main.training_path
 
     def waits(node: Node) -> bool:

@@ -33,7 +33,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             f"the training thread waits{beside} about {percent(lost - queued)} of the time for the GIL, held by"
             f" {'another thread' if place else f'thread {found.culprit.name}'}"
         ),
-        fixes=_fixes(evidence, found, lost, lost - queued),
+        fixes=_fixes(evidence, found, lost, queued),
         share_of_step=lost,
         where=(place,) if place else (),
         evidence={
@@ -45,16 +45,16 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     )
 
 
-def _fixes(evidence: Evidence, found: Contention, lost: float, for_gil: float) -> tuple[Fix, ...]:
+def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float) -> tuple[Fix, ...]:
     """Without that work; what the training thread needs of it sets the pace in a process, too.
 
     Worked example: the training thread waits 70 % of the time for a thread that makes its batches, which is on a core
     for 80 % of it. Without that work a step takes 30 % of its time; with a process that does it, 80 %.
     """
     model = host_model(evidence)._replace(claimed=Interval.around(lost))
-    part = Interval.around(lost, min(float(UNSURE), for_gil / 2))
+    part = Interval.around(lost, min(float(UNSURE), (lost - queued) / 2))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
-    if not found.feeds or making <= 1.0 - lost:
+    if not (queued or found.feeds) or making <= 1.0 - lost:
         return (model.fix(f"{_MOVE}, or to {_RELEASING}", Change("gil", 0.0), part),)
     fewer = model.fix(f"make that work cheaper, or move it to {_RELEASING}", Change("gil", 0.0), part)
     moved = model.fix(f"{_MOVE}, which then sets the pace", Change("gil", 1.0 - (1.0 - making) / lost), part)
