@@ -497,18 +497,26 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     # of one worker, now and then: what it has written and shares with no other process. Pages that it copied from its
     # trainer are not in it until then; ``own_bytes`` has them from the fork on.
     private_bytes: Count | None = None
+    # what it has open, and may have at most (RLIMIT_NOFILE); in one record of two seconds
+    open_files: tuple[Count, Count] | None = None
     # of a training process: what it handed to the kernel to write since its last record, and the type of file system
     # ("nfs4") of the file that much of it went to, if that was still open
     written_bytes: Count | None = None
     written_to: str = ""
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
+    ended: Annotated[list[Count], _LISTED] = msgspec.field(default_factory=list)  # ids of those that have ended, some
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs
 
     @property
     def childrens_cores(self) -> float:
         """Cores that its children used beside what records of theirs say."""
         return (self.ended_cpu_s or 0.0) / self.window_s
+
+    @property
+    def number(self) -> int:
+        """How many threads it has."""
+        return sum(row.count for row in self.threads) + self.folded
 
 
 class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -833,6 +841,22 @@ class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nodes: list[Index]
 
 
+#: The name of the threads and processes that a run may have, among what has a limit.
+TASKS = "tasks"
+
+
+class ResourceUse(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A resource with a limit: ``[name, used, limit]``.
+
+    ``name``: "tasks", the threads and processes under the limit that is nearest (control group, machine); or where a
+    file system is mounted ("/dev/shm", "/scratch"), in bytes.
+    """
+
+    name: str
+    used: Count
+    limit: Count
+
+
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     """Memory and cores of the machine, memory of the run's control group; None where unknown, or without a limit."""
 
@@ -855,6 +879,8 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     oom_kills: Count | None = (
         None  # processes of the run's groups that the kernel killed for memory, since tuimon began
     )
+    # threads and processes, shared memory, the file systems of the training's working and temporary folders
+    resources: Annotated[list[ResourceUse], _LISTED] = msgspec.field(default_factory=list)
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

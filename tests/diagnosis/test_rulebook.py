@@ -22,7 +22,7 @@ def test_the_names_are_those_of_the_contract():
         *("no_workers", "workers_saturated", "slow_item", "slow_collate", "sampler", "disk_wait"),
         *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "more_work", "slower_hour", "in_turn"),
         *("bfloat16", "float16", "float64", "tracer", "validation", "checkpoint", "network", "gave_up", "graph_breaks"),
-        *("python", "growing", "copied", "out_of_memory", "anomaly", "allocator"),
+        *("python", "growing", "copied", "out_of_memory", "exhausted", "anomaly", "allocator"),
         *("idle_workers", "padding", "repeated_backward"),
         *("unused", "held", "model_on_cpu", "context"),
     } == CAUSES

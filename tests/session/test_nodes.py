@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
 from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Threads, Throttle
+from tuimon.session.machines import growth_going_on
 from tuimon.session.session import Session
 from tuimon.views.metrics.snapshot import gpu_samples
 
@@ -194,22 +195,19 @@ def grown(sizes_mb, every_s=5.0):
     return session
 
 
+def growth(session):
+    return growth_going_on(session.threads.held(100))
+
+
 def test_a_process_that_grows_from_look_to_look():
-    (growth,) = grown([100, 120, 140, 160, 180]).threads.growing([100])
-    assert (growth.pid, growth.growth.held_bytes, growth.growth.bytes_per_s) == (100, 180 * MB, 4 * MB)
+    assert growth(grown([100, 120, 140, 160, 180]))[:3] == (180 * MB, 80 * MB, 4 * MB)
 
 
 def test_one_that_goes_up_and_down_does_not_grow():
-    assert grown([100, 180, 110, 190, 150]).threads.growing([100]) == []
-
-
-def test_what_has_ended_does_not_grow():
-    session = grown([100, 120, 140, 160, 180])
-    session.add(process(100, ended=True))
-    assert session.threads.growing([100]) == []
+    assert growth(grown([100, 180, 110, 190, 150])) is None
 
 
 def test_many_looks_a_second_are_thinned():
     session = grown(list(range(100, 400)), every_s=0.1)
-    (growth,) = session.threads.growing([100])
-    assert round(growth.growth.bytes_per_s / MB) == 10
+    assert len(session.threads.held(100)) < 40
+    assert round(growth(session).per_s / MB) == 10

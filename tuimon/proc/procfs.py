@@ -199,6 +199,25 @@ def own_bytes(pid: int) -> int | None:
         return None
 
 
+def open_files(pid: int) -> tuple[int, int] | None:
+    """The descriptors that a process has open, and the most that it may have; None where they may not be read.
+
+    About 30 us: since Linux 6.2 their number is the size of their folder.
+    """
+    try:
+        number = os.stat(f"/proc/{pid}/fd").st_size or len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return None
+    limit = limit_of(pid, "Max open files")
+    return (number, limit) if limit is not None else None
+
+
+def limit_of(pid: int, what: str) -> int | None:
+    """The soft limit of a process, by its name in /proc/PID/limits; None without one."""
+    number = (read_bytes(f"/proc/{pid}/limits") or b"").partition(what.encode())[2].split(maxsplit=1)[:1]
+    return int(number[0]) if number and number[0].isdigit() else None
+
+
 class ProcessIo(NamedTuple):
     """Bytes that a process, and its children that have ended, have moved: proc_pid_io(5)."""
 

@@ -263,7 +263,7 @@ class _Memory(Struct):
         frees, seconds = _more(before.device_frees, latest.device_frees), latest.t - before.t
         frees_per_s = frees / seconds if frees is not None and seconds > 0 else None
         most, held = (self.pinned_bytes, self.peak_bytes), self.allocated.columns(Span(last_s=GROWTH_S))
-        growth = steady_growth(readings_of(held["end_s"], held["held_bytes"]), 0.0)
+        growth = steady_growth(readings_of(held["end_s"], held["held_bytes"]))
         now = latest.allocated_bytes, latest.reserved_bytes
         return TorchMemoryRow(device, uuid, *now, retries, frees_per_s, *most, growth)
 

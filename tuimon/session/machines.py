@@ -6,7 +6,7 @@ import math
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, repeat
+from itertools import pairwise, repeat, starmap
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.gpus import DeviceTable
-from tuimon.session.series import LATEST, Series, Span
+from tuimon.session.series import LATEST, Series, Span, latest
 
 #: Most nodes whose records are folded.
 NODES = 4096
@@ -23,98 +23,83 @@ NODES = 4096
 _PLACES = 60
 
 
-class Growth(Struct, frozen=True, gc=False):
-    """How much a memory holds now, and how fast that has grown."""
+class Growth(NamedTuple):
+    """How much of a resource is held now, in bytes or by number, and how fast that has grown."""
 
-    held_bytes: int
-    risen_bytes: int
-    bytes_per_s: float
+    held: float
+    risen: float
+    per_s: float
+    seen_s: float  # for how long
+
+    @property
+    def is_sure(self) -> bool:
+        """True if it has been seen for long enough to go on, as far as growth shows that."""
+        return self.seen_s >= _SURE_S
 
 
 #: The time that a growth rate covers, in seconds.
 GROWTH_S = 120.0
-#: Least seconds from one reading that counts to the next: those of every 2 s, which may come a little early.
-_EVERY_S = 1.5
-_LEAST_READINGS = 4
-#: Readings from which a growth is steady: those of 16 s.
-_STEADY_READINGS = 9
-#: Part of the largest rise a step, from one quarter of them to the next, that each other must have, and of the whole
-#: rate that of the last quarter: our choice. Less is a cache that levels off, or a jump.
-_STEADY_PART = 0.6
+#: Least seconds from one reading that counts to the next: those of every second, which may come a little early.
+_EVERY_S = 0.75
 #: Readings from which a growth is going on, and the part of it that the later half of them must have: our choice.
 _GOING_ON_READINGS, _GOING_ON_PART = 5, 0.25
+#: Readings from which a growth may be steady: those of 8 s; or fewer in twice that time, after which it is sure.
+_STEADY_READINGS, _SURE_S = 9, 16.0
+#: Part of the largest rise a step, from one quarter of them to the next, that each other must have, and of the whole
+#: rate that of the last quarter: our choice. Less is a cache that levels off, or a jump. In less time than makes it
+#: sure, a cache levels off less, and more is asked.
+_STEADY_PART = 0.6
 
 
 class Reading(NamedTuple):
-    """What a memory held at a moment."""
+    """How much was held at a moment."""
 
     t: float
-    held_bytes: float
+    held: float
     steps: float = 0.0  # made until then; 0 if they are not known
 
 
-def readings_of(
-    times_s: Iterable[float], held_bytes: Iterable[float], steps: Iterable[float] = repeat(0.0)
-) -> list[Reading]:
-    """One reading in about 2 s, of those that are numbers."""
+def readings_of(times_s: Iterable[float], held: Iterable[float], steps: Iterable[float] = repeat(0.0)) -> list[Reading]:
+    """One reading in about a second, of those that are numbers."""
     found: list[Reading] = []
-    for t, held, made in zip(times_s, held_bytes, steps, strict=False):
-        if not math.isnan(held) and (not found or t - found[-1].t >= _EVERY_S):
-            found.append(Reading(t, held, made))
+    for reading in map(Reading, times_s, held, steps):
+        if not math.isnan(reading.held) and (not found or reading.t - found[-1].t >= _EVERY_S):
+            found.append(reading)
     return found
 
 
-def growth_of(readings: Sequence[Reading]) -> Growth | None:
-    """None unless the later half of the readings is all above the earlier half."""
-    held, half = [reading.held_bytes for reading in readings], len(readings) // 2
-    if len(held) < _LEAST_READINGS or max(held[:half]) >= min(held[half:]):
-        return None  # up and down: a cache, or a loader at work
-    return Growth(int(held[-1]), int(held[-1] - held[0]), (held[-1] - held[0]) / (readings[-1].t - readings[0].t))
-
-
-def growth_going_on(readings: Sequence[Reading], since_s: float) -> Growth | None:
-    """The growth since a moment, be it slower now; None if it was a jump, or is over."""
+def growth_going_on(readings: Sequence[Reading], since_s: float = -math.inf) -> Growth | None:
+    """The growth since a moment, be it slower now; None if it was a jump, is over, or goes up and down."""
     readings = [reading for reading in readings if reading.t >= since_s]
-    growth = growth_of(readings) if len(readings) >= _GOING_ON_READINGS else None
-    if growth is None:
+    held, half = [reading.held for reading in readings], len(readings) // 2
+    if len(held) < _GOING_ON_READINGS or max(held[:half]) > min(held[half:]) or held[-1] <= held[0]:
         return None
-    lately_bytes = readings[-1].held_bytes - readings[len(readings) // 2].held_bytes
-    return growth if lately_bytes >= _GOING_ON_PART * growth.risen_bytes else None
+    risen, seen_s = held[-1] - held[0], readings[-1].t - readings[0].t
+    return Growth(held[-1], risen, risen / seen_s, seen_s) if held[-1] - held[half] >= _GOING_ON_PART * risen else None
 
 
-def steady_growth(readings: Sequence[Reading], since_s: float) -> Growth | None:
-    """The growth since a moment; None unless there has been one for 16 s that does not level off.
+def steady_growth(readings: Sequence[Reading], since_s: float = -math.inf) -> Growth | None:
+    """The growth since a moment; None unless there has been one for 8 s that does not level off.
 
     The quarters of readings of 1 2 3 ... 12 have medians of 2 5 8 11, which is steady; 1 4 6 7 7.5 levels off, and
     1 1 1 9 9 9 is a jump. What counts is the rise a step: a leak slows down with the steps.
     """
     readings = [reading for reading in readings if reading.t >= since_s]
-    number, growth = len(readings), growth_of(readings)
-    if number < _STEADY_READINGS or growth is None:
+    number, growth = len(readings), growth_going_on(readings)
+    if growth is None or (number < _STEADY_READINGS and not growth.is_sure):
         return None
     quarters = [readings[n * number // 4 : (n + 1) * number // 4] for n in range(4)]
-    held = [sorted(reading.held_bytes for reading in quarter)[len(quarter) // 2] for quarter in quarters]
-    rises = [later - earlier for earlier, later in pairwise(held)]
-    made = [later - earlier for earlier, later in pairwise(quarter[len(quarter) // 2].steps for quarter in quarters)]
-    if min(made) > 0:
-        rises = [rise / steps for rise, steps in zip(rises, made, strict=True)]
-    if min(rises) <= 0 or min(rises) < _STEADY_PART * max(rises):
-        return None
-    return growth if _rate(quarters[-1]) >= _STEADY_PART * _rate(readings) else None
+    medians = [sorted(reading.held for reading in quarter)[len(quarter) // 2] for quarter in quarters]
+    middles = [quarter[len(quarter) // 2]._replace(held=held) for quarter, held in zip(quarters, medians, strict=True)]
+    goes_on = all(later.steps > one.steps for one, later in pairwise(middles))
 
+    def rate(one: Reading, later: Reading) -> float:
+        return (later.held - one.held) / ((later.steps - one.steps if goes_on else later.t - one.t) or math.inf)
 
-def _rate(readings: Sequence[Reading]) -> float:
-    """Bytes a step, or a second."""
-    first, last = readings[0], readings[-1]
-    return (last.held_bytes - first.held_bytes) / (last.steps - first.steps or last.t - first.t)
-
-
-class ProcessGrowth(NamedTuple):
-    """A process whose memory grows."""
-
-    pid: int
-    growth: Growth
-    shared_bytes: int = 0  # of its trainer's, that it may copy yet, page by page
+    rates, part = list(starmap(rate, pairwise(middles))), _STEADY_PART ** min(1.0, growth.seen_s / _SURE_S)
+    last = quarters[-1] if len(quarters[-1]) > 1 else readings[-2:]
+    is_steady = min(rates) > 0 and min(rates) >= part * max(rates)
+    return growth if is_steady and rate(last[0], last[-1]) >= part * rate(readings[0], readings[-1]) else None
 
 
 class ProcessHeld(NamedTuple):
@@ -136,6 +121,8 @@ class Placement(NamedTuple):
 _OWN_S, _OWN_NUMBERS = 16.0, 3 << 14
 #: Windows of each length that a series holds.
 _ROWS = 32
+#: Most resources of a machine that are followed: more than a record of ours has.
+_RESOURCES = 16
 #: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
 _STARTING_CORES = 1.0
 
@@ -162,8 +149,16 @@ class _Used(NamedTuple):
     held: float
 
 
+class _Held(NamedTuple):
+    """How much of a resource was used at a moment; a row of a ``Series``."""
+
+    begin_s: float
+    end_s: float
+    used: float
+
+
 class MachineTable:
-    """One machine: its memory, its GPUs, and its cores by what all programs use, and what the run uses of it.
+    """One machine: what is limited on it, its GPUs, and its cores by what all programs use, and what the run uses.
 
     Windows of the machine are longer than those of processes and begin at other moments, so own use is taken off over
     the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of the 1.6 cores that
@@ -174,6 +169,7 @@ class MachineTable:
         self.devices = DeviceTable()
         self.latest: MachineMemory | None = None
         self.most_held: ProcessHeld | None = None  # of any process at any time
+        self._resources: dict[str, Series[_Held]] = {}  # by the name of the resource
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own = array("d")  # of each window of a process: its begin, its end, and the cores that it used
         self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
@@ -199,12 +195,21 @@ class MachineTable:
         self.latest = record
         for placed in record.placed:
             self._ran_on[placed.pid].append(placed.node)
+        for each in record.resources[:_RESOURCES]:
+            if each.name in self._resources or len(self._resources) < _RESOURCES:
+                series = self._resources.setdefault(each.name, Series(_Held, _ROWS, {"used": latest}))
+                series.append(_Held(record.t, record.t, each.used))
         if record.busy_cores is None:
             return
         if (before := self._latest_used()) is not None:
             self._series.append(before)
         self._measured = record
         self._drop_own_before(record.t - record.window_s)
+
+    def used(self, name: str, span: Span) -> list[Reading]:
+        """How much of a resource was used in a span, at even distances."""
+        rows = self._resources[name].even_rows(span) if name in self._resources else []
+        return [Reading(row.end_s, row.used) for row in rows]
 
     def begin_steps(self, t: float) -> None:
         """A training begins to make steps: a span may begin here."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct, structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import Place, ThreadCpu, Threads
-from tuimon.session.machines import GROWTH_S, ProcessGrowth, Reading, growth_going_on, growth_of, readings_of
+from tuimon.session.machines import GROWTH_S, Reading, readings_of
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.sampling import GilTable
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
@@ -77,13 +77,15 @@ _POOL_SPREAD = 1.5
 WANTS_TO_RUN = 0.30
 #: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of its threads.
 _ROWS, _THREAD_ROWS = 32, 4
-#: Most threads of a process that are summed up.
-_PLACES = 1024
+#: Most threads of a process that are summed up; and the latest that have ended.
+_PLACES, _ENDED = 1024, 16
 #: Windows that steps may lie in. Steps come up to a second after their window, when that of the threads is over.
 _AROUND_STEPS = 6
 #: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
 #: first as it winds down has worked beside all of its steps.
 _MOST = 0.5
+#: The columns of which the latest reading counts.
+_LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "most_files", "number", "steps"), latest)
 #: The place of what a process writes, in its figures.
 _WRITES = -1
 #: Bytes that a process writes in a window from which that is one of a burst: our choice; logs write less.
@@ -120,7 +122,15 @@ class _Use(NamedTuple):
     disk_s: float  # ... the main thread waited for the disk
     held_bytes: float  # of memory of its own, the latest; not a number: not read
     private_bytes: float  # ... that it has written, and shares with no other process
+    open_files: float
+    most_files: float  # that it may have open
+    number: float  # of its threads
+    written_bytes: float  # by a process that trains
     steps: float  # that it has made
+
+
+#: What a process holds more and more of, where it leaks.
+Held = Literal["held_bytes", "private_bytes", "open_files", "most_files", "number"]
 
 
 class MainThread(Struct, frozen=True, gc=False):
@@ -147,7 +157,8 @@ class _Process:
     def __init__(self, first: Threads) -> None:
         self.latest = first
         self.tid = first.pid  # of the thread that trains
-        self.use = Series(_Use, _ROWS, {"held_bytes": latest, "private_bytes": latest, "steps": latest})
+        self.ended: deque[tuple[float, int]] = deque(maxlen=_ENDED)  # threads, each with the end of its last window
+        self.use = Series(_Use, _ROWS, _LATEST)
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
         self._windows = Series(Stretch, _THREAD_ROWS)
@@ -161,6 +172,7 @@ class _Process:
         held = record.rss_bytes or self.latest.rss_bytes  # 0: it exits
         self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
         self.tid = tid
+        self.ended.extend((record.t, each) for each in record.ended)
         self._add_use(record, held_bytes, steps)
         places = {row.tid: place for place, row in enumerate(self._places)}
         live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
@@ -189,6 +201,7 @@ class _Process:
 
     def _add_use(self, record: Threads, held_bytes: int | None, steps: int) -> None:
         window_s, rows = record.window_s, {row.tid: row for row in record.threads}
+        open_files, most_files = record.open_files or (math.nan, math.nan)
         main, training = rows.get(record.pid), rows.get(self.tid)
         waits = [
             row.delay_ratio
@@ -213,6 +226,8 @@ class _Process:
             stopped_s=window_s if training is not None and training.state == "stopped" else 0.0,
             disk_s=window_s if main is not None and main.state == "disk" else 0.0,
             held_bytes=math.nan if held_bytes is None else held_bytes,
+            open_files=open_files,
+            most_files=most_files,
             steps=steps,
         )
 
@@ -321,27 +336,17 @@ class ThreadTable:
         own = self._known.get(pid)
         return own is not None and any(row.tid == own.tid and row.state == "stopped" for row in own.latest.threads)
 
-    def memory(self, pid: int, *, private: bool = False) -> list[Reading]:
-        """The memory of its own that a process held in the last two minutes, one reading in about 2 s."""
-        if pid not in self._known or self._processes.has_ended(pid):
+    def held(self, pid: int, what: Held = "held_bytes") -> list[Reading]:
+        """How much a process held in the last two minutes, one reading in about a second."""
+        if pid not in self._known:
             return []
         columns = self._known[pid].use.columns(Span(last_s=GROWTH_S))
-        return readings_of(columns["end_s"], columns["private_bytes" if private else "held_bytes"], columns["steps"])
+        return readings_of(columns["end_s"], columns[what], columns["steps"])
 
-    def growing(self, pids: Iterable[int]) -> list[ProcessGrowth]:
-        """Processes whose later half of readings is all above the earlier half, fastest growth first."""
-        found = [ProcessGrowth(pid, growth) for pid in pids if (growth := growth_of(self.memory(pid))) is not None]
-        return sorted(found, key=lambda each: -each.growth.bytes_per_s)
-
-    def copying(self, pids: Iterable[int], since_s: float) -> ProcessGrowth | None:
-        """A worker whose own pages grow though its memory does not, ever since a moment: it copies its trainer's."""
-        for pid in pids:
-            growth = growth_going_on(self.memory(pid, private=True), since_s)
-            held = self.memory(pid) if growth is not None else []
-            grown = growth_going_on(held, since_s)
-            if growth is not None and held and (grown is None or 2 * grown.risen_bytes < growth.risen_bytes):
-                return ProcessGrowth(pid, growth, max(0, int(held[-1].held_bytes) - growth.held_bytes))
-        return None
+    def written_bytes(self, pid: int, last_s: float) -> float:
+        """What a process that trains has written lately."""
+        sums = self._sums(pid, Span(last_s=last_s))
+        return sums.written_bytes if sums is not None else 0.0
 
     def written(self, pid: int) -> tuple[int | None, int, str]:
         """Bursts of writing since a process's first steps, or None if they are too close to be told apart.
@@ -354,6 +359,10 @@ class ThreadTable:
             return 0, 0, ""
         windows, of_bursts, bursts, burst_bytes = figures
         return bursts if 2 * of_bursts <= windows else None, burst_bytes, own.written_to
+
+    def ended(self, pid: int) -> Iterable[tuple[float, int]]:
+        """The latest threads of a process that have ended, each with the end of the window in which it did."""
+        return self._known[pid].ended if pid in self._known else ()
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""

@@ -5,8 +5,10 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.verdicts import fold
 from tuimon.records import (
     Collectives,
+    Exit,
     Frame,
     RankCollective,
     StackCount,
@@ -227,3 +229,81 @@ def test_a_thread_that_works_while_the_training_waits_for_a_lock_is_named_first(
     found = locked_up(main, writer)
     assert "a thread in sendall() io.py:33, the training in step() train.py:12" in found.headline
     assert [place.line for place in found.where] == [33, 12]
+
+
+QUEUES = frames(
+    ("train.py", 9, "log", "self.events.put(row)", True),
+    ("/usr/lib/python3.11/queue.py", 140, "put"),
+    ("/usr/lib/python3.11/queue.py", 171, "get"),
+    ("/usr/lib/python3.11/threading.py", 320, "wait"),
+    ("log.py", 30, "write", "row = self.events.get()", True),
+    ("train.py", 12, "load", "batch = self.ready.get()", True),
+    ("train.py", 15, "save", "with self.lock:", True),
+    ("train.py", 18, "main", "dist.barrier()", True),
+    ("/usr/lib/python3.11/multiprocessing/queues.py", 103, "get"),
+    ("/usr/lib/python3.11/multiprocessing/connection.py", 395, "_recv"),
+    ("make.py", 40, "produce", "queue.put(batch)", True),
+)
+PUTS, GETS, WRITES, POOLED = [0, 1, 3], [5, 2, 3], [4, 2, 3], [2, 3]
+AT_LOCK, AT_BARRIER, RECEIVES, PRODUCES = [6], [7], [5, 8, 9], [10]
+
+
+def that_waits(main, *, thread=WRITES, live=None, child=None, over=False):
+    """What is said of a training that stands at ``main`` from 17 s on; a thread ended then, or a child process."""
+    records = [header(), process(), QUEUES]
+    records += [process(201, "child", ppid=100, ended=t == 15.0, t=t) for t in (1.0, 15.0) if child]
+    for t in range(1, 17):
+        records.append(steps(t, {"between": 50, "backward": 50}, first_index=10 * t))
+        found = [StackCount(100, "MainThread", main, 20)]
+        found += [StackCount(107, "event-writer", thread, 20)] if t < 15 else []
+        found += [StackCount(108, "event-writer 2", live, 20)] if live else []
+        records.append(Stacks(t=t, pid=100, window_s=1.0, samples=20, stacks=found))
+        if child and t < 15.0:
+            made = [StackCount(201, "MainThread", child, 20)]
+            records.append(Stacks(t=t, pid=201, window_s=1.0, samples=20, stacks=made))
+    ends = threads(15.0, (100, "python", 0.0, "waiting"), cpu_ratio=0.0)
+    records.append(structs.replace(ends, ended=[107]))
+    for t in range(17, 87):
+        found = [StackCount(100, "MainThread", main, 20)]
+        found += [StackCount(108, "event-writer 2", live, 20)] if live else []
+        still = {"count": 0, "first_index": 160, "open_phase": "between", "open_for_s": t - 16.0}
+        records.append(Stacks(t=t, pid=100, window_s=1.0, samples=20, stacks=found))
+        records.append(threads(t, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
+        records.append(steps(t, {}, **still))
+    if over:
+        _, findings = fold([*records, Exit(t=86.5, pid=100, exit_code=143, signal="SIGTERM")])
+        return next(finding for finding in findings if finding.rule == "hang")
+    return next(finding for finding in diagnose(session_of(*records)) if finding.rule == "hang")
+
+
+@pytest.mark.parametrize(
+    ("main", "how"),
+    [
+        (AT_BARRIER, {}),  # it waits for ranks
+        (RECEIVES, {}),  # for a process
+        (PUTS, {"live": WRITES}),  # another one empties that queue
+        (PUTS, {"thread": POOLED}),  # of a pool: no code of the user's
+    ],
+)
+def test_threads_that_have_ended_and_that_nobody_misses_are_not_named(main, how):
+    assert "has ended" not in that_waits(main, **how).headline
+
+
+@pytest.mark.parametrize(
+    ("main", "how", "said", "line"),
+    [
+        (PUTS, {}, "its queue is full, and thread event-writer has ended, which was in write() log.py:30", 30),
+        (GETS, {}, "its queue is empty, and thread event-writer has ended, which was in write() log.py:30", 30),
+        (AT_LOCK, {}, "thread event-writer has ended, which was in write() log.py:30", 30),
+        (
+            *(RECEIVES, {"child": PRODUCES}),
+            *("its queue is empty, and process 201 has ended, which was in produce() make.py:40", 40),
+        ),
+    ],
+)
+@pytest.mark.parametrize("over", [False, True])
+def test_a_thread_or_process_that_the_training_waits_for_and_that_has_ended_is_named(main, how, said, line, over):
+    finding = that_waits(main, **how, over=over)
+    assert finding.headline.endswith(f": {said}")
+    assert [place.line for place in finding.where][-1] == line
+    assert "traceback" in finding.action

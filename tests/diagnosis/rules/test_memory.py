@@ -1,8 +1,9 @@
 """Memory on literal sessions."""
 
 import pytest
+from msgspec import structs
 
-from tests.session.records import header, process, steps, threads
+from tests.session.records import frames, header, process, steps, threads
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
@@ -18,6 +19,10 @@ from tuimon.records import (
     MachineMemory,
     MemoryHistory,
     MemoryLine,
+    ResourceUse,
+    StackCount,
+    Stacks,
+    ThreadCpu,
     Threads,
     TorchMemory,
 )
@@ -51,7 +56,7 @@ def found(*records, rule="memory_pressure", **in_steps):
 
 def test_a_machine_with_room_is_not_reported():
     assert found(machine()) is None
-    assert found(machine(), *growing()) is None
+    assert found(machine(), *growing(looks=4)) is None
 
 
 def test_without_figures_of_the_machine_nothing_is_reported():
@@ -247,17 +252,119 @@ def test_the_memory_that_is_full_first_decides_when():
     assert finding.evidence["left_bytes"] == 8 << 30
 
 
+# ---- whatever else has a limit
+
+
+def run_that_fills(name, used, *, every_s, limit=1000, wrote=None, begun=0, more=()):
+    """The finding about ten steps a second, and a resource of which so much was used as it was read again and again.
+
+    ``begun``: the readings before the first step.
+    """
+    session = records_of(header(), process(), *more)
+    for n, number in enumerate(used):
+        t = every_s * (n + 1)
+        if n >= begun:
+            session.add(steps(t, PHASES, first_index=int(10 * t)))
+        row = ThreadCpu(100, "python", 0.9, "running")
+        held = {"threads": [row], "written_bytes": wrote}
+        if name == "files":
+            held["open_files"] = (int(number), limit)
+        if name == "tasks":
+            held["threads"] = [row, ThreadCpu(101, "python", 0.0, "waiting", None, int(number))]
+        session.add(Threads(t=t, pid=100, window_s=every_s, cpu_ratio=1.0, rss_bytes=GB, own_bytes=GB, **held))
+        uses = [ResourceUse(name, int(number), limit)] if name != "files" else []
+        session.add(machine(t=t, resources=uses))
+    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "how"),
+    [
+        ("files", [30] * 40, {}),
+        ("files", [30 + 20 * (n % 5) for n in range(40)], {}),  # workers of each epoch
+        ("files", [30 + 4 * min(n, 9) for n in range(40)], {"begun": 4}),  # logs and shards, each opened once
+        ("files", [30 + n // 4 for n in range(40)], {}),  # too few to tell
+        ("files", [30 + 300 * (1 - 0.8**n) for n in range(40)], {}),
+        ("tasks", [8 + 16 * min(n, 6) for n in range(40)], {}),  # a pool of a hundred, at its first use
+        ("tasks", [40 + 30 * (n % 2) for n in range(40)], {}),
+        ("/dev/shm", [300 + 200 * (n % 3) for n in range(20)], {"every_s": 5.0, "limit": 900 * MIB}),
+        ("/dev/shm", [200 * MIB] * 20, {"every_s": 5.0, "limit": 900 * MIB}),  # batches that workers have ready
+        ("/scratch", [900 * GB + n * GB for n in range(20)], {"every_s": 5.0, "limit": 1000 * GB}),  # by others
+        ("/scratch", [980 * GB] * 20, {"every_s": 5.0, "limit": 1000 * GB}),  # 20 GB are room enough
+        ("/scratch", [n % 2 * GB for n in range(20)], {"every_s": 5.0, "limit": 9 * GB, "wrote": 5 * GB}),
+    ],
+)
+def test_what_is_used_and_given_back_or_used_once_does_not_fill(name, used, how):
+    how = {"every_s": 1.0} | how
+    assert all(run_that_fills(name, used[:n], **how) is None for n in range(4, len(used) + 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "how", "severity", "headline"),
+    [
+        (
+            *("files", [30 + 20 * n for n in range(16)], {"limit": 1024}, "warning"),
+            "the training (100) keeps 2 more open files each step: at the limit of 1,024 in a minute",
+        ),
+        (
+            *("files", [30 + 20 * n for n in range(24)], {"limit": 1024}, "critical"),
+            "the training (100) keeps 2 more open files each step: at the limit of 1,024 in a minute",
+        ),
+        (
+            *("files", [300 + 30 * n for n in range(24)], {"limit": 1024}, "critical"),
+            "the training (100) has 34 of 1,024 open files left: it grows by 1,800 open files a minute,"
+            " full in a minute",
+        ),
+        (
+            *("tasks", [10 + 10 * n for n in range(24)], {"limit": 30_000}, "warning"),
+            "the training (100) keeps 1 more thread each step: at the limit of 30,000 in 50 minutes",
+        ),
+        (
+            *("/dev/shm", [30 * n * MIB for n in range(8)], {"every_s": 5.0, "limit": 2 * GB}, "critical"),
+            "/dev/shm holds 614 KiB more each step: full in 5 minutes",
+        ),
+        (
+            *("/scratch", [GB * (n // 3) for n in range(14)], {"every_s": 5.0, "limit": 100 * GB, "wrote": 350 * MIB}),
+            *("warning", "/scratch holds 4 GiB more each minute: full in 24 minutes"),
+        ),
+    ],
+)
+def test_what_fills_with_the_steps_is_said_with_when_it_is_full(name, used, how, severity, headline):
+    finding = run_that_fills(name, used, **({"every_s": 1.0} | how))
+    assert (finding.severity, finding.headline) == (severity, headline)
+
+
+def test_checkpoints_far_apart_fill_a_disk():
+    """One in each minute, of which the last two minutes show two or three."""
+    how = {"every_s": 5.0, "limit": 100 * GB, "wrote": GB}
+    assert run_that_fills("/scratch", [GB * (n // 12) for n in range(36)], **how) is None
+    finding = run_that_fills("/scratch", [GB * (n // 12) for n in range(200)], **how)
+    assert (finding.cause, finding.evidence["resource"]) == ("growing", "disk")
+    assert finding.evidence["full_in_s"] == pytest.approx(84 * 60, rel=0.1)
+
+
+def test_the_line_where_threads_stand_is_named():
+    stands = frames(("log.py", 9, "flush", "done.wait()", True))
+    found = Stacks(t=2.0, pid=100, window_s=1.0, samples=9, stacks=[StackCount(101, "T", [0], 9)])
+    later = [structs.replace(found, t=t) for t in (10.0, 20.0)]
+    finding = run_that_fills(
+        "tasks", [10 + 10 * n for n in range(24)], every_s=1.0, limit=30_000, more=(stands, *later)
+    )
+    assert [(place.file, place.line) for place in finding.where] == [("log.py", 9)]
+
+
 # ---- runs that memory has ended
 
 
-def ended(*records, kills=0, steps_made=True, **end):
-    """The finding about a run that has ended, whose process held 3 GiB of a limit of 4 GiB."""
+def ended(uses=(), *records, kills=0, steps_made=True, **end):
+    """The finding about a run that has ended, whose process held 3 GiB of a limit of 4 GiB; ``uses``: of resources."""
     made = [steps(t, PHASES, first_index=10 * t) for t in range(1, 12)] if steps_made else []
     held = Threads(t=11.0, pid=100, window_s=1.0, cpu_ratio=1.0, rss_bytes=4 * GB, own_bytes=3 * GB, threads=[])
-    memory = machine(t=12.0, limit_bytes=4 * GB, limit_used_bytes=GB, oom_kills=kills)
+    held = structs.replace(held, open_files=(1020, 1024))
+    memory = machine(t=12.0, limit_bytes=4 * GB, limit_used_bytes=GB, oom_kills=kills, resources=list(uses))
     last = Exit(t=12.1, pid=100, **({"exit_code": 1} | end))
     _, findings = fold([header(), process(), *made, held, *records, memory, last])
-    return {finding.cause: finding for finding in findings}.get("out_of_memory")
+    return next((finding for finding in findings if finding.cause in ("out_of_memory", "exhausted")), None)
 
 
 def test_a_run_that_the_kernel_killed_for_memory():
@@ -316,6 +423,53 @@ def test_allocations_that_failed():
     assert ended(last_line=line).headline.endswith("had no room: RuntimeError")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("OSError: [Errno 24] Too many open files: 'a.png'", "it had as many files open as it may (1,024): OSError"),
+        ("RuntimeError: received 0 items of ancdata", "it had as many files open as it may (1,024): RuntimeError"),
+        ("RuntimeError: can't start new thread", "no thread or process could be started (4,096): RuntimeError"),
+        ("OSError: [Errno 28] No space left on device", "the disk was full (/scratch, 3 GiB): OSError"),
+        (
+            "RuntimeError: [enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file data/3",
+            "the disk was full (/scratch, 3 GiB): RuntimeError",
+        ),
+        (
+            "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's"
+            " workers are out of shared memory.",
+            "shared memory was full (/dev/shm, 64 MiB): RuntimeError",
+        ),
+        (
+            "RuntimeError: unable to write to file </torch_7_9>: No space left on device (28)",
+            "shared memory was full (/dev/shm, 64 MiB): RuntimeError",
+        ),
+        (
+            "RuntimeError: unable to open shared memory object </torch_7_9> in read-write mode: Too many open files",
+            "it had as many files open as it may (1,024): RuntimeError",
+        ),
+        ("OSError: [Errno 2] No such file or directory: 'No_space.txt'", None),
+        ("ValueError: too many values to unpack", None),
+    ],
+)
+def test_what_was_used_up_is_named(line, said):
+    finding = ended(used_up(), last_line=line, file="data.py", line=7, function="read")
+    if said is None:
+        assert finding is None
+    else:
+        assert finding.headline == f"the training ended as {said}"
+        assert (finding.cause, finding.severity, finding.where[0].line) == ("exhausted", "critical", 7)
+
+
+def test_a_bus_error_is_for_shared_memory_only_if_that_was_full():
+    assert ended(used_up(), exit_code=135, signal="SIGBUS").headline.startswith("the training ended as shared memory")
+    assert ended(used_up(shm=9 * MIB), exit_code=135, signal="SIGBUS") is None
+
+
+def used_up(shm=63 * MIB):
+    uses = [("tasks", 4090, 4096), ("/dev/shm", shm, 64 * MIB), ("/", 9 * GB, 90 * GB), ("/scratch", 3 * GB, 3 * GB)]
+    return [ResourceUse(*use) for use in uses]
+
+
 def test_an_allocation_that_failed_is_named_with_its_line_of_an_attached_run_too():
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
     finding = ended(exit_code=None, last_line=line, file="net.py", line=9, function="forward")
@@ -324,7 +478,7 @@ def test_an_allocation_that_failed_is_named_with_its_line_of_an_attached_run_too
 
 
 def test_the_line_that_kept_is_named_after_the_end_too():
-    finding = ended(Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), kills=1, exit_code=137)
+    finding = ended((), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), kills=1, exit_code=137)
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
 
 

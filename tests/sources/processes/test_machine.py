@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tuimon.proc import procfs
-from tuimon.records import PlacedProcess
+from tuimon.records import PlacedProcess, ResourceUse
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.machine import MachineSource
 
@@ -173,6 +173,51 @@ def test_kills_for_memory_are_counted_from_now_on_and_beyond_the_end(machine, li
     assert machine.read()[0].oom_kills == 2
     (machine.folder / counter).unlink()
     assert machine.read()[0].oom_kills == 2
+
+
+@pytest.mark.parametrize(
+    ("listed", "limits", "used_and_limit"),
+    [
+        ("0::/jobs/mine\n", {"jobs/mine/pids.max": "max", "jobs/pids.max": "500"}, (70, 500)),
+        ("8:pids:/box\n", {"pids/box/pids.max": "400", "pids/pids.max": "max"}, (70, 400)),
+        ("0::/\n", {}, (1234, 32768)),  # of the whole machine
+    ],
+)
+def test_threads_and_processes_under_the_limit_that_is_nearest(machine, monkeypatch, listed, limits, used_and_limit):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    machine.write("proc/meminfo", MEMINFO)
+    machine.write("proc/loadavg", "0.1 0.2 0.3 3/1234 4711\n")
+    machine.write("proc/sys/kernel/threads-max", "200000\n")
+    machine.write("proc/sys/kernel/pid_max", "32768\n")
+    machine.write("proc/{pid}/cgroup", listed)
+    for path, text in limits.items():
+        machine.write(f"sys/fs/cgroup/{path}", f"{text}\n")
+        machine.write(f"sys/fs/cgroup/{path}".replace("max", "current"), "70\n")
+    assert machine.read()[0].resources == [ResourceUse("tasks", *used_and_limit)]
+
+
+def test_the_users_own_limit_of_threads_counts_what_the_run_has(machine, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(procfs, "limit_of", lambda pid, what: 50)
+    machine.write("proc/meminfo", MEMINFO)
+    machine.table.publish({os.getpid(): 1}, {os.getpid(): "trainer"})
+    (use,) = machine.read()[0].resources
+    assert (use.name, use.limit) == ("tasks", 50) and use.used >= 1
+
+
+def test_the_file_systems_of_a_real_process_are_each_read_once():
+    source = MachineSource(ProcessTable(os.getpid(), None))
+    uses = {use.name: use for use in next(iter(source.read())).resources}
+    shared = os.statvfs("/dev/shm")
+    assert uses["/dev/shm"].limit == shared.f_blocks * shared.f_frsize
+    working = uses[_mount_of(os.getcwd())]
+    assert 0 < working.used <= working.limit
+
+
+def _mount_of(path):
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _two_nodes(folder):

@@ -85,6 +85,8 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         table.see_loading(child)
         reader.when(child, lambda p: p.role == "worker")
         assert reader.threads(child, lambda row: bool(row.private_bytes)).own_bytes
+        opened = reader.threads(root.pid, lambda row: row.open_files is not None).open_files
+        assert opened is not None and 3 <= opened[0] < opened[1]
         assert reader.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
         assert set(table.pids()) == {root.pid, child, sleep}
         assert table.roles == {root.pid: "trainer", child: "worker", sleep: "other"}
@@ -236,7 +238,7 @@ class Meter:
         self.reads += 1
 
     def end_window(self, window_s):
-        return [], 0, 0.1
+        return [], 0, 0.1, []
 
 
 class Rank(Followed):

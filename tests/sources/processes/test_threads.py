@@ -79,8 +79,25 @@ def test_a_thread_that_wakes_up_is_found_at_once(waiting: list[tuple[threading.T
         while (procfs.read_schedstat(os.getpid(), thread.native_id or 0) or procfs.SchedStat(0, 0, 0)).cpu_ns < 1e8:
             time.sleep(0.001)
         meter.read()
-        rows, _, _ = meter.end_window(1.0)
+        rows, *_ = meter.end_window(1.0)
         assert any(row.tid == thread.native_id and (row.cpu_ratio or 0.0) > 0.05 for row in rows)
+
+
+@pytest.mark.trust
+def test_threads_that_have_ended_are_told_once(waiting: list[tuple[threading.Thread, threading.Event]]) -> None:
+    meter, over = settled(), threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    meter.read()
+    assert meter.end_window(1.0)[3] == []
+    tid = thread.native_id
+    over.set()
+    thread.join()
+    while tid in procfs.thread_ids(os.getpid()):
+        time.sleep(0.001)
+    meter.read()
+    assert meter.end_window(1.0)[3] == [tid]
+    assert meter.end_window(1.0)[3] == []
 
 
 #: Each child computes for the CPU time given, one after the other.

@@ -14,7 +14,7 @@ from tuimon.diagnosis.evidence.gpu import GpuEvidence
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.ranks import Exchange, Turns, chosen_ranks, exchanges, late_turns, on_gpu_clock
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
-from tuimon.diagnosis.evidence.standstill import Standstill, last_places, standstills
+from tuimon.diagnosis.evidence.standstill import Gone, Standstill, last_gone, last_places, standstills
 from tuimon.diagnosis.evidence.steps import StepEvidence, step_evidence
 from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.records import CompilerEvents, CompilerWork, Place, Process
@@ -128,6 +128,11 @@ class Evidence(Struct, frozen=True, dict=True):
     def last_places(self) -> dict[int, Place]:
         """The lines that its training thread and its DataLoader workers were at last, by process."""
         return last_places(self.pid, self._view.session)
+
+    @cached_property
+    def last_gone(self) -> Gone | None:
+        """Who had ended when it came no further, if its training thread waited for one."""
+        return last_gone(self.pid, self._view)
 
 
 class RankEvidence(Struct, frozen=True, dict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from statistics import median
@@ -13,21 +15,22 @@ from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, ThreadCpu, Threads
+from tuimon.records import TASKS, CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, ThreadCpu, Threads
 from tuimon.session.goodput import Goodput, goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
+    GROWTH_S,
     CoresTaken,
     Growth,
     MachineTable,
     Placement,
-    ProcessGrowth,
     ProcessHeld,
     growth_going_on,
     steady_growth,
 )
+from tuimon.session.series import EVER, Span
 from tuimon.session.session import SessionView, once
-from tuimon.session.threads import WANTS_TO_RUN, MainThread, ThreadTable
+from tuimon.session.threads import WANTS_TO_RUN, Held, MainThread, ThreadTable
 
 WANTED_RATIO = Threshold(
     1.3,
@@ -37,6 +40,12 @@ WANTED_RATIO = Threshold(
 )
 #: Cores that lie idle on average, from which nobody waits long for one that another program uses: our choice.
 _IDLE = 1.0
+#: ``tasks``: threads and processes; ``files``: open ones; ``shm``: shared memory.
+Resource = Literal["memory", "gpu", "files", "tasks", "shm", "disk"]
+#: Names of what has a limit that are not those of a disk.
+_RESOURCES: dict[str, Resource] = {TASKS: "tasks", "/dev/shm": "shm"}
+#: What is read of each process.
+_COLUMNS: dict[Resource, Held] = {"memory": "held_bytes", "files": "open_files", "tasks": "number"}
 Outside = Literal["programs", "host", "limit", "unknown"]
 #: Seconds after which figures of a GPU, or of the machine, are too old.
 RECENT_S = 30
@@ -86,6 +95,36 @@ class Mask(NamedTuple):
         return f"core{'s' * (self.allowed > 1)} {self.numbers} of {self.total}"
 
 
+class Store(NamedTuple):
+    """A resource of which there is only so much, in bytes or by number."""
+
+    resource: Resource
+    total: float
+    left: float
+    name: str = ""  # "the machine"; where a file system is mounted
+    pid: int | None = None  # whose it is alone
+
+    @property
+    def left_share(self) -> float:
+        """Of the whole."""
+        return self.left / self.total if self.total else 1.0
+
+
+class Filling(NamedTuple):
+    """A store of which more and more is held."""
+
+    store: Store
+    growth: Growth  # of the process that fills it fastest
+    per_s: float  # of all that fill it
+    pid: int | None = None  # that process; None: not known
+    others: int = 0
+
+    @property
+    def full_s(self) -> float:
+        """When nothing is left, if that goes on."""
+        return self.store.left / self.per_s
+
+
 class Keeping(NamedTuple):
     """Lines that keep one more of something each step; ``tensor``: they make what stays, by the allocator's history."""
 
@@ -121,37 +160,98 @@ class Machine(Struct, frozen=True, dict=True):
         return self._machine.placement(pid)
 
     @cached_property
-    def growing(self) -> tuple[ProcessGrowth, ...]:
-        """Processes whose memory grows, the fastest first."""
-        return tuple(self._threads.growing(self._pids))
+    def stores(self) -> tuple[Store, ...]:
+        """What there is only so much of; empty without recent figures of the machine."""
+        memory, found = self.memory, list[Store]()
+        if memory is None or self._view.now_s - memory.t > RECENT_S:
+            return ()
+        if memory.total_bytes and memory.available_bytes is not None:
+            found.append(Store("memory", memory.total_bytes, memory.available_bytes, "the machine"))
+        if memory.limit_bytes and memory.limit_used_bytes is not None:
+            left = max(0, memory.limit_bytes - memory.limit_used_bytes)
+            found.append(Store("memory", memory.limit_bytes, left, "the container"))
+        for each in memory.resources:
+            found.append(
+                Store(_RESOURCES.get(each.name, "disk"), each.limit, max(0, each.limit - each.used), each.name)
+            )
+        for pid in self._begun:
+            if (held := self._threads.held(pid, "open_files")) and (most := self._threads.held(pid, "most_files")):
+                found.append(Store("files", most[-1].held, max(0.0, most[-1].held - held[-1].held), pid=pid))
+        return tuple(found)
 
     @cached_property
-    def steadily_growing(self) -> tuple[ProcessGrowth, ...]:
-        """Training processes and their workers that have grown ever since the first steps, the fastest first."""
-        found = []
-        for trainer in self.trainers:
-            stats = self._view.session.step_stats.get(trainer)
-            if stats is None or stats.first_step_s is None:
-                continue
-            for pid in (trainer, *(worker.pid for worker in self._view.workers(trainer))):
-                since_s = stats.first_step_s + _SETTLES_S
-                growth = self.steady_growth(pid, since_s)
-                if growth is None and pid == trainer and self.sure_keeping:  # the text shows that it does not level off
-                    growth = growth_going_on(self._threads.memory(pid), since_s)
-                if growth is not None:
-                    found.append(ProcessGrowth(pid, growth))
-        return tuple(sorted(found, key=lambda each: -each.growth.bytes_per_s))
+    def filling(self) -> tuple[Filling, ...]:
+        """What has been held more and more of ever since the first steps, the first to be full first."""
+        found = [filling for store in self.stores if (filling := self._filling(store)) is not None]
+        return tuple(sorted(found, key=lambda each: each.full_s))
+
+    def _filling(self, store: Store) -> Filling | None:
+        """Who holds more and more of it; of what several processes share, all who do."""
+        pids = self._begun if store.pid is None else (store.pid,)
+        column = _COLUMNS.get(store.resource)
+        growing = {pid: growth for pid in pids if column and (growth := self.grown(pid, column)) is not None}
+        if growing:
+            pid = max(growing, key=lambda each: growing[each].per_s)
+            return Filling(store, growing[pid], sum(each.per_s for each in growing.values()), pid, len(growing) - 1)
+        spans = (Span(last_s=GROWTH_S), EVER) if store.name and self._begun and store.resource != "memory" else ()
+        for span in spans:  # checkpoints are written far apart
+            growth = steady_growth(self._machine.used(store.name, span), max(self._begun.values()))
+            written = sum(self._threads.written_bytes(pid, growth.seen_s) for pid in self.trainers) if growth else 0.0
+            if growth is not None and (store.resource != "disk" or 2 * written >= growth.risen):
+                return Filling(store, growth, growth.per_s)
+        return None
 
     @cached_property
-    def copying(self) -> ProcessGrowth | None:
-        """A forked worker that copies the pages of its trainer, one of several that are alike."""
-        stats = (self._view.session.step_stats.get(trainer) for trainer in self.trainers)
-        begun = [each.first_step_s for each in stats if each is not None and each.first_step_s is not None]
-        return self._threads.copying(self._pids, max(begun) + _SETTLES_S) if begun else None
+    def _begun(self) -> dict[int, float]:
+        """When caches have filled of each training process and of its workers, by process."""
+        session = self._view.session
+        live = (pid for pid in self.trainers if session.exit is not None or not session.run_processes.has_ended(pid))
+        first = {pid: session.step_stats[pid].first_step_s for pid in live if pid in session.step_stats}
+        begun = {pid: t + _SETTLES_S for pid, t in first.items() if t is not None}
+        return {each: t for pid, t in begun.items() for each in (pid, *(w.pid for w in self._view.workers(pid)))}
 
-    def steady_growth(self, pid: int, since_s: float) -> Growth | None:
-        """How a process has grown since a moment, if it has all the time; else None."""
-        return steady_growth(self._threads.memory(pid), since_s)
+    def grown(self, pid: int, column: Held = "held_bytes", since_s: float = 0.0) -> Growth | None:
+        """How a process has held more and more, at a steady pace since its first steps; else None.
+
+        Where the text shows what is kept, that does not level off.
+        """
+        readings, since_s = self._threads.held(pid, column), max(since_s, self._begun.get(pid, math.inf))
+        goes_on = column == "held_bytes" and pid in self.trainers and self.sure_keeping
+        return steady_growth(readings, since_s) or (growth_going_on(readings, since_s) if goes_on else None)
+
+    @property
+    def _live(self) -> Iterator[int]:
+        session = self._view.session
+        return (pid for pid in session.pids_on(self.node) if not session.run_processes.has_ended(pid))
+
+    @cached_property
+    def growing(self) -> tuple[int, Growth] | None:
+        """The process whose memory grows fastest, be it from before the first steps."""
+        grown = ((pid, growth_going_on(self._threads.held(pid))) for pid in self._live)
+        found = [(pid, growth) for pid, growth in grown if growth is not None]
+        return max(found, key=lambda each: each[1].per_s, default=None)
+
+    @cached_property
+    def copying(self) -> tuple[int, Growth, int] | None:
+        """A forked worker that copies the pages of its trainer, and how many bytes of these it may copy yet.
+
+        Its own pages grow, though its memory does not.
+        """
+        for pid in self._live if self._begun else ():
+            since_s = max(self._begun.values())
+            growth = growth_going_on(self._threads.held(pid, "private_bytes"), since_s)
+            held = self._threads.held(pid) if growth is not None else []
+            grown = growth_going_on(held, since_s)
+            if growth is not None and held and (grown is None or 2 * grown.risen < growth.risen):
+                return pid, growth, max(0, int(held[-1].held - growth.held))
+        return None
+
+    def threads_at(self, pid: int) -> Place | None:
+        """The user's line that most threads of a process stand at, beside the one that trains."""
+        sampled = self._view.session.stacks.get(pid)
+        tids = [tid for tid in sampled.tids(now=True) if tid != sampled.tid] if sampled is not None else []
+        places = Counter(place for tid in tids if sampled and (place := sampled.threads.place_of(tid)) is not None)
+        return places.most_common(1)[0][0] if places else None
 
     @cached_property
     def keeping(self) -> tuple[Keeping, ...]:
@@ -272,10 +372,6 @@ class Machine(Struct, frozen=True, dict=True):
     @property
     def _threads(self) -> ThreadTable:
         return self._view.session.threads
-
-    @property
-    def _pids(self) -> list[int]:
-        return self._view.session.pids_on(self.node)
 
     @property
     def _machine(self) -> MachineTable:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from tuimon.diagnosis.evidence.steps import step_evidence
+from tuimon.node_ids import own_id
 from tuimon.records import Frame, Place, StandingProcess, Threads
 from tuimon.records import Standstill as Taken
 from tuimon.session.session import Session, SessionView
@@ -33,6 +34,9 @@ LEAST_S = 10.0
 #: CPU of a main thread from which it may compute what a training in another thread waits for: our choice, what one that
 #: computes gets of a core that two share; one that serves or draws takes less.
 COMPUTING_CPU = 0.5
+#: Who ended so long before nothing moved, or less, may be missed only then (s): our choice, a queue that nobody empties
+#: is full by then.
+_GONE_S = 60.0
 #: The reason why a program is there after its training: it sleeps, or waits for a thread of its own.
 Rest = Literal["sleep", "thread"]
 #: ``work``: to be given work, or whatever it waits for once the training is over; ``unknown``: its stack has not been
@@ -49,6 +53,14 @@ class First(Struct, frozen=True, gc=False):
     waits_for: Literal["batch", "thread", "ranks"] | None  # None: it stands elsewhere, or its stack is unknown
     may_go_on: bool  # a process or a thread imports, compiles, waits for what may rightly take long, or is not known
     is_stuck: bool  # at a lock; or all workers that make a batch wait for a thread, and have none
+
+
+class Gone(NamedTuple):
+    """A thread or a child process that has ended, for which a training may wait."""
+
+    who: str  # "thread event-writer", "process 4711"
+    place: Place | None  # of the user's, where it was sampled last
+    queue: Literal["full", "empty"] | None  # if the training waits for a queue
 
 
 class StandingRank(Struct, frozen=True, gc=False):
@@ -72,6 +84,7 @@ class StandingRank(Struct, frozen=True, gc=False):
     rests: Rest | None  # below every loop that it trained in
     place: Place | None
     others: tuple[Place, ...]  # the user's lines that the threads or workers are at which it waits for
+    gone: Gone | None
 
 
 class Standstill(Struct, frozen=True, gc=False):
@@ -237,6 +250,7 @@ class _Standing(Struct, frozen=True, dict=True):
             rests=self.rests(),
             place=sampled.threads.place_of(tid) if sampled is not None else None,
             others=tuple(self.other_places()),
+            gone=_gone(self.pid, self.session, self.own, self.begun_s),
         )
 
     def cpu_ratio(self) -> float | None:
@@ -421,3 +435,41 @@ def last_places(pid: int, session: Session) -> dict[int, Place]:
         if place is not None:
             places[each] = place
     return places
+
+
+def last_gone(pid: int, view: SessionView) -> Gone | None:
+    """Of a run that has ended while it stood still: who had ended before."""
+    sampled, session = view.session.stacks.get(pid), view.session
+    stack = sampled.threads.last_of(_training_tid(pid, session)) if sampled is not None else ()
+    return _gone(pid, session, stack, session.now_s - (step_evidence(view, pid).open_for_s or 0.0))
+
+
+def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) -> Gone | None:
+    """Who has ended lately, of those that a training at ``stack`` may wait for: a thread, or another process.
+
+    Not a thread whose like are there yet, at the same work.
+    """
+    inner = list(takewhile(lambda frame: not frame.user, reversed(stack)))
+    calls = {frame.function for frame in inner if frame.file.endswith(("/queue.py", "/queues.py"))}
+    if stack and stack[-1].user:
+        calls.update(outer_calls(stack[-1].source))
+    queue: Literal["full", "empty"] | None = "full" if "put" in calls else "empty" if "get" in calls else None
+    if awaits_process(stack) or any("/multiprocessing/" in frame.file for frame in inner):
+        ended = [each for each in session.run_processes.known.values() if each.ended and each.ppid == pid]
+        last = max(ended, key=lambda each: each.t, default=None)
+        if last is None or last.t < begun_s - _GONE_S:
+            return None
+        own = session.stacks.get(last.pid)
+        place = user_place(own.threads.last_of(last.pid)) if own is not None else None
+        return Gone(f"process {own_id(last.pid)}", place, queue)
+    sampled = session.stacks.get(pid)
+    if sampled is None or not waits_for_thread(stack):
+        return None
+    threads, gone = sampled.threads, {tid: t for t, tid in session.threads.ended(pid)}
+    live = {user_place(threads.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}
+    works = {place.function for place in live if place is not None}
+    for tid, t in sorted(gone.items(), key=lambda each: -each[1]):
+        place, name = user_place(threads.last_of(tid)), threads.name_of(tid)
+        if t >= begun_s - _GONE_S and place is not None and place.function not in works:
+            return Gone(f"thread {name}", place, queue)
+    return None

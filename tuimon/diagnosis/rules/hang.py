@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.standstill import Rest, StandingRank, Standstill
+from tuimon.diagnosis.evidence.standstill import Gone, Rest, StandingRank, Standstill
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import after, at
 from tuimon.node_ids import own_id
-from tuimon.records import BETWEEN
+from tuimon.records import BETWEEN, Place
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 from tuimon.text import size_text
 
@@ -58,6 +58,10 @@ _FORKED = (
     "threads started before the fork are missing in a forked worker: multiprocessing_context='spawn' (or 'forkserver'),"
     " or open the data in the worker"
 )
+_GONE = (
+    "see why that ended: its traceback is in the output. Catch the exceptions of a thread or process that others wait"
+    " for, or give the wait a timeout, so that the training ends with it"
+)
 #: How many other threads a hang names: who holds what the training waits for is among the first; and how many groups of
 #: equal stacks.
 _MOST_OTHERS, _MOST_GROUPS = 2, 3
@@ -82,16 +86,16 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
     if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):
         return None
-    places = evidence.last_places
+    places, gone = evidence.last_places, evidence.last_gone
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
     return Finding(
         severity="critical",
         headline=(
             f"the training stood still for {after(stood_s)} of the run's {after(divided.total_s)}"
-            f"{f': it waited for a worker at {at(worker)}' if worker is not None else ''}"
+            f"{f': {_ended(gone)}' if gone else f': it waited for a worker at {at(worker)}' if worker else ''}"
         ),
-        fixes=(Fix(_CHECK),),
-        where=tuple(dict.fromkeys(places.values()))[: _MOST_OTHERS + 1],
+        fixes=(Fix(_GONE if gone else _CHECK),),
+        where=tuple(dict.fromkeys([*places.values(), *_place_of(gone)]))[: _MOST_OTHERS + 1],
         evidence={"share_of_run": stood_s / divided.total_s, "stood_still_s": stood_s},
     )
 
@@ -129,6 +133,11 @@ def _judged(still: Standstill) -> Finding | None:
     where = [group.place for group in groups[:_MOST_GROUPS]]
     if taken is None:
         where = [ranks[0].place, *ranks[0].others[:_MOST_OTHERS]]
+    is_held_up = ranks[0].others or any(group.role == "thread" for group in groups)  # by who is there yet
+    gone = next((rank.gone for rank in ranks if rank.gone is not None), None) if not is_held_up else None
+    if gone is not None:
+        where += _place_of(gone)
+        stands += f"{'; ' if ':' in stands else ': '}{_ended(gone)}"
     several = {}
     if len(ranks) + len(still.lost) > 1:
         odd = odd_one(standing(taken)) if taken is not None else None
@@ -137,8 +146,8 @@ def _judged(still: Standstill) -> Finding | None:
     in_ranks = f" in any of {len(ranks)} ranks" if len(ranks) > 1 else ""
     return Finding(
         severity="critical",
-        headline=f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still)}",
-        fixes=(Fix(_FORKED if any(rank.forked for rank in ranks) else _CHECK),),
+        headline=f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still) if gone is None else ''}",
+        fixes=(Fix(_FORKED if any(rank.forked for rank in ranks) else _GONE if gone is not None else _CHECK),),
         where=tuple(dict.fromkeys(place for place in where if place is not None)),
         evidence={
             "open_for_s": quiet_s,
@@ -148,6 +157,16 @@ def _judged(still: Standstill) -> Finding | None:
             **({"collective": still.stuck[0].text} if still.stuck else {}),
         },
     )
+
+
+def _ended(gone: Gone) -> str:
+    """``its queue is full, and thread event-writer has ended, which was in write() log.py:9``."""
+    place = f", which was in {at(gone.place)}" if gone.place is not None else ""
+    return f"{f'its queue is {gone.queue}, and ' if gone.queue else ''}{gone.who} has ended{place}"
+
+
+def _place_of(gone: Gone | None) -> list[Place]:
+    return [gone.place] if gone is not None and gone.place is not None else []
 
 
 def _grace_s(rank: StandingRank, is_taken: bool) -> float:

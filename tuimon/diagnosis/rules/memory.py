@@ -1,4 +1,4 @@
-"""The rule about memory: it runs out, will if the run goes on to grow, or that has ended the run."""
+"""The rule about what runs out, memory first: it is nearly full, will be if it goes on to fill, or ended the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import RECENT_S, Keeping, Machine, RunEvidence
+from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, RunEvidence, Store
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
 from tuimon.diagnosis.rule import MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
@@ -15,7 +15,6 @@ from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MachineMemory, Place
 from tuimon.session.gpu_time import TorchMemoryRow
-from tuimon.session.machines import Growth
 from tuimon.text import size_text
 
 #: The exit code of a shell, or of a container, whose program was killed.
@@ -23,8 +22,6 @@ _KILLED_CODE = 137
 _WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? \d+\) (?:is killed by signal: Killed|exited unexpectedly)")
 #: Launchers report so that a process of theirs was killed, and ranks that another one is gone.
 _CHILD = re.compile(r"ChildFailedError|SIGKILL|exitcode: -9|[Cc]onnection (?:closed|reset) by peer|DistBackendError")
-_ON_GPU = re.compile(r"(?:\w+\.)*OutOfMemoryError\b|RuntimeError: (?:CUDA|HIP) out of memory")
-_ON_HOST = re.compile(r"(?:\w+\.)*_?(?:Array)?MemoryError\b|RuntimeError: .*DefaultCPUAllocator: can't allocate memory")
 #: The size that torch or numpy asked for.
 _WANTED = re.compile(r"(?:Tried to allocate|Unable to allocate) (\d+\.?\d*) ?([KMGT]iB)")
 SWAP_BYTES_PER_S = Threshold(
@@ -50,6 +47,11 @@ LEAST_RISE_BYTES = Threshold(
     "bytes by which a process must have grown since the first steps",
     "our choice: more than what allocators keep for later, and 1 MiB/s seen within the first half minute",
 )
+LEAST_RISE = Threshold(
+    16.0,
+    "open files, or threads, by which a process must have grown since the first steps",
+    "our choice: more than loggers and pools open as they are first used",
+)
 _LOOK = (
     "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs;"
     " tuimon run --memory lists the lines that keep tensors"
@@ -64,173 +66,212 @@ _LET_GO: dict[str, str] = {
 }
 
 
-class _Store(NamedTuple):
-    """Memory that fills up: the machine's, or that of the run's control group."""
+class _Kind(NamedTuple):
+    """How one resource is told of, and how a program ends that has none left."""
 
-    name: str
-    total_bytes: int
-    left_bytes: int
+    error: re.Pattern[str]  # begins the line of the exception, or is in it
+    ended: str  # "the training ended as ..."
+    fix: str
+    unit: str = ""  # "open file"; "": bytes
+    left: str = " left"  # what follows "has 1 of 2"
+    cause: str = "exhausted"  # of the end
+
+    def amount(self, number: float, more: str = "") -> str:
+        """``3 GiB``, ``2 open files``; ``3 GiB more``, ``2 more open files``."""
+        if self.unit:
+            return f"{number:,.0f}{more} {self.unit}{'s' * (round(number) != 1)}"
+        return size_text(number) + more
 
     @property
-    def left_share(self) -> float:
-        return self.left_bytes / self.total_bytes if self.total_bytes else 1.0
+    def suffix(self) -> str:
+        """Of the names of its figures."""
+        return "" if self.unit else "_bytes"
+
+    def full(self, store: Store, full_s: float) -> str:
+        """``full in 5 hours``, ``at the limit of 1,024 in 5 hours``."""
+        return f"{f'at the limit of {store.total:,.0f}' if self.unit else 'full'} in {_minutes(full_s)}"
+
+
+_SMALLER = (
+    "make batches smaller, and accumulate gradients over several; or recompute activations (torch.utils.checkpoint);"
+    " tuimon run --memory lists what is allocated at such an error"
+)
+_KINDS: dict[Resource, _Kind] = {
+    "gpu": _Kind(
+        re.compile(r"^(?:\w+\.)*OutOfMemoryError\b|^RuntimeError: (?:CUDA|HIP) out of memory"),
+        "a GPU had no room",
+        _LOOK,
+        cause="out_of_memory",
+    ),
+    "memory": _Kind(
+        re.compile(r"^(?:\w+\.)*_?(?:Array)?MemoryError\b|^RuntimeError: .*DefaultCPUAllocator: can't allocate memory"),
+        "the machine had no room",
+        _LOOK,
+        left=" of memory left",
+        cause="out_of_memory",
+    ),
+    "shm": _Kind(
+        re.compile(
+            r"DataLoader worker \(pid(?:\(s\))? \d+\) is killed by signal: Bus error"
+            r"|(?:shared memory|</torch_).*No space left on device"
+        ),
+        "shared memory was full",
+        "let go of batches that workers have made, or keep copies of them: .clone(); in a container, give it more:"
+        " --shm-size",
+    ),
+    "files": _Kind(
+        re.compile(r"Too many open files|received 0 items of ancdata"),
+        "it had as many files open as it may",
+        "close what is opened: with open(...) as file. Tensors kept of workers' batches hold a file each: keep copies"
+        " (.clone()), or torch.multiprocessing.set_sharing_strategy('file_system')",
+        unit="open file",
+        left=" open files left",
+    ),
+    "tasks": _Kind(
+        re.compile(r"can't start new thread|^BlockingIOError: .*Resource temporarily unavailable"),
+        "no thread or process could be started",
+        "start threads and processes once, before the loop, and hand work to them: one pool, a queue",
+        unit="thread",
+        left=" threads and processes left",
+    ),
+    "disk": _Kind(
+        re.compile(r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing"),
+        "the disk was full",
+        "keep fewer checkpoints, and delete the older ones; write less, or to a disk with more room",
+    ),
+}
+#: Resources that may rightly be nearly full: torch keeps what it has got of a GPU, and a disk of many TB has room yet.
+_MAY_BE_FULL: tuple[Resource, ...] = ("gpu", "disk")
 
 
 def memory_pressure(evidence: Evidence) -> Finding | None:
-    """Memory is nearly full, a machine swaps, or memory grows; of several the worst, as all ranks wait for it."""
+    """What runs out first, or is short; or a machine swaps. Of several machines the worst: all ranks wait for it."""
     if evidence.run.has_ended:
-        return _out_of_memory(evidence)
-    found = [finding for machine in evidence.run.machines if (finding := _on(evidence, machine)) is not None]
-    on_gpus = (_gpu_growth(evidence, row, row.growth) for row in evidence.gpu.memory if row.growth is not None)
-    on_gpu = min((each for each in on_gpus if each is not None), key=_full_in_s, default=None)
-    found += [on_gpu] if on_gpu is not None else []
-    return min(found, key=lambda finding: SEVERITY[finding.severity], default=None)
+        return _ended_by(evidence)
+    found = [_pressure(evidence, machine) for machine in evidence.run.machines]
+    found += [_growth(evidence, machine, each) for machine in evidence.run.machines for each in machine.filling]
+    found += [_copied_growth(evidence, machine) for machine in evidence.run.machines]
+    on_gpus = [(each, row.device) for row in evidence.gpu.memory if (each := _on_gpu(evidence, row)) is not None]
+    for each, device in sorted(on_gpus, key=lambda found: found[0].full_s):
+        found.append(_growth(evidence, evidence.run.here, each, device=device))
+    return min(filter(None, found), key=lambda finding: SEVERITY[finding.severity], default=None)
 
 
-def _on(evidence: Evidence, machine: Machine) -> Finding | None:
-    memory = machine.memory
-    if memory is None or evidence.run.now_s - memory.t > RECENT_S:
+def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
+    """Something is nearly full, or the machine swaps."""
+    memory, stores = machine.memory, [each for each in machine.stores if each.resource not in _MAY_BE_FULL]
+    store = min(stores, key=lambda each: each.left_share, default=None)
+    if memory is None or store is None:
         return None
-    stores = []
-    if memory.total_bytes and memory.available_bytes is not None:
-        stores.append(_Store("the machine", memory.total_bytes, memory.available_bytes))
-    if memory.limit_bytes and memory.limit_used_bytes is not None:
-        left = max(0, memory.limit_bytes - memory.limit_used_bytes)
-        stores.append(_Store("the container", memory.limit_bytes, left))
-    found = _pressure(evidence, machine, memory, min(stores, key=lambda store: store.left_share, default=None))
-    if found is not None or not stores:
-        return found
-    left_bytes = min(store.left_bytes for store in stores)
-    return _host_growth(evidence, machine, left_bytes) or _copied_growth(evidence, machine, left_bytes)
-
-
-def _pressure(evidence: Evidence, machine: Machine, memory: MachineMemory, store: _Store | None) -> Finding | None:
-    """Memory is nearly full, or the machine swaps."""
     swapped = [rate for rate in (memory.swap_in_bytes_per_s, memory.swap_out_bytes_per_s) if rate is not None]
-    swaps = bool(swapped) and sum(swapped) >= SWAP_BYTES_PER_S
-    if store is not None and store.left_share >= SMALL:
-        store = None
-    if not swaps and store is None:
+    swaps, is_short = sum(swapped) >= SWAP_BYTES_PER_S, store.left_share < SMALL
+    if not swaps and not is_short:
         return None
-    culprit = next(iter(machine.growing), None)
-    per_s = culprit.growth.bytes_per_s if culprit is not None else None
-    full_s = store.left_bytes / per_s if store is not None and per_s is not None else None
-    is_grave = store is not None and ((full_s is not None and full_s < SOON_S) or store.left_share < SMALL / 2)
+    kind, filling = _KINDS[store.resource], next((each for each in machine.filling if each.store is store), None)
+    pid, per_s = (filling.pid, filling.per_s) if filling is not None else (None, None)
+    if store.resource == "memory" and machine.growing is not None:
+        pid, per_s = machine.growing[0], machine.growing[1].per_s
+    full_s = store.left / per_s if is_short and per_s else None
+    is_grave = is_short and ((full_s is not None and full_s < SOON_S) or store.left_share < SMALL / 2)
     parts = []
-    if store is not None:
-        parts.append(f"{store.name} has {size_text(store.left_bytes)} of {size_text(store.total_bytes)} of memory left")
+    if is_short:
+        total = f"{store.total:,.0f}" if kind.unit else size_text(store.total)
+        left = f"{store.left:,.0f}" if kind.unit else size_text(store.left)
+        parts.append(f"{_name(evidence.run, store)} has {left} of {total}{kind.left}")
     if swaps:
         parts.append(f"the machine swaps {size_text(sum(swapped))}/s")
     headline = machine.place + " and ".join(parts)
-    if culprit is not None:
-        headline += f": {who(evidence.run, culprit.pid)} grows by {size_text(culprit.growth.bytes_per_s * 60)} a minute"
-        headline += f", full in {minutes(full_s)}" if full_s is not None and full_s < LATER_S else ""
-    keeping = kept_in(machine, culprit.pid) if culprit is not None else ()
+    if per_s:
+        grows = "it" if pid is None or pid == store.pid else _who(evidence.run, pid)
+        headline += f": {grows} grows by {kind.amount(60 * per_s)} a minute"
+        headline += f", full in {_minutes(full_s)}" if full_s is not None and full_s < LATER_S else ""
+    keeping = _kept(machine, store.resource, pid)
     return Finding(
         severity="critical" if is_grave else "warning",
         headline=headline,
-        fixes=let_go(keeping) or (Fix(less_memory(evidence, culprit.pid if culprit is not None else None)),),
-        where=places_of(keeping),
+        fixes=_fixes(evidence, store.resource, pid, keeping),
+        where=_places(keeping),
         evidence={
-            "total_bytes": store.total_bytes if store else None,
-            "left_bytes": store.left_bytes if store else None,
+            f"total{kind.suffix}": store.total if is_short else None,
+            f"left{kind.suffix}": store.left if is_short else None,
             "swap_bytes_per_s": sum(swapped) if swapped else None,
             "stalled_ratio": memory.stalled_ratio,
-            "growing_pid": own_id(culprit.pid) if culprit else None,
-            "growth_bytes_per_s": per_s,
+            "growing_pid": own_id(pid) if pid is not None else None,
+            f"growth{kind.suffix}_per_s": per_s,
             "full_in_s": full_s,
             **machine.facts,
         },
     )
 
 
-# -- memory that grows with the steps
+# -- what fills with the steps
 
 
-class _Filling(NamedTuple):
-    """Memory that a process has held more of ever since the first steps."""
-
-    pid: int
-    growth: Growth
-    per_s: float  # of all that fill it
-    left_bytes: int
-
-    @property
-    def full_s(self) -> float:
-        return self.left_bytes / self.per_s
-
-    def finding(
-        self, machine: Machine, text: str, advice: str, keeping: Sequence[Keeping], may_be_cache: bool, **first: int
-    ) -> Finding | None:
-        """How grave it is depends on when memory is full; ``text``: of the headline, around what is kept."""
-        if self.full_s >= LATEST_S:
-            return None
-        steps_per_s = machine.steps_per_s(self.pid)
-        each_step = self.growth.bytes_per_s / steps_per_s if steps_per_s else None
-        more = f"{size_text(each_step or self.growth.bytes_per_s)} more each {'step' if each_step else 'second'}"
-        return Finding(
-            severity=_severity(self.full_s, may_be_cache=may_be_cache),
-            cause="growing",
-            headline=f"{text.format(more)}: full in {minutes(self.full_s)}",
-            fixes=let_go(keeping) or (Fix(advice),),
-            where=places_of(keeping),
-            evidence={
-                **first,
-                "growth_bytes_per_s": self.per_s,
-                "growth_per_step_bytes": each_step,
-                "held_bytes": self.growth.held_bytes,
-                "left_bytes": self.left_bytes,
-                "full_in_s": self.full_s,
-                **machine.facts,
-            },
-        )
-
-
-def _host_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Finding | None:
-    """A process has grown ever since the first steps."""
-    growing = [each for each in machine.steadily_growing if each.growth.risen_bytes >= LEAST_RISE_BYTES]
-    if not growing:
+def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int) -> Finding | None:
+    """More and more has been held ever since the first steps; how grave that is depends on when all is."""
+    (store, growth, per_s, pid, others), full_s = filling, filling.full_s
+    resource, kind = store.resource, _KINDS[store.resource]
+    if growth.risen < (LEAST_RISE if kind.unit else LEAST_RISE_BYTES) or full_s >= LATEST_S:
         return None
-    pid, growth, _ = growing[0]
-    keeping = kept_in(machine, pid)
-    others = f", {len(growing) - 1} other processes grow too" if len(growing) > 1 else ""
-    may_be_cache = not any(each.is_sure for each in keeping) and _may_be_cache(evidence, machine, pid)
-    filling = _Filling(pid, growth, sum(each.growth.bytes_per_s for each in growing), left_bytes)
-    text = f"{machine.place}{who(evidence.run, pid)} keeps {{}}{others}"
-    return filling.finding(machine, text, less_memory(evidence, pid), keeping, may_be_cache, growing_pid=own_id(pid))
+    keeping = _kept(machine, resource, pid)
+    is_known = any(each.is_sure for each in keeping)
+    may_be_cache = resource == "memory" and not is_known and _may_be_cache(evidence, machine, pid)
+    steps_per_s = machine.steps_per_s(pid if pid is not None else evidence.pid)
+    each_step = growth.per_s / steps_per_s if steps_per_s else None
+    rates = {"step": steps_per_s, "second": 1.0} if resource != "disk" else {}  # of which the first shows one or more
+    unit = next((unit for unit, rate in rates.items() if rate and round(growth.per_s / rate)), "minute")
+    more = f"{kind.amount(growth.per_s / (rates.get(unit) or 1 / 60), ' more')} each {unit}"
+    keeps = f"{_who(evidence.run, pid)} keeps" if pid is not None else f"{_name(evidence.run, store)} holds"
+    if resource == "gpu":
+        keeps, more = "the training keeps", f"{more} on {store.name}"
+    end = f", {others} other processes grow too" if others else ""
+    place = machine.threads_at(pid) if resource == "tasks" and pid is not None else None
+    return Finding(
+        severity=_severity(full_s, is_doubtful=may_be_cache or not (growth.is_sure or is_known)),
+        cause="growing",
+        headline=f"{machine.place}{keeps} {more}{end}: {kind.full(store, full_s)}",
+        fixes=_fixes(evidence, resource, pid, keeping),
+        where=_places(keeping) or ((place,) if place is not None else ()),
+        evidence={
+            "resource": resource,
+            "growing_pid": own_id(pid) if pid is not None else None,
+            f"growth{kind.suffix}_per_s": per_s,
+            f"growth_per_step{kind.suffix}": each_step,
+            f"held{kind.suffix}": growth.held,
+            f"left{kind.suffix}": store.left,
+            "full_in_s": full_s,
+            **facts,
+            **machine.facts,
+        },
+    )
 
 
-def _gpu_growth(evidence: Evidence, row: TorchMemoryRow, growth: Growth) -> Finding | None:
-    """Torch's tensors on a GPU have grown ever since the first steps."""
+def _on_gpu(evidence: Evidence, row: TorchMemoryRow) -> Filling | None:
+    """Torch's tensors on a GPU that have grown ever since the first steps."""
     gpus = [gpu.latest for gpu in evidence.gpu.rows if row.uuid is None or gpu.latest.uuid == row.uuid]
     gpu = gpus[0] if len(gpus) == 1 else None
-    if gpu is None or gpu.memory_total_bytes is None or growth.risen_bytes < LEAST_RISE_BYTES:
+    if row.growth is None or gpu is None or gpu.memory_total_bytes is None:
         return None
-    unused = max(0, (row.reserved_bytes or 0) - growth.held_bytes)  # torch keeps it for new tensors
+    unused = max(0, (row.reserved_bytes or 0) - row.growth.held)  # torch keeps it for new tensors
     left_bytes = max(0, gpu.memory_total_bytes - (gpu.memory_used_bytes or row.reserved_bytes or 0)) + unused
-    machine = evidence.run.here
-    filling = _Filling(evidence.pid, growth, growth.bytes_per_s, left_bytes)
-    text = f"the training keeps {{}} on GPU {gpu.index}"
-    return filling.finding(machine, text, _LOOK, machine.keeping, may_be_cache=False, device=row.device)
+    store = Store("gpu", gpu.memory_total_bytes, left_bytes, f"GPU {gpu.index}")
+    return Filling(store, row.growth, row.growth.per_s, evidence.pid)
 
 
-def _full_in_s(finding: Finding) -> float:
-    return float(finding.evidence["full_in_s"] or 0.0)
-
-
-def _copied_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Finding | None:
+def _copied_growth(evidence: Evidence, machine: Machine) -> Finding | None:
     """Forked workers copy the pages of the data set: each look at a Python object writes its reference count."""
-    loader, found = evidence.data.loader, machine.copying
-    if loader is None or loader.facts.context != "fork" or found is None:
+    loader, left = evidence.data.loader, [each.left for each in machine.stores if each.resource == "memory"]
+    if loader is None or loader.facts.context != "fork" or machine.copying is None or not left:
         return None
-    if found.growth.risen_bytes < LEAST_RISE_BYTES:
+    pid, growth, shared_bytes = machine.copying
+    if growth.risen < LEAST_RISE_BYTES:
         return None
     number, dataset = len(machine.workers), loader.facts.dataset
-    per_s, most_bytes = number * found.growth.bytes_per_s, number * found.shared_bytes
-    full_s = left_bytes / per_s if most_bytes > left_bytes else None
-    end = f"full in {minutes(full_s)}" if full_s is not None else f"up to {size_text(most_bytes)} more"
+    per_s, most_bytes = number * growth.per_s, number * shared_bytes
+    full_s = min(left) / per_s if most_bytes > min(left) else None
+    end = f"full in {_minutes(full_s)}" if full_s is not None else f"up to {size_text(most_bytes)} more"
     return Finding(
-        severity="info" if full_s is None else _severity(full_s, may_be_cache=False),
+        severity="info" if full_s is None else _severity(full_s, is_doubtful=False),
         cause="copied",
         headline=f"{machine.place}{number} forked workers copy {size_text(60 * per_s)} of {dataset} a minute: {end}",
         fixes=(
@@ -240,99 +281,119 @@ def _copied_growth(evidence: Evidence, machine: Machine, left_bytes: int) -> Fin
             ),
         ),
         evidence={
-            "growing_pid": own_id(found.pid),
+            "growing_pid": own_id(pid),
             "workers": number,
             "growth_bytes_per_s": per_s,
-            "held_bytes": found.growth.held_bytes,
-            "shared_bytes": found.shared_bytes,
-            "left_bytes": left_bytes,
+            "held_bytes": growth.held,
+            "shared_bytes": shared_bytes,
+            "left_bytes": min(left),
             "full_in_s": full_s,
             **machine.facts,
         },
     )
 
 
-def _severity(full_s: float, *, may_be_cache: bool) -> Severity:
-    """The severity, one degree lower for growth that may be a cache that fills."""
+def _severity(full_s: float, *, is_doubtful: bool) -> Severity:
+    """The severity, one degree lower for growth that may be over soon: a cache that fills, or too short a time."""
     if full_s < SOON_S:
-        return "warning" if may_be_cache else "critical"
-    return "warning" if full_s < LATER_S and not may_be_cache else "info"
+        return "warning" if is_doubtful else "critical"
+    return "warning" if full_s < LATER_S and not is_doubtful else "info"
 
 
-def _may_be_cache(evidence: Evidence, machine: Machine, pid: int) -> bool:
+def _may_be_cache(evidence: Evidence, machine: Machine, pid: int | None) -> bool:
     """True until a process has grown on after the first epoch, in which a data set may cache what it reads."""
     loader = evidence.data.loader
-    if loader is None or loader.facts.kind != "map":
+    if loader is None or loader.facts.kind != "map" or pid is None:
         return False
-    return loader.first_end_s is None or machine.steady_growth(pid, loader.first_end_s) is None
+    return loader.first_end_s is None or machine.grown(pid, since_s=loader.first_end_s) is None
 
 
-def kept_in(machine: Machine, pid: int) -> tuple[Keeping, ...]:
-    """The lines that keep in a process: of the training's loop, or of what its workers run."""
-    if machine.steps_per_s(pid):
-        return machine.keeping
-    return tuple(each for each in machine.keeping if each.kept == "object") if pid in machine.workers else ()
+def _kept(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keeping, ...]:
+    """The lines that keep in a process: of the training's loop, or of what its workers run.
+
+    What holds files, or batches of workers, is an object: no graph, no figure.
+    """
+    if resource in ("tasks", "disk") or (resource == "memory" and pid is None):
+        return ()
+    of_loop = resource in ("memory", "gpu") and (resource == "gpu" or bool(pid and machine.steps_per_s(pid)))
+    if resource == "memory" and not of_loop and pid not in machine.workers:
+        return ()
+    return machine.keeping if of_loop else tuple(each for each in machine.keeping if each.kept == "object")
 
 
-def places_of(keeping: Sequence[Keeping]) -> tuple[Place, ...]:
+def _places(keeping: Sequence[Keeping]) -> tuple[Place, ...]:
     """All these lines."""
     return tuple(place for each in keeping for place in each.places)
 
 
-def let_go(keeping: Sequence[Keeping]) -> tuple[Fix, ...]:
-    """How these lines could let go; none without any."""
-    return tuple(Fix(_LET_GO[each.kept].format(at(each.places[0]))) for each in keeping)
+def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Sequence[Keeping]) -> tuple[Fix, ...]:
+    """How these lines could let go; without any, what helps a process that grows, or memory that is full."""
+    if keeping and resource != "files":
+        return tuple(Fix(_LET_GO[each.kept].format(at(each.places[0]))) for each in keeping)
+    process = evidence.run.processes.get(pid) if pid is not None else None
+    if resource != "memory":
+        return (Fix(_KINDS[resource].fix),)
+    if process is not None and process.role == "worker":
+        return (
+            Fix(
+                "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor:"
+                " each worker copies the Python objects that it touches"
+            ),
+        )
+    if process is not None:
+        return (Fix(_LOOK),)
+    if evidence.data.worker_processes:
+        return (Fix("use fewer workers or a smaller prefetch_factor, or close other programs"),)
+    return (Fix("load less at once (memory-map the data), or close other programs"),)
 
 
-def who(run: RunEvidence, pid: int) -> str:
+def _who(run: RunEvidence, pid: int) -> str:
     """``the training (4711)``."""
     process = run.processes.get(pid)
     role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(process.role if process else "", "process")
     return f"{role} ({own_id(pid)})"
 
 
-def less_memory(evidence: Evidence, pid: int | None) -> str:
-    """Advice on a process that grows, or holds most, or on memory that is full."""
-    process = evidence.run.processes.get(pid) if pid is not None else None
-    if process is not None and process.role == "worker":
-        return (
-            "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor:"
-            " each worker copies the Python objects that it touches"
-        )
-    if process is not None:
-        return _LOOK
-    if evidence.data.worker_processes:
-        return "use fewer workers or a smaller prefetch_factor, or close other programs"
-    return "load less at once (memory-map the data), or close other programs"
+def _name(run: RunEvidence, store: Store) -> str:
+    """``the machine``, ``/dev/shm``, ``the training (4711)``, of open files."""
+    return _who(run, store.pid) if store.pid is not None else "the run" if store.resource == "tasks" else store.name
 
 
-def minutes(length_s: float) -> str:
+def _minutes(length_s: float) -> str:
     """``a minute``, ``12 minutes``, ``5 hours``."""
     if length_s < 90:
         return "a minute"
     return f"{length_s / 60:.0f} minutes" if length_s < 2 * LATER_S else f"{length_s / 3600:.0f} hours"
 
 
-# -- memory that has ended the run
+# -- what has ended the run
 
 
-def _out_of_memory(evidence: Evidence) -> Finding | None:
-    """The last line of the output, or the kernel's count of kills, shows that memory ended the run."""
-    end = evidence.run.end
+def _ended_by(evidence: Evidence) -> Finding | None:
+    """The last line of the output, or the kernel's count of kills, shows what was missing at the end."""
+    end, machines = evidence.run.end, evidence.run.machines
     if end is None or not end.has_failed:
         return None
     line = end.last_line or ""
-    machines = evidence.run.machines
     killed = next((each for each in machines if each.memory is not None and each.memory.oom_kills), None)
     victim = _victim(end, line)
     if killed is not None and victim is not None:
         headline = f"{killed.place}the kernel killed {victim} for memory: {_held(evidence, killed)}"
-        return _ended(evidence, killed, headline, on_gpu=False)
-    if on_gpu := _ON_GPU.match(line) is not None:
-        return _ended(evidence, evidence.run.here, _refused("a GPU", line), on_gpu=on_gpu)
-    if _ON_HOST.match(line):
-        return _ended(evidence, evidence.run.here, _refused("the machine", line), on_gpu=False)
-    return None
+        return _ended(evidence, end, killed, "memory", headline)
+    here, error = evidence.run.here, line.partition(":")[0].rpartition(".")[2] or "bus error"
+    stores = sorted(here.stores, key=lambda each: each.left_share)
+    resource = next((name for name, kind in _KINDS.items() if kind.error.search(line)), None)
+    if end.signal == "SIGBUS" and any(each.resource == "shm" and each.left_share < SMALL for each in stores):
+        resource = "shm"  # a page of it could not be had
+    if resource is None:
+        return None
+    kind, store = _KINDS[resource], next((each for each in stores if each.resource == resource), None)
+    wanted, size = _WANTED.search(line), ""
+    if kind.cause != "exhausted":
+        size = f" for {wanted[1]} {wanted[2]}" if wanted is not None else ""
+    elif store is not None:
+        size = f" ({f'{store.total:,.0f}' if kind.unit else f'{store.name}, {size_text(store.total)}'})"
+    return _ended(evidence, end, here, resource, f"the training ended as {kind.ended}{size}: {error}")
 
 
 def _victim(end: Exit, line: str) -> str | None:
@@ -346,55 +407,45 @@ def _victim(end: Exit, line: str) -> str | None:
 
 def _held(evidence: Evidence, machine: Machine) -> str:
     """``the container's 512 MiB are full``, and which process held most at a reading."""
-    memory = machine.memory
-    limit_bytes = memory.limit_bytes if memory is not None else None
-    total_bytes = memory.total_bytes if memory is not None else None
-    store, size = ("container", limit_bytes) if limit_bytes is not None else ("machine", total_bytes)
-    text = f"the {store}'s {size_text(size)} are full" if size is not None else f"the {store} is full"
+    memory = machine.memory or MachineMemory(t=0.0, pid=0, window_s=0.0)
+    name, size = ("container" if memory.limit_bytes else "machine"), memory.limit_bytes or memory.total_bytes
+    text = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
     most = machine.most_held
-    return text if most is None else f"{text}, {who(evidence.run, most.pid)} held {size_text(most.held_bytes)}"
+    return text if most is None else f"{text}, {_who(evidence.run, most.pid)} held {size_text(most.held_bytes)}"
 
 
-def _refused(where: str, line: str) -> str:
-    wanted, error = _WANTED.search(line), line.partition(":")[0]
-    size = f" for {wanted[1]} {wanted[2]}" if wanted is not None else ""
-    return f"the training ended as {where} had no room{size}: {error.rpartition('.')[2]}"
-
-
-def _ended(evidence: Evidence, machine: Machine, headline: str, *, on_gpu: bool) -> Finding:
-    memory, most, end = machine.memory, machine.most_held, evidence.run.end
-    raised_at = end.raised_at if end is not None else None
-    keeping = machine.keeping if on_gpu else kept_in(machine, most.pid) if most is not None else ()
-    torch = max(evidence.gpu.memory, key=lambda row: row.peak_bytes or 0, default=None) if on_gpu else None
-    smaller = (
-        "make batches smaller, and accumulate gradients over several; or recompute activations"
-        " (torch.utils.checkpoint); tuimon run --memory lists what is allocated at such an error"
-    )
-    return Finding(
-        severity="critical",
-        cause="out_of_memory",
-        headline=headline,
-        fixes=let_go(keeping) or (Fix(smaller if on_gpu else less_memory(evidence, most.pid if most else None)),),
-        where=places_of(keeping) or ((raised_at,) if raised_at is not None else ()),
-        evidence={
-            "exit_code": end.exit_code if end is not None else None,
+def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:
+    kind, most, memory = _KINDS[resource], machine.most_held, machine.memory
+    pid = most.pid if most is not None and resource == "memory" else None
+    keeping = _kept(machine, resource, pid)
+    torch = max(evidence.gpu.memory, key=lambda row: row.peak_bytes or 0, default=None) if resource == "gpu" else None
+    facts: dict[str, str | float | None] = {"resource": resource, "exit_code": end.exit_code}
+    if kind.cause != "exhausted":
+        facts |= {
             "oom_kills": memory.oom_kills if memory is not None else None,
             "limit_bytes": memory.limit_bytes if memory is not None else None,
             "total_bytes": memory.total_bytes if memory is not None else None,
             "most_held_pid": own_id(most.pid) if most is not None else None,
             "most_held_bytes": most.held_bytes if most is not None else None,
-            **({"torch_peak_bytes": torch.peak_bytes, "reserved_bytes": torch.reserved_bytes} if torch else {}),
-            **machine.facts,
-        },
+        }
+    if torch is not None:
+        facts |= {"torch_peak_bytes": torch.peak_bytes, "reserved_bytes": torch.reserved_bytes}
+    return Finding(
+        severity="critical",
+        cause=kind.cause,
+        headline=headline,
+        fixes=_fixes(evidence, resource, pid, keeping) if keeping or resource != "gpu" else (Fix(_SMALLER),),
+        where=_places(keeping) or ((end.raised_at,) if end.raised_at is not None else ()),
+        evidence={**facts, **machine.facts},
     )
 
 
 MEMORY_PRESSURE = Rule(
-    title="Memory is nearly full",
+    title="Memory or another resource runs out",
     judge=memory_pressure,
     needs=(MACHINE_MEMORY,),
-    thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES),
-    causes=("growing", "copied", "out_of_memory"),
+    thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES, LEAST_RISE),
+    causes=("growing", "copied", "out_of_memory", "exhausted"),
     of_moment=True,
     of_end=True,
     is_harm=True,

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from msgspec import Struct, field
 
-from tuimon.proc.mounts import open_files
-from tuimon.proc.procfs import ProcessStat, own_bytes, private_bytes, read_io
+from tuimon.proc import mounts
+from tuimon.proc.procfs import ProcessStat, open_files, own_bytes, private_bytes, read_io
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
 from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
@@ -45,7 +45,7 @@ class Writing(Struct):
 def _file_system(pid: int, written_bytes: int) -> str:
     """The type of the file system of the largest file just written that may be most of these bytes, or empty."""
     found: list[tuple[int, str]] = []
-    for each in open_files(pid):
+    for each in mounts.open_files(pid):
         if not each.is_read_only and _RING not in each.path:
             with suppress(OSError):
                 file = os.stat(each.link)
@@ -91,8 +91,9 @@ class ChildrensCpu(Struct):
 _REREAD_AFTER = 10
 #: The share of a core below which an "other" process is idle.
 _IDLE_RATIO = 0.01
-#: Between two readings of a process's own memory, in seconds, which grows slowly.
-_OWN_EVERY_S = 1.9
+#: Between two readings of a process's own memory and open files, in seconds: what grows fast is to be seen in the first
+#: half minute; and of what it shares with no other process.
+_OWN_EVERY_S, _PRIVATE_EVERY_S = 0.9, 1.9
 #: The kernel walks all pages of a process for those that it shares with no other: at most this share of a core.
 _PRIVATE_RATIO = 0.005
 
@@ -114,7 +115,7 @@ class Followed(Struct):
     window_from_s: float | None = None
     window_cpu_s: float | None = None  # of the whole process when the window began
     least_window_s: float = 0.0  # its threads are not read before
-    own_due_s: float = 0.0  # its own memory is not read before
+    own_due_s: float = 0.0  # its own memory is not read before, nor what it has open
     writing: Writing | None = None  # once it trains
     private_due_s: float = 0.0  # nor what it shares with no other process
 
@@ -157,8 +158,9 @@ class Followed(Struct):
 
         ``private``: with its private memory, if that is due; ``trains``: with what it writes.
         """
+        own, files = self._held(now_s)
         written_bytes, written_to = self._written() if trains else (None, "")
-        rows, folded, cpu_ratio = self.meter.end_window(window_s)
+        rows, folded, cpu_ratio, ended = self.meter.end_window(window_s)
         used = self.used()
         cpu_s = used.cpu_s if used is not None else None
         if cpu_ratio is None and cpu_s is not None and self.window_cpu_s is not None:
@@ -171,21 +173,23 @@ class Followed(Struct):
             window_s=round(window_s, 3),
             cpu_ratio=cpu_ratio,
             rss_bytes=(used.rss_bytes or None) if used is not None else None,  # 0: it exits
-            own_bytes=self._own_bytes(now_s),
+            own_bytes=own,
             private_bytes=self._private_bytes(now_s) if private else None,
             written_bytes=written_bytes,
             written_to=written_to,
+            open_files=files,
             threads=rows,
             folded=folded,
+            ended=ended,
             ended_cpu_s=self.children.pass_unreported(),
         )
 
-    def _own_bytes(self, now_s: float) -> int | None:
-        """A reading of its own memory, when due: one more file."""
+    def _held(self, now_s: float) -> tuple[int | None, tuple[int, int] | None]:
+        """Readings of its own memory and of its open files, when due: three more files."""
         if now_s < self.own_due_s:
-            return None
+            return None, None
         self.own_due_s = now_s + _OWN_EVERY_S
-        return own_bytes(self.facts.pid)
+        return own_bytes(self.facts.pid), open_files(self.facts.pid) if self.facts.is_python else None
 
     def _written(self) -> tuple[int | None, str]:
         self.writing = self.writing or Writing(self.facts.pid)
@@ -197,7 +201,7 @@ class Followed(Struct):
             return None
         began_s = time.thread_time()
         held = private_bytes(self.facts.pid)
-        self.private_due_s = now_s + max(_OWN_EVERY_S, (time.thread_time() - began_s) / _PRIVATE_RATIO)
+        self.private_due_s = now_s + max(_PRIVATE_EVERY_S, (time.thread_time() - began_s) / _PRIVATE_RATIO)
         return held
 
     def is_idle(self, now_s: float) -> bool:

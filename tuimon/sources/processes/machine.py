@@ -1,4 +1,4 @@
-"""The machine's memory, what the run's control groups leave of it and of its cores, and who was killed.
+"""The machine's memory, what the run's control groups leave of it and of its cores, who was killed; what else fills up.
 
 Formats: proc_meminfo(5), proc_stat(5), proc_vmstat(5), Documentation/accounting/psi.rst in the Linux sources;
 cgroups(7), version 1 and 2.
@@ -16,9 +16,11 @@ from msgspec import Struct
 
 from tuimon.proc import procfs
 from tuimon.proc.numa import core_list, core_numbers, cores_by_node
-from tuimon.records import MachineMemory, PlacedProcess, Record
+from tuimon.proc.processes import environment
+from tuimon.records import TASKS, MachineMemory, PlacedProcess, Record, ResourceUse
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.timeouts import CallWithTimeout
 
 #: Between two records; swapping is a rate over this long.
 _PERIOD_S = 5.0
@@ -27,6 +29,10 @@ _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 _CORE = re.compile(r"cpu\d+$")
 #: Training processes of which a record tells where they run: more GPUs than a machine has.
 _PLACED = 64
+#: Processes whose threads are counted: 10 us each.
+_COUNTED = 64
+#: A file system that does not answer within so long is left out (s): that of a network may hang.
+_ANSWERS_S = 0.5
 #: cgroup version 1 writes "no limit" as a number near 2^63.
 _NO_LIMIT_BYTES = 1 << 60
 #: Levels of control groups that are read at most.
@@ -82,6 +88,15 @@ class ControlGroups:
                 names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
                 groups += self._cpu(f"{_MOUNT}/{controllers}", path, names, "throttled_time", 1e9)
         return min(groups, default=None)
+
+    def tasks(self) -> Iterator[ResourceUse]:
+        """Threads and processes of each group that has a limit."""
+        for controllers, path in self._paths():
+            if not controllers or "pids" in controllers.split(","):
+                for folder in _folders(f"{_MOUNT}/pids" if controllers else _MOUNT, path):
+                    limit, used = (self._text(f"{folder}/pids.{name}").strip() for name in ("max", "current"))
+                    if limit.isdigit() and used.isdigit():
+                        yield ResourceUse(TASKS, int(used), int(limit))
 
     def oom_counter(self) -> str | None:
         """The file that counts the processes of its own group which the kernel has killed for memory."""
@@ -172,6 +187,7 @@ class MachineSource(Source):
         self._nodes = cores_by_node(self._root)
         self._listed: dict[str, None] = {}
         self._killed: dict[str, tuple[int, int]] = {}  # by file that counts, at first and lately
+        self._file_systems = CallWithTimeout[list[ResourceUse]]("tuimon-file-systems")
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
@@ -205,7 +221,29 @@ class MachineSource(Source):
             run_cores=core_list(of_run) if of_run and of_run != own else None,
             placed=list(self._placed()) if len(self._nodes) > 1 else [],
             oom_kills=self._oom_kills(groups),
+            resources=[*self._tasks(groups), *self._filled()],
         )
+
+    def _tasks(self, groups: Iterable[ControlGroups]) -> Iterable[ResourceUse]:
+        """Threads and processes under the limit that is nearest: of a control group, the user, or the machine.
+
+        Of the user's, those of the run are known; the kernel does not hold root to that limit.
+        """
+        pid = self._table.root_pid
+        found = [tasks for group in groups for tasks in group.tasks()]
+        running = self._text("/proc/loadavg").split()[3:4]
+        limits = [self._text(f"/proc/sys/kernel/{name}").strip() for name in ("threads-max", "pid_max")]
+        if running and all(limit.isdigit() for limit in limits):
+            found.append(ResourceUse(TASKS, int(running[0].partition("/")[2]), min(map(int, limits))))
+        if os.geteuid() and (limit := procfs.limit_of(pid, "Max processes")) is not None:
+            stats = map(procfs.read_process_stat, self._table.pids()[:_COUNTED])
+            found.append(ResourceUse(TASKS, sum(stat.threads for stat in stats if stat is not None), limit))
+        return [min(found, key=lambda tasks: tasks.limit - tasks.used)] if found else []
+
+    def _filled(self) -> Iterable[ResourceUse]:
+        """Shared memory, and the file systems of the training's working and temporary folders, each once."""
+        pid = min(self._table.trainers(), default=self._table.root_pid)
+        return self._file_systems.call(lambda: list(_file_systems(f"{self._root}/proc/{pid}", pid)), _ANSWERS_S) or ()
 
     def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
         """Seconds since the last read, bytes a second in and out; None at the first."""
@@ -300,6 +338,27 @@ class MachineSource(Source):
 
     def _text(self, path: str) -> str:
         return text(self._root + path)
+
+
+def _file_systems(process: str, pid: int) -> Iterator[ResourceUse]:
+    """``process``: its folder in /proc, through which paths are seen as it sees them."""
+    seen: set[str] = set()
+    for folder in ("/dev/shm", None, environment(pid).get("TMPDIR", "/tmp")):
+        try:
+            path = _mount_point(f"{process}/root", folder or os.readlink(f"{process}/cwd"))
+            found = os.statvfs(f"{process}/root{path}")
+        except OSError:
+            continue
+        if found.f_blocks and path not in seen:
+            seen.add(path)
+            yield ResourceUse(path, (found.f_blocks - found.f_bavail) * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def _mount_point(root: str, path: str) -> str:
+    device = os.stat(root + path).st_dev
+    while path != "/" and os.stat(root + os.path.dirname(path)).st_dev == device:
+        path = os.path.dirname(path)
+    return path
 
 
 def _own_cores() -> frozenset[int]:

@@ -12,6 +12,8 @@ from tuimon.records import ThreadCpu, ThreadState
 
 #: Rows of a Threads record: what a terminal shows and the log has room for.
 ROWS = 32
+#: Threads that have ended of which a record tells.
+_ENDED = 16
 #: The share of a core below which threads may share a row.
 IDLE_RATIO = 0.01
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
@@ -63,7 +65,7 @@ class ThreadMeter:
         self._reads = 0
         self._ended_ns = 0  # CPU of the process that is in none of its threads
         self._begun = False
-        self._vanished = False
+        self._vanished: list[int] = []  # threads that have ended in this window
 
     def close(self) -> None:
         """Hold nothing open any more."""
@@ -89,7 +91,7 @@ class ThreadMeter:
         tids = set(procfs.thread_ids(self._pid))
         for tid in self._threads.keys() - tids:
             del self._threads[tid]
-            self._vanished = True
+            self._vanished.append(tid)
         for tid in sorted(tids - self._threads.keys()):
             self._read_thread(tid, self.process)
         self._ended_ns = self._unexplained_ns()
@@ -131,8 +133,11 @@ class ThreadMeter:
         before.cpu_ns, before.delay_ns, before.slept = cpu_ns, delay_ns, 0
         return True
 
-    def end_window(self, window_s: float) -> tuple[list[ThreadCpu], int, float | None]:
-        """Rows since the last call, how many threads are in none of them, CPU of all (None if not known)."""
+    def end_window(self, window_s: float) -> tuple[list[ThreadCpu], int, float | None, list[int]]:
+        """Rows since the last call, how many threads are in none of them, CPU of all (None if not known).
+
+        And the latest threads that have ended meanwhile.
+        """
         rows = [self._row(tid, thread, window_s * 1e9) for tid, thread in self._threads.items()]
         ratios = [row.cpu_ratio for row in rows]
         known = [ratio for ratio in ratios if ratio is not None]
@@ -140,9 +145,9 @@ class ThreadMeter:
         for thread in self._threads.values():
             thread.begin_cpu_ns, thread.begin_delay_ns = thread.cpu_ns, thread.delay_ns or 0
         self._begun = True
-        self._vanished = False
+        ended, self._vanished = self._vanished[-_ENDED:], []
         listed, folded = list_rows(rows, self._pid)
-        return listed, folded, round(sum(known), 3) if complete else None
+        return listed, folded, round(sum(known), 3) if complete else None, ended
 
     def _row(self, tid: int, thread: _Thread, window_ns: float) -> ThreadCpu:
         state = _STATES.get(thread.state, "waiting")
