@@ -45,15 +45,6 @@ What is my training waiting for, which line of code causes it, and what would fi
 def run_command_line(argv: Sequence[str]) -> int:
     """Run one command; returns tuimon's exit code."""
     replace_closed_streams()
-    code = _run(argv)
-    try:
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        _silence(sys.stderr)  # Python would make the exit code 120 when it cannot flush at exit
-    return code
-
-
-def _run(argv: Sequence[str]) -> int:
     try:
         return _dispatch(argv)
     except TuimonError as error:
@@ -69,6 +60,11 @@ def _run(argv: Sequence[str]) -> int:
         return 130
     except SystemExit as leave:  # argparse: --help and usage errors
         return leave.code if isinstance(leave.code, int) else 0 if leave.code is None else 2
+    finally:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            _silence(sys.stderr)  # Python would make the exit code 120 when it cannot flush at exit
 
 
 def _dispatch(argv: Sequence[str]) -> int:

@@ -122,13 +122,6 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record once which lines allocate memory that is not freed; with run, also at a CUDA out-of-memory error",
     )
-    _add_sampling(parser)
-    _add_log(parser)
-    _add_reactions(parser)
-    add_metrics(parser)
-
-
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("stack samples")
     group.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
     group.add_argument(
@@ -143,9 +136,6 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="CPU that sampling may use, in percent of one core (default: 3; headless: 2)",
     )
-
-
-def _add_log(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("log")
     group.add_argument(
         "--log",
@@ -158,9 +148,6 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
         help="name that the logs of one run on many nodes share (default: its job id or rendezvous id)",
     )
     group.add_argument("--force", action="store_true", help="let --log replace the log of an earlier run")
-
-
-def _add_reactions(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("commands run for findings")
     group.add_argument(
         "--on-hang",
@@ -178,6 +165,7 @@ def _add_reactions(parser: argparse.ArgumentParser) -> None:
         help="run such a command once for each finding of a rule (input_bound), cause (no_workers) or severity "
         "(critical, warning); may be given several times",
     )
+    add_metrics(parser)
 
 
 def add_run_choice(parser: argparse.ArgumentParser) -> None:
@@ -187,7 +175,16 @@ def add_run_choice(parser: argparse.ArgumentParser) -> None:
 
 def options_of(parsed: argparse.Namespace) -> Options:
     """The parsed words as Options. Raises UsageError where they do not go together."""
-    _check_together(parsed)
+    if parsed.force and not parsed.log:
+        raise UsageError("--force lets --log replace a log, and there is none", "Add --log FILE")
+    for without, options, reason in (
+        ("--no-markers", ("--memory",), "needs tuimon's hooks in the training"),
+        ("--no-markers", ("--on-hang",), "needs the markers of steps"),
+        ("--no-stacks", ("--rate", "--max-cpu"), "is for stack samples"),
+    ):
+        given = next((option for option in options if _is_given(parsed, option)), None)
+        if _is_given(parsed, without) and given is not None:
+            raise UsageError(f"{given} {reason}, and {without} leaves them out", f"Leave out {given} or {without}")
     return Options(
         headless=parsed.headless or not terminal_can_draw(),
         log=parsed.log,
@@ -202,20 +199,6 @@ def options_of(parsed: argparse.Namespace) -> Options:
         memory=parsed.memory,
         observers=(*_reactions(parsed), *metrics_of(parsed)),
     )
-
-
-def _check_together(parsed: argparse.Namespace) -> None:
-    """Raise UsageError for options of which one has no effect beside, or without, the other."""
-    if parsed.force and not parsed.log:
-        raise UsageError("--force lets --log replace a log, and there is none", "Add --log FILE")
-    for without, options, reason in (
-        ("--no-markers", ("--memory",), "needs tuimon's hooks in the training"),
-        ("--no-markers", ("--on-hang",), "needs the markers of steps"),
-        ("--no-stacks", ("--rate", "--max-cpu"), "is for stack samples"),
-    ):
-        given = next((option for option in options if _is_given(parsed, option)), None)
-        if _is_given(parsed, without) and given is not None:
-            raise UsageError(f"{given} {reason}, and {without} leaves them out", f"Leave out {given} or {without}")
 
 
 def _is_given(parsed: argparse.Namespace, option: str) -> bool:

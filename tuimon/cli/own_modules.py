@@ -14,7 +14,10 @@ def put_own_modules_first() -> None:
     in PYTHONPATH, as pip relies on: it installs none that it finds there. A folder of our environment, or in which
     tuimon itself was found (``pip install --target``), stays where it is.
     """
-    here = _working_directory()
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was removed
+        here = ""
     listed = {_whole(folder, here) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder}
     first = {here, _whole(os.path.dirname(os.path.realpath(sys.argv[0])), here)}
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -32,10 +35,3 @@ def put_own_modules_first() -> None:
 
 def _whole(folder: str, here: str) -> str:
     return os.path.normpath(os.path.join(here, folder))
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # it was removed
-        return ""

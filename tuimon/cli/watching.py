@@ -67,22 +67,14 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
         if leave.terminal_lost or not takes_output():
             let_go_of_terminal()
         if leave.terminal_lost and not monitor.ended and (monitor.log is not None or monitor.ending is not None):
-            _watch_unseen(monitor, options, signals)
+            # record on until the run ends, or end the run if the user wants that
+            monitor.start()  # it may have been lost before the first frame
+            monitor.add_notice("terminal", "the terminal was lost; tuimon went on without it")
+            monitor.limit_sampling(replace(options, headless=True).sampling_ratio)
+            _watch(monitor, lambda: signals.ended_by is not None)
     finally:
         monitor.stop()
-    _print_verdict(monitor)
-    if leave.message:
-        print(leave.message)
-    if leave.terminal_lost and monitor.launched is not None and monitor.exit_code is not None:
-        return leave._replace(exit_code=monitor.exit_code)
-    return leave
-
-
-def _print_verdict(monitor: Monitor) -> None:
-    """Print the verdict that the screen has shown, with its place and fix, on the terminal that it gives back.
-
-    Without one, print where a training is that goes on.
-    """
+    # on the terminal that the screen gives back: its verdict; without one, the progress of a run that goes on
     from tuimon.views.format import wrap
     from tuimon.views.headless import first_finding, progress
 
@@ -90,6 +82,11 @@ def _print_verdict(monitor: Monitor) -> None:
     for text in first_finding(monitor.findings) or ([] if monitor.ended else [progress(monitor.session)]):
         for part in wrap(text, columns, later=" " * (len(text) - len(text.lstrip()) + 2)):
             print(part)
+    if leave.message:
+        print(leave.message)
+    if leave.terminal_lost and monitor.launched is not None and monitor.exit_code is not None:
+        return leave._replace(exit_code=monitor.exit_code)
+    return leave
 
 
 def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
@@ -125,14 +122,6 @@ def watch_headless(
     view.summary(monitor.session, monitor.findings, monitor.log.path if monitor.log else None)
 
 
-def _watch_unseen(monitor: Monitor, options: Options, signals: LeaveSignals) -> None:
-    """Record on until the run ends, or end the run if the user wants that."""
-    monitor.start()  # it may have been lost before the first frame
-    monitor.add_notice("terminal", "the terminal was lost; tuimon went on without it")
-    monitor.limit_sampling(replace(options, headless=True).sampling_ratio)
-    _watch(monitor, lambda: signals.ended_by is not None)
-
-
 def _watch(
     monitor: Monitor,
     until: Callable[[], bool],
@@ -149,12 +138,8 @@ def _watch(
             step()
             monitor.tick()
             if time.monotonic() >= next_line_s:
-                next_line_s = _next(next_line_s, refresh_s)
+                next_line_s = max(next_line_s + refresh_s, time.monotonic() + refresh_s / 2)
                 if view is not None:
                     view.show(monitor.session, monitor.findings)
     finally:
         until_end.close()
-
-
-def _next(due_s: float, period_s: float) -> float:
-    return max(due_s + period_s, time.monotonic() + period_s / 2)

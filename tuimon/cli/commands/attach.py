@@ -30,7 +30,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it was left or has ended."""
     parsed = _parser().parse_args(argv)
     options = options_of(parsed)
-    _check(parsed)
+    if parsed.duration is not None and parsed.duration <= 0:
+        raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
+    if parsed.keep_hooks and not parsed.inject:
+        raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
+    if parsed.inject and parsed.no_markers:
+        raise UsageError("--inject brings hooks in, and --no-markers leaves them out", "Leave out one of them")
     pid = parsed.pid if parsed.pid is not None else _pick(options)
     if pid is None:
         return 0
@@ -41,7 +46,11 @@ def main(argv: Sequence[str]) -> int:
             print(f"tuimon: {hooks.bring_in()}", file=sys.stderr, flush=True)
         if options.headless or parsed.duration is not None:
             return _headless(open_attach(pid, options), options, parsed.duration)
-        return _full_screen(open_attach(pid, options, hooks), options)
+        from tuimon.cli.watching import watch_full_screen
+
+        monitor = open_attach(pid, options, hooks)
+        with LeaveSignals() as signals:
+            return watch_full_screen(monitor, options, signals).exit_code
     finally:
         message = hooks.withdraw()
         if message:
@@ -72,15 +81,6 @@ def _pid(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{plain(text)!r} is not a process id{hint}") from None
 
 
-def _check(parsed: argparse.Namespace) -> None:
-    if parsed.duration is not None and parsed.duration <= 0:
-        raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
-    if parsed.keep_hooks and not parsed.inject:
-        raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
-    if parsed.inject and parsed.no_markers:
-        raise UsageError("--inject brings hooks in, and --no-markers leaves them out", "Leave out one of them")
-
-
 def _pick(options: Options) -> int | None:
     from tuimon.cli.commands.ps import helpers, rows, table
 
@@ -99,13 +99,6 @@ def _pick(options: Options) -> int | None:
     raise UsageError(
         "attach needs a PID", "tuimon attach PID, with one of the above" if listed else "No training runs."
     )
-
-
-def _full_screen(monitor: Monitor, options: Options) -> int:
-    from tuimon.cli.watching import watch_full_screen
-
-    with LeaveSignals() as signals:
-        return watch_full_screen(monitor, options, signals).exit_code
 
 
 def _headless(monitor: Monitor, options: Options, duration_s: float | None) -> int:

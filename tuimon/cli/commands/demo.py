@@ -60,7 +60,13 @@ def main(argv: Sequence[str]) -> int:
             from tuimon.cli.commands import report
 
             return report.main([path])
-        return _show(demo, path)
+        from tuimon.cli.watching import watch_full_screen
+
+        collect_seldom()
+        with LeaveSignals() as signals:
+            code = watch_full_screen(open_demo(demo, path), Options(), signals).exit_code
+        write_message("Your own training: tuimon run train.py. More recorded runs: tuimon demo --list")
+        return code
 
 
 @contextmanager
@@ -92,13 +98,3 @@ def _verdict(demo: Demo) -> str:
     with log_of(demo) as path:
         _, findings = fold(read_log(path))
     return rule_title(findings[0].rule)
-
-
-def _show(demo: Demo, path: str) -> int:
-    from tuimon.cli.watching import watch_full_screen
-
-    collect_seldom()
-    with LeaveSignals() as signals:
-        code = watch_full_screen(open_demo(demo, path), Options(), signals).exit_code
-    write_message("Your own training: tuimon run train.py. More recorded runs: tuimon demo --list")
-    return code

@@ -60,8 +60,9 @@ def main(argv: Sequence[str]) -> int:
     found = compare_logs(before, after, anyway=parsed.anyway)
     if refusal is not None:  # a fix of one program promises nothing about another
         found = replace(found, promise=None)
-    text = json_text(found, indent=2) if parsed.format == "json" else text_diff(found, _width(parsed.output))
-    output.write(text)
+    on_terminal = parsed.output is None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else WIDTH
+    output.write(json_text(found, indent=2) if parsed.format == "json" else text_diff(found, width))
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
 
 
@@ -96,11 +97,6 @@ def _programs(runs: Sequence[Chosen]) -> set[str]:
             if isinstance(header, Header):
                 found.add(started_program(header.command))
     return found
-
-
-def _width(output: str | None) -> int:
-    """Width of the terminal; elsewhere, of an e-mail."""
-    return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else WIDTH
 
 
 def _judge(found: Comparison, tolerance: float) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tuimon.cli.options import did_you_mean, parser_of
-from tuimon.diagnosis.explain.page import Explained, Page, all_pages, cause_named, page_of
+from tuimon.diagnosis.explain.page import Explained, all_pages, cause_named, page_of
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.errors import UsageError
 from tuimon.text import plain
@@ -31,9 +31,13 @@ def main(argv: Sequence[str]) -> int:
     if parsed.all and parsed.rule is not None:
         raise UsageError("--all explains every rule", "Leave out either --all or the rule")
     if parsed.rule is None and not parsed.all and parsed.format == "text":
-        sys.stdout.write("\n".join(_list()) + "\n")
+        width = max(map(len, BY_NAME))
+        sys.stdout.write("".join(f"{rule.name:<{width}}  {rule.title}\n" for rule in RULES))
         return 0
-    pages = [_page_named(parsed.rule)] if parsed.rule is not None else all_pages()
+    pages = all_pages()
+    if parsed.rule is not None:
+        rule = rule_named(parsed.rule)
+        pages = [page_of(rule, cause_named(rule, parsed.rule))]
     if parsed.format == "json":
         sys.stdout.write(json_text(Explained(list(pages)), indent=2))
     elif parsed.full:
@@ -46,11 +50,6 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _page_named(name: str) -> Page:
-    rule = rule_named(name)
-    return page_of(rule, cause_named(rule, name))
-
-
 def rule_named(name: str) -> str:
     """The rule that is meant: by its name, as views spell it, or by one of its causes. Raises UsageError."""
     wanted = name.strip().lower().replace("-", "_").rpartition("/")[2]
@@ -61,8 +60,3 @@ def rule_named(name: str) -> str:
         return causes[wanted]
     hint = did_you_mean(wanted, [*BY_NAME, *causes]) or "tuimon explain lists the rules"
     raise UsageError(f"there is no rule {plain(name)!r}", hint)
-
-
-def _list() -> list[str]:
-    width = max(map(len, BY_NAME))
-    return [f"{rule.name:<{width}}  {rule.title}" for rule in RULES]

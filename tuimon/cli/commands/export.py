@@ -42,7 +42,13 @@ def main(argv: Sequence[str]) -> int:
         )
     log = choose(parsed.log, parsed.run)
     selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
-    _check(parsed.to, selection)
+    if parsed.to not in _OF_STACKS and (selection.phase or selection.role):
+        raise UsageError(
+            f"{parsed.to} holds no stack samples: --phase and --role select nothing in it",
+            f"Use them with --to {' or --to '.join(_OF_STACKS)}",
+        )
+    if selection.from_s > selection.until_s:
+        raise UsageError(f"--from {selection.from_s:g} lies after --until {selection.until_s:g}")
     output = Output(parsed)
     write = _writer(parsed.to, log, selection)  # a log that cannot be read is reported before a file is made
     with output.opened() as out:
@@ -80,16 +86,6 @@ def _seconds(text: str) -> float:
     if not value >= 0:
         raise argparse.ArgumentTypeError("seconds count from the beginning of the log: 0 or more")
     return value
-
-
-def _check(to: str, selection: Selection) -> None:
-    if to not in _OF_STACKS and (selection.phase or selection.role):
-        raise UsageError(
-            f"{to} holds no stack samples: --phase and --role select nothing in it",
-            f"Use them with --to {' or --to '.join(_OF_STACKS)}",
-        )
-    if selection.from_s > selection.until_s:
-        raise UsageError(f"--from {selection.from_s:g} lies after --until {selection.until_s:g}")
 
 
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:

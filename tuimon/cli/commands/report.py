@@ -28,8 +28,14 @@ def main(argv: Sequence[str]) -> int:
     collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
     output = Output(parsed)
-    reports, text = _written(logs, parsed.format, full=parsed.full)
-    output.write(text)
+    pages = [_page(log, full=parsed.full) for log in logs]
+    reports = [page.report for page in pages]
+    if parsed.format == "html":
+        from tuimon.views.report.page import as_html
+
+        output.write(as_html(pages))
+    else:
+        output.write(as_json(reports, full=parsed.full) if parsed.format == "json" else as_text(reports))
     return _failed(reports, parsed.fail_on)
 
 

@@ -10,7 +10,6 @@ from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.resolve import resolve
 from tuimon.launch.signals import LeaveSignals, Relay
-from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_run
 from tuimon.monitor.options import Options
 from tuimon.text import plain
@@ -48,7 +47,15 @@ def main(argv: Sequence[str]) -> int:
         write_message(f"tuimon: {misplaced}")
     if options.headless:
         return _headless(command, options)
-    return _full_screen(command, options)
+    from tuimon.cli.watching import watch_full_screen
+
+    with LeaveSignals() as signals:
+        monitor = open_run(command, options)
+        try:
+            return watch_full_screen(monitor, options, signals).exit_code
+        finally:
+            if monitor.output is not None:
+                print(f"Its output: {monitor.output.path}", flush=True)
 
 
 def misplaced_option(words: Sequence[str], ours: Collection[str]) -> str | None:
@@ -81,19 +88,6 @@ def _knows(path: str, option: str) -> bool:
         return False
 
 
-def _full_screen(command: Sequence[str], options: Options) -> int:
-    """Watch it until it is left."""
-    from tuimon.cli.watching import watch_full_screen
-
-    with LeaveSignals() as signals:
-        monitor = open_run(command, options)
-        try:
-            return watch_full_screen(monitor, options, signals).exit_code
-        finally:
-            if monitor.output is not None:
-                print(f"Its output: {monitor.output.path}", flush=True)
-
-
 def _headless(command: Sequence[str], options: Options) -> int:
     with Relay() as relay:
         monitor = open_run(command, options)
@@ -101,7 +95,9 @@ def _headless(command: Sequence[str], options: Options) -> int:
         assert launched is not None
         relay.forward_to(launched)
         try:
-            _watch(monitor, options, relay)
+            from tuimon.cli.watching import watch_headless
+
+            watch_headless(monitor, options.refresh_s, step=relay.step)
         except Exception as error:  # noqa: BLE001  (whatever breaks in us, the training ends by itself, with its exit code)
             write_message(
                 f"tuimon: no longer watching: {type(error).__name__}: {plain(str(error))}; the training goes on"
@@ -110,9 +106,3 @@ def _headless(command: Sequence[str], options: Options) -> int:
             relay.step()
         ended = launched.poll()
     return ended.exit_code if ended is not None and ended.exit_code is not None else 0
-
-
-def _watch(monitor: Monitor, options: Options, relay: Relay) -> None:
-    from tuimon.cli.watching import watch_headless
-
-    watch_headless(monitor, options.refresh_s, step=relay.step)

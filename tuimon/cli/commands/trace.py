@@ -49,16 +49,25 @@ class _Target(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parsed = _parser().parse_args(argv)
-    if whole_number(parsed.target) is None and _is_trace(parsed.target):
+    if whole_number(parsed.target) is None and parsed.target.endswith((".json", ".json.gz")):  # no log: .jsonl
         _show(parsed.target)
         return 0
-    _check(parsed)
+    if not 1 <= parsed.steps <= STEPS_LIMIT:
+        raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps show most of what there is to see")
+    if not 1 <= parsed.max_pause <= 60_000:
+        raise UsageError("--max-pause must be from 1 to 60000 ms")
+    if parsed.output == "-":
+        raise UsageError("a trace is written to a file: its summary goes to stdout", "Give -o the name of a file")
     target = _target(parsed.target)
     path = parsed.output or free_name(target.pid)
     check_output(path, force=parsed.force)
     with LeaveSignals() as signals:
         taking = Taking(target.pid, parsed.steps, parsed.max_pause)
-        _wait(taking, signals)
+        try:
+            _wait_for(taking, signals)
+        except BaseException:
+            taking.cancel()
+            raise
         taking.write(path, target.known, force=parsed.force)
     write_message(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
     _show(path, taking)
@@ -78,20 +87,6 @@ def _parser() -> argparse.ArgumentParser:
         help=f"hold the training up for at most this long in all; fewer steps are recorded if need be ({HELD_MS})",
     )
     return parser
-
-
-def _check(parsed: argparse.Namespace) -> None:
-    if not 1 <= parsed.steps <= STEPS_LIMIT:
-        raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps show most of what there is to see")
-    if not 1 <= parsed.max_pause <= 60_000:
-        raise UsageError("--max-pause must be from 1 to 60000 ms")
-    if parsed.output == "-":
-        raise UsageError("a trace is written to a file: its summary goes to stdout", "Give -o the name of a file")
-
-
-def _is_trace(path: str) -> bool:
-    """True if a file is a trace, by its name: a log ends in .jsonl, or .jsonl.gz."""
-    return path.endswith((".json", ".json.gz"))
 
 
 def _target(target: str) -> _Target:
@@ -122,14 +117,6 @@ def free_name(pid: int) -> str:
     """A name for a trace that no file has yet."""
     names = (f"tuimon-trace-{pid}{f'-{n}' if n > 1 else ''}.json.gz" for n in itertools.count(1))
     return next(name for name in names if not os.path.lexists(name))
-
-
-def _wait(taking: Taking, signals: LeaveSignals) -> None:
-    try:
-        _wait_for(taking, signals)
-    except BaseException:
-        taking.cancel()
-        raise
 
 
 def _wait_for(taking: Taking, signals: LeaveSignals) -> None:

@@ -11,7 +11,6 @@ from tuimon.cli.options import add_run_choice, parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
 from tuimon.launch.signals import LeaveSignals
-from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.monitor.options import Options
 from tuimon.text import plain
@@ -35,24 +34,17 @@ def main(argv: Sequence[str]) -> int:
     collect_seldom()
     observers = metrics_of(parsed)
     monitor = open_log(parsed.log, parsed.speed, parsed.run, observers)
-    if parsed.headless or (observers and not terminal_can_draw()):
-        return _headless(monitor)
-    if not terminal_can_draw():
+    headless = parsed.headless or (observers and not terminal_can_draw())
+    if not headless and not terminal_can_draw():
         raise UsageError("view needs a terminal", f"Without one: tuimon report {plain(parsed.log)}")
-    from tuimon.cli.watching import watch_full_screen
+    from tuimon.cli.watching import watch_full_screen, watch_headless
 
     with LeaveSignals() as signals:
-        return watch_full_screen(monitor, Options(), signals).exit_code
-
-
-def _headless(monitor: Monitor) -> int:
-    """Follow the log in lines, or for the sake of its metrics."""
-    from tuimon.cli.watching import watch_headless
-
-    with LeaveSignals() as signals:
-        options = Options(headless=True)
-        watch_headless(monitor, options.refresh_s, step=lambda: None, until=lambda: signals.ended_by is not None)
-    return 0
+        if not headless:
+            return watch_full_screen(monitor, Options(), signals).exit_code
+        refresh_s = Options(headless=True).refresh_s
+        watch_headless(monitor, refresh_s, step=lambda: None, until=lambda: signals.ended_by is not None)
+        return 0
 
 
 def _speed(text: str) -> float:
