@@ -86,19 +86,14 @@ def environment(run_id: str, output: str | None, *, markers: bool, memory: bool 
         env["TUIMON_MARKERS"] = "0"
     if memory:
         env["TUIMON_MEMORY"] = "1"
-    with contextlib.suppress(OSError):
-        env["TUIMON_MONITOR"] = _own_name()
+    pid = os.getpid()
+    with contextlib.suppress(OSError):  # this process for those that it starts: pid, start time, pid namespace
+        env["TUIMON_MONITOR"] = f"{pid}-{procfs.start_ticks(pid)}-{os.readlink('/proc/self/ns/pid')}"
     if output is not None:  # the full screen: it may be left, and another tuimon attach
         env["TUIMON_OUTPUT"] = output
         # Without a terminal Python would buffer its output in blocks of 8 KiB and the pane would stand still.
         env.setdefault("PYTHONUNBUFFERED", "1")
     return env
-
-
-def _own_name() -> str:
-    """This process for those that it starts: pid, start time, pid namespace. Raises OSError."""
-    pid = os.getpid()
-    return f"{pid}-{procfs.start_ticks(pid)}-{os.readlink('/proc/self/ns/pid')}"
 
 
 class Launched:

@@ -28,7 +28,12 @@ class Job(Struct, frozen=True, gc=False):
 
 def job_of(environ: Mapping[str, str], command: Sequence[str], name: str | None = None) -> Job:
     """The job of a process, by its environment and command line; ``name``: as the user calls the run."""
-    found = name or _slurm(environ) or _scheduled(environ) or _rendezvous(environ, command)
+    found = (
+        name
+        or _slurm(environ)
+        or next((f"job-{environ[key]}" for key in _JOB_IDS if environ.get(key)), None)
+        or _rendezvous(environ, command)
+    )
     return Job(found[:_LONGEST] if found else None, _node(environ, command))
 
 
@@ -39,10 +44,6 @@ def _slurm(environ: Mapping[str, str]) -> str | None:
         return None
     step, restarts = environ.get("SLURM_STEP_ID"), environ.get("SLURM_RESTART_COUNT", "0")
     return f"slurm-{job}" + (f".{step}" if step else "") + (f"-r{restarts}" if restarts not in ("", "0") else "")
-
-
-def _scheduled(environ: Mapping[str, str]) -> str | None:
-    return next((f"job-{environ[key]}" for key in _JOB_IDS if environ.get(key)), None)
 
 
 def _rendezvous(environ: Mapping[str, str], command: Sequence[str]) -> str | None:

@@ -32,24 +32,18 @@ def _make(folder: str) -> None:
             os.mkdir(folder, 0o700)
 
 
-def _trouble(folder: str) -> str | None:
-    """Make ``folder`` if it is missing; why it cannot be used, or None when it is ours alone and can be written."""
-    try:
-        _make(folder)
-        reason = refusal(folder)
-    except OSError as error:
-        return f"{folder}: {error.strerror}"
-    return reason or (None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written")
-
-
 def state_directory() -> str:
     """The folder for outputs of runs. Raises LaunchError with the reasons when none can be used."""
     troubles = []
     for folder in _folders():
-        trouble = _trouble(folder)
-        if trouble is None:
+        try:
+            _make(folder)
+            trouble = refusal(folder)
+        except OSError as error:
+            trouble = f"{folder}: {error.strerror}"
+        if trouble is None and os.access(folder, os.W_OK | os.X_OK):
             return folder
-        troubles.append(trouble)
+        troubles.append(trouble or f"{folder} cannot be written")
     raise LaunchError(
         f"there is no place for the run's output: {plain('; '.join(troubles))}",
         "Set XDG_STATE_HOME to a folder that only you can write to, or use --headless.",
@@ -59,7 +53,14 @@ def state_directory() -> str:
 def output_path(run_id: str) -> str:
     """Path for the output of a new run; removes the outputs of runs that ended long ago."""
     folder = state_directory()
-    _remove_old(folder)
+    oldest = time.time() - KEEP_S
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.endswith(".out"):
+                continue
+            with contextlib.suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(entry.path)
     return os.path.join(folder, f"{run_id}.out")
 
 
@@ -80,14 +81,3 @@ def own_output(path: str | None, run_id: str | None, owner: int) -> str | None:
             if stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid() and refusal(folder) is None:
                 return own
     return None
-
-
-def _remove_old(folder: str) -> None:
-    oldest = time.time() - KEEP_S
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.endswith(".out"):
-                continue
-            with contextlib.suppress(OSError):
-                if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                    os.unlink(entry.path)

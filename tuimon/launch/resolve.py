@@ -60,7 +60,14 @@ def resolve(argv: Sequence[str]) -> list[str]:
             raise UsageError("-m needs the name of a module", "For example: tuimon run -m mypackage.train")
         return [user_python(), *argv]
     if os.path.isdir(first):
-        return _directory(first, argv)
+        if os.path.isfile(os.path.join(first, "__main__.py")):
+            return [user_python(), *argv]
+        scripts = (
+            sorted(name for name in os.listdir(first) if name.endswith(".py")) if os.access(first, os.R_OK) else []
+        )
+        inside = os.path.join(first, scripts[0]) if len(scripts) == 1 else None
+        hint = f"Did you mean {plain(inside)}?" if inside else "Name a script inside it, or add a __main__.py."
+        raise NotExecutable(f"{plain(first)} is a directory without a __main__.py", hint)
     if first.endswith(_PYTHON_SUFFIXES):
         if not os.path.exists(first):
             raise NoSuchScript(f"there is no script {plain(first)}", _did_you_mean(first))
@@ -68,15 +75,6 @@ def resolve(argv: Sequence[str]) -> list[str]:
             raise NotExecutable(f"{plain(first)} cannot be read", f"Check it with: ls -l {plain(first)}")
         return [user_python(), *argv]
     return _program(first, argv)
-
-
-def _directory(first: str, argv: Sequence[str]) -> list[str]:
-    if os.path.isfile(os.path.join(first, "__main__.py")):
-        return [user_python(), *argv]
-    scripts = sorted(name for name in os.listdir(first) if name.endswith(".py")) if os.access(first, os.R_OK) else []
-    inside = os.path.join(first, scripts[0]) if len(scripts) == 1 else None
-    hint = f"Did you mean {plain(inside)}?" if inside else "Name a script inside it, or add a __main__.py."
-    raise NotExecutable(f"{plain(first)} is a directory without a __main__.py", hint)
 
 
 def _program(first: str, argv: Sequence[str]) -> list[str]:

@@ -51,7 +51,21 @@ class Hooks:
         """Undo the hooks that are ours, and bring in no more; a line for the user, or None."""
         self._leaving = True
         with self._working:
-            return self._withdraw()
+            try:
+                if not self._ours:
+                    return None
+                if self._keep:
+                    return "the hooks stay in the training (--keep-hooks)"
+                left = [pid for pid in self._ours if not _withdrawn(pid)]
+                self._ours = []
+                if left:
+                    pids = ", ".join(map(str, left))
+                    return (
+                        f"process {pids} came to no backward pass: its hooks go at the first one from half a minute on"
+                    )
+                return "the hooks are withdrawn"
+            finally:
+                self._holding.close()
 
     def _bring_in(self) -> str:
         begun_s = time.monotonic()
@@ -61,7 +75,9 @@ class Hooks:
             try:
                 timeout_s = _LAUNCHER_S if self._ours or present else ANSWER_S
                 if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving):
-                    self._add_own(pid)
+                    self._ours.append(pid)
+                    if not self._keep:
+                        self._holding.hold(pid)
                 elif not self._keep and self._holding.take_over(pid):  # of a tuimon that was killed
                     self._ours.append(pid)
                 else:
@@ -76,29 +92,6 @@ class Hooks:
         into = ", ".join(map(str, self._ours))
         rest = f"; not all: {refused[0].message}" if refused else ""
         return f"hooks brought into process {into} in {took_s:.1f} s: markers from its next step on{rest}"
-
-    def _add_own(self, pid: int) -> None:
-        self._ours.append(pid)
-        if not self._keep:
-            self._holding.hold(pid)
-
-    def _withdraw(self) -> str | None:
-        try:
-            return self._withdraw_all()
-        finally:
-            self._holding.close()
-
-    def _withdraw_all(self) -> str | None:
-        if not self._ours:
-            return None
-        if self._keep:
-            return "the hooks stay in the training (--keep-hooks)"
-        left = [pid for pid in self._ours if not _withdrawn(pid)]
-        self._ours = []
-        if left:
-            pids = ", ".join(map(str, left))
-            return f"process {pids} came to no backward pass: its hooks go at the first one from half a minute on"
-        return "the hooks are withdrawn"
 
 
 def trainings_of(pid: int) -> list[int]:

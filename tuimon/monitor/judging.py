@@ -53,19 +53,13 @@ class Judging:
             self._changed_s = now_s
         self._judged_s = now_s
         self._pollers.inspect(lambda: suspicion(session))
-        self._sample_first(session, findings)
-        self._least_s = min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S)
-        return findings
-
-    def _sample_first(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Have the rank that holds the others up sampled most: its line is wanted; or the one that the user chose.
-
-        It and the one in focus are followed most closely, too.
-        """
+        # the rank that holds the others up is sampled most, as its line is wanted, or the one that the user chose
         late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)
         first = session.chosen if session.chosen is not None else late
         self._pollers.sample_first(first if isinstance(first, int) else None)
         self._pollers.focus_on({pid for pid in (late, session.trainer()) if isinstance(pid, int)})
+        self._least_s = min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S)
+        return findings
 
 
 def _primary(findings: Sequence[Finding]) -> str | None:

@@ -191,7 +191,10 @@ class Monitor:
     def tick(self) -> bool:
         """Handle the records that have come since the last call; returns whether anything changed."""
         now_s = self._clock()
-        self._record_pause(now_s)
+        pause_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
+        self._ticked_s = now_s
+        if not self._replay and pause_s > PAUSE_S + 2 * self._window_s:
+            self.add_notice("tuimon", f"it did not run for {pause_s:.0f} s: nothing was sampled meanwhile")
         changed = self._drain(now_s + TICK_S)
         if self._ending and self.launched is not None:
             changed = self.launched.end_step(now_s) is not None or changed
@@ -233,12 +236,6 @@ class Monitor:
     def _is_over(self) -> bool:
         """True if the log has its last record, the Exit."""
         return self.session.exit is not None and not self._replay
-
-    def _record_pause(self, now_s: float) -> None:
-        pause_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
-        self._ticked_s = now_s
-        if not self._replay and pause_s > PAUSE_S + 2 * self._window_s:
-            self.add_notice("tuimon", f"it did not run for {pause_s:.0f} s: nothing was sampled meanwhile")
 
     def _drain(self, until_s: float) -> bool:
         received = False

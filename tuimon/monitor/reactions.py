@@ -158,7 +158,20 @@ class Reactions:
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
         """Run what is due for these findings; how commands have ended since the last call."""
         self._see(session, findings)
-        return self._notices(session.now_s)
+        ended = [each for each in self.running if each.outcome is not None]
+        self.running = [each for each in self.running if each not in ended]
+        found = [_notice(each.outcome, session.now_s) for each in ended if each.outcome is not None]
+        left_out, self._left_out = self._left_out, []
+        return found + [
+            Notice(
+                t=session.now_s,
+                pid=0,
+                source="command",
+                level="warning",
+                message=f"{text} was not run: others still run",
+            )
+            for text in left_out
+        ]
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
         """Wait a moment for commands that are about to end; the others go on alone."""
@@ -178,16 +191,6 @@ class Reactions:
             if not seen.is_reported and _is_due(finding, seen, session, now_s - seen.since_s):
                 seen.is_reported, seen.steps = True, steps
                 self._react(finding, session)
-
-    def _notices(self, now_s: float) -> list[Notice]:
-        ended = [each for each in self.running if each.outcome is not None]
-        self.running = [each for each in self.running if each not in ended]
-        found = [_notice(each.outcome, now_s) for each in ended if each.outcome is not None]
-        left_out, self._left_out = self._left_out, []
-        return found + [
-            Notice(t=now_s, pid=0, source="command", level="warning", message=f"{text} was not run: others still run")
-            for text in left_out
-        ]
 
     def _react(self, finding: Finding, session: Session) -> None:
         payload = json.dumps(_payload(finding, session)).encode()

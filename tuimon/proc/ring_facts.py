@@ -54,8 +54,11 @@ class LoopStack(NamedTuple):
 
 def loop_stacks(fact: object) -> tuple[LoopStack, ...]:
     """The stacks in the fact ``loop`` (``agent/process/loop_stacks.py``); those that are no stacks are left out."""
-    stacks = ((boundary, reported_frames(fact, boundary)) for boundary in get_args(Boundary))
-    return _shared(tuple(LoopStack(boundary, frames) for boundary, frames in stacks if frames))
+    by_boundary = ((boundary, reported_frames(fact, boundary)) for boundary in get_args(Boundary))
+    stacks = tuple(LoopStack(boundary, frames) for boundary, frames in by_boundary if frames)
+    known = next((each for each in _latest if each == stacks), stacks)
+    _latest[:] = [known, *(each for each in _latest if each is not known)][:_LATEST]
+    return known
 
 
 def reported_frames(fact: object, name: str) -> Frames:
@@ -71,13 +74,6 @@ def reported_frames(fact: object, name: str) -> Frames:
 #: The stacks read last, and those before: the ranks of a run have the same, and hold them once.
 _latest: list[tuple[LoopStack, ...]] = []
 _LATEST = 4
-
-
-def _shared(stacks: tuple[LoopStack, ...]) -> tuple[LoopStack, ...]:
-    """Equal ones that were read before, if there are any."""
-    known = next((each for each in _latest if each == stacks), stacks)
-    _latest[:] = [known, *(each for each in _latest if each is not known)][:_LATEST]
-    return known
 
 
 def _frames(stack: object, files: list[str]) -> Frames:

@@ -98,14 +98,9 @@ def _decode_event(part: bytes) -> RawEvent | None:
 def decode_head(head: bytes) -> RawHead:
     """The head before the events; empty if it cannot be understood."""
     text = head.strip().rstrip(b",") + b"}"
-    for candidate in (text, _without_properties(text)):
+    for candidate in (text, text.replace(b'"deviceProperties"', b'"unreadable"')):
         try:
             return msgspec.json.decode(candidate, type=RawHead)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
     return RawHead()
-
-
-def _without_properties(text: bytes) -> bytes:
-    """The head with its device properties under another name: a field of theirs is of an unexpected type."""
-    return text.replace(b'"deviceProperties"', b'"unreadable"')

@@ -1,4 +1,4 @@
-"""Reads a trace file into a Trace, within bounds on time and memory whatever it holds."""
+"""Reads a trace file into a Trace, its steps and phases, within bounds on time and memory whatever it holds."""
 
 from __future__ import annotations
 
@@ -198,19 +198,15 @@ class Trace(Struct):
 def read_trace(path: str) -> Trace:
     """The trace in a file. Raises NotATrace, TraceError."""
     try:
-        return _read_file(path)
+        # a pipe would hold us up; what is no file has no end
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise NotATrace(f"{plain(path)} is not a file")
+        with open(handle, "rb") as file:
+            return read_open_trace(file, path)
     except OSError as error:
         raise TraceError(f"{plain(path)} cannot be read: {error.strerror}") from error
-
-
-def _read_file(path: str) -> Trace:
-    # a pipe would hold us up; what is no file has no end
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise NotATrace(f"{plain(path)} is not a file")
-    with open(handle, "rb") as file:
-        return read_open_trace(file, path)
 
 
 def read_open_trace(file: BinaryIO, name: str) -> Trace:
@@ -263,13 +259,18 @@ class _Builder:
         return trace
 
     def _add_event(self, event: RawEvent) -> None:
-        begin_ns, end_ns = self._times_ns(event)
+        if self._base_us is None:  # near 0 the difference of large floats keeps its nanoseconds
+            self._base_us = event.ts
+        begin_ns = round((event.ts - self._base_us) * 1000)
+        end_ns = begin_ns + round((event.dur or 0.0) * 1000)
         if event.cat in self._stretches:
             if len(self._stretches[event.cat]) < _STRETCHES_LIMIT:
                 name = plain(str(event.name)[:_NAME_CHARACTERS])
                 self._stretches[event.cat].append(Stretch(name, begin_ns, end_ns))
             return
-        kind = _kind(event.cat)
+        kind = _KINDS.get(event.cat) or _KINDS.get(event.cat.lower())
+        if kind is None and event.cat.endswith(("_runtime", "_driver")):  # hip, xpu, ...
+            kind = Kind.RUNTIME
         if kind is None:
             return
         if len(self._trace.events) >= EVENTS_LIMIT:
@@ -279,24 +280,14 @@ class _Builder:
         device = _integer(args.device, _INT32) if kind >= Kind.KERNEL else None
         named = self._name(event.name)
         track = self._track(event, device)
-        if kind == Kind.ANNOTATION and str(event.name).startswith("ProfilerStep"):
-            self._note_step(str(event.name), begin_ns, end_ns)
+        is_step = kind == Kind.ANNOTATION and str(event.name).startswith("ProfilerStep")
+        if is_step and len(self._profiler_steps) < _STRETCHES_LIMIT:
+            number = plain(str(event.name).partition("#")[2][:20])
+            self._profiler_steps.append(Stretch(f"step {number}".strip(), begin_ns, end_ns))
         if kind == Kind.OPERATOR and (product := product_of(event.name, args, begin_ns, end_ns, track)) is not None:
             self._trace.products.append(product)
         correlation = _integer(args.correlation, _INT64) or 0 if kind >= Kind.RUNTIME else 0
         self._trace.events.add_event(kind, named, track, begin_ns, end_ns, correlation)
-
-    def _times_ns(self, event: RawEvent) -> tuple[int, int]:
-        """Near 0, so that a difference of large floats keeps its nanoseconds."""
-        if self._base_us is None:
-            self._base_us = event.ts
-        begin_ns = round((event.ts - self._base_us) * 1000)
-        return begin_ns, begin_ns + round((event.dur or 0.0) * 1000)
-
-    def _note_step(self, name: str, begin_ns: int, end_ns: int) -> None:
-        if len(self._profiler_steps) < _STRETCHES_LIMIT:
-            number = plain(name.partition("#")[2][:20])
-            self._profiler_steps.append(Stretch(f"step {number}".strip(), begin_ns, end_ns))
 
     def _name(self, name: object) -> int:
         found = self._names.get(name)
@@ -324,13 +315,6 @@ class _Builder:
 _NO_ARGS = RawArgs()
 
 
-def _kind(category: str) -> Kind | None:
-    found = _KINDS.get(category) or _KINDS.get(category.lower())
-    if found is None and category.endswith(("_runtime", "_driver")):  # hip, xpu, ...
-        return Kind.RUNTIME
-    return found
-
-
 def _moved(stretch: Stretch, first_ns: int) -> Stretch:
     return Stretch(stretch.name, stretch.begin_ns - first_ns, stretch.end_ns - first_ns)
 
@@ -340,3 +324,56 @@ def _integer(value: object, limit: int) -> int | None:
     if isinstance(value, str):
         value = whole_number(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit else None
+
+
+_FETCH = "enumerate(DataLoader)"
+_OPTIMIZER = "Optimizer.step#"
+_BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::")
+
+
+def whole(trace: Trace) -> Stretch:
+    """The time from the first step to the end of the last; without steps, all of the trace."""
+    if trace.steps:
+        return Stretch("steps", trace.steps.all[0].begin_ns, trace.steps.all[-1].end_ns)
+    events = trace.events
+    return Stretch("trace", min(events.begin_ns, default=0), max(events.end_ns, default=0))
+
+
+def phases_of(trace: Trace) -> Stretches:
+    """The phases of the steps; in another program's file fetches and optimizer steps are annotated."""
+    if trace.phases:
+        return trace.phases
+    return Stretches([phase for step in trace.steps.all or [whole(trace)] for phase in _phases_in(trace.events, step)])
+
+
+def _phases_in(events: Events, step: Stretch) -> list[Stretch]:
+    fetches: list[Stretch] = []
+    updates: list[Stretch] = []
+    backward: list[int] = []  # begins and ends
+    for i in events.begun_in(step):
+        name = events.name_of(i)
+        if events.kind[i] == Kind.ANNOTATION and name.startswith(_FETCH):
+            fetches.append(Stretch("data", events.begin_ns[i], events.end_ns[i]))
+        elif events.kind[i] == Kind.ANNOTATION and name.startswith(_OPTIMIZER):
+            updates.append(Stretch("optimizer", events.begin_ns[i], events.end_ns[i]))
+        elif events.kind[i] == Kind.OPERATOR and name.startswith(_BACKWARD):
+            backward += (events.begin_ns[i], events.end_ns[i])
+    known = fetches + updates
+    if backward:
+        known.append(Stretch("backward", min(backward), max(backward)))
+    return _with_gaps(sorted(known, key=lambda each: each.begin_ns), step)
+
+
+def _with_gaps(known: list[Stretch], step: Stretch) -> list[Stretch]:
+    """Time before backward is forward, the rest other."""
+    found: list[Stretch] = []
+    at_ns = step.begin_ns
+    has_backward = any(each.name == "backward" for each in known)
+    for stretch in known:
+        if stretch.begin_ns > at_ns:
+            found.append(Stretch("forward" if stretch.name == "backward" else "other", at_ns, stretch.begin_ns))
+        found.append(stretch)
+        at_ns = max(at_ns, stretch.end_ns)
+    if at_ns < step.end_ns:
+        found.append(Stretch("other" if has_backward or known else "", at_ns, step.end_ns))
+    return found

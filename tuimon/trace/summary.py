@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
@@ -14,11 +14,99 @@ from msgspec.structs import asdict, replace
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
 from tuimon.text import plain
 from tuimon.trace.events import Events, Kind, Stretch, Stretches, is_python_of_user, place_of
-from tuimon.trace.gpu import Gpu, gpus_of
-from tuimon.trace.phases import phases_of, whole
 from tuimon.trace.products import Product
 from tuimon.trace.raw import TakenBy
-from tuimon.trace.reader import Trace
+from tuimon.trace.reader import Trace, phases_of, whole
+
+Interval = tuple[int, int]
+
+
+class Intervals:
+    """Moments at which something runs, overlaps merged."""
+
+    def __init__(self, intervals: Iterable[Interval]) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for begin, end in sorted(intervals):
+            if end <= begin:
+                continue
+            if self._ends and begin <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._begins.append(begin)
+                self._ends.append(end)
+
+    def within_ns(self, begin_ns: int, end_ns: int) -> int:
+        """How much of a stretch they cover."""
+        first = bisect_right(self._ends, begin_ns)
+        last = bisect_left(self._begins, end_ns)
+        pairs = zip(self._begins[first:last], self._ends[first:last], strict=True)
+        return sum(min(end, end_ns) - max(begin, begin_ns) for begin, end in pairs)
+
+
+class Launch(NamedTuple):
+    """The runtime call that put a work on the GPU."""
+
+    call: int  # event
+    begin_ns: int
+    end_ns: int
+
+
+class Gpu:
+    """One GPU's works. ``works``: those launched in the steps. ``main``: the stream with the most kernels.
+
+    Not that with the most time: collectives are few and wait long.
+    """
+
+    def __init__(
+        self, trace: Trace, device: int, works: list[int], launches: dict[int, Launch], whole: Stretch
+    ) -> None:
+        events = trace.events
+        self.device = device
+        self.name = trace.device_names.get(device, "")
+        self.launches = launches
+        self.works = [i for i in works if whole.begin_ns <= self.called_ns(events, i) < whole.end_ns]
+        self.streams: dict[int, list[int]] = defaultdict(list)  # track: its works
+        kernels: dict[int, int] = defaultdict(int)
+        for i in works:
+            self.streams[events.track[i]].append(i)
+            kernels[events.track[i]] += events.kind[i] == Kind.KERNEL
+        self.main = max(kernels, key=lambda track: kernels[track])
+        self.busy = Intervals((events.begin_ns[i], events.end_ns[i]) for i in works)
+        self._called = [self.called_ns(events, i) for i in self._main_works]
+        ends: list[int] = []
+        for i in self._main_works:
+            ends.append(max(events.end_ns[i], ends[-1] if ends else 0))
+        self._ends = ends
+
+    @property
+    def _main_works(self) -> list[int]:
+        return self.streams[self.main]
+
+    def called_ns(self, events: Events, work: int) -> int:
+        """When a work was launched; where the call is not in the trace, when it began."""
+        launch = self.launches.get(events.correlation[work])
+        return launch.begin_ns if launch is not None else events.begin_ns[work]
+
+    def reached_ns(self, moment_ns: int) -> int:
+        """When the main stream had done all that was launched before a moment of the CPU: not before that moment."""
+        before = bisect_left(self._called, moment_ns)
+        return max(moment_ns, self._ends[before - 1]) if before else moment_ns
+
+
+def gpus_of(trace: Trace, whole: Stretch) -> list[Gpu]:
+    """The GPUs that worked, by their number."""
+    events = trace.events
+    works: dict[int, list[int]] = defaultdict(list)
+    launches: dict[int, Launch] = {}
+    for i in range(len(events)):
+        kind = events.kind[i]
+        if kind >= Kind.KERNEL:
+            works[trace.devices[events.track[i]] or 0].append(i)
+        elif kind == Kind.RUNTIME and events.correlation[i]:
+            launches[events.correlation[i]] = Launch(i, events.begin_ns[i], events.end_ns[i])
+    return [Gpu(trace, device, works[device], launches, whole) for device in sorted(works)]
+
 
 #: Rows of each table, and characters of a name (of a path): a record has 6 kB at most, most have 2.
 _RECORD_ROWS = 8
@@ -46,7 +134,12 @@ def flops_of(
 
     Those are of CUDA graphs, of torch.compile, or of other libraries.
     """
-    outer = _outermost(product for product in products if span.begin_ns <= product.begin_ns < span.end_ns)
+    outer: dict[int, list[Product]] = defaultdict(list)  # of each thread those that lie in no other
+    within = (product for product in products if span.begin_ns <= product.begin_ns < span.end_ns)
+    for product in sorted(within, key=lambda each: (each.begin_ns, -each.end_ns)):
+        own = outer[product.track]
+        if not own or product.begin_ns >= own[-1].end_ns:
+            own.append(product)
     sums: Counter[tuple[str, str]] = Counter()
     for own in outer.values():
         for product in own:
@@ -56,16 +149,6 @@ def flops_of(
     if not sums or any(_multiplies_alone(events, gpu, outer) for gpu in gpus):
         return None
     return [TracedFlops(kind, dtype, flops) for (kind, dtype), flops in sums.most_common() if flops]
-
-
-def _outermost(products: Iterable[Product]) -> dict[int, list[Product]]:
-    """Of each thread those that lie in no other: some operators are made of others that are counted."""
-    found: dict[int, list[Product]] = defaultdict(list)
-    for product in sorted(products, key=lambda each: (each.begin_ns, -each.end_ns)):
-        own = found[product.track]
-        if not own or product.begin_ns >= own[-1].end_ns:
-            own.append(product)
-    return found
 
 
 def _multiplies_alone(events: Events, gpu: Gpu, outer: dict[int, list[Product]]) -> bool:

@@ -4,12 +4,12 @@ The process is stopped for some ten milliseconds. If one of its threads is at a 
 that the call takes (in a system call, in code that is neither the interpreter's nor the C library's, in a function of
 Python's objects), the call is made there; otherwise the process goes on and is stopped again a little later. The call
 only leaves a request: the interpreter takes it in the main thread, between two instructions of Python, and starts a
-thread (``pending_call``). Nothing is allocated in the process until then but one page, which it cannot write.
+thread. Nothing is allocated in the process until then but one page, which it cannot write.
 
 There are no breakpoints: they would stay in its code, and end it, if gdb were killed meanwhile.
 
 Before the call, gdb tries to write a register of this processor that nothing depends on. If it cannot, it is run again
-with fewer of them (``registers``).
+with fewer of them (``known_registers``).
 """
 
 from __future__ import annotations
@@ -19,19 +19,98 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 from tuimon.errors import CannotInject
-from tuimon.launch.injection import pending_call, registers
 from tuimon.launch.injection.symbols import Function, find_functions
 from tuimon.launch.injection.symbols import Mapping as MappedPart
 from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, check_threads, machine
 from tuimon.proc import procfs
 from tuimon.text import plain
+
+
+class PendingCall(NamedTuple):
+    """The pending call that starts our thread: machine code, as no function of Python's C API would do.
+
+    The main thread runs none of our Python: the interpreter calls handlers of signals there, between any two
+    instructions, and what they raise in a statement of ``PyRun_SimpleString`` is printed and lost. Our statement runs
+    in a thread of its own, in which no handler runs; the main thread waits in C while a file is there.
+    ``pending_call.c`` is the source; ``entry``: where it begins.
+    """
+
+    content: bytes
+    entry: int
+
+
+#: By processor.
+CODE = {
+    "x86_64": PendingCall(
+        bytes.fromhex(
+            "55534889fb50ff5718488dbb4004000089c5ff5328488b432089ef5a5b5dffe041554889fe415455534889fb488d3dcdffffff51"
+            "ff1348ffc0742fff530841bcd00700004c8d6b404889c531f64c89efff533085c0750dbfe8030000ff533841ffcc75e74889efff"
+            "53105a31c05b5d415c415dc3"
+        ),
+        0x20,
+    ),
+    "aarch64": PendingCall(
+        bytes.fromhex(
+            "f353bea9f30300aa000c40f9fe0b00f900003fd6f403002a611640f96002119120003fd6fe0b40f9e003142a611240f9f353c2a8"
+            "f00301aa00021fd6f353bda9e10300aaf30300aa020040f9f55b01a980fdff10fe1300f940003fd61f0400b160020054600640f9"
+            "7602019115fa805200003fd6f40300aa621a40f9e00316aa0100805240003fd6c0000035611e40f9007d805220003fd6b5060071"
+            "e1feff54610a40f9e00314aa20003fd6f55b41a900008052fe1340f9f353c3a8c0035fd6"
+        ),
+        0x3C,
+    ),
+}
+#: The functions that it calls, in the order of ``struct request``.
+OF_PYTHON = (
+    "PyThread_start_new_thread",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+    "PyGILState_Ensure",
+    "PyGILState_Release",
+    "PyRun_SimpleString",
+)
+OF_C_LIBRARY = ("access", "usleep")
+#: Functions of the interpreter in which a thread cannot hold the lock of the pending calls: they take no lock and call
+#: nothing that does while it is theirs. A loop of pure Python spends 30 % in them.
+HARMLESS = """
+    PyLong_FromLong PyLong_FromSsize_t PyLong_AsSsize_t PyLong_AsLong PyFloat_FromDouble PyType_GenericAlloc
+    PyType_IsSubtype _PyType_Lookup PyList_Append PyList_New PyTuple_New PyTuple_Pack _PyTuple_FromArray
+    PyDict_GetItemWithError PyDict_SetItem PyDict_Next PyDict_Contains PyObject_GetAttr _PyObject_GetMethod
+    PyObject_GenericGetAttr _PyObject_GenericGetAttrWithDict _PyObject_GetDictPtr PyObject_GetItem PyObject_SetItem
+    PyObject_GetIter PyObject_IsTrue PyObject_RichCompare PyObject_Hash PyObject_GC_Del PyObject_GC_UnTrack
+    _PyObject_GC_New PyObject_Malloc PyObject_Free _PyObject_Malloc _PyObject_Free PyMem_Malloc PyMem_Free PyNumber_Add
+    PyNumber_Multiply PyNumber_Subtract PyNumber_Index PyNumber_InPlaceAdd PyObject_ClearWeakRefs PySequence_GetItem
+    _PyUnicode_FromId PyUnicode_FromFormat PyUnicode_Compare
+"""
+#: Offset of the request in the page, after the code.
+REQUEST = 256
+_PATH_BYTES = 1024
+PAGE = 4096
+
+
+def pending_call_page(processor: str, functions: Mapping[str, int], path: str, statement: str) -> bytes:
+    """The content of the page. ``functions``: their addresses; ``path``: the main thread waits while it is there.
+
+    Raises CannotInject.
+    """
+    table = struct.pack("<8Q", *(functions[name] for name in (*OF_PYTHON, *OF_C_LIBRARY)))
+    waited_for = path.encode("utf-8", "surrogateescape")
+    content = CODE[processor].content.ljust(REQUEST, b"\0") + table + waited_for.ljust(_PATH_BYTES, b"\0")
+    content += statement.encode() + b"\0"
+    if len(waited_for) >= _PATH_BYTES or len(content) > PAGE:
+        raise CannotInject(
+            f"the path of the temporary folder is too long: {path[:80]}...", "Set TMPDIR to a short one."
+        )
+    return content
+
 
 #: Expressions for gdb, by processor: true if the instruction before the program counter is a system call.
 _IN_SYSTEM_CALL = {
@@ -132,8 +211,8 @@ def schedule(target: Target, statement: str, waited_for: str) -> int:
         page, script, known = (os.path.join(folder, name) for name in ("page", "script", "known"))
         functions = functions_for(target)
         addresses = {name: function.start for name, function in functions.items()}
-        _write(page, pending_call.page(machine(), addresses, waited_for, statement))
-        _write(known, registers.description().encode())
+        _write(page, pending_call_page(machine(), addresses, waited_for, statement))
+        _write(known, known_registers().encode())
         command = [gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", script]
         _write(script, script_for(target, functions, page).encode())
         output = run_gdb(command, target.pid)
@@ -152,53 +231,53 @@ def _write(path: str, content: bytes) -> None:
 
 def functions_for(target: Target) -> dict[str, Function]:
     """The functions of the process that are called, and the harmless ones. Raises CannotInject if one is missing."""
-    needed = ("Py_AddPendingCall", *pending_call.OF_PYTHON)
-    python = _functions(target.python_file, target.python, (*needed, *pending_call.HARMLESS.split()))
+    needed = ("Py_AddPendingCall", *OF_PYTHON)
+    python = _functions(target.python_file, target.python, (*needed, *HARMLESS.split()))
     if not all(name in python for name in needed):
         raise CannotInject(
             f"the Python of process {target.pid} exports none of its functions (linked statically, without symbols)",
             RUN_INSTEAD,
         )
-    needed_too = ("mmap", *pending_call.OF_C_LIBRARY)
+    needed_too = ("mmap", *OF_C_LIBRARY)
     c_library: dict[str, Function] = {}
     for path in {part.path for part in target.c_library}:
         c_library |= _functions(target.file(path), [part for part in target.c_library if part.path == path], needed_too)
-    if not all(name in c_library for name in needed_too) or machine() not in pending_call.CODE:
+    if not all(name in c_library for name in needed_too) or machine() not in CODE:
         raise CannotInject(
             f"process {target.pid} has a C library or a processor that tuimon was never tried with", RUN_INSTEAD
         )
     return python | c_library
 
 
-def script_for(target: Target, functions: Mapping[str, Function], page: str, known_registers: str | None = None) -> str:
+def script_for(target: Target, functions: Mapping[str, Function], page: str, registers: str | None = None) -> str:
     """The commands for gdb. ``page``: the file with what the process is given.
 
-    ``known_registers``: the description of those that gdb is to read and write. The called function may change others;
+    ``registers``: the file that describes those that gdb is to read and write. The called function may change others;
     in a system call that the C library makes none of those is in use, as its caller could not rely on them.
     """
-    in_harmless = _within(functions[name] for name in pending_call.HARMLESS.split() if name in functions)
+    in_harmless = _within(functions[name] for name in HARMLESS.split() if name in functions)
     in_python = _within(Function(part.start, part.end) for part in target.python if part.is_code)
     in_c_library = _within(Function(part.start, part.end) for part in target.c_library if part.is_code)
     in_system_call = _IN_SYSTEM_CALL[machine()]
-    code = pending_call.CODE[machine()]
+    code = CODE[machine()]
     is_safe = f"{in_harmless} || !({in_python}) && (!({in_c_library}) || {in_system_call})"
     return SCRIPT.format(
         pid=target.pid,
-        known_registers="" if known_registers is None else f"set tdesc filename {known_registers}",
-        is_safe=is_safe if known_registers is None else f"{in_c_library} && {in_system_call}",
+        known_registers="" if registers is None else f"set tdesc filename {registers}",
+        is_safe=is_safe if registers is None else f"{in_c_library} && {in_system_call}",
         try_to_write=_TRY_TO_WRITE[machine()],
         tries=TRIES,
         between=BETWEEN_S,
-        size=pending_call.PAGE,
+        size=PAGE,
         no_page=_NO_PAGE,
         finished=_DONE,
         content=page,
         mmap=hex(functions["mmap"].start),
         add_call=hex(functions["Py_AddPendingCall"].start),
         first=int.from_bytes(code.content[:8], "little"),
-        start=functions[pending_call.OF_PYTHON[0]].start,
+        start=functions[OF_PYTHON[0]].start,
         entry=code.entry,
-        request=pending_call.REQUEST,
+        request=REQUEST,
     )
 
 
@@ -226,7 +305,9 @@ def run_gdb(command: list[str], pid: int) -> str:
                 child.kill()
                 child.wait()
             if _DONE not in output:
-                _end_group(child.pid)
+                # a killed gdb leaves a child, forked to see what ptrace can do, that waits stopped for it
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
                 _have_go_on(pid)
 
 
@@ -247,12 +328,6 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_group(leader: int) -> None:
-    """End what a killed gdb has left: to see what ptrace can do it forks, and that child waits stopped for it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
 
 
 def _have_go_on(pid: int) -> None:
@@ -328,3 +403,38 @@ def gdb_version(gdb: str) -> str:
     first = done.stdout.partition(b"\n")[0].decode("utf-8", "replace")  # GNU gdb (Debian 13.1-3) 13.1
     found: list[str] = re.findall(r"\d+\.\d+", first)
     return found[-1] if found else ""
+
+
+def known_registers() -> str:
+    """The registers of x86-64 that gdb before 14 can write on every processor, for gdb's ``set tdesc filename``.
+
+    None are of AVX, AVX-512 and AMX. gdb writes all of them at once, from a buffer of 2,696 bytes. The kernel accepts
+    nothing but the whole state of the processor, which has 11,008 bytes with AMX, and refuses (``xstateregs_set`` in
+    arch/x86/kernel/fpu/regset.c): "Couldn't write extended state status: Bad address". gdb meets that when the called
+    function has returned and the thread is to have its registers back. A system call that should go on then returns an
+    error that the C library does not know, and the C library ends the process. gdb 14 asks the processor for the size:
+    https://patchwork.sourceware.org/project/gdb/cover/20230714155151.21723-1-jhb@FreeBSD.org/
+
+    A gdb that is given this description writes by PTRACE_SETFPREGS and touches no other register.
+    """
+    general = "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip"
+    control = "fctrl fstat ftag fiseg fioff foseg fooff fop"
+    core = (
+        _registers(general, 64)
+        + _registers("eflags cs ss ds es fs gs", 32)
+        + _registers("st0 st1 st2 st3 st4 st5 st6 st7", 80, "i387_ext")
+        + _registers(control, 32)
+    )
+    sse = _registers(" ".join(f"xmm{number}" for number in range(16)), 128, "uint128") + _registers("mxcsr", 32)
+    features = {
+        "core": core,
+        "sse": sse,
+        "linux": _registers("orig_rax", 64),
+        "segments": _registers("fs_base gs_base", 64),
+    }
+    parts = (f'<feature name="org.gnu.gdb.i386.{name}">{text}</feature>' for name, text in features.items())
+    return f"<target><architecture>i386:x86-64</architecture><osabi>GNU/Linux</osabi>{''.join(parts)}</target>\n"
+
+
+def _registers(names: str, bits: int, kind: str = "int") -> str:
+    return "".join(f'<reg name="{name}" bitsize="{bits}" type="{kind}"/>' for name in names.split())

@@ -171,15 +171,11 @@ def _run_script(target: Target, script: str) -> None:
         raise CannotInject(f"the Python of process {target.pid} could not be started: {error}", RUN_INSTEAD) from None
     if done.returncode:
         last = plain(next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no output"))
-        raise CannotInject(*_refused(target.pid, last))
-
-
-def _refused(pid: int, last: str) -> tuple[str, str]:
-    if "not enabled in the remote process" in last or "Remote debugging is not" in last:
-        return (
-            f"process {pid} was started with remote debugging off (-X disable-remote-debug)",
-            f"Start it without PYTHON_DISABLE_REMOTE_DEBUG. {RUN_INSTEAD}",
-        )
-    if "ermission" in last or "not permitted" in last:
-        return f"ptrace is denied for process {pid}", ALLOW_PTRACE
-    return f"sys.remote_exec failed: {last[:200]}", RUN_INSTEAD
+        if "not enabled in the remote process" in last or "Remote debugging is not" in last:
+            raise CannotInject(
+                f"process {target.pid} was started with remote debugging off (-X disable-remote-debug)",
+                f"Start it without PYTHON_DISABLE_REMOTE_DEBUG. {RUN_INSTEAD}",
+            )
+        if "ermission" in last or "not permitted" in last:
+            raise CannotInject(f"ptrace is denied for process {target.pid}", ALLOW_PTRACE)
+        raise CannotInject(f"sys.remote_exec failed: {last[:200]}", RUN_INSTEAD)

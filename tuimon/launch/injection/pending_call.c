@@ -1,4 +1,4 @@
-/* What gdb puts into a process, as in pending_call.py: compiled, it is position-independent and has no data.
+/* What gdb puts into a process, as in gdb.py: compiled, it is position-independent and has no data.
 
    gcc 12 -Os -fomit-frame-pointer -fno-stack-protector -fno-asynchronous-unwind-tables -fno-toplevel-reorder -c
    x86_64: -fpic -fcf-protection=none; aarch64: -fno-pic -mcmodel=tiny -mbranch-protection=none */

@@ -48,7 +48,13 @@ class Target(Struct, frozen=True):
 def examine(pid: int, agent: str) -> Target:
     """The process, if ``agent`` (the agent's folder) can be brought into it. Raises CannotInject."""
     _check_owner(pid)
-    _check_state(pid)
+    fields = procfs.read_bytes(f"/proc/{pid}/status") or b""
+    status = dict(line.split(":\t", 1) for line in fields.decode("utf-8", "replace").splitlines() if ":\t" in line)
+    tracer = status.get("TracerPid", "0").strip()
+    if tracer != "0":
+        raise CannotInject(f"process {pid} is being traced by process {tracer}", "Detach that debugger, and try again.")
+    if status.get("State", "").startswith(("T", "t")):
+        raise CannotInject(f"process {pid} is stopped", f"kill -CONT {pid}, and try again.")
     raw = procfs.read_maps(pid)
     if not raw:
         raise CannotInject(f"the memory map of process {pid} may not be read", ALLOW_PTRACE)
@@ -81,16 +87,6 @@ def _check_owner(pid: int) -> None:
             f"process {pid} belongs to {name}, and code goes only into processes of your own",
             f"sudo -u {name} tuimon attach --inject {pid}",
         )
-
-
-def _check_state(pid: int) -> None:
-    fields = procfs.read_bytes(f"/proc/{pid}/status") or b""
-    status = dict(line.split(":\t", 1) for line in fields.decode("utf-8", "replace").splitlines() if ":\t" in line)
-    tracer = status.get("TracerPid", "0").strip()
-    if tracer != "0":
-        raise CannotInject(f"process {pid} is being traced by process {tracer}", "Detach that debugger, and try again.")
-    if status.get("State", "").startswith(("T", "t")):
-        raise CannotInject(f"process {pid} is stopped", f"kill -CONT {pid}, and try again.")
 
 
 def _minor(pid: int, paths: set[str]) -> int:
