@@ -97,10 +97,20 @@ def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
         [*_wrap(headline, width), *_promise(comparison.promise, width)],
         [*_side("before", comparison.before, width), *_side("after", comparison.after, width)],
         [line for note in comparison.notes for line in _wrap(f"- {plain(note)}", width)],
-        _unlike(comparison, width),
+        _titled(
+            "Also different",
+            (
+                line
+                for each in comparison.unlike
+                for line in _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width, "", "    ")
+            ),
+        ),
         _rows(comparison.rows),
-        _lines(comparison.lines, width),
-        _findings(comparison.findings, width),
+        _titled(
+            "Where the time of a step goes, in ms; waits by what was waited for",
+            (_line(change, width - _BESIDE_CODE) for change in comparison.lines),
+        ),
+        _titled("Findings", (line for each in comparison.findings for line in _finding(each, width))),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
@@ -123,11 +133,10 @@ def _side(name: str, side: Side, width: int) -> list[str]:
     return _wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", width, "", " " * 8)
 
 
-def _unlike(comparison: Comparison, width: int) -> list[str]:
-    lines = ["Also different"] if comparison.unlike else []
-    for each in comparison.unlike:
-        lines += _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width, "", "    ")
-    return lines
+def _titled(title: str, lines: Iterable[str]) -> list[str]:
+    """Lines below their title; nothing where there are none."""
+    lines = list(lines)
+    return [title, *lines] if lines else []
 
 
 # -- quantities
@@ -193,11 +202,6 @@ def _signed(ratio: float) -> str:
 # -- lines and findings
 
 
-def _lines(changes: Iterable[LineChange], width: int) -> list[str]:
-    lines = [_line(change, width - _BESIDE_CODE) for change in changes]
-    return ["Where the time of a step goes, in ms; waits by what was waited for", *lines] if lines else []
-
-
 def _line(change: LineChange, width: int) -> str:
     """``data, worker: photos.py:31 out = cv(img)  24.0 -> 0.40  -23.60 ms``; waits by who did it."""
     kind = [change.phase, *(_VIA[each] for each in change.via), _DOING.get(change.doing, "")]
@@ -211,18 +215,15 @@ def _line(change: LineChange, width: int) -> str:
     return f"  {where:<{width}} {number(change.before_ms):>8} ->{number(change.after_ms):>7} {difference:>14}"
 
 
-def _findings(changes: Iterable[FindingChange], width: int) -> list[str]:
-    lines = []
-    for each in changes:
-        share = {"gone": each.share_before, "new": each.share_after}.get(each.change)
-        if each.change == "stays" and each.share_before and each.share_after:
-            shares = f", {percent(each.share_before)} -> {percent(each.share_after)} of the step"
-        else:
-            shares = f", {percent(share)} of the step" if share else ""
-        cause = f", {each.cause}" if each.cause else ""
-        what = f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}"
-        lines += _wrap(what, width, "  ", " " * 9)
-    return ["Findings", *lines] if lines else []
+def _finding(each: FindingChange, width: int) -> list[str]:
+    share = {"gone": each.share_before, "new": each.share_after}.get(each.change)
+    if each.change == "stays" and each.share_before and each.share_after:
+        shares = f", {percent(each.share_before)} -> {percent(each.share_after)} of the step"
+    else:
+        shares = f", {percent(share)} of the step" if share else ""
+    cause = f", {each.cause}" if each.cause else ""
+    what = f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}"
+    return _wrap(what, width, "  ", " " * 9)
 
 
 def _wrap(text: str, width: int, first: str = "", later: str = "  ") -> list[str]:

@@ -12,10 +12,10 @@ from html import escape
 from itertools import groupby
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.explain.page import Limit, Page, page_of
+from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.views.finding_text import rule_title
-from tuimon.views.format import wrap
+from tuimon.views.format import count, wrap
 
 if TYPE_CHECKING:
     from markupsafe import Markup  # comes with jinja2
@@ -87,7 +87,9 @@ def parts_of(page: Page) -> Iterator[Part]:
     yield from (Item("", text) for text in page.wrong_when)
     if page.thresholds:
         yield Heading("Thresholds")
-    yield from (Item(_value(limit), f"{limit.meaning} ({limit.source})") for limit in page.thresholds)
+    for limit in page.thresholds:
+        value = count(round(limit.value)) if limit.value >= 1000 else f"{limit.value:g}"
+        yield Item(value, f"{limit.meaning} ({limit.source})")
     yield Heading("Read more")
     yield from (Item("", f"{link.text}: {link.url}") for link in page.links)
 
@@ -98,10 +100,6 @@ def spaced_parts(page: Page) -> Iterator[tuple[Part, bool]]:
     for part in parts_of(page):
         yield part, not (isinstance(before, Heading) or (isinstance(part, Item) and isinstance(before, Item)))
         before = part
-
-
-def _value(limit: Limit) -> str:
-    return f"{limit.value:,.0f}".replace(",", " ") if limit.value >= 1000 else f"{limit.value:g}"
 
 
 def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
@@ -188,15 +186,12 @@ def page_html(rule: str, cause: str | None = None) -> Markup:
 
     if rule not in BY_NAME:
         return Markup("")
-    body = "".join(_elements(page_of(rule, cause)))
+    body = ""
+    for kind, group in groupby(parts_of(page_of(rule, cause)), key=type):
+        rows = "".join(map(_element, group))
+        body += f"<ul>{rows}</ul>" if kind is Item else rows
     summary = f"<summary>What this means, how sure it is, what to do: {escape(page_of(rule).title)}</summary>"
     return Markup(f'<details class="explain">{summary}{body}</details>')
-
-
-def _elements(page: Page) -> Iterator[str]:
-    for kind, group in groupby(parts_of(page), key=type):
-        rows = "".join(_element(part) for part in group)
-        yield f"<ul>{rows}</ul>" if kind is Item else rows
 
 
 def _element(part: Part) -> str:
@@ -207,16 +202,11 @@ def _element(part: Part) -> str:
             return f"<p>{escape(text)}</p>"
         case Item(name, text):
             head = f"<b>{escape(name)}</b>: " if name else ""
-            return f"<li>{head}{_linked(text)}</li>"
+            linked = _ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', escape(text))
+            return f"<li>{head}{linked}</li>"
         case Block(label, language, code):
-            lines = "\n".join("".join(_token(*token) for token in row) for row in code_tokens(code, language))
+            lines = "\n".join(
+                "".join(f'<i class="{kind}">{escape(text)}</i>' if kind else escape(text) for text, kind in row)
+                for row in code_tokens(code, language)
+            )
             return f'<p class="pair {label}">{label}</p><pre tabindex="0">{lines}</pre>'
-
-
-def _token(text: str, kind: str) -> str:
-    return f'<i class="{kind}">{escape(text)}</i>' if kind else escape(text)
-
-
-def _linked(text: str) -> str:
-    """Addresses as links."""
-    return _ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', escape(text))

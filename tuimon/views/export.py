@@ -73,22 +73,19 @@ def _events(record: Record, names: ProcessNames) -> Iterator[_Event]:
         case Gpu() if record.util_ratio is not None:
             yield _counter(record, f"GPU {record.index} utilisation", {"percent": 100 * record.util_ratio})
         case GpuTime():
-            yield from _gpu_time(record)
+            leads = {lead.boundary: lead.median_us / 1000 for lead in record.leads if lead.median_us is not None}
+            if leads:
+                yield _counter(record, "launches run ahead, ms", leads)
+            if record.total_ns:
+                in_steps = [phase for phase in record.phases if phase.name != "eval"]
+                shares = {phase.name: phase.span_ns / record.total_ns for phase in in_steps}
+                yield _counter(record, "GPU time by phase", shares)
+                idle = sum(phase.idle_ns for phase in in_steps) / record.total_ns
+                yield _counter(record, "GPU idle, certain", {"ratio": idle})
         case Mark():
             yield _instant(record, "p", record.name)
         case Exit():
             yield _instant(record, "g", f"ended: {record.signal or record.exit_code}")
-
-
-def _gpu_time(record: GpuTime) -> Iterator[_Event]:
-    leads = {lead.boundary: lead.median_us / 1000 for lead in record.leads if lead.median_us is not None}
-    if leads:
-        yield _counter(record, "launches run ahead, ms", leads)
-    if record.total_ns:
-        shares = {phase.name: phase.span_ns / record.total_ns for phase in record.phases if phase.name != "eval"}
-        yield _counter(record, "GPU time by phase", shares)
-        idle = sum(phase.idle_ns for phase in record.phases if phase.name != "eval") / record.total_ns
-        yield _counter(record, "GPU idle, certain", {"ratio": idle})
 
 
 def _counter(record: Record, name: str, values: dict[str, float]) -> _Event:
@@ -312,12 +309,8 @@ def collapsed(records: Iterable[Record], selection: Selection) -> Iterator[str]:
     counts: dict[str, int] = {}
     for thread in thread_profiles(records, selection):
         for stack, count in thread.stacks:
-            line = ";".join(map(_collapsed_frame, stack))
+            # ";" separates frames and the last space separates the count
+            line = ";".join(plain(f"{at.function} ({at.file}:{at.line})").replace(";", ":") for at in stack)
             counts[line] = counts.get(line, 0) + count
     for line, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         yield f"{line} {count}"
-
-
-def _collapsed_frame(frame: Frame) -> str:
-    # ";" separates frames and the last space separates the count
-    return plain(f"{frame.function} ({frame.file}:{frame.line})").replace(";", ":")

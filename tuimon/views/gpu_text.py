@@ -11,7 +11,6 @@ from tuimon.session.phase_table import PhaseRow, PhaseTable
 from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.evidence.gpu_steps import PhaseOnGpu
     from tuimon.session.session import SessionView
 
 #: Figures are old after three windows, but not before so long: the driver may be polled only every 5 s.
@@ -40,13 +39,14 @@ def with_idle_bounds(view: SessionView, pid: int) -> tuple[PhaseTable | None, Gp
     gpu = evidence_of(view, pid).gpu.steps
     if gpu is None:
         return table if times.bounded else table._replace(rows=tuple(map(_unbounded, table.rows))), times
-    rows = tuple(_bounded(row, gpu.phases[row.name]) if row.name in gpu.phases else row for row in table.rows)
+    rows = tuple(
+        row._replace(gpu_idle_ms_per_step=phase.idle.low, gpu_maybe_idle_ms_per_step=phase.idle.width)
+        if (phase := gpu.phases.get(row.name)) is not None
+        else row
+        for row in table.rows
+    )
     times = times._replace(idle_ratio=gpu.idle.low, maybe_idle_ratio=gpu.idle.width)
     return table._replace(rows=rows), times
-
-
-def _bounded(row: PhaseRow, phase: PhaseOnGpu) -> PhaseRow:
-    return row._replace(gpu_idle_ms_per_step=phase.idle.low, gpu_maybe_idle_ms_per_step=phase.idle.width)
 
 
 def _unbounded(row: PhaseRow) -> PhaseRow:

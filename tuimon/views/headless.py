@@ -177,10 +177,7 @@ def progress(session: Session, columns: int | None = None) -> str:
     interval_s = session.header.interval_s if session.header else 1.0
     parts.append((5, gpu_progress(run.gpus(), interval_s) or ""))
     parts.append((8, lead_progress(with_idle_bounds(run, pid)[1]) or ""))
-    return _fitted([part for part in parts if part[1]], columns)
-
-
-def _fitted(parts: Sequence[_Part], columns: int | None) -> str:
+    parts = [part for part in parts if part[1]]
     for least in range(max((number for number, _ in parts), default=0), 0, -1):
         text = "  ".join(text for number, text in parts if number <= least)
         if columns is None or len(text) <= columns:
@@ -250,17 +247,12 @@ def first_finding(findings: Sequence[Finding]) -> list[str]:
         return [only_minor(finding_json(first))]
     place = place_text(first.headline, first.where)
     head = f"{rule_title(first.rule)}: {plain(first.headline)}"
-    return [head, *([f"  {place}"] if place else []), *_fix_lines(first)]
-
-
-def _fix_lines(finding: Finding) -> list[str]:
-    """The best fix and its gain, a line each, then the next ones."""
-    fixes = [fix for fix in finding.fixes if fix.action]
-    if not fixes:
-        return []
-    gained = finding_gain([fixes[0].as_json()])
-    best = [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
-    return best + [f"  or: {fix_text(**fix.as_json())}" for fix in fixes[1:MOST_FIXES]]
+    lines = [head, *([f"  {place}"] if place else [])]
+    fixes = [fix for fix in first.fixes if fix.action]
+    if fixes:
+        gained = finding_gain([fixes[0].as_json()])
+        lines += [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
+    return lines + [f"  or: {fix_text(**fix.as_json())}" for fix in fixes[1:MOST_FIXES]]
 
 
 def how_it_ended(end: Exit) -> str:

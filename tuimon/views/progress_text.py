@@ -10,9 +10,8 @@ from msgspec import structs
 from tuimon.records import MemoryHistory, MemoryLine
 from tuimon.session.goodput import PARTS, Goodput, Part
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
-from tuimon.session.progress import Left, RunProgress
+from tuimon.session.progress import RunProgress
 from tuimon.session.session import SessionView
-from tuimon.session.stacks.frames import KnownFrame
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import count, duration, flops, number, percent, place, plain, rate, size
 
@@ -47,14 +46,14 @@ def with_work(now: SessionView, pid: int, loaders: Iterable[LoaderRow]) -> list[
         threads = now.process_threads(worker.pid) if worker.pid != pid else None
         cpu_ratio = threads.cpu_ratio if threads is not None else None
         samples = now.samples(worker.pid)  # the training process may make its batches itself
-        own = samples.inside(_makes_batch) if worker.pid == pid else samples.without_imports
+        own = (
+            samples.inside(lambda frame: makes_batch(frame.file, frame.function))
+            if worker.pid == pid
+            else samples.without_imports
+        )
         return structs.replace(worker, cpu_ratio=cpu_ratio, hot=next(iter(own.lines()), None))
 
     return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in loaders]
-
-
-def _makes_batch(frame: KnownFrame) -> bool:
-    return makes_batch(frame.file, frame.function)
 
 
 def head_text(history: MemoryHistory) -> str:
@@ -135,26 +134,20 @@ def position_text(progress: RunProgress) -> str:
         return plain(progress.printed.place)
     if progress.step is not None:
         return f"step {count(progress.step)} of {count(progress.steps)}"
-    return ", ".join(filter(None, _epoch_parts(progress)))
-
-
-def _epoch_parts(progress: RunProgress) -> list[str]:
     epoch, of = progress.epoch, f" of {count(progress.epochs)}" if progress.epochs is not None else ""
     if epoch is None:
-        return []
+        return ""
     if epoch.given is None:
-        return [f"{count(epoch.done)}{of} epoch{'' if epoch.done == 1 and not of else 's'} done"] if epoch.done else []
+        return f"{count(epoch.done)}{of} epoch{'' if epoch.done == 1 and not of else 's'} done" if epoch.done else ""
     batch = f"batch {count(epoch.given)}" + (f" of {count(epoch.length)}" if epoch.length is not None else "")
-    return [f"epoch {count(epoch.done + 1)}{of}" if epoch.done is not None else "", batch]
+    return f"epoch {count(epoch.done + 1)}{of}, {batch}" if epoch.done is not None else batch
 
 
 def left_text(progress: RunProgress) -> str:
     """``~3m12s left``, by the pace of the last 30 s; nothing beside a place from the output, which has its own."""
-    has_own = progress.printed is not None and progress.printed.place
-    return "" if progress.left is None or has_own else _left(progress.left)
-
-
-def _left(left: Left) -> str:
+    left, printed = progress.left, progress.printed
+    if left is None or (printed is not None and printed.place):
+        return ""
     return f"~{duration(left.seconds)} left" + (" in this epoch" if left.of == "epoch" else "")
 
 

@@ -10,7 +10,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import Exit, Node
 from tuimon.session.sampling import Sampling
 from tuimon.session.state import OVER, RunState, StateName, Unseen
-from tuimon.views.format import duration, number, percent, plain
+from tuimon.views.format import duration, number, percent, plain, shorten
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
@@ -99,8 +99,7 @@ def unseen_text(unseen: Unseen) -> str:
     """``process 7 (python train.py) uses 3.9 cores and a GPU, but no steps were seen: started with -I ...``."""
     uses = [f"{number(unseen.cores)} cores"] if unseen.cores is not None else []
     uses += ["a GPU"] if unseen.on_gpu else []
-    command = plain(unseen.command)
-    short = command if len(command) <= _COMMAND else command[: _COMMAND - 1] + "…"
+    short = shorten(plain(unseen.command), _COMMAND)
     used = " and ".join(uses) or "CPU"
     return f"process {own_id(unseen.pid)} ({short}) uses {used}, but {unseen_reason(unseen)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tuimon.records import TracedFlops, TraceTaken
 from tuimon.session.session import Session
@@ -31,7 +31,18 @@ def trace_text(trace: TraceTaken) -> list[str]:
         lines.append(f"GPU idle {percent(1 - trace.gpu_busy_ns / trace.gpu_span_ns)}")
     if trace.flops:
         lines.append(flops_text(trace.flops, trace.steps or 1))
-    return [*lines, *_sync_lines(trace), *_work_lines(trace)]
+    steps = trace.steps or 1
+    for sync in trace.syncs[:_ROWS]:
+        waited, times = ms(sync.total_ns / steps / 1e6), _times(sync.count)
+        where = plain(sync.where) or ABSENT
+        lines.append(f"the CPU waited {waited} for the GPU in {plain(sync.name)}, {times}, at {where}")
+    for kind, rows in (("operator", trace.operators), ("kernel", trace.kernels)):
+        for row in rows[:_ROWS]:
+            gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
+            at = f", at {plain(row.where)}" if row.where else ""
+            text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
+            lines.append(f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}")
+    return lines
 
 
 def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
@@ -49,23 +60,6 @@ def _steps_text(trace: TraceTaken) -> str:
     if trace.steps == 1:
         return f"step {count(trace.first_step)}"
     return f"steps {count(trace.first_step)} to {count(trace.first_step + trace.steps - 1)}"
-
-
-def _sync_lines(trace: TraceTaken) -> Iterator[str]:
-    steps = trace.steps or 1
-    for sync in trace.syncs[:_ROWS]:
-        waited, times = ms(sync.total_ns / steps / 1e6), _times(sync.count)
-        yield f"the CPU waited {waited} for the GPU in {plain(sync.name)}, {times}, at {plain(sync.where) or ABSENT}"
-
-
-def _work_lines(trace: TraceTaken) -> Iterator[str]:
-    steps = trace.steps or 1
-    for kind, rows in (("operator", trace.operators), ("kernel", trace.kernels)):
-        for row in rows[:_ROWS]:
-            gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
-            at = f", at {plain(row.where)}" if row.where else ""
-            text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
-            yield f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}"
 
 
 def _times(number: int) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tuimon.session.session import SessionView
-from tuimon.session.stacks.call_tree import Call, CallTree
+from tuimon.session.stacks.call_tree import CallTree
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.steps import STACKED, StepStretch
 from tuimon.views.format import count, percent, place
@@ -154,14 +154,12 @@ def boxes_of(tree: CallTree) -> list[Box]:
         for node in parent.ordered():
             share = tree.share(node.total)
             if share >= _LEAST_SHARE and node.depth <= _DEPTH:
-                boxes.append(_box(node, left, share))
+                at = node.place()
+                title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
+                label, is_wide = f"{node.function} {percent(share)}", share >= _WIDE_SHARE
+                boxes.append(
+                    Box(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
+                )
                 waiting.append((node, left))
             left += share
     return boxes
-
-
-def _box(node: Call, left: float, share: float) -> Box:
-    at = node.place()
-    title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
-    label, is_wide = f"{node.function} {percent(share)}", share >= _WIDE_SHARE
-    return Box(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)

@@ -30,7 +30,7 @@ from tuimon.views.format import count, ms, phase_name
 from tuimon.views.gpu_text import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.progress_text import goodput_bar, with_work
 from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
-from tuimon.views.report.ranks_json import WELL
+from tuimon.views.report.ranks_json import by_trouble
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
@@ -102,11 +102,13 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     for name, share, colour in goodput_bar(divided) if divided is not None else ():
         wall_time.append((name, colour, left, share))
         left += share
+    verdict, is_loud = _verdict(report), has_verdict(report["findings"])
+    rule = f"{rule_title(report['findings'][0]['rule'])}: " if is_loud else ""
     return {
         "report": report,
-        "verdict": _verdict(report),
-        "is_loud": has_verdict(report["findings"]),
-        "title": _title(report),
+        "verdict": verdict,
+        "is_loud": is_loud,
+        "title": rule + sentence(verdict),  # of the browser's tab
         "command": " ".join(report["run"]["command"]) or "?",
         "ended": how_ended(session.exit) if session.exit is not None else NO_END,
         "findings": [_finding(finding, session.trie) for finding in report["findings"]],
@@ -134,12 +136,6 @@ def _verdict(report: dict[str, Json]) -> str:
         return only_minor(report["findings"][0])
     started = report["steps"]["count"] or report["phases"]
     return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
-
-
-def _title(report: dict[str, Json]) -> str:
-    """``INPUT-BOUND: 62 % of each step waits for data at load() train.py:7``, for the browser's tab."""
-    verdict = sentence(_verdict(report))
-    return f"{rule_title(report['findings'][0]['rule'])}: {verdict}" if has_verdict(report["findings"]) else verdict
 
 
 def _finding(finding: dict[str, Json], trie: Trie) -> dict[str, Any]:
@@ -231,10 +227,7 @@ def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: wha
     times = [(key, title) for key, title in _RANK_TIMES if any(rank.get(key) is not None for rank in ranks)]
     if len(rows) <= _SHOWN_RANKS:
         return {"first": rows, "rest": [], "times": times}
-    # those that are not well come first, then the latest
-    worst = sorted(
-        range(len(rows)), key=lambda at: (rows[at].get("state", "ended") in WELL, -(rows[at].get("late_ms") or 0.0))
-    )[:_SHOWN_RANKS]
+    worst = sorted(range(len(rows)), key=lambda at: by_trouble(rows[at]))[:_SHOWN_RANKS]
     rest = [row for at, row in enumerate(rows) if at not in set(worst)]
     return {"first": [rows[at] for at in worst], "rest": rest, "times": times}
 

@@ -8,7 +8,7 @@ from statistics import median
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, superseded, training_numbers, training_rows
+from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows
 from tuimon.session.session import Session, SessionView
 from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_text import with_idle_bounds
@@ -20,6 +20,11 @@ LISTED = 64
 FEW = 16
 #: States of a rank or a node that are no news.
 WELL = ("training", "starting", "ended", "writing", "restarted")
+
+
+def by_trouble(rank: dict[str, Json]) -> tuple[bool, float]:
+    """Sorts ranks: those that are not well come first, then the latest."""
+    return rank.get("state", "ended") in WELL, -(rank.get("late_ms") or 0.0)
 
 
 def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
@@ -111,20 +116,17 @@ def trainings_json(session: Session) -> dict[str, Json]:
     rows = training_rows(session)
     if len(rows) < 2:
         return {}
-    return {"trainings": [_training(session, row) for row in rows[:_LISTED]]}
-
-
-def _training(session: Session, row: TrainingRow) -> dict[str, Json]:
-    pid = row.first.pid
-    return {
-        "number": row.number,
-        "in_focus": row.in_focus,
-        "ranks": row.ranks,
-        "pid": own_id(pid),
-        "command": list(row.command),
-        "steps": steps_json(session.over("whole").steps(pid)),
-        "findings": _findings(session, pid),
-    }
+    trainings = [
+        {
+            **picked(row, "number", "in_focus", "ranks"),
+            "pid": own_id(row.first.pid),
+            "command": list(row.command),
+            "steps": steps_json(session.over("whole").steps(row.first.pid)),
+            "findings": _findings(session, row.first.pid),
+        }
+        for row in rows[:_LISTED]
+    ]
+    return {"trainings": trainings}
 
 
 def _findings(session: Session, pid: int) -> list[dict[str, Json]]:

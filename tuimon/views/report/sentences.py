@@ -20,12 +20,8 @@ _IS = "The verdict is"
 
 def summary_of(report: dict[str, Json]) -> str:
     """Three sentences, whatever the run was."""
-    return " ".join(_ended(sentence(report)) for sentence in (_run, _verdict, _advice))
-
-
-def _ended(text: str) -> str:
-    text = shorten(plain(text), _LONGEST)
-    return text if text.endswith((".", "…")) else f"{text}."
+    texts = [shorten(plain(sentence(report)), _LONGEST) for sentence in (_run, _verdict, _advice)]
+    return " ".join(text if text.endswith((".", "…")) else f"{text}." for text in texts)
 
 
 def _run(report: dict[str, Json]) -> str:

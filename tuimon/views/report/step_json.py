@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuimon.session.phase_table import PhaseRow, PhaseTable
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.steps import StepSummary
 from tuimon.views.gpu_text import idle_bounds, measured_idle_ms
 
@@ -40,18 +40,16 @@ def phases_json(table: PhaseTable | None) -> list[dict[str, Json]]:
             "cpu_ms_per_step": rounded(row.ms_per_step),
             "gpu_ms_per_step": rounded(row.gpu_ms_per_step),
             "gpu_idle_ms_per_step": rounded(measured_idle_ms(row, step_ms)),
-            **_bounds(row),
+            **(
+                {"gpu_idle_ms_low": rounded(bounds[0]), "gpu_idle_ms_high": rounded(bounds[1])}
+                if (bounds := idle_bounds(row)) is not None  # only where there are GPU times
+                else {}
+            ),
             "estimated": row.estimated,
             "error": row.error,
         }
         for row in rows
     ]
-
-
-def _bounds(row: PhaseRow) -> dict[str, Json]:
-    """Only where there are GPU times."""
-    bounds = idle_bounds(row)
-    return {"gpu_idle_ms_low": rounded(bounds[0]), "gpu_idle_ms_high": rounded(bounds[1])} if bounds is not None else {}
 
 
 def picked(of: object, *names: str) -> dict[str, Json]:

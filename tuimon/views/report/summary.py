@@ -14,12 +14,11 @@ from tuimon.diagnosis.verdicts import Change
 from tuimon.node_ids import own_id
 from tuimon.records import MemoryHistory, TraceTaken
 from tuimon.session.goodput import goodput
-from tuimon.session.phase_table import PhaseTable
 from tuimon.session.progress import run_progress
 from tuimon.session.ranks import which_training
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
-from tuimon.session.state import RunState, Unseen, run_state, unseen_trainings
+from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.gpu_text import with_idle_bounds
 from tuimon.views.progress_text import goodput_json, memory_lines, progress_json
 from tuimon.views.report.ranks_json import nodes_json, ranks_json, trainings_json
@@ -59,14 +58,30 @@ def report_of(
         **trainings,
         **ranks_json(session, full=full),
         "state": _state(run_state(session)),
-        "unseen": [_unseen(each) for each in unseen_trainings(session)],
+        "unseen": [
+            {
+                "pid": own_id(each.pid),
+                **picked(each, "command", "cores", "on_gpu", "reason"),
+                "text": unseen_text(each),
+            }
+            for each in unseen_trainings(session)
+        ],
         "steps": steps_json(whole.steps(pid) if pid is not None else None),
         **({"progress": progress} if progress else {}),
         **({"goodput": goodput_json(divided)} if (divided := goodput(session)) is not None else {}),
         "span": _span(session, pid),
         **({"phases_of": whose} if whose else {}),
         "phases": phases_json(table),
-        "ranges": _ranges(table),
+        "ranges": [
+            {
+                "path": row.path,
+                "phase": row.phase,
+                "per_step": rounded(row.per_step),
+                "cpu_ms_per_step": rounded(row.ms_per_step),
+                "share": row.share,
+            }
+            for row in (table.ranges if table else ())
+        ],
         "sampling": _sampling(whole.sampling()),
         **({"memory": [_memory(each) for each in session.memory_history.values()]} if session.memory_history else {}),
         **({"traces": [_trace(each) for each in session.traces]} if session.traces else {}),
@@ -142,15 +157,6 @@ def _state(state: RunState) -> dict[str, Json]:
     }
 
 
-def _unseen(unseen: Unseen) -> dict[str, Json]:
-    """A process that works like a training and shows no step."""
-    return {
-        "pid": own_id(unseen.pid),
-        **picked(unseen, "command", "cores", "on_gpu", "reason"),
-        "text": unseen_text(unseen),
-    }
-
-
 def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
     """The steps that phases, findings and their evidence are of; None without markers."""
     stats = session.step_stats.get(pid) if pid is not None else None
@@ -177,19 +183,6 @@ def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:
         "cpu": rounded(sampling.cpu_ratio),
         "text": sampling_text(sampling),
     }
-
-
-def _ranges(table: PhaseTable | None) -> list[dict[str, Json]]:
-    return [
-        {
-            "path": row.path,
-            "phase": row.phase,
-            "per_step": rounded(row.per_step),
-            "cpu_ms_per_step": rounded(row.ms_per_step),
-            "share": row.share,
-        }
-        for row in (table.ranges if table else ())
-    ]
 
 
 def _change(session: Session, change: Change) -> dict[str, Json]:

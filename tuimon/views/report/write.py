@@ -10,7 +10,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
 from tuimon.views.json_text import compact_json, with_digits
-from tuimon.views.report.ranks_json import WELL
+from tuimon.views.report.ranks_json import by_trouble
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -81,15 +81,11 @@ def brief(report: dict[str, Json], most_bytes: int = MOST_BYTES) -> dict[str, Js
                 rows = holder.get(name) or []
                 if len(rows) > most:
                     left_out[name] = left_out.get(name, 0) + len(rows) - most
-                    holder[name] = _worst(rows, most) if name == "ranks" else rows[:most]
+                    if name == "ranks":  # those that are not well, or hold the others up most, in the order they had
+                        worst = {id(rank) for rank in sorted(rows, key=by_trouble)[:most]}
+                        rows = [rank for rank in rows if id(rank) in worst]
+                    holder[name] = rows[:most]
     return {**report, "left_out": left_out}
-
-
-def _worst(ranks: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
-    """The ranks that are not well, or hold the others up most; in the order they had."""
-    by_lateness = sorted(ranks, key=lambda rank: (rank.get("state") in WELL, -(rank.get("late_ms") or 0.0)))
-    kept = [id(rank) for rank in by_lateness[:most]]
-    return [rank for rank in ranks if id(rank) in kept]
 
 
 def size(report: dict[str, Json]) -> int:
