@@ -51,9 +51,8 @@ _WORTH_NAMING = 0.05
 _CLOSE = 0.0995
 #: If one run may be so many times faster than another by chance, the ends of the interval mean nothing.
 _UNEVEN = 2
-#: Parts of the step: samples decide on more of it where a phase is called an estimate, as in the session's tables; a
-#: phase, or a cell, that is smaller on both sides is left out.
-_ESTIMATED, _NO_PHASE, _NO_CELL = 0.01, 0.0005, 0.01
+#: Parts of the step: a phase, or a cell, that is smaller on both sides is left out.
+_NO_PHASE, _NO_CELL = 0.0005, 0.01
 #: Lines that are listed, those that changed most.
 _LISTED = 8
 #: All rows, and all lines, share one error of 5 %: each is significant by itself at 5 % over their number.
@@ -205,9 +204,8 @@ class _Quantity(NamedTuple):
 
     def on(self, runs: Runs) -> Estimate:
         """What it is, as its mean over the runs of a side."""
-        level, part = runs[0].level, runs[0].parts.get(self.name, Estimate(0.0))
-        unsure = part.variance * (level.between_ns / level.steps / 1e6) ** 2
-        return estimate(runs, self.figure, unsure, is_log=self.widened is not None)
+        unsure_ms = runs[0].phase_errors.get(self.name, 0.0) / 1.96 * step_ms(runs[0].level)
+        return estimate(runs, self.figure, unsure_ms**2, is_log=self.widened is not None)
 
 
 def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
@@ -226,7 +224,8 @@ def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
     shown = [
         (q, one, other) for q, one, other in sides if q.widened is not None or max(one.value, other.value) > least_ms
     ]
-    rows = [_row(*each, len(shown), is_estimated(each[0].name, (*before, *after))) for each in shown]
+    estimated = {name for run in (*before, *after) for name in run.phase_errors}
+    rows = [_row(*each, len(shown), each[0].name in estimated) for each in shown]
     for name, unit in _UNITS.items():
         ends = [[run.once[name] for run in runs if name in run.once] for runs in (before, after)]
         if all(ends):
@@ -248,15 +247,6 @@ def _row(quantity: _Quantity, one: Estimate, other: Estimate, number: int, estim
         interval = Interval(max(interval.low, -before), interval.high)  # nothing takes less than no time
     significant = not strict.holds(0.0)
     return Row(quantity.name, quantity.unit, before, after, after - before, *interval, significant, estimated)
-
-
-def is_estimated(name: str, runs: Runs) -> bool:
-    """True if stack samples decide on more than a hundredth of the step in any of the runs."""
-    return any(
-        run.parts[name].value * run.level.between_ns > _ESTIMATED * run.level.total_ns
-        for run in runs
-        if name in run.parts
-    )
 
 
 # -- what explains it

@@ -26,8 +26,8 @@ from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.records import BETWEEN, Place
-from tuimon.session.phase_table import SplitShares
+from tuimon.records import Place
+from tuimon.session.phase_table import between_parts
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
 from tuimon.session.steps import PHASE_COLUMNS, STACKED, StepStretch, joined
@@ -78,7 +78,8 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     name: str
     facts: RunFacts = field(default_factory=RunFacts)
     stretches: Sequence[StepStretch] = ()  # of the process in focus
-    split: SplitShares | None = None  # how samples divide what markers cannot
+    between_parts: Sequence[float] = between_parts(None)  # how samples divide what markers cannot, by STACKED
+    phase_errors: Mapping[str, float] = field(default_factory=dict)  # of the phases that rest on them, shares of a step
     cells: Sequence[tuple[Cell, Place]] = ()  # their shares are of the time of its steps
     samples: int = 0  # that show them
     findings: Sequence[Finding] = ()  # of the whole run, the first is its verdict
@@ -134,15 +135,6 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         """The same, as far as its own steps change slowly."""
         return lasting_variance([step_ms(row) for row in self.steady])
 
-    @cached_property
-    def parts(self) -> Mapping[str, Estimate]:
-        """How the time that markers cannot divide divides into phases."""
-        if self.split is None or not self.split.samples:
-            return {"forward": Estimate(1.0)}
-        phases = {name: round(getattr(self.level, PHASE_COLUMNS[name])) for name in (*STACKED, BETWEEN)}
-        split = self.split.with_optimizer(phases)
-        return {name: Estimate(split.shares.get(name, 0.0), (split.error(name) / 1.96) ** 2) for name in STACKED}
-
     @property
     def taken(self) -> float:
         """The logarithm of how many times as long its steps are as without other programs, at most.
@@ -185,9 +177,10 @@ def step_ms(row: StepStretch) -> float:
 
 def phase_ms(name: str, run: Run, row: StepStretch) -> float:
     """The time of a phase in the mean step of a stretch of a run."""
-    own_ns: float = getattr(row, PHASE_COLUMNS[name])
-    between_ns = run.parts[name].value * row.between_ns if name in run.parts else 0.0
-    return (own_ns + between_ns) / row.steps / 1e6
+    if name == "eval":
+        return row.eval_ns / row.steps / 1e6
+    parts = row.stacked_ms(run.between_parts)
+    return parts[STACKED.index(name)] if parts is not None else 0.0
 
 
 def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
@@ -197,6 +190,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     if pid is None or stats is None:
         return Run(name=name)
     evidence = evidence_of(session.over("whole"), pid)
+    table = evidence.steps.phases
     threads = evidence.run.here.live_threads
     waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
     gpus, divided = [row for row in evidence.run.gpus if row.used_by_run], cells(evidence)
@@ -207,7 +201,8 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         name=name,
         facts=_facts(session, evidence),
         stretches=stats.stretches(),
-        split=evidence.samples.split,
+        between_parts=session.over("whole").between_parts(pid),
+        phase_errors={row.name: row.error or 0.0 for row in (table.rows if table is not None else ()) if row.estimated},
         cells=[
             (replace(cell, cpu=cell.cpu / in_steps, bounds=cell.between.times(1 / in_steps), node=None), place)
             for cell in divided
