@@ -32,16 +32,16 @@ class Step(Struct, frozen=True):
     """
 
     own_ms: float  # of the training thread, without its fetches
-    own_running: float  # share of that on a core
-    own_threads: float  # cores that it uses then
-    fetches: int  # batches a step
-    hand_over_ms: float  # what a batch from a worker costs the training thread, though it lies ready
-    starts_ms: float  # starting and ending the workers of an epoch, per step; nobody makes batches meanwhile
-    workers: int
-    prefetch: int  # batches that a worker makes ahead
-    batch_ms: float  # making one
-    batch_running: float  # share of that on a core
-    cores: float
+    own_running: float = 0.0  # share of that on a core
+    own_threads: float = 1.0  # cores that it uses then
+    fetches: int = 1  # batches a step
+    hand_over_ms: float = 0.0  # what a batch from a worker costs the training thread, though it lies ready
+    starts_ms: float = 0.0  # starting and ending the workers of an epoch, per step; nobody makes batches meanwhile
+    workers: int = 0
+    prefetch: int = 1  # batches that a worker makes ahead
+    batch_ms: float = 0.0  # making one
+    batch_running: float = 0.0  # share of that on a core
+    cores: float = 1.0
     drawing_ms: float = 0.0  # drawing the indices of a batch, which the training thread does whoever makes the batch
     held_ms: float = 0.0  # waiting for the next batch in order while workers have made later ones and idle
     evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile

@@ -48,20 +48,7 @@ def without(evidence: Evidence, what: What, action: str, share: Interval) -> Fix
 
 def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
     """The fix by which this share of each step goes, wherever it lies: time of the GPU, or of other ranks."""
-    step = Step(
-        own_ms=1.0,
-        own_running=0.0,
-        own_threads=1.0,
-        fetches=1,
-        hand_over_ms=0.0,
-        starts_ms=0.0,
-        workers=0,
-        prefetch=1,
-        batch_ms=0.0,
-        batch_running=0.0,
-        cores=1.0,
-        evaluation_ms=_evaluation_ratio(evidence),
-    )
+    step = Step(own_ms=1.0, evaluation_ms=_evaluation_ratio(evidence))
     fix = StepModel(step, step, 1.0).fix(action, Change("cost", 0.0), share, changes_training)
     return fix._replace(change=None)
 

@@ -71,10 +71,6 @@ def _own_pieces(step: Step) -> tuple[_Piece, ...]:
     return _pieces(own, _Piece(step.own_ms - running_ms, 0.0))
 
 
-def _making(batch_ms: float, running: float, cores: float) -> tuple[_Piece, ...]:
-    return _pieces(_Piece(batch_ms * running, cores), _Piece(batch_ms * (1.0 - running), 0.0))
-
-
 def _pieces(*pieces: _Piece) -> tuple[_Piece, ...]:
     """The pieces that take time."""
     return tuple(piece for piece in pieces if piece.ms > _AT_ONCE)
@@ -151,7 +147,8 @@ class _Simulation:
         """Each begins a part of a batch after the one before: those that run at once do not stay in step for long."""
         batch_ms = self._step.batch_ms / self._each
         yield from _pieces(_Piece(batch_ms * first / self._workers, 0.0))
-        pieces = _making(batch_ms, self._step.batch_running, self._each)
+        running_ms = batch_ms * self._step.batch_running
+        pieces = _pieces(_Piece(running_ms, self._each), _Piece(batch_ms - running_ms, 0.0))
         for batch in count(first, self._workers):
             while batch >= self._fetched + self._ahead:
                 yield _BLOCKED
