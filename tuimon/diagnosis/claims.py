@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.cells import LOOP, Doing, cells
+from tuimon.diagnosis.cells import LOOP, Cell, Doing, Phase, cells, gpu_idle_in, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
-from tuimon.session.phase_table import PhaseRow
 
 SETTLED_S = Threshold(
     4.0,
@@ -29,31 +28,37 @@ class Claim(NamedTuple):
     """The time that something takes of a step."""
 
     share: float  # with GPU times, what the GPU may idle meanwhile at most
+    error: float | None  # how far off that may be, where samples divide the phases
     lost: Interval  # how much of the step that costs
     on_gpu: Interval | None
+    ms_per_step: float | None  # of the training thread
 
 
-def claim_on(evidence: Evidence, phase: PhaseRow) -> Claim:
-    """The claim of a phase; time that launches cover which run ahead costs the GPU nothing."""
-    gpu, error = evidence.gpu.steps, phase.error or 0.0
-    if gpu is None:
-        return Claim(phase.share, Interval.around(phase.share, error), None)
-    idle = gpu.idle_during(phase)
-    lost = idle if idle.low >= TRACE else NONE
-    return Claim(idle.high, Interval.around(lost.middle, lost.error + error), idle)
-
-
-def without(evidence: Evidence, phase: PhaseRow, *doing: Doing) -> PhaseRow:
-    """A phase without what cells of these kinds, and waits for the GIL, take of it: other rules claim that.
+def claim_on(evidence: Evidence, phase: Phase, *others: Doing) -> Claim:
+    """The claim of a phase, without what other rules claim: cells of these kinds, waits for the GIL and for ranks.
 
     What is measured, and no sample shows where, goes with whatever causes it, as garbage does with those who make it,
-    unless it is most of the phase.
+    unless it is most of the phase. Time that launches cover which run ahead costs the GPU nothing.
     """
-    found = cells(evidence).where(phase=(phase.name,))  # type: ignore[arg-type]  # of a table, so one of a step
-    taken = [cell for cell in found if cell.doing in doing or "gil" in cell.via]
-    measured, shown = sum(cell.cpu for cell in taken), sum(cell.cpu for cell in taken if cell.basis == "sampled")
-    left = 1.0 - (measured if measured >= MOST * found.cpu else shown) / (found.cpu or 1.0)
-    return phase._replace(share=left * phase.share, ms_per_step=phase.ms_per_step and left * phase.ms_per_step)
+    step, row, mean_ms = of_step(evidence), evidence.steps.phase(phase), evidence.steps.mean_ms
+
+    def is_others(cell: Cell) -> bool:
+        return cell.doing in (*others, "exchange") or "gil" in cell.via or "rank" in cell.via
+
+    whole = step.where(phase=(phase,))
+    is_most = sum(cell.cpu for cell in whole if is_others(cell)) >= MOST * whole.cpu
+
+    def is_claimed(cell: Cell) -> bool:
+        return cell.phase == phase and not (is_others(cell) and (is_most or cell.basis != "measured"))
+
+    error = row.error if row is not None else None
+    share = sum(cell.cpu for cell in step if is_claimed(cell))
+    ms = share * mean_ms if mean_ms is not None else None
+    if evidence.gpu.steps is None:
+        return Claim(share, error, Interval.around(share, error or 0.0), None, ms)
+    idle = gpu_idle_in(evidence, is_claimed).up_to(share)
+    lost = idle if idle.low >= TRACE else NONE
+    return Claim(idle.high, error, Interval.around(lost.middle, lost.error + (error or 0.0)), idle, ms)
 
 
 def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> float | None:

@@ -11,7 +11,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.gpus import GpuMeans, GpuRow
-from tuimon.session.phase_table import PhaseRow, PhaseTable
+from tuimon.session.phase_table import PhaseTable
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.samples import Samples
 
@@ -108,16 +108,6 @@ class GpuSteps(NamedTuple):
         if self.contradiction is not None:
             return in_parts
         return Interval(max(in_parts.low, self.idle.low - beside.high), min(in_parts.high, self.idle.high - beside.low))
-
-    def idle_during(self, phase: PhaseRow) -> Interval:
-        """How much of a phase of the CPU the GPU idles; time that launches ahead cover costs the GPU nothing.
-
-        If samples divide the phases, the GPU's clock knows only their sum.
-        """
-        names = ("data", "forward", "other") if phase.estimated else (phase.name,)
-        idle = self.idle_in(*names)
-        at_most = min(phase.share, idle.high)
-        return Interval(min(at_most, idle.low), at_most)
 
     def share(self, name: str) -> float:
         """Share of a phase in the GPU's time of a step."""

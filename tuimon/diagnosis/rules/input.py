@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, Doing, cells
-from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
+from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.data import (
     HAND_OVER_MS,
     collating_function,
@@ -39,7 +39,6 @@ from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.loaders import LoaderRow
-from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
 
@@ -56,7 +55,6 @@ class Facts(Struct, frozen=True, dict=True):
     """What the rows ask, and what their templates name."""
 
     evidence: Evidence
-    data: PhaseRow  # without what other rules claim of it
     claim: Claim
     is_marked: bool  # the phase is the time in fetches of a DataLoader, as markers show
     workers: Workers
@@ -555,13 +553,11 @@ def input_bound(evidence: Evidence) -> Finding | None:
         return None
     if (paced := sleep_that_paces(evidence, "data")) is not None:
         return paced
-    data = without(evidence, data, "copy", "gc", "pace")
-    claim = claim_on(evidence, data)
-    if not is_sure(evidence, claim.share, error=data.error):
+    claim = claim_on(evidence, "data", "copy", "gc", "pace")
+    if not is_sure(evidence, claim.share, error=claim.error):
         return None
     facts = Facts(
         evidence=evidence,
-        data=data,
         claim=claim,
         is_marked=not data.estimated and not table.inferred,
         workers=evidence.data.workers,
@@ -599,7 +595,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
 def _figures(facts: Facts, cause: Cause) -> dict[str, float | int | str | None]:
     shares = facts.rollout._asdict() if cause is _ROLLOUT else {}
     return {
-        "data_ms_per_step": facts.data.ms_per_step,
+        "data_ms_per_step": facts.claim.ms_per_step,
         "step_ms": facts.evidence.steps.mean_ms,
         "workers": facts.workers.number,
         "worker_cpu_ratio": facts.workers.cpu_ratio,

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tuimon.diagnosis.cells import STEP, Phase, cells
-from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure, without
+from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import (
@@ -174,16 +174,14 @@ _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
 
 def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     """The side work of steps, where it takes much of them."""
-    waits = evidence.ranks.waits_in("other")  # in collectives that the loop calls: comm_bound, straggler_rank
     samples = evidence.samples.where(lambda node: not is_collecting(node))
     if (paced := sleep_that_paces(evidence, "other")) is not None:
         return paced
-    other = without(evidence, other, "gc", "sync", "pace")
-    claim = claim_on(evidence, other._replace(share=max(0.0, other.share - waits)))
+    claim = claim_on(evidence, "other", "gc", "sync", "pace")
     beside_update, runs_model = 1.0 - _update_share(samples), _model_share(samples) >= MOST
     table = evidence.steps.phases
     early = table is not None and not table.inferred  # attached, one checkpoint may be half of it
-    if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=other.error, early=early):
+    if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=claim.error, early=early):
         return None
     if other.estimated and claim.share < LARGE and runs_model:
         return None
@@ -214,7 +212,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         share_of_step=claim.share,
         where=(hot.place,) if hot else (),
         evidence={
-            "other_ms_per_step": other.ms_per_step,
+            "other_ms_per_step": claim.ms_per_step,
             "step_ms": evidence.steps.mean_ms,
             "hot_share": hot.share if hot else None,
             **({**claim.on_gpu.as_evidence("gpu_waits"), "speedup_at_most": high} if claim.on_gpu else {}),
