@@ -38,20 +38,26 @@ class Reader:
 
 
 class LoaderScript:
-    """A tracker that is fed by words: ``f1`` a fetch by loader 1, ``x1`` its end, ``b`` a backward."""
+    """A tracker fed by words: ``i1`` an iterator of loader 1, ``f1`` a fetch, ``x1`` the end, ``b`` a backward."""
 
     def __init__(self, *facts):
         self.reader = Reader(*facts)
         self.tracker = LoaderTracker(self.reader)
         self.machine = LoopMachine()
         self.now_ns = 0
+        self.iterator = 1
 
     def feed(self, words, wait_ns=5 * MS, ready=0):
         for word in words.split():
             if word == "b":
                 self.put(layout.BACKWARD_BEGIN)
                 continue
-            value = int(word[1:]) << layout.LOADER_SHIFT | 1
+            self.iterator += word[0] == "i"
+            value = int(word[1:]) << layout.LOADER_SHIFT | self.iterator
+            if word[0] == "i":
+                self.put(layout.ITER_BEGIN)
+                self.put(layout.ITER_END, value)
+                continue
             self.put(layout.FETCH_BEGIN, value, ready)
             self.now_ns += wait_ns
             self.put(layout.FETCH_END, value, word[0] == "x")
@@ -263,6 +269,22 @@ def test_the_position_in_an_epoch_holds_until_that_ends():
     assert [(each.given, each.ends) for each in script.feed("f1 b x1").records()] == [(None, 1)]
     assert [(each.given, each.ends) for each in script.feed("f1 b").records()] == [(1, 0)]
     assert [(each.given, each.ends) for each in script.feed("f1 b f1 b x1 f1 b").records()] == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs", "given"),
+    [
+        ("i1 f1 i1 f1 b f1 b i1 f1 b", 1, 1),  # a look at a batch; an epoch that was left at its end
+        ("i1 f1 b f1 b i1 i1 f1 b", 1, 1),  # an iterator of which nothing was taken
+        ("i1 f1 b f1 b i1 f1 f1 i1 f1 b", 1, 1),  # validation by a loader that is alike
+        ("i1 f1 b f1 b i1 f1 f1", 1, None),
+        ("i1 f1 f1 x1 b i1 f1 f1 x1", 1, None),  # fetched ahead of training
+        ("i1 f1 f1 x1 i1 f1 f1 x1 i1 f1", 2, 1),  # nothing trains
+    ],
+)
+def test_epochs_are_those_that_train(words, epochs, given):
+    (record,) = LoaderScript(FACTS).feed(words).records()
+    assert (record.epochs, record.given) == (epochs, given)
 
 
 @pytest.mark.parametrize(("iterators", "given"), [((1, 1, 2), 1), ((1, 2, 2, 1), None), ((1, 1, 1), 6)])

@@ -103,7 +103,10 @@ class _Loader(Struct):
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     ends: int = 0  # of epochs
     end_ns: int = 0
-    epochs: int = 0  # that are over
+    epochs: int = 0  # that are over, and of which a batch was trained on
+    other_epochs: int = 0  # that gave all of their batches, and none was
+    trained_before: int = 0  # of ``trained``, as the epoch under way began
+    awaits_training: bool = False  # the epoch that was exhausted last: of its batches none was trained on so far
     batches: MeasuredBatches | None = None
     tokens: tuple[int | None, int | None] = (None, None)  # of the batch that is measured next, and how many are padding
     iterator: int = 0  # the latest
@@ -116,9 +119,11 @@ class _Loader(Struct):
         """It is known whether a backward has used the latest batches."""
         if trains:
             self.trained += self.unused
+            self.epochs += self.awaits_training
         else:
             self.evaluated += self.unused
-        self.unused, self.has_ended = 0, False
+            self.other_epochs += self.awaits_training
+        self.unused, self.has_ended, self.awaits_training = 0, False, False
 
     def role(self, *, any_trains: bool) -> Literal["train", "eval"] | None:
         """The main use of its batches; None where it is not known yet. If nothing trains, they make the steps."""
@@ -133,17 +138,25 @@ class _Loader(Struct):
         self.ready.clear()
         self.starts_ns.clear()
         self.held_ns.clear()
-        self.counted = self.ends = self.end_ns = self.epochs = 0
+        self.counted = self.ends = self.end_ns = self.epochs = self.other_epochs = 0
         self.batches = None
 
     def begin_epoch(self, iterator: int) -> None:
         """The loop takes batches of a new epoch; the one before is over, also if it was left in the middle."""
         self.end_epoch()
-        self.iterator, self.given, self.before = iterator, 0, None
+        self.iterator, self.given, self.before, self.trained_before = iterator, 0, None, self.trained
 
-    def end_epoch(self) -> None:
-        """Count the epoch under way, once."""
-        self.epochs += bool(self.given)
+    @property
+    def has_trained(self) -> bool:
+        """True if a batch of the epoch under way was trained on; a look at a batch, or validation, is none of it."""
+        return self.trained > self.trained_before
+
+    def end_epoch(self, *, is_exhausted: bool = False) -> None:
+        """Count the epoch under way, once; a batch that was fetched ahead, of one that is exhausted, may train yet."""
+        if self.given and self.has_trained:
+            self.epochs += 1
+        elif self.given:
+            self.awaits_training = is_exhausted
         self.given = 0
 
     def add_given(self, iterator: int, count: int = 1) -> None:
@@ -299,6 +312,7 @@ class LoaderTracker:
             loader.facts_window = self._window
             facts = loader.facts
         waits = sorted(loader.waits_ns)
+        given = loader.given or None if loader.has_trained or not self._trains else None
         return Loader(
             t=end_ns / 1e9,
             pid=self._reader.pid,
@@ -320,13 +334,13 @@ class LoaderTracker:
             start_ns=sum(map(sum, loader.starts_ns)),
             iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),
             ends=loader.ends,
-            epochs=loader.epochs,
+            epochs=loader.epochs + (0 if self._trains else loader.other_epochs),
             end_ns=loader.end_ns,
             facts=facts,
             workers=workers,
             batches=loader.batches,
-            given=loader.given or None,
-            length=loader.length if loader.given else None,
+            given=given,
+            length=loader.length if given else None,
         )
 
     def _known(self) -> Iterator[_Loader]:
@@ -374,7 +388,7 @@ class LoaderTracker:
         if not has_batch:
             loader.has_ended = loader.unused > 0
             self._has_ended |= loader.has_ended
-            loader.end_epoch()
+            loader.end_epoch(is_exhausted=True)
             self._add_end(iterator, wait_ns)
             return
         self._latest = key
