@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import verdicts
+from tests import facts, verdicts
+from tests.facts import Member
 from tests.recorded_logs import log_path
 from tests.verdicts import Run, Said, corpora, difference, of_corpus, said
 
@@ -15,14 +16,40 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def parts() -> dict[str, Said]:
-    return {part.file: part for part in said()}
+def noted() -> tuple[dict[str, Said], set[Member]]:
+    """All parts, and the facts that were read for them."""
+    with facts.noting() as read:
+        parts = {part.file: part for part in said()}
+        facts.show_the_rest()
+    return parts, read
+
+
+@pytest.fixture(scope="module")
+def parts(noted: tuple[dict[str, Said], set[Member]]) -> dict[str, Said]:
+    return noted[0]
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in verdicts.ACCEPTED.iterdir()))
 def test_it_is_as_accepted(file: str, parts: dict[str, Said]) -> None:
     found = difference(parts[file])
     assert not found, f"review this, then `make verdicts VERDICTS_ARGS=--accept`:\n{found}"
+
+
+def test_every_fact_has_a_reader(noted: tuple[dict[str, Said], set[Member]]) -> None:
+    """A field that nobody reads goes, or is read; what no recorded run comes to has a row in ``facts.READ_IN``."""
+    assert facts.without_reader(noted[1]) == []
+    assert facts.rows_of_nothing() == set()
+
+
+def test_a_field_of_a_record_that_is_read_by_nobody_is_seen() -> None:
+    with facts.noting() as read:
+        session = facts.whole_session()
+        assert session.cost is not None
+        session.over("whole").gpus()
+    found = facts.without_reader(read)
+    assert "Cost.rss_bytes" in found  # that a test reads it counts for nothing
+    assert "Gpu.uuid" not in found
+    assert "Threads.rss_bytes" not in found  # the same name, of another struct
 
 
 def test_every_part_is_accepted_and_each_corpus_has_runs(parts: dict[str, Said]) -> None:

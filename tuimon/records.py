@@ -340,8 +340,7 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     starts: Count = 0  # epochs that began: workers were started or reset, and the first batch came
     start_ns: Count = 0  # time the trainer spent in these starts: in ``iter(loader)`` and in the first fetch
     iter_ns: Count = 0  # the part of ``start_ns`` in ``iter(loader)``, which ``wait_ns`` does not hold
-    ends: Count = 0  # epochs that ended: no batch was left, or the loop was left before that
-    end_ns: Count = 0  # time the trainer spent in these ends, waiting for workers to end; ``wait_ns`` does not hold it
+    end_ns: Count = 0  # time the trainer spent at the ends of epochs, waiting for workers; ``wait_ns`` does not hold it
     facts: LoaderFacts | None = None  # in the first record and in some later ones
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
     batches: MeasuredBatches | None = None  # those that were measured, a few of the fetches

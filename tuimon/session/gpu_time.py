@@ -24,6 +24,7 @@ class TorchMemoryRow(Struct, frozen=True, gc=False):
     frees_per_s: float | None = None  # calls of cudaFree and its like, in the same time
     pinned_bytes: int | None = None  # of the host's memory, the most in the whole run
     peak_bytes: int | None = None  # most in tensors at a time, in the whole run
+    ooms: int | None = None  # out-of-memory errors since the process began, which it has caught
     growth: Growth | None = None  # of what is in tensors, if that has grown ever since the first steps
 
 
@@ -265,7 +266,7 @@ class _Memory(Struct):
         most, held = (self.pinned_bytes, self.peak_bytes), self.allocated.columns(Span(last_s=GROWTH_S))
         growth = steady_growth(readings_of(held["end_s"], held["held_bytes"]))
         now = latest.allocated_bytes, latest.reserved_bytes
-        return TorchMemoryRow(device, uuid, *now, retries, frees_per_s, *most, growth)
+        return TorchMemoryRow(device, uuid, *now, retries, frees_per_s, *most, latest.ooms, growth)
 
 
 def _more(before: int | None, now: int | None) -> int | None:

@@ -100,7 +100,6 @@ class _Stretch(NamedTuple):
     starts: float
     start_ns: float
     iter_ns: float
-    ends: float
     end_ns: float
     data_ns: float  # that the training waited for the loader, for whatever reason
 

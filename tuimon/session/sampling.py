@@ -39,6 +39,7 @@ class Sampling(NamedTuple):
     coverage_ratio: float | None  # wall time within windows / wall time; without pauses and lost windows
     samples: int
     failed: int  # samples that py-spy could not read
+    folded: int  # of rare stacks that are not listed, summed over threads
     lost: int  # windows whose samples were all lost
     in_process: bool  # the latest window of any of them was sampled by the agent inside: Python frames only
     cpu_ratio: float | None = None  # what py-spy costs in all; 1.0 = one core; None until measured
@@ -52,6 +53,7 @@ class _Windows(NamedTuple):
     sampled_s: float  # without windows that were lost
     samples: float
     failed: float
+    folded: float
     lost: float  # windows
     windows: float  # that were not lost
     counted: float  # of these, in which cycles were counted
@@ -131,6 +133,7 @@ class SamplerTable:
             coverage_ratio=sum(covered) / len(trainers) if covered else None,
             samples=int(sum(sums.samples for sums in ever)),
             failed=int(sum(sums.failed for sums in ever)),
+            folded=int(sum(sums.folded for sums in ever)),
             lost=int(sum(sums.lost for sums in ever)),
             in_process=any(one.in_process for one in known),
             cpu_ratio=cpu_ratio,

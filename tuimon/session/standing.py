@@ -50,8 +50,10 @@ def standing(record: Standstill) -> list[Standing]:
     training = training_threads(record)
     waited_for = _waited_for(record, training)
     alike: dict[tuple[tuple[Frame, ...], int], list[tuple[int, int]]] = {}  # nodes have groups of their own
+    unlisted = Counter[tuple[tuple[Frame, ...], int]]()
     for group in record.groups:
         alike.setdefault((tuple(group.frames), group.outer), []).extend(group.threads)
+        unlisted[tuple(group.frames), group.outer] += group.more
     found: list[Standing] = []
     for (frames, outer), threads in alike.items():
         parts: dict[tuple[Role, Kind], list[int]] = {}
@@ -61,7 +63,8 @@ def standing(record: Standstill) -> list[Standing]:
         place, doing = user_place(frames), _doing(frames)
         for (role, kind), pids in parts.items():
             ranks = _ranks(processes[pid] for pid in pids if pid in processes)
-            found.append(Standing(kind, role, ranks, tuple(pids), len(pids), doing, place, frames, outer))
+            number = len(pids) + unlisted.pop((frames, outer), 0)
+            found.append(Standing(kind, role, ranks, tuple(pids), number, doing, place, frames, outer))
     found += _without_stacks(record.processes, {pid for each in found if each.role != "thread" for pid in each.pids})
     if not any(each.kind == "batch" for each in found):  # workers only stand by then
         spare = ("own", "unknown")

@@ -43,6 +43,7 @@ _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
     "environment_share": ("environment", _OF_DATA),
     "policy_share": ("policy", _OF_DATA),
     "copy_share": ("copies", _OF_DATA),
+    "caught_ooms": ("out-of-memory errors that were caught", number),
     "waiting_share": ("CPU waits for GPU", _OF_TIME),
     "queue_wait_share": ("waits for batches", _OF_TIME),
     "delay_ratio": ("waits for a core", _OF_TIME),

@@ -136,6 +136,8 @@ def sampling_text(sampling: Sampling) -> str:
         parts.append(f"{percent(sampling.coverage_ratio)} covered")
     if sampling.failed:
         parts.append(f"{sampling.failed} failed")
+    if sampling.folded:
+        parts.append(f"{sampling.folded} in rare stacks left out")
     if sampling.lost:
         parts.append("1 window lost" if sampling.lost == 1 else f"{sampling.lost} windows lost")
     if sampling.cpu_ratio is not None:

@@ -42,6 +42,8 @@ def trace_text(trace: TraceTaken) -> list[str]:
             at = f", at {plain(row.where)}" if row.where else ""
             text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
             lines.append(f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}")
+    if trace.folded:
+        lines.append(f"{count(trace.folded)} more operators, kernels and waits are in the file alone")
     return lines
 
 
@@ -55,11 +57,12 @@ def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
 
 
 def _steps_text(trace: TraceTaken) -> str:
+    ordered = f", of {count(trace.wanted)} that were ordered," if trace.wanted > trace.steps else ""
     if trace.first_step is None:
-        return f"{trace.steps} steps"
+        return f"{trace.steps} steps{ordered}"
     if trace.steps == 1:
-        return f"step {count(trace.first_step)}"
-    return f"steps {count(trace.first_step)} to {count(trace.first_step + trace.steps - 1)}"
+        return f"step {count(trace.first_step)}{ordered}"
+    return f"steps {count(trace.first_step)} to {count(trace.first_step + trace.steps - 1)}{ordered}"
 
 
 def _times(number: int) -> str:

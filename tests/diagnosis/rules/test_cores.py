@@ -197,6 +197,13 @@ def test_the_line_that_sets_the_threads_is_the_place():
     assert found.where == (Place("/home/me/train.py", 5, "main", "torch.set_num_threads(args.threads)"),)
 
 
+def test_the_environment_that_sets_the_threads_is_named():
+    found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=8)["cpu_oversubscribed"]
+    assert found.action.endswith("or set OMP_NUM_THREADS=2, which is 8 in the environment that it was started with")
+    found = run(busy(100, 8, 0.25, 0.75), intra_op_threads=8, omp_num_threads=2)["cpu_oversubscribed"]
+    assert found.action.endswith("or set OMP_NUM_THREADS=2")
+
+
 @pytest.mark.parametrize(
     ("source", "is_named"),
     [

@@ -186,8 +186,8 @@ def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
     frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
     frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
     seen = Seen.of([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
-    samples = {sample.node.frames[0].id: sample for sample in by_ids({(0, 1): 20, (2,): 80}, frames, seen=seen)}
-    assert [(samples[n].phase, samples[n].unsure) for n in (0, 2)] == [("data", False), ("other", False)]
+    samples = {sample.node.frames[0].line: sample for sample in by_ids({(0, 1): 20, (2,): 80}, frames, seen=seen)}
+    assert [(samples[n].phase, samples[n].unsure) for n in (45, 50)] == [("data", False), ("other", False)]
     assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
 
 

@@ -325,6 +325,12 @@ class Machine(Struct, frozen=True, dict=True):
         processes = map(self._view.process, self.trainers)
         return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
 
+    @property
+    def in_environment(self) -> set[int]:
+        """The OMP_NUM_THREADS with which its training processes were started."""
+        processes = map(self._view.process, self.trainers)
+        return {p.omp_num_threads for p in processes if p is not None and p.omp_num_threads is not None}
+
     def set_at(self, what: CountSetting) -> tuple[Place, ...]:
         """The lines of the program that set one of these, as far as stacks lead there."""
         return tuple(self._view.session.trie.counts[what])

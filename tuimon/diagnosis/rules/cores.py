@@ -102,6 +102,8 @@ def _fewer(machine: Machine, demand: Demand) -> _Advice:
         now = max(machine.intra_op_threads.values(), default=None)
         where = tuple(place for place in machine.set_at("threads") if _may_set(place, now))[:1]
         call = f"call torch.set_num_threads({each}), or set OMP_NUM_THREADS={each}"
+        if now in machine.in_environment:
+            call += f", which is {now} in the environment that it was started with"
         return _Advice(f"{call}{', in each training' if len(trainers) > 1 else ''}", where)
     more = f"use {math.ceil(demand.wanted)} cores"
     if len(trainers) > demand.cores:

@@ -132,15 +132,14 @@ def frame_kind(frame: Frame) -> FrameKind:
 class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
     """A frame, and what it is in a training loop; there is one for each id, so that equal ones are the same."""
 
-    id: int
     code: Function
     kind: FrameKind = "none"
     roles: frozenset[Role] = frozenset()
     block: Block | None = None
 
     @classmethod
-    def of(cls, frame: Frame, number: int) -> KnownFrame:
-        """The facts known of a frame, with this id: by its names, by whose code it is, and by the text of its line."""
+    def of(cls, frame: Frame) -> KnownFrame:
+        """The facts known of a frame: by its names, by whose code it is, and by the text of its line."""
         file, function = code = frame.file, frame.function
         roles, block = _named(file, function), None
         if frame.user:
@@ -149,8 +148,8 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
             roles |= {"collates"}
         if frame.no_grad is not None or is_evaluator(file, function):
             block = file, frame.no_grad[0] if frame.no_grad is not None else 0, function
-        return cls(*astuple(frame), id=number, code=code, kind=frame_kind(frame), roles=roles, block=block)
+        return cls(*astuple(frame), code=code, kind=frame_kind(frame), roles=roles, block=block)
 
 
 #: A frame of which nothing is known.
-UNKNOWN = KnownFrame("", 0, "?", id=-1, code=("", "?"))
+UNKNOWN = KnownFrame("", 0, "?", code=("", "?"))

@@ -85,7 +85,7 @@ class Trie:
         """Add frames, with ids from ``first`` on."""
         for number, frame in enumerate(frames, first):
             if len(self._frames) < _FRAMES_LIMIT:
-                self._frames[number] = KnownFrame.of(frame, number)
+                self._frames[number] = KnownFrame.of(frame)
                 if frame.source:
                     self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:

@@ -101,8 +101,7 @@ class _Loader(Struct):
     before: tuple[int, int] | None = None  # of the fetch before: batches ready at its beginning, and how long it waited
     held_ns: list[int] = field(default_factory=list)  # of fetches that were held back, beyond what they usually wait
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
-    ends: int = 0  # of epochs
-    end_ns: int = 0
+    end_ns: int = 0  # of the ends of epochs
     epochs: int = 0  # that are over, and of which a batch was trained on
     other_epochs: int = 0  # that gave all of their batches, and none was
     trained_before: int = 0  # of ``trained``, as the epoch under way began
@@ -138,7 +137,7 @@ class _Loader(Struct):
         self.ready.clear()
         self.starts_ns.clear()
         self.held_ns.clear()
-        self.counted = self.ends = self.end_ns = self.epochs = self.other_epochs = 0
+        self.counted = self.end_ns = self.epochs = self.other_epochs = 0
         self.batches = None
 
     def begin_epoch(self, iterator: int) -> None:
@@ -333,7 +332,6 @@ class LoaderTracker:
             starts=len(loader.starts_ns),
             start_ns=sum(map(sum, loader.starts_ns)),
             iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),
-            ends=loader.ends,
             epochs=loader.epochs + (0 if self._trains else loader.other_epochs),
             end_ns=loader.end_ns,
             facts=facts,
@@ -411,7 +409,6 @@ class LoaderTracker:
         """Its workers have been ended: in the fetch that found no batch, or where the iterator was deleted."""
         loader = self._loaders.get(iterator >> layout.LOADER_SHIFT)
         if loader is not None and duration_ns is not None:
-            loader.ends += 1
             loader.end_ns += max(duration_ns, 0)
 
     # -- workers

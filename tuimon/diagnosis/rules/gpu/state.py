@@ -94,6 +94,7 @@ def allocator_retries(evidence: Evidence) -> Finding | None:
         ),
         evidence={
             "retries": retries,
+            "caught_ooms": worst.ooms or None,
             "device": worst.device,
             "allocated_bytes": worst.allocated_bytes,
             "reserved_bytes": worst.reserved_bytes,
