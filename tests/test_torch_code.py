@@ -59,9 +59,9 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
         ["optim/adam.py step", "optim/optimizer.py wrapper", "optim/lr_scheduler.py wrapper", "optim/sgd.py step"],
         ["optim/lr_scheduler.py step", "optim/swa_utils.py step", "optim/optimizer.py zero_grad", "amp/x.py step"],
     ),
-    torch_code.is_unfused_update: (
+    torch_code.elementwise_update: (
         ["optim/adam.py _single_tensor_adam", "optim/adamw.py _multi_tensor_adamw"],
-        ["optim/adam.py _fused_adam", "optim/adagrad.py _single_tensor_adagrad", "optim/adam.py step"],
+        ["optim/adam.py _fused_adam", "nn/adam.py _single_tensor_adam", "optim/adam.py step"],
     ),
     torch_code.is_module_run: (
         [

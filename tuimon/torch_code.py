@@ -26,8 +26,7 @@ _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 #: In ``torch/optim/``, with a ``step`` of their own that updates no parameter.
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
 _CLOSURE_CALLERS = frozenset({"step", "obj_func", "_directional_evaluate", "_strong_wolfe"})
-#: The functions in which torch's Adam and AdamW go through their tensors with a dozen operations each.
-_UNFUSED_FUNCTIONS = frozenset(f"_{how}_tensor_{name}" for how in ("single", "multi") for name in ("adam", "adamw"))
+_UPDATE = re.compile(r"_(single|multi)_tensor_(\w+)")
 #: A line of an optimizer that multiplies or factorizes matrices, and functions that are named after such a method.
 _PRODUCTS = re.compile(
     r"\s@=?\s|\b(?:addmm|baddbmm|bmm|cholesky\w*|eigh|einsum|inv|kron|matmul|matrix_\w+|mm|qr|solve\w*|svd|tensordot)_?\("
@@ -73,19 +72,10 @@ def is_torch_optimizer(file: str) -> bool:
     return "torch/optim/" in file
 
 
-def is_unfused_update(file: str, function: str) -> bool:
-    """True if a frame updates by many operations what a fused one could: ``adam.py``, ``_single_tensor_adam``."""
-    return function in _UNFUSED_FUNCTIONS and is_torch_optimizer(file)
-
-
-def is_single_tensor_update(file: str, function: str) -> bool:
-    """True if a frame updates one tensor after the other: ``torch/optim/sgd.py``, ``_single_tensor_sgd``."""
-    return function.startswith("_single_tensor_") and is_torch_optimizer(file)
-
-
-def is_foreach_update(file: str, function: str) -> bool:
-    """True if a frame updates all tensors by each operation: ``torch/optim/sgd.py``, ``_multi_tensor_sgd``."""
-    return function.startswith("_multi_tensor_") and is_torch_optimizer(file)
+def elementwise_update(file: str, function: str) -> tuple[str, str] | None:
+    """How, and whose, an update is that is not fused: ``single``, ``sgd`` of ``sgd.py``, ``_single_tensor_sgd``."""
+    update = _UPDATE.fullmatch(function) if is_torch_optimizer(file) else None
+    return (update[1], update[2]) if update is not None else None
 
 
 def multiplies(function: str, source: str) -> bool:

@@ -59,9 +59,6 @@ class Launching(Struct, frozen=True, gc=False):
     loop: HotLine | None = None  # in the model, which makes most of forward's launches
     calls_cell: bool = False  # that loop calls a recurrent cell for each step of time
     scaler: float = 0.0  # GradScaler's own work and waits
-    update: float = 0.0  # the optimizer's phase
-    tensor_by_tensor: float = 0.0  # of that, where it goes through tensors one by one
-    all_tensors_together: float = 0.0  # and where each part of it is an operation on all of them
     owner: Owner | None = None  # the library that owns the loop, whose options the advice names
 
 
@@ -233,9 +230,6 @@ class GpuEvidence(Struct, frozen=True, dict=True):
             loop=(cells if calls_cell else looped).hottest() if has_loop else None,
             calls_cell=calls_cell,
             scaler=steps.part(lambda node: node.has("scaler") and not node.has("optimizer_code")),
-            update=steps.part(phase="optimizer"),
-            tensor_by_tensor=steps.part(below="one_tensor"),
-            all_tensors_together=steps.part(below="foreach"),
             owner=next((name for name, file in _OWNERS if any(map(file.search, files))), None),
         )
 

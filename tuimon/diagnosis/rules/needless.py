@@ -27,11 +27,11 @@ TEXT_BYTES = Threshold(
 
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
     """By what the batches hold, and by how often backward runs."""
-    gpu = evidence.gpu.steps
+    gpu, step = evidence.gpu.steps, of_step(evidence)
     if gpu is not None:
         computes = {name: gpu.share(name) for name in MODEL}
-    else:
-        computes = {name: of_step(evidence).computing.where({name}).cpu for name in MODEL}
+    else:  # what is not done waits for no core
+        computes = {name: step.computing.where({name}).cpu + step.where({name}, via="core").cpu for name in MODEL}
     found = (_padding(evidence, sum(computes.values())), _repeated(evidence, computes["backward"]))
     yield from (each for each in found if each is not None)
 

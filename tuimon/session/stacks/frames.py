@@ -26,7 +26,6 @@ from tuimon.torch_code import (
     is_backward_entry,
     is_compiled_call,
     is_fetch,
-    is_foreach_update,
     is_grad_scaler,
     is_gradient_call,
     is_graph_replay,
@@ -35,9 +34,7 @@ from tuimon.torch_code import (
     is_module_run,
     is_optimizer_step,
     is_recurrent_layer,
-    is_single_tensor_update,
     is_torch_optimizer,
-    is_unfused_update,
     marked_part,
     may_be_boundary,
     may_call_closure,
@@ -59,20 +56,17 @@ Role = Literal[
     "collector",
     "compiled_call",
     "environment",
-    "foreach",
     "generates",
     "graph_replay",
     "library",
     "may_be_loss",
     "metric",
     "network",
-    "one_tensor",
     "optimizer_code",
     "recurrent",
     "returns_gradients",
     "saves",
     "scaler",
-    "unfused",
     "upkeep",
 ]
 
@@ -85,20 +79,17 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("collector", is_collector),  # makes data with a policy
     ("compiled_call", is_compiled_call),
     ("environment", is_environment),
-    ("foreach", is_foreach_update),  # an update of all tensors together
     ("generates", is_generation),  # text, with a language model
     ("graph_replay", is_graph_replay),
     ("library", lambda file, function: is_library_file(file) and not is_rollout_entry(file, function)),  # not torch
     ("may_be_loss", lambda file, _: may_be_loss(file)),
     ("metric", lambda file, _: is_metric(file)),
     ("network", lambda file, _: is_network(file)),
-    ("one_tensor", is_single_tensor_update),  # an update of tensors one by one
     ("optimizer_code", lambda file, _: is_torch_optimizer(file)),
     ("recurrent", lambda file, _: is_recurrent_layer(file)),
     ("returns_gradients", is_gradient_call),
     ("saves", saves_checkpoint),
     ("scaler", lambda file, _: is_grad_scaler(file)),
-    ("unfused", is_unfused_update),
     ("upkeep", is_model_upkeep),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tuimon.code_origin import is_library_file
 from tuimon.diagnosis.cells import Cell, Cells, of_step
@@ -13,14 +13,14 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
-from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.stacks.trie import Node
-from tuimon.torch_code import multiplies
+from tuimon.torch_code import elementwise_update, multiplies
 
 FUSED_OF_SINGLE = Threshold(
     0.10,
@@ -30,7 +30,9 @@ FUSED_OF_SINGLE = Threshold(
 #: Times what the fused update takes that is left at most; at least nothing is: our choice.
 _FEWEST = 2.0
 #: torch's optimizers that have a fused form on a GPU: https://pytorch.org/docs/stable/optim.html
-_HAS_FUSED = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+_ON_GPU = frozenset({"adam", "adamw", "sgd", "adagrad"})
+#: Those whose fused form is faster on a CPU as well.
+_ON_CPU = frozenset({"adam", "adamw"})
 OPTIMIZER_SHARE = Threshold(
     0.30,
     "share of the step in the optimizer, from which it is a warning",
@@ -64,24 +66,37 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
 
     ``idle_at_most``: the share of the step that the GPU idles, which bounds the gain where launches set the pace.
     """
-    optimizer, found = evidence.steps.phase("optimizer"), evidence.gpu.launching
-    single, together = found.tensor_by_tensor, found.all_tensors_together
-    facts = largest_optimizer(evidence)
-    if optimizer is None or not evidence.gpu.is_used or not single + together or (facts is not None and facts.fused):
-        return None
-    if facts is not None and facts.name not in _HAS_FUSED:
+    facts, (single, together) = _largest(evidence), _unfused(evidence, _ON_GPU)
+    if not evidence.gpu.is_used or not single + together:
         return None
     takes = FUSED_OF_SINGLE if single >= together else FUSED_TAKES
-    share = optimizer.share * min(1.0, (single + together) / (found.update or 1.0))
-    gone = Interval(1.0 - min(1.0, _FEWEST * takes), 1.0).times(share).up_to(idle_at_most)
+    gone = Interval(1.0 - min(1.0, _FEWEST * takes), 1.0).times(single + together).up_to(idle_at_most)
     name = facts.name if facts is not None else "the optimizer"
-    option = 'optim="adamw_torch_fused"' if found.owner == "transformers" else "fused=True"
+    option = 'optim="adamw_torch_fused"' if evidence.gpu.launching.owner == "transformers" else "fused=True"
     how = "one by one" if single >= together else "by one operation per part of the update"
     action = f"set {option} for {name}: a few launches then update its tensors, now updated {how}"
     return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
 
 
-def largest_optimizer(evidence: Evidence) -> OptimizerFacts | None:
+def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float]:
+    """The shares of the step in which such optimizers of torch's update tensors one by one, and all by each operation.
+
+    Nothing where the largest optimizer is known to be another, or fused.
+    """
+    facts, samples = _largest(evidence), evidence.samples.where(phase="optimizer")
+    if evidence.samples.in_steps.total < MIN_SAMPLES or (facts is not None and facts.fused):
+        return 0.0, 0.0
+    counts = samples.counted(
+        lambda row: [how for each in row.node.frames if (how := elementwise_update(*each.code))][-1:]
+    )
+    each, single, multi = evidence.steps.share_of("optimizer") / (samples.total or 1), 0.0, 0.0
+    for (how, name), count in counts.items():
+        if (facts.name.lower() if facts is not None else name) in fusible:
+            single, multi = (single + each * count, multi) if how == "single" else (single, multi + each * count)
+    return single, multi
+
+
+def _largest(evidence: Evidence) -> OptimizerFacts | None:
     """The facts of the optimizer with most tensors."""
     known = evidence.process.optimizers if evidence.process is not None else []
     return max(known, key=lambda facts: facts.tensors or 0, default=None)
@@ -139,27 +154,27 @@ def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
     A fused one is one word. An update that takes longer than forward and backward together updates far more than these
     use: that would be left.
     """
-    updates, facts = evidence.samples.where(phase="optimizer"), largest_optimizer(evidence)
-    part = updates.share(below="unfused") or 0.0 if evidence.gpu.is_used is False else 0.0
+    facts = _largest(evidence)
+    unfused = sum(_unfused(evidence, _ON_CPU)) if evidence.gpu.is_used is False else 0.0
     is_fused, action = facts is not None and facts.fused is True, _FUSED
     less = without(
         evidence,
         "optimizer",
         f"use sparse gradients for large embeddings (sparse=True, SparseAdam)"
-        f"{'' if part or is_fused else ', a fused optimizer'}"
+        f"{'' if unfused or is_fused else ', a fused optimizer'}"
         " or an update every few batches",
         Interval.around(gained),
     )._replace(changes_training=True)
     is_longest = evidence.steps.share_of("optimizer") > evidence.steps.share_of("forward", "backward")
     one_each = facts is not None and is_fused and facts.groups == facts.tensors and (facts.groups or 0) > 1
     if facts is not None and one_each and (facts.elements or 0) <= SMALL_TENSOR * (facts.tensors or 0):
-        part, is_longest = 1.0, False  # it goes through small tensors one by one as well
+        unfused, is_longest = gained, False  # it goes through small tensors one by one as well
         action = (
             f"give {facts.name} one group of parameters, not {facts.groups} of one tensor each: fused=True updates the"
             " tensors of a group at once"
         )
     model, unsure = host_model(evidence), TAKES_ERROR / (1.0 - FUSED_TAKES)
-    update = model.own_part(Interval.around(gained * part, gained * part * unsure))
+    update = model.own_part(Interval.around(unfused, unfused * unsure))
     fused = model.fix(action, Change("optimizer", float(FUSED_TAKES)), update)
     if not fused.estimated_speedup:
         return [less]
