@@ -13,6 +13,7 @@ from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE, Threshold
 from tuimon.diagnosis.words import percent
+from tuimon.session.stacks.samples import Samples
 
 #: The phases in which the model computes.
 MODEL: tuple[Phase, ...] = ("forward", "backward")
@@ -91,7 +92,9 @@ def _without(evidence: Evidence, action: str, share: float) -> Fix:
 
 
 def _finding(evidence: Evidence, cause: str, headline: str, fix: Fix, share: float, **figures: float | None) -> Finding:
-    hot = evidence.hottest_in("backward" if cause == "repeated_backward" else "forward")
+    makers = Samples.joined((evidence.samples, evidence.data.workers.samples))
+    pads = makers.hottest(below="collates") if cause == "padding" else None
+    hot = pads or evidence.hottest_in("backward" if cause == "repeated_backward" else "forward")
     return Finding(
         cause=cause,
         severity="warning" if fix.gain is not None else "info",

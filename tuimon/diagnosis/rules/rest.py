@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -91,13 +91,17 @@ KNOWN = (
 )
 
 
-#: Time that is no pass of the model's, in words; the first that holds.
-_BESIDE: tuple[tuple[Callable[[Cell], bool], str], ...] = (
-    (lambda cell: "core" in cell.via, "waits for a core"),
-    (lambda cell: cell.doing == "gc", "garbage collections"),
-    (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks"),
-    (lambda cell: cell.phase == "data", "data"),
-    (lambda cell: cell.phase == "other", "work beside the passes"),
+#: Time that is no pass of the model's, in words, and what to do about it; the first that holds.
+_BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
+    (
+        lambda cell: "core" in cell.via,
+        "waits for a core",
+        "see what has the cores: other programs (top), or more threads than there are cores",
+    ),
+    (lambda cell: cell.doing == "gc", "garbage collections", None),
+    (lambda cell: cell.doing == "exchange" or "rank" in cell.via, "exchanges with other ranks", None),
+    (lambda cell: cell.phase == "data", "data", None),
+    (lambda cell: cell.phase == "other", "work beside the passes", None),
 )
 
 
@@ -109,13 +113,11 @@ def against_order(rest: Rest) -> Iterator[tuple[str, str | None]]:
         share = sum(part * samples.where(phase=name).part(known.is_in) for name, part in computes.items())
         if is_sure(evidence, share):
             yield f"{percent(share)} in {known.what}", known.action
-    by_what = defaultdict[str, list[Cell]](list)
-    for cell in rest.cells:
-        if what := next((what for is_it, what in _BESIDE if is_it(cell)), None):
-            by_what[what].append(cell)
-    for what, cells in by_what.items():
-        if is_sure(evidence, Cells(cells).between.low):
-            yield f"{percent(Cells(cells).cpu)} in {what}", None
+    left = list(rest.cells)
+    for is_it, what, action in _BESIDE:
+        cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
+        if is_sure(evidence, sum(cell.between.low if cell.basis == "sampled" else cell.cpu for cell in cells)):
+            yield f"{percent(Cells(cells).cpu)} in {what}", action
 
 
 def is_in_order(rest: Rest) -> bool:

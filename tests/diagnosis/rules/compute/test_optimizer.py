@@ -106,6 +106,7 @@ def test_a_fused_form_that_gains_little_is_no_fix() -> None:
     assert not any("fused=True" in fix.action for fix in fixes)
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.6])  # a part of the time, waiting for a core
 @pytest.mark.parametrize(
     ("update", "is_told"),
     [
@@ -114,8 +115,8 @@ def test_a_fused_form_that_gains_little_is_no_fix() -> None:
         ((([54, 55, 65], 20),), False),
     ],
 )
-def test_an_update_that_multiplies_matrices_computes(update: Any, is_told: bool) -> None:
-    busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.0)
+def test_an_update_that_multiplies_matrices_computes(update: Any, is_told: bool, delay: float) -> None:
+    busy = threads(12, (100, "python", 1.0 - delay, "running", delay), cpu_ratio=1.0 - delay)
     phases = {"data": 0, "forward": 20, "backward": 34, "optimizer": 45, "other": 1}
     by_rule = {each.rule: each for each in run(phases, LOOP, stacks(12, *BY_TORCH[:2], *update), busy)}
     assert ("optimizer_bound" in by_rule) == is_told

@@ -123,10 +123,11 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
             whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
             fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
             return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
-    dense = Cells(cell for cell in update if not _multiplies(cell))
+    known = Cells(cell for cell in update if cell.node is not None and not cell.via)
+    products = Cells(cell for cell in known if _multiplies(cell)).cpu / (known.cpu or 1.0)
     is_busy = gpu is not None and gpu.is_bottleneck
     whole_share = gpu.share("optimizer") if gpu is not None and is_busy else optimizer.share
-    optimizer = optimizer._replace(share=whole_share * (dense.cpu / update.cpu if update.cpu else 1.0))
+    optimizer = optimizer._replace(share=whole_share * (1.0 - products))
     if not is_sure(evidence, optimizer.share, OPTIMIZER_SHARE):
         return None
     gained = optimizer.share if evidence.gpu.is_used is False or is_busy else 0.0
