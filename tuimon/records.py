@@ -483,6 +483,11 @@ class ThreadCpu(msgspec.Struct, frozen=True, gc=False, array_like=True):
     delay_ratio: Amount | None = None
     count: Positive = 1
 
+    @property
+    def wanted_ratio(self) -> float:
+        """The time in which it ran, or wanted to."""
+        return (self.cpu_ratio or 0.0) + (self.delay_ratio or 0.0)
+
 
 class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     """The threads of one process over a window."""

@@ -19,54 +19,33 @@ CHANGES_TRAINING = "this changes the training: retune the learning rate"
 
 
 class Wait(NamedTuple):
-    """What a line does that waits and computes nothing, and what takes less of it: templates over the line."""
+    """What a line does that waits and computes nothing, and what takes less of it: a template over the line."""
 
     what: str
     less: str
-    of_data: str  # the same, where it makes data that the training waits for
 
 
+_HELD_UP = "see what holds up those that are waited for at {}"
 #: By what a thread does.
-WAITS: dict[str, Wait] = {
-    "sleep": Wait(
-        "sleeps",
-        "leave out the sleep at {}, or shorten it, unless it sets the pace",
-        "leave out the sleep at {}, or shorten it",
-    ),
-    "lock": Wait(
-        "waits for a lock, a queue or a thread",
-        "see what holds up those that are waited for at {}",
-        "see what holds up those that are waited for at {}",
-    ),
-    "message": Wait(
-        "waits for another process",
-        "see what holds up the process that is waited for at {}",
-        "see what holds up the process that is waited for at {}",
-    ),
-    "io": Wait(
-        "reads or writes, or waits for another process,",
-        "do what is at {} less often, or in a thread",
-        "cache what {} reads, or read it ahead",
-    ),
-    "network": Wait(
-        "calls other machines",
-        "collect what {} sends or asks for, or do it in a thread",
-        "cache what {} asks for, or ask for it ahead",
-    ),
-    "import": Wait("imports modules", "import before the loop what is imported at {}", "import {} before the loop"),
+WAITS = {
+    "sleep": Wait("sleeps", "leave out the sleep at {}, or shorten it, unless it sets the pace"),
+    "lock": Wait("waits for a lock, a queue or a thread", _HELD_UP),
+    "message": Wait("waits for another process", _HELD_UP),
+    "io": Wait("reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"),
+    "network": Wait("calls other machines", "collect what {} sends or asks for, or do it in a thread"),
+    "import": Wait("imports modules", "import before the loop what is imported at {}"),
 }
 
 
-def wait_of(samples: Samples) -> str | None:
-    """The wait in which most of some samples are, of one line; None if they compute."""
-    kinds = samples.counted(lambda row: (_kind_of_wait(row.node),))
-    return next((kind for kind, count in kinds.items() if kind in WAITS and count >= MOST * samples.total), None)
+def wait_of(hot: HotLine | None, *several: Samples) -> str | None:
+    """The wait in which most samples at a line are, of several threads; None if they compute."""
 
+    def kind(node: Node) -> str:
+        return "network" if node.has("network") else "message" if node.awaits_message else node.activity
 
-def _kind_of_wait(node: Node) -> str:
-    if node.has("network"):
-        return "network"
-    return "message" if node.awaits_message else node.activity
+    at_line = Samples.joined(several).where(lambda node: hot is not None and node.place == hot.place)
+    kinds = at_line.counted(lambda row: (kind(row.node),))
+    return next((each for each, count in kinds.items() if each in WAITS and count >= MOST * at_line.total), None)
 
 
 def at(place: Place) -> str:

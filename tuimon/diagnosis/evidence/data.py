@@ -82,6 +82,14 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """True of a sample in which the training thread draws indices."""
         return draws_indices(self.samples)
 
+    @cached_property
+    def working_share(self) -> float | None:
+        """Share of those samples in which it works itself; None with too few.
+
+        Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
+        """
+        return self.samples.share(lambda node: node.activity not in WAITS and node.frame.kind != "fetch")
+
     # -- who makes it
 
     @cached_property
@@ -134,55 +142,41 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """
         loader = self.loader
         if loader is None:
-            return (self.samples.share(_is_start) if self.workers.renewed else None) or None
+            starts = self.samples.share(lambda node: any(map(node.calls, _STARTS)))
+            return starts or None if self.workers.renewed else None
         is_started = loader.facts.workers and loader.starts >= _START_EPOCHS
-        is_started = is_started and (not loader.facts.persistent or self.is_left_early)
+        is_started = is_started and (not loader.facts.persistent or self.of_iterator is not None)
         return min(1.0, loader.start_share) if is_started and loader.start_share else None
 
     @cached_property
-    def is_left_early(self) -> bool:
-        """True if the loop makes iterators of which it takes no more batches than workers make ahead, and no epoch."""
+    def of_iterator(self) -> int | None:
+        """The few batches that the loop takes of each iterator: no epoch, and no more than workers make ahead."""
         loader = self.loader
         if loader is None or loader.epoch is None or not loader.epoch.done:
-            return False
-        return self.batches_each <= min(loader.ready_most or 1, (loader.epoch.length or math.inf) - 1)
-
-    @property
-    def batches_each(self) -> int:
-        """Batches that the loop takes of an iterator of the loader."""
-        loader = self.loader
-        done = loader.epoch.done if loader is not None and loader.epoch is not None else None
-        return round(loader.fetches / (done + 1)) if loader is not None and done else 0
+            return None
+        each = round(loader.fetches / (loader.epoch.done + 1))
+        return each if each <= min(loader.ready_most or 1, (loader.epoch.length or math.inf) - 1) else None
 
     @cached_property
     def lie_ready(self) -> bool:
         """True if batches are ready at most fetches."""
-        return lie_ready(self.loader, self.workers, self.samples)
+        return not self.is_held_back and lie_ready(self.loader, self.workers, self.samples)
 
     @cached_property
     def is_held_back(self) -> bool:
         """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
-        return is_held_back(self.loader, self.workers)
+        loader, workers = self.loader, self.workers
+        if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < _SEVERAL:
+            return False
+        is_late = (loader.late_ms or 0.0) >= SLOW_RATIO * (workers.batch_ms or 0.0)
+        is_idle = workers.busy_ratio is not None and workers.busy_ratio < 1.0 - LARGE
+        return is_late and is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
 
 
 def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
     """The one whose batches train; one that the set-up went through, as for statistics, is fetched from no more."""
     training = (loader for loader in loaders if loader.latest.role != "eval")
     return max(training, key=lambda loader: loader.fetches_per_s or 0.0, default=None)
-
-
-def _is_start(node: Node) -> bool:
-    return any(map(node.calls, _STARTS))
-
-
-def collating_function(own: HotLine | None, data: Samples) -> HotLine | None:
-    """The function that the training process is in most, if it is called to collate; a default one is torch's."""
-    named = own.library or own.place if own is not None else None
-    collating = data.inside(lambda frame: "collates" in frame.roles)
-    if named is None or not collating.total:
-        return own
-    called = collating.counted(lambda row: [frame.code for frame in row.node.frames])
-    return own if (named.file, named.function) in called else None
 
 
 def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> HotLine | None:
@@ -203,14 +197,6 @@ def made_at(hot: HotLine | None, data: Samples, loader: LoaderRow | None) -> Hot
     return HotLine(own, 1.0 - collated, 0)
 
 
-def working_share(data: Samples) -> float | None:
-    """Share of the training thread's samples in the data phase in which it works itself; None with too few.
-
-    Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
-    """
-    return data.share(lambda node: node.activity not in WAITS and node.frame.kind != "fetch")
-
-
 def is_loaders_own(node: Node) -> bool:
     """True if the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
     below = node.frames[len(node.before("fetch")) :]
@@ -228,18 +214,13 @@ def draws_indices(data: Samples) -> Callable[[Node], bool]:
     return lambda node: any(frame.function == _DRAWS or frame.code in called for frame in node.frames)
 
 
-def drawing_function(data: Samples) -> HotLine | None:
-    """The user's function that draws indices in most samples; its share is of all those of the data phase."""
-    return data.with_callees(data.hottest(draws_indices(data)))
-
-
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool:
     """True if batches are ready at most fetches: these take the time to hand a batch over, not to make it.
 
     Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): where
     it draws no indices, the training thread is at work there for most of the time, if it has not to wait for a core.
     """
-    if workers.busy_ratio is None or is_held_back(loader, workers):
+    if workers.busy_ratio is None:
         return False
     is_busy = workers.busy_ratio >= MOST
     if loader is None:
@@ -252,25 +233,10 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool
     return not is_busy and loader.ready_none_ratio is not None and loader.ready_none_ratio < MOST
 
 
-def is_held_back(loader: LoaderRow | None, workers: Workers) -> bool:
-    """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
-    if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < _SEVERAL:
-        return False
-    if (loader.late_ms or 0.0) < SLOW_RATIO * (workers.batch_ms or 0.0):
-        return False
-    is_idle = workers.busy_ratio is not None and workers.busy_ratio < 1.0 - LARGE
-    return is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
-
-
 def _takes(node: Node, is_busy: bool) -> bool:
     """True if the training thread takes a batch over, or tells a worker to make the next.
 
     It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
     """
-    if node.activity in WAITS:
-        return _takes_batch(node) and not is_busy
-    return _takes_batch(node) or node.calls(_NEXT)
-
-
-def _takes_batch(node: Node) -> bool:
-    return node.calls(_TAKES_BATCH)
+    takes = node.calls(_TAKES_BATCH)
+    return takes and not is_busy if node.activity in WAITS else takes or node.calls(_NEXT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -80,14 +80,8 @@ def sets_pace(samples: Samples) -> Callable[[Node], bool]:
 
 def limits_rate(node: Node) -> bool:
     """True if a sleep lies in an environment's step, or in a function called for nothing else: ``limiter.wait()``."""
-    if node.makes_data or node.parent is None:
-        return node.makes_data
-    try:
-        (line,) = ast.parse(node.parent.frame.source.strip()).body
-    except (SyntaxError, ValueError):
-        return False
-    called = line.value.func if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call) else None
-    return getattr(called, "attr", getattr(called, "id", None)) == node.frame.function.rpartition(".")[2]
+    name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.source if node.parent is not None else ""
+    return node.makes_data or re.match(rf"\s*[\w.]*\b{re.escape(name)}\(", caller) is not None
 
 
 def user_path(row: Sample) -> Stack:

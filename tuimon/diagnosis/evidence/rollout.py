@@ -32,11 +32,6 @@ class Rollout(NamedTuple):
         """True if the model takes more of it than the environment: that is the training's own work."""
         return self.policy > self.environment
 
-    @property
-    def maker(self) -> str:
-        """The part that takes most of it, as the end of a headline."""
-        return "runs the model to generate the data" if self.is_by_policy else "steps the environment"
-
 
 def rollout_shares(main: Samples) -> Rollout | None:
     """The rollout that makes the data of the training thread; None if there is none, or if samples are few.

@@ -516,7 +516,7 @@ def core_demand(processes: Sequence[Threads], cores: int | None) -> Demand | Non
     wanting = _without_yielding(rows)
     busy: dict[int, int] = {}
     for pid, row in wanting:
-        if _wanted(row) >= WANTS_TO_RUN:
+        if row.wanted_ratio >= WANTS_TO_RUN:
             busy[pid] = busy.get(pid, 0) + row.count
     return Demand(cores, cpu, sum((row.delay_ratio or 0.0) * row.count for _, row in wanting), busy)
 
@@ -528,14 +528,12 @@ def _without_yielding(rows: Sequence[tuple[int, ThreadCpu]]) -> list[tuple[int, 
     wanted to would get much the same of the cores as the others do: 0.04 of it was measured of two threads of setfit's
     that stood in the run queue for 65 % of the time and ran for 2 %, beside a model that computes on 2 cores.
     """
-    busy = [row for _, row in rows if _wanted(row) >= WANTS_TO_RUN]
+    busy = [row for _, row in rows if row.wanted_ratio >= WANTS_TO_RUN]
     number = sum(row.count for row in busy)
     mean = sum((row.cpu_ratio or 0.0) * row.count for row in busy) / number if number else 0.0
-    return [(pid, row) for pid, row in rows if _wanted(row) < WANTS_TO_RUN or (row.cpu_ratio or 0.0) >= SMALL * mean]
-
-
-def _wanted(row: ThreadCpu) -> float:
-    return (row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0)
+    return [
+        (pid, row) for pid, row in rows if row.wanted_ratio < WANTS_TO_RUN or (row.cpu_ratio or 0.0) >= SMALL * mean
+    ]
 
 
 def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> OutsideWaits:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tuimon.code_origin import is_user_file
+from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
-from tuimon.records import Place, Process, Threads
+from tuimon.records import Place, Process, ThreadCpu, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
-from tuimon.session.stacks.trie import Node
 
 SATURATED_BUSY = Threshold(
     0.80,
@@ -88,17 +88,27 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     by_markers = mean_of_known([row.busy_ratio for row in rows if asked_for and row.pid not in idle])
     number, renewed = asked_for - len(idle) if asked_for else len(live), are_renewed(live, recent)
     brief = _brief_share(view, pid, number) if renewed else None
-    known = [share for share in (_busiest_share(threads), _busy_share(together), brief) if share is not None]
+    idle_share = together.share(doing="idle")
+    busiest = mean_of_known(
+        [  # of a batch, only that thread makes: the one beside it hands batches over
+            max(row.wanted_ratio for row in each.threads)
+            for each in threads
+            if each.cpu_ratio is not None and each.threads
+        ]
+    )
+    by_samples = 1.0 - idle_share if idle_share is not None else None
+    known = [share for share in (busiest, by_samples, brief) if share is not None]
     cpu_ratio, ran_ratio = _core_use(threads)
-    computing, crowd_cores = _native_threads(view, threads)
+    native = _native_threads(view, threads)
+    wanted = sum(row.count * row.wanted_ratio for row in native)
     item, collate = (user_place(facts.item), user_place(facts.collate)) if facts is not None else (None, None)
     collated = collate_share(loader, own) or 0.0
     hot = together.with_callees(together.without_imports.hottest())
     if hot is None and item is not None and by_markers is not None:
         hot = HotLine(item, by_markers * (1.0 - collated), 0)
-    collating = together.inside(lambda frame: "collates" in frame.roles).hottest()
+    collating = collating_function(together, collated)
     if collating is None and collate is not None:
-        collating = HotLine(collate, 1.0, 0)
+        collating = HotLine(collate, collated, 0)
     made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
     return Workers(
         number=number,
@@ -107,14 +117,16 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=hot,
-        hot_in_collate=collating._replace(share=collated * collating.share) if collating is not None else None,
+        hot_in_collate=collating,
         batch_ms=mean_of_known(made),
         gone=not live and view.session.run_processes.had_workers(pid),
         renewed=renewed,
         idle=len(idle),
         samples=together,
-        threads=computing,
-        crowd_cores=crowd_cores,
+        threads=1.0 + sum(row.count for row in native) / max(1, len(threads)),
+        crowd_cores=bool(wanted)
+        and wanted >= sum(row.wanted_ratio for each in threads for row in each.threads if row.tid == each.pid)
+        and sum(row.count * (row.delay_ratio or 0.0) for row in native) >= LARGE * wanted,
     )
 
 
@@ -125,6 +137,12 @@ def collate_share(loader: LoaderRow | None, makers: Sequence[Samples]) -> float 
     if items is not None and collate is not None and items + collate > 0:
         return collate / (items + collate)
     return mean_of_known([samples.part(below="collates") for samples in makers if samples.total])
+
+
+def collating_function(makers: Samples, part: float) -> HotLine | None:
+    """The user's function that collates, in this part of all samples; a default one is torch's."""
+    hot = makers.inside(lambda frame: "collates" in frame.roles).hottest()
+    return hot._replace(share=part * hot.share) if hot is not None else None
 
 
 def user_place(place: Place | None) -> Place | None:
@@ -140,21 +158,10 @@ def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]
     return mean_of_known(cpu), (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
 
 
-def _native_threads(view: SessionView, workers: Sequence[Threads]) -> tuple[float, bool]:
-    """How many threads of a worker compute, and whether those that run no Python do so instead of each other."""
-    number, wanted, by_native, waited = 0, 0.0, 0.0, 0.0
-    for worker in workers:
-        python = view.sampled_tids(worker.pid)
-        for row in worker.threads:
-            wants = row.count * ((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0))
-            wanted += wants
-            if row.tid != worker.pid and row.tid not in python and wants >= SMALL * row.count:
-                number += row.count
-                by_native += wants
-                waited += row.count * (row.delay_ratio or 0.0)
-    if not wanted or not by_native:
-        return 1.0, False
-    return 1.0 + number / len(workers), by_native >= (1.0 - MOST) * wanted and waited >= LARGE * by_native
+def _native_threads(view: SessionView, workers: Sequence[Threads]) -> list[ThreadCpu]:
+    """Those of workers that compute beside the main one, and run no Python."""
+    rows = [(row, worker.pid) for worker in workers for row in worker.threads]
+    return [row for row, pid in rows if row.tid not in (pid, *view.sampled_tids(pid)) and row.wanted_ratio >= SMALL]
 
 
 class Senders(Struct, frozen=True, gc=False):
@@ -164,17 +171,13 @@ class Senders(Struct, frozen=True, gc=False):
     cpu_ratio: float | None  # mean of one process
     making: Samples  # those in which they wait for no message and no lock
 
-    @property
-    def working(self) -> HotLine | None:
-        """The function that they are in most then."""
-        return self.making.hottest()
-
 
 def sender_evidence(view: SessionView, pid: int) -> Senders:
     """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
     pids = [each.pid for each in view.session.run_processes.children(pid) or view.workers(pid)]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-    return Senders(len(pids), _core_use(threads)[0], Samples.joined(view.samples(p) for p in pids).where(_works))
+    making = Samples.joined(view.samples(p) for p in pids).where(lambda node: works(node) and not node.awaits_message)
+    return Senders(len(pids), _core_use(threads)[0], making)
 
 
 def _idle_pids(loader: LoaderRow | None) -> set[int]:
@@ -209,25 +212,6 @@ def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> lis
     return list(dict.fromkeys([*(worker.pid for worker in workers), *named]))
 
 
-def _busiest_share(workers: Sequence[Threads]) -> float | None:
-    """Share of time that the busiest thread of a worker runs or waits for a core: of a batch, only it makes.
-
-    The thread beside it that writes batches to the pipe hands them over.
-    """
-    shares = [
-        max((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) for row in worker.threads)
-        for worker in workers
-        if worker.cpu_ratio is not None and worker.threads
-    ]
-    return mean_of_known(shares)
-
-
-def _busy_share(workers: Samples) -> float | None:
-    """Share of the workers' samples in which they did not idle until the next batch was requested."""
-    idle = workers.share(doing="idle")
-    return 1.0 - idle if idle is not None else None
-
-
 def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
     """The share of their cores that workers use which live too briefly for records of their own.
 
@@ -237,7 +221,3 @@ def _brief_share(view: SessionView, pid: int, number: int) -> float | None:
     if trainer is None or not trainer.childrens_cores or cores is None or not number:
         return None
     return min(1.0, trainer.childrens_cores / max(1.0, min(number, cores - (trainer.cpu_ratio or 0.0))))
-
-
-def _works(node: Node) -> bool:
-    return node.activity not in ("lock", "idle") and not node.awaits_message

@@ -7,33 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
-from typing import Literal, NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.diagnosis.cells import Cell, Doing, cells
+from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.data import (
     HAND_OVER_MS,
-    collating_function,
-    drawing_function,
     is_loaders_own,
-    lie_ready,
-    working_share,
 )
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.rollout import Rollout
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
-from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers
-from tuimon.diagnosis.finding import Change, Finding, What
+from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers, collating_function
+from tuimon.diagnosis.finding import Change, Finding, Fix, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.side_work import sleep_that_paces
-from tuimon.diagnosis.step_model.edits import HALF, Way
+from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
@@ -63,22 +59,26 @@ class Facts(Struct, frozen=True, dict=True):
     samples: Samples  # of the training thread, in the data phase
     own: HotLine | None  # the function that it is in most
     cells: tuple[Cell, ...]  # of the data phase, without what other rules claim
-    cause: Cause | None = None  # once it is found
+
+    @cached_property
+    def cause(self) -> Cause:
+        """The row that takes most of the data phase, each of what those before it have left."""
+        taken, left = dict[int, float](), self.cells
+        for number, row in enumerate(CAUSES):
+            if row.when(self):
+                taken[number] = sum(cell.cpu for cell in left if row.takes(cell))
+                left = tuple(cell for cell in left if not row.takes(cell))
+        return CAUSES[max(reversed(taken), key=taken.__getitem__)]
 
     @cached_property
     def lie_ready(self) -> bool:
         """True if batches lie ready; fetches of which hardly any is sampled may as well draw indices."""
-        return self.samples.total >= MIN_SAMPLES / 2 and lie_ready(self.loader, self.workers, self.samples)
-
-    @cached_property
-    def drawn_by(self) -> HotLine | None:
-        """The user's function that draws indices."""
-        return drawing_function(self.samples)
+        return self.samples.total >= MIN_SAMPLES / 2 and self.evidence.data.lie_ready
 
     @cached_property
     def hot(self) -> HotLine | None:
         """The function to blame."""
-        return self.cause.at(self) if self.cause is not None else None
+        return self.cause.at(self)
 
     @cached_property
     def part(self) -> Interval:
@@ -86,39 +86,30 @@ class Facts(Struct, frozen=True, dict=True):
 
         Samples of workers are of all their time, those of the training thread of the data phase.
         """
-        if self.hot is None or self.cause is None:
+        if self.hot is None:
             return WHOLE
-        whole = None
-        if self.workers.number:
-            whole = {"workers": self.workers.busy_ratio, "fetch": working_share(self.samples)}.get(self.cause.by)
+        whole = self.cause.whole(self) if self.workers.number else None
         return Interval.around(min(1.0, self.hot.share / whole) if whole else self.hot.share, self.hot.error)
 
     @cached_property
     def model(self) -> StepModel:
         """The step as the cause shapes it."""
-        model = measured_model(self.evidence, self.claim.lost)
-        return self.cause.model(model, self) if self.cause is not None else model
+        return self.cause.model(measured_model(self.evidence, self.claim.lost), self)
 
     @property
     def are_restarted(self) -> bool:
         """True if starting workers for each epoch takes time."""
         return self.model.likely.starts_ms > 0.0
 
-    @property
-    def first_fetch(self) -> float:
-        """The part of starting that is left where workers stay: an iterator for a batch waits until that is made."""
-        return (self.loader.first_fetch_share or 0.0) if self.loader and self.evidence.data.is_left_early else 0.0
-
     @cached_property
     def words(self) -> dict[str, object]:
         """What the templates name."""
         evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
-        senders = evidence.data.senders.number
+        senders, each = evidence.data.senders.number, evidence.data.of_iterator
         blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU)"
         known = f": each {WAITS[self.wait].what.rstrip(',')}" if self.wait is not None else ""
         return {
             "at": in_library(hot),
-            "hot_share": percent(hot.share) if hot is not None else "",
             "run": evidence.run,
             "workers": workers,
             "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
@@ -127,11 +118,19 @@ class Facts(Struct, frozen=True, dict=True):
             "blocked": blocked + known if hot is not None else f"{blocked}: disk, network or sleep",
             "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
             "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
-            "makes": f"waits for environments in {senders} processes" if self.is_by_processes else self.rollout.maker,
+            "makes": "runs the model to generate the data"
+            if self.rollout.is_by_policy
+            else f"waits for environments in {senders} processes"
+            if self.is_by_processes
+            else "steps the environment",
             "spare": evidence.run.cores - 1,
             "option": "dataloader_num_workers" if evidence.gpu.launching.owner == "transformers" else "num_workers",
             "threads": f"{workers.threads:.0f}",
-            "each": "batch" if (each := evidence.data.batches_each) < 2 else f"{each} batches",
+            "starts": "its workers are started anew for every epoch"
+            if each is None
+            else f"an iterator is made anew for every {'batch' if each < 2 else f'{each} batches'}",
+            "once": "make the iterator once, outside the loop, and " if each is not None else "",
+            "in_workers": ": loading then overlaps with training" if evidence.data.pool is None else _SPAWN,
             "cheaper": self._cheaper(),
         }
 
@@ -141,11 +140,11 @@ class Facts(Struct, frozen=True, dict=True):
         A line of the loop's own, which only takes items, has no name.
         """
         path, hot = update_path(self.evidence.samples), self.hot
-        takes = self._at_hot(self.samples).part(below="fetch") > 0
+        takes = self.samples.part(lambda node: hot is not None and node.place == hot.place, below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper"
         if self.wait is not None:
-            return WAITS[self.wait].of_data.format(work_at(hot, path))
+            return WAITS[self.wait].less.format(work_at(hot, path))
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
         return f"make {work_at(hot, path)} cheaper ({how})"
@@ -153,12 +152,9 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def wait(self) -> str | None:
         """The wait that takes the time at the line to blame, whoever is there; None if it computes."""
-        own, senders = self._at_hot(self.samples), self.evidence.data.senders.making
-        others = map(self._at_hot, (self.workers.samples, senders, *self.evidence.threads.others.values()))
-        return wait_of(Samples.joined((own, *others))) or ("io" if self.workers.waiting and not own.total else None)
-
-    def _at_hot(self, samples: Samples) -> Samples:
-        return samples.where(lambda node: self.hot is not None and node.place == self.hot.place)
+        others = self.workers.samples, self.evidence.data.senders.making, *self.evidence.threads.others.values()
+        wait = wait_of(self.hot, self.samples, *others)
+        return wait or ("io" if self.workers.waiting and self.hot == self.workers.hot else None)
 
     # -- figures
 
@@ -223,8 +219,8 @@ class Remedy(NamedTuple):
     when: Callable[[Facts], bool] = lambda f: True
     changes_training: bool = False
 
-    def way(self, facts: Facts) -> Way | None:
-        """The remedy here; None where it is none."""
+    def fix(self, facts: Facts) -> tuple[float, Fix] | None:
+        """What it surely gains here, and the remedy; None where it is none."""
         to = self.to(facts) if self.when(facts) else None
         if to is None:
             return None
@@ -232,7 +228,8 @@ class Remedy(NamedTuple):
         text = self.text.format(n=f"{to:.0f}", **facts.words)
         if self.what == "workers" and not facts.workers.number and to > cores:
             text += f"; more than the {cores} cores, as items wait instead of computing"
-        return Way(text, change, self.part(facts), self.changes_training)
+        part = self.part(facts)
+        return facts.model.surely(change, part), facts.model.fix(text, change, part, self.changes_training)
 
 
 class Cause(Struct, frozen=True):
@@ -244,7 +241,7 @@ class Cause(Struct, frozen=True):
     takes: Callable[[Cell], bool] = lambda cell: True
     when: Callable[[Facts], bool] = lambda f: True
     at: Callable[[Facts], HotLine | None] = lambda f: f.own
-    by: Literal["phase", "workers", "fetch"] = "phase"  # of whose time that function takes its share
+    whole: Callable[[Facts], float | None] = lambda f: None  # of the time in which that function is sampled, the work
     model: Callable[[StepModel, Facts], StepModel] = lambda model, f: model
     in_order: bool = False  # the remedies as they stand, not by their gain: a fault is mended before items get cheaper
 
@@ -254,27 +251,14 @@ def _cheaper(more: str = "", what: What = "items", when: Callable[[Facts], bool]
     return Remedy(f"{{cheaper}}{more}", what, part=lambda f: f.part, when=when)
 
 
-def _workers(text: str, when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
-    """More of them."""
-    return Remedy(text, "workers", to=lambda f: f.more_workers, when=when)
+def _is_of_workers(cell: Cell) -> bool:
+    return cell.via[:1] == ("batch",) or cell.doing == "hand_over"
 
 
-def _of_workers(
-    name: str | None,
-    clause: str,
-    *remedies: Remedy,
-    doing: Doing | None = None,
-    when: Callable[[Facts], bool] = lambda f: True,
-    at: Callable[[Facts], HotLine | None] = lambda f: f.workers.hot,
-    in_order: bool = False,
-) -> Cause:
-    """A row that takes what workers do while a batch is waited for."""
-
-    def takes(cell: Cell) -> bool:
-        is_part = cell.via[:1] == ("batch",) or cell.doing == "hand_over"
-        return is_part and doing in (None, cell.doing)
-
-    return Cause(name, clause, remedies, takes, when, at, by="workers", in_order=in_order)
+#: More of them.
+_workers = partial(Remedy, what="workers", to=lambda f: f.more_workers)
+#: Rows that take what workers do while a batch is waited for.
+_of_workers = partial(Cause, takes=_is_of_workers, at=lambda f: f.workers.hot, whole=lambda f: f.workers.busy_ratio)
 
 
 def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
@@ -297,13 +281,18 @@ def _in_thread(model: StepModel, _: Facts) -> StepModel:
     return model._replace(likely=likely, certain=certain)
 
 
+_SPAWN = (
+    " and multiprocessing_context='spawn': threads of this process make the items, which a forked worker would wait for"
+    " in vain"
+)
 _AT_ONCE = ": build the batch in one operation instead of item by item"
 #: Beside those of any cause.
 _KEEPING = (
     Remedy(
         "set persistent_workers=True: workers then stay from epoch to epoch",
         "starts",
-        to=lambda f: f.first_fetch,
+        # an iterator for few batches still waits until the first one is made
+        to=lambda f: f.loader.first_fetch_share or 0.0 if f.loader and f.evidence.data.of_iterator else 0.0,
         when=lambda f: f.are_restarted and not (f.loader is not None and f.loader.facts.persistent),
     ),
     Remedy(
@@ -313,15 +302,7 @@ _KEEPING = (
     ),
 )
 _FIRST_WORKERS = (
-    _workers(
-        "set {option}={n} (now 0): loading then overlaps with training",
-        when=lambda f: f.evidence.data.pool is None,
-    ),
-    _workers(
-        "set {option}={n} (now 0) and multiprocessing_context='spawn': threads of this process make the"
-        " items, which a forked worker would wait for in vain",
-        when=lambda f: f.evidence.data.pool is not None,
-    ),
+    _workers("{once}set {option}={n} (now 0){in_workers}"),
     Remedy(
         "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)",
         "items",
@@ -331,22 +312,18 @@ _FIRST_WORKERS = (
     _cheaper(when=lambda f: f.loaders_own < MOST),
 )
 _MORE_WORKERS = "set {option}={n} (now {workers.number}) on this {run.cores}-core machine"
-#: An iterator is made for a batch or two: workers make the first of them while the loop waits, and more for nobody.
-_ITERATORS = Cause(
+_STARTING = Cause(
     None,
-    ": an iterator is made anew for every {each}, and its workers begin anew",
+    ": {starts}",
     (
-        Remedy(
+        Remedy(  # its workers make the first batch while the loop waits, and more of them for nobody
             "make the iterator once, outside the loop, and take all batches from it: the next ones then come ahead",
             "starts",
+            when=lambda f: f.evidence.data.of_iterator is not None,
         ),
     ),
     lambda cell: cell.doing == "start",
-    when=lambda f: f.evidence.data.is_left_early,
     at=lambda f: None,
-)
-_STARTING = Cause(
-    None, ": its workers are started anew for every epoch", (), lambda cell: cell.doing == "start", at=lambda f: None
 )
 _ROLLOUT = Cause(
     "rollout",
@@ -377,7 +354,7 @@ _ROLLOUT = Cause(
         ),
     ),
     when=lambda f: f.evidence.data.rollout is not None,
-    at=lambda f: (f.evidence.data.senders.working if f.is_by_processes else None) or f.own,
+    at=lambda f: (f.evidence.data.senders.making.hottest() if f.is_by_processes else None) or f.own,
     model=_after_the_fetch,
 )
 _HAND_OVER = Cause(
@@ -397,7 +374,6 @@ _HAND_OVER = Cause(
     when=lambda f: f.lie_ready,
 )
 CAUSES = (
-    _ITERATORS,
     _STARTING,
     _ROLLOUT,
     Cause(
@@ -409,19 +385,18 @@ CAUSES = (
             ),
         ),
         takes=lambda cell: cell.doing == "draw",
-        when=lambda f: f.drawn_by is not None,
-        at=lambda f: f.drawn_by,
-        by="fetch",
+        at=lambda f: f.samples.with_callees(f.samples.hottest(f.evidence.data.draws)),
+        whole=lambda f: f.evidence.data.working_share,
     ),
     Cause(
         "hand_rolled_loader",
         ": another process makes it{at}",
         (_cheaper(", or make the data in more processes"),),
         takes=lambda cell: cell.via[:1] == ("process",),
-        at=lambda f: f.evidence.data.senders.working,
+        at=lambda f: f.evidence.data.senders.making.hottest(),
         model=_after_the_fetch,
     ),
-    Cause(
+    _of_workers(
         "slow_item",
         ": the next batch is {late} late, later ones lie ready{at}",
         (
@@ -434,64 +409,61 @@ CAUSES = (
             _cheaper(),
         ),
         takes=lambda cell: cell.doing == "order",
-        at=lambda f: f.workers.hot,
-        by="workers",
     ),
     _HAND_OVER,
     _of_workers(
         "idle_workers",
         ": all batches come from {workers.number} of {workers.started} workers{at}",
-        Remedy(
-            "give each of the {workers.started} workers its share of the data (get_worker_info(), {workers.started}"
-            " shards or more); or set {option}={workers.number} (now {workers.started}), which is as fast",
-            "workers",
-            to=lambda f: f.workers.started,
+        (
+            Remedy(
+                "give each of the {workers.started} workers its share of the data (get_worker_info(), {workers.started}"
+                " shards or more); or set {option}={workers.number} (now {workers.started}), which is as fast",
+                "workers",
+                to=lambda f: f.workers.started,
+            ),
+            _cheaper(),
         ),
-        _cheaper(),
         when=lambda f: f.workers.idle > 0 and f.workers.are_saturated,
         in_order=True,
     ),
     _of_workers(
         "disk_wait",
         ": the workers wait for the disk",
-        Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),
-        doing="io",
+        (Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),),
+        takes=lambda cell: _is_of_workers(cell) and cell.doing == "io",
         when=lambda f: f.workers.disk_ratio >= LARGE,
     ),
     _of_workers(
         "slow_collate",
         ": the workers collate batches{at}",
-        _cheaper(_AT_ONCE),
-        doing="collate",
+        (_cheaper(_AT_ONCE),),
+        takes=lambda cell: _is_of_workers(cell) and cell.doing == "collate",
         at=lambda f: f.workers.hot_in_collate or f.workers.hot,
     ),
     _of_workers(
         "slow_item",
         ": {are} {busy} busy, with {threads} threads in each that wait for {run.cores} cores{at}",
-        Remedy(ONE_THREAD),
-        _cheaper(),
+        (Remedy(ONE_THREAD), _cheaper()),
         when=lambda f: f.workers.crowd_cores,
         in_order=True,
     ),
-    _of_workers(None, ": the workers make it{at}", _cheaper(), when=lambda f: not f.workers.are_saturated),
+    _of_workers(None, ": the workers make it{at}", (_cheaper(),), when=lambda f: not f.workers.are_saturated),
     _of_workers(
         "workers_saturated",
         ": {are} {blocked}{at}",
-        _workers(f"{_MORE_WORKERS}: each computes only {{computes}} of its time"),
-        _cheaper(),
+        (_workers(f"{_MORE_WORKERS}: each computes only {{computes}} of its time"), _cheaper()),
         when=lambda f: f.workers.waiting,
     ),
     _of_workers(
         "workers_saturated",
         ": {are} {busy} busy{at}",
-        _workers(_MORE_WORKERS),
-        _cheaper(),
+        (_workers(_MORE_WORKERS), _cheaper()),
         when=lambda f: f.evidence.run.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
     ),
     _of_workers(
         "slow_item",
         ": {are} {busy} busy{at}",
-        _cheaper(": all {run.cores} cores are busy, so more workers would need more cores"),
+        (_cheaper(": all {run.cores} cores are busy, so more workers would need more cores"),),
     ),
     Cause(None, ": its workers have just ended{at}", (_cheaper(),), when=lambda f: f.workers.gone),
     Cause(
@@ -510,8 +482,7 @@ CAUSES = (
             _cheaper(", or move it into the data set: the workers then do it", when=lambda f: f.workers.number > 0),
             _cheaper(when=lambda f: not f.workers.number),
             _workers(
-                "prepare the next batch in DataLoader workers during the step",
-                when=lambda f: not f.workers.number,
+                "prepare the next batch in DataLoader workers during the step", when=lambda f: not f.workers.number
             ),
         ),
         takes=lambda cell: not cell.via and cell.node is not None and not cell.node.has("fetch"),
@@ -523,27 +494,17 @@ CAUSES = (
         ": threads of the training process prepare it{at}",
         _FIRST_WORKERS,
         takes=lambda cell: cell.via[:1] == ("thread",),
-        at=lambda f: (f.evidence.data.pool.hot if f.evidence.data.pool is not None else None) or f.own,
+        at=lambda f: (f.evidence.data.pool and f.evidence.data.pool.hot) or f.own,
     ),
     Cause(
         "slow_collate",
         ": the training process collates batches{at}",
-        (*_FIRST_WORKERS[2:3], _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
+        (_FIRST_WORKERS[1], _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
         takes=lambda cell: cell.doing == "collate",
-        at=lambda f: collating_function(f.own, f.samples),
+        at=lambda f: collating_function(f.samples, f.samples.part(below="collates")),
     ),
     Cause("no_workers", ": the training process prepares it{at}", _FIRST_WORKERS),
 )
-
-
-def cause_of(facts: Facts) -> Cause:
-    """The row that takes most of the data phase, each of what those before it have left."""
-    taken, left = dict[int, float](), facts.cells
-    for number, row in enumerate(CAUSES):
-        if row.when(facts):
-            taken[number] = sum(cell.cpu for cell in left if row.takes(cell))
-            left = tuple(cell for cell in left if not row.takes(cell))
-    return CAUSES[max(reversed(taken), key=taken.__getitem__)]
 
 
 def input_bound(evidence: Evidence) -> Finding | None:
@@ -571,12 +532,11 @@ def input_bound(evidence: Evidence) -> Finding | None:
             if cell.phase == "data" and cell.doing not in ("gc", "pace") and not {"core", "gil"} & {*cell.via}
         ),
     )
-    cause = cause_of(facts)
-    facts = replace(facts, cause=cause)
-    ways = [way for remedy in (*cause.remedies, *_KEEPING) if (way := remedy.way(facts)) is not None]
+    cause = facts.cause
+    fixes = [fix for remedy in (*cause.remedies, *_KEEPING) if (fix := remedy.fix(facts)) is not None]
     if not cause.in_order:
-        ways.sort(key=lambda way: -facts.model.surely(way.change, way.part))
-    best, *others = [facts.model.fix(*way) for way in ways]
+        fixes.sort(key=lambda surely_and_fix: -surely_and_fix[0])
+    best, *others = [fix for _, fix in fixes]
     waits = percent(claim.share) if claim.on_gpu is None else f"the GPU waits {idle_part(claim.on_gpu)}"
     of = "of each step waits" if claim.on_gpu is None else "of each step"
     is_told = cause is _ROLLOUT and facts.rollout.is_by_policy
@@ -588,22 +548,17 @@ def input_bound(evidence: Evidence) -> Finding | None:
         cause=cause.name,
         share_of_step=claim.share,
         where=tuple(dict.fromkeys(p for hot in places if hot is not None for p in (hot.place,) if p)),
-        evidence=_figures(facts, cause),
+        evidence={
+            "data_ms_per_step": claim.ms_per_step,
+            "step_ms": evidence.steps.mean_ms,
+            "workers": facts.workers.number,
+            "worker_cpu_ratio": facts.workers.cpu_ratio,
+            "worker_busy_ratio": facts.workers.busy_ratio,
+            "hot_share": facts.hot.share if facts.hot and facts.hot.samples else None,
+            **({f"{part}_share": of for part, of in facts.rollout._asdict().items()} if cause is _ROLLOUT else {}),
+            **(claim.on_gpu.as_evidence("gpu_waits") if claim.on_gpu is not None else {}),
+        },
     )
-
-
-def _figures(facts: Facts, cause: Cause) -> dict[str, float | int | str | None]:
-    shares = facts.rollout._asdict() if cause is _ROLLOUT else {}
-    return {
-        "data_ms_per_step": facts.claim.ms_per_step,
-        "step_ms": facts.evidence.steps.mean_ms,
-        "workers": facts.workers.number,
-        "worker_cpu_ratio": facts.workers.cpu_ratio,
-        "worker_busy_ratio": facts.workers.busy_ratio,
-        "hot_share": facts.hot.share if facts.hot and facts.hot.samples else None,
-        **{f"{part}_share": of_data for part, of_data in shares.items()},
-        **(facts.claim.on_gpu.as_evidence("gpu_waits") if facts.claim.on_gpu is not None else {}),
-    }
 
 
 INPUT_BOUND = Rule(
@@ -611,18 +566,7 @@ INPUT_BOUND = Rule(
     judge=input_bound,
     needs=(STEPS, SAMPLES),
     thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
-    causes=(
-        "no_workers",
-        "workers_saturated",
-        "slow_item",
-        "slow_collate",
-        "sampler",
-        "disk_wait",
-        "idle_workers",
-        "hand_rolled_loader",
-        "hand_over",
-        "rollout",
-    ),
+    causes=tuple(dict.fromkeys(cause.name for cause in reversed(CAUSES) if cause.name is not None)),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,
 )

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.cells import STEP, Phase, cells
+from tuimon.diagnosis.cells import Phase, of_step
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
@@ -29,11 +29,10 @@ from tuimon.diagnosis.rules.rest import wait
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import WAITS, at, idle_part, in_library, percent, wait_of, work_at
-from tuimon.records import Frame, Place
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
-from tuimon.session.stacks.trie import Stack, function_at
+from tuimon.session.stacks.trie import user_place
 
 EVALUATION_SHARE = Threshold(
     0.35,
@@ -41,8 +40,6 @@ EVALUATION_SHARE = Threshold(
     "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
 SideWorkKind = Literal["checkpoint", "network"]
-#: A line of code: its file and number.
-_Line = tuple[str, int]
 #: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
 #: the user's has frames of its own.
 _OF_UPDATE = re.compile(
@@ -63,8 +60,14 @@ def side_work(evidence: Evidence) -> Finding | None:
 
 
 def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
-    """Evaluation, where it takes much of the time, and more than side work."""
-    share, hot = evaluation.share, _evaluation_function(evidence.samples)
+    """Evaluation, where it takes much of the time, and more than side work.
+
+    A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
+    by training and evaluation alike.
+    """
+    rows = evidence.samples.without_imports.where(phase="eval").rows
+    placed = [(user_place(path), row.count) for row in rows if (path := user_path(row))]
+    share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
     less = host_model(evidence).fix("evaluate less often, or on a part of the data", Change("evaluation", 0.0))
     return Finding(
         cause="evaluation",
@@ -82,21 +85,17 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
 
 def sleep_that_paces(evidence: Evidence, phase: Phase) -> Finding | None:
     """A sleep of the loop's own in most of a phase: whoever wrote it wants that pace, so it costs nothing."""
-    step = cells(evidence).where(phase=STEP)
-    paced = step.where(phase={phase}, doing={"pace"})
-    longest = max(paced, key=lambda cell: cell.cpu, default=None)
-    place = longest.node.place if longest is not None and longest.node is not None else None
-    if (
-        place is None
-        or paced.cpu < MOST * step.where(phase={phase}).cpu
-        or not is_sure(evidence, share := paced.cpu / step.cpu)
-    ):
+    found = of_step(evidence).where(phase={phase})
+    paced = found.where(doing={"pace"})
+    places = {cell.node.place: cell.cpu for cell in paced if cell.node is not None and cell.node.place is not None}
+    if not places or paced.cpu < MOST * found.cpu or not is_sure(evidence, share := paced.cpu):
         return None
+    place = max(places, key=places.__getitem__)
     waits = "is side work" if phase == "other" else "waits for data"
     return Finding(
         severity="info",
         headline=f"{percent(share)} of each step {waits}: the loop is paced by time.sleep() at {at(place)}",
-        fixes=(Fix("leave the sleep out, or shorten it, if nothing needs this pace"),),
+        fixes=(Fix(WAITS["sleep"].less.format(at(place))),),
         share_of_step=share,
         where=(place,),
         evidence={"step_ms": evidence.steps.mean_ms},
@@ -124,11 +123,6 @@ class _Work(Struct, frozen=True):
         return work_at(self.hot, path) if self.hot is not None else ""
 
     @property
-    def is_output(self) -> bool:
-        """True if nothing trains, so that the work is what the model is run for, and every step needs it."""
-        return self.evidence.steps.phases is not None and not self.evidence.steps.phases.updates
-
-    @property
     def by_option(self) -> str:
         """The option of the library that owns the loop, and does the work by itself."""
         library = self.hot.library if self.hot is not None and not self.runs_model else None
@@ -137,9 +131,8 @@ class _Work(Struct, frozen=True):
     @property
     def wait(self) -> str:
         """What to do about a line that waits for others; nothing where it works."""
-        samples = self.evidence.samples.where(lambda node: self.hot is not None and node.place == self.hot.place)
-        wait = wait_of(samples)
-        return WAITS[wait].less.format(self.at) if wait in ("lock", "message") else ""
+        wait = wait_of(self.hot, self.evidence.samples)
+        return WAITS[wait].less.format(self.at) if wait in ("lock", "message", "network") else ""
 
     def without(self, action: str, part: float) -> Fix:
         """The fix by which this part of the function's work goes."""
@@ -158,14 +151,16 @@ _KINDS: dict[SideWorkKind, tuple[str, Role]] = {
 #: What to do about it, as templates; the first that holds.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
-    (lambda f: f.is_output, "make {f.at} cheaper, or do it in another process while the model runs"),
+    (  # nothing trains: the work is what the model is run for, and every step needs it
+        lambda f: f.evidence.steps.phases is not None and not f.evidence.steps.phases.updates,
+        "make {f.at} cheaper, or do it in another process while the model runs",
+    ),
     (lambda f: f.by_option, "{f.by_option}"),
     (
         lambda f: f.kind == "checkpoint",
         "save less often at {f.at}, or beside the training: a thread writes a copy of the weights"
         " (torch.distributed.checkpoint.async_save)",
     ),
-    (lambda f: f.kind == "network", "collect what {f.at} sends, and send it seldom or from a thread"),
     (lambda f: f.wait, "{f.wait}"),
     (lambda f: f.runs_model, "run {f.at} less often, or on a part of the data"),
     (lambda f: True, "run {f.at} less often, asynchronously, or after the epoch"),
@@ -178,14 +173,17 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
     if (paced := sleep_that_paces(evidence, "other")) is not None:
         return paced
     claim = claim_on(evidence, "other", "gc", "sync", "pace")
-    beside_update, runs_model = 1.0 - _update_share(samples), _model_share(samples) >= MOST
+    side, update = samples.where(phase="other"), _Update(samples)
+    beside_update = 1.0 - sum(row.count for row in side.rows if update.holds(row)) / max(1, side.total)
+    # evaluation without a marker
+    runs_model = side.part(lambda node: node.has("module") and not node.computes_metric) >= MOST
     table = evidence.steps.phases
     early = table is not None and not table.inferred  # attached, one checkpoint may be half of it
     if claim.share * beside_update < REPORTED or not is_sure(evidence, claim.share, error=claim.error, early=early):
         return None
     if other.estimated and claim.share < LARGE and runs_model:
         return None
-    hot = _side_function(samples)
+    hot = _side_function(samples, update)
     work = _Work(
         evidence=evidence,
         claim=claim,
@@ -238,27 +236,15 @@ def _headline(work: _Work) -> str:
 # -- which function it is, by where samples leave the path of training
 
 
-def _evaluation_function(samples: Samples) -> HotLine | None:
-    """The user's function that most samples of evaluation pass through; None without such samples.
-
-    A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
-    by training and evaluation alike.
-    """
-    rows = samples.without_imports.where(phase="eval").rows
-    placed = [(_place(path), row.count) for row in rows if (path := user_path(row))]
-    return with_library(hottest_place(placed), samples, "eval")
-
-
-def _side_function(samples: Samples) -> HotLine | None:
+def _side_function(samples: Samples, update: _Update) -> HotLine | None:
     """The user's function with most side work, at the line before torch is entered; None without samples.
 
     For a line that a library's loop is below, as in ``trainer.train()``, only the library's function that is named with
     it counts.
     """
-    update = _Update(samples)
     side = samples.without_imports.where(lambda node: node.activity != "ranks", phase="other")
     side = Samples(tuple(row for row in side.rows if not update.holds(row)))
-    placed = [(_place(user_path(row)), row.count) for row in side.rows]
+    placed = [(user_place(user_path(row)), row.count) for row in side.rows]
     hot = side.with_callees(hottest_place(placed), samples.training_path)
     hot = with_library(hot, Samples.joined((side, samples.where(phase="backward"))), "other")
     if hot is None or hot.library is None:
@@ -276,8 +262,8 @@ class _Update:
         in_backward, in_optimizer = (samples.where(phase=phase).rows for phase in TRAINING)
         # lines that lead to the optimizer's step alone, where Opacus clips and adds noise before torch's own;
         # ``trainer.fit(model)`` is the line of backward as well
-        self._lines = {_line(f) for row in in_optimizer for f in user_path(row)[-1:]}
-        self._lines -= {_line(f) for row in in_backward for f in user_path(row)}
+        self._lines = {(f.file, f.line) for row in in_optimizer for f in user_path(row)[-1:]}
+        self._lines -= {(f.file, f.line) for row in in_backward for f in user_path(row)}
         #: The functions of a library that owns the loop.
         self._functions = {
             f.code for row in (*in_backward, *in_optimizer) for f in row.node.outside_torch if is_library(f)
@@ -289,37 +275,17 @@ class _Update:
         Nobody can make ``Trainer.train()`` do less often what it does around each update, such as asking the schedule
         for the learning rate. Its other calls, such as a logger, are side work.
         """
-        if any(_line(f) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):
+        if any((f.file, f.line) in self._lines or _OF_UPDATE.search(f.source) for f in user_path(row)[-1:]):
             return True
         library = library_frame(row.node)
         return library is not None and (library.file, library.function) in self._functions
 
 
-def _line(frame: Frame | Place) -> _Line:
-    return frame.file, frame.line
-
-
-def _update_share(samples: Samples) -> float:
-    """Share (0..1) of the side work's samples that belong to every update, such as clipping gradients."""
-    update, side = _Update(samples), samples.where(phase="other")
-    return sum(row.count for row in side.rows if update.holds(row)) / side.total if side.total else 0.0
-
-
-def _model_share(samples: Samples) -> float:
-    """Share (0..1) of the side work's samples that run the model, and no metric: evaluation without a marker."""
-    return samples.where(phase="other").part(lambda node: node.has("module") and not node.computes_metric)
-
-
 def _kind_of_work(samples: Samples, hot: HotLine) -> SideWorkKind | None:
     """The kind of work that most samples of side work at a line show."""
-    line = _line(hot.library or hot.place)
-    at_line = samples.where(lambda node: any(_line(frame) == line for frame in node.frames), phase="other")
+    file, line, *_ = hot.library or hot.place
+    at_line = samples.where(lambda node: any((f.file, f.line) == (file, line) for f in node.frames), phase="other")
     return next((kind for kind, (_, role) in _KINDS.items() if at_line.part(below=role) >= MOST), None)
-
-
-def _place(frames: Stack) -> Place | None:
-    """The place of the innermost frame."""
-    return Place(frames[-1].file, frames[-1].line, function_at(frames), frames[-1].source) if frames else None
 
 
 SIDE_WORK = Rule(

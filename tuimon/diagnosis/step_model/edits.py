@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Change, What
-from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.threshold import Threshold
 
 HALF = Threshold(
@@ -45,15 +44,6 @@ class Step(Struct, frozen=True):
     drawing_ms: float = 0.0  # drawing the indices of a batch, which the training thread does whoever makes the batch
     held_ms: float = 0.0  # waiting for the next batch in order while workers have made later ones and idle
     evaluation_ms: float = 0.0  # its part of what lies between steps; nobody makes batches for them meanwhile
-
-
-class Way(NamedTuple):
-    """A fix before its gain is known; without a change nothing ever is."""
-
-    action: str
-    change: Change | None = None
-    part: Interval = WHOLE
-    changes_training: bool = False
 
 
 #: The least that a fix does to what it concerns: it removes half of it, or all, or what is left then takes longer.

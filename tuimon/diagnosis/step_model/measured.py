@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.evidence.data import HAND_OVER_MS, draws_indices, working_share
+from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
 from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
@@ -111,8 +111,7 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     starts_ms = data_ms * (evidence.data.epoch_starts or 0.0)
     fetches = _fetches(loader, evidence.steps.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
-    fetching = evidence.data.samples
-    drawing_ms = (fetching.share(draws_indices(fetching)) or 0.0) * fetch_ms
+    drawing_ms = (evidence.data.samples.share(evidence.data.draws) or 0.0) * fetch_ms
     fetch = (
         _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
         if workers.number
@@ -168,7 +167,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
     hand_over_ms = fetch_ms
     if not evidence.data.lie_ready:
-        working = working_share(evidence.data.samples)
+        working = evidence.data.working_share
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0

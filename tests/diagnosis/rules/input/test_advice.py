@@ -90,7 +90,7 @@ def test_the_loops_own_line_only_takes_the_items():
     [
         (1, {}, "(vectorise or cache it)"),
         (1, {"gpu_uuids": ["GPU-0"]}, "(vectorise, cache, or move it to the GPU)"),
-        (30, {"gpu_uuids": ["GPU-0"]}, "cache what __getitem__() data.py:35 reads, or read it ahead"),
+        (30, {"gpu_uuids": ["GPU-0"]}, "cache what __getitem__() data.py:35 reads, or read and write in a thread"),
     ],
 )
 def test_work_moves_to_the_gpu_only_if_there_is_one_and_it_is_no_wait(leaf, facts, how):
@@ -106,7 +106,7 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     more, free = first.fixes
     assert more.action == "set num_workers=8 (now 2) on this 2-core machine: each computes only 3 % of its time"
     assert (more.estimated_speedup, *more.gain) == pytest.approx((4, at_least(4), 4), rel=0.02)
-    assert free.action == "leave out the sleep at download() data.py:95, or shorten it"
+    assert free.action == "leave out the sleep at download() data.py:95, or shorten it, unless it sets the pace"
     gained = 100 / 6  # a batch has to be taken over
     assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, math.inf), rel=0.02)
 

@@ -81,4 +81,6 @@ def test_a_worker_that_waits_to_try_again_is_named_with_its_wait():
     first = run({"data": 80, "forward": 20}, LINES, fetching, *workers(2, 0.03, ([0, 53], 40)))[0]
     assert first.cause == "workers_saturated"
     assert first.headline.endswith("both workers are blocked, not computing (3 % CPU): each sleeps")
-    assert [fix.action for fix in first.fixes][1:] == ["leave out the sleep at fetch() data.py:7, or shorten it"]
+    assert [fix.action for fix in first.fixes][1:] == [
+        "leave out the sleep at fetch() data.py:7, or shorten it, unless it sets the pace"
+    ]
