@@ -142,7 +142,9 @@ def _threads_height(room: int, wanted: WantedRows) -> int:
 def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[str, Box]:
     rows = dict.fromkeys(names, column.height)
     if len(names) == 2:
-        rows["gpu"] = max(_gpu_height(column.height, wanted), 0)
+        # the rows that the GPUs fill, two thirds at most, so that the output keeps its room
+        most = max(column.height * 2 // 3, _LEAST["gpu"])
+        rows["gpu"] = max(min(wanted.gpu + _FRAME, most, column.height - _LEAST["output"]), 0)
         rows["output"] = column.height - rows["gpu"]
     boxes: dict[str, Box] = {}
     y = column.y
@@ -153,15 +155,16 @@ def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[
     return boxes
 
 
-def _gpu_height(room: int, wanted: WantedRows) -> int:
-    """The rows that the GPUs fill, two thirds at most, so that the output keeps its room."""
-    return min(wanted.gpu + _FRAME, max(room * 2 // 3, _LEAST["gpu"]), room - _LEAST["output"])
-
-
 def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """One column: each pane gets its least rows by importance, then what is left goes where it is of use."""
-    heights = _least_heights(body.height, panes, wanted)
-    _share_out(body.height - sum(heights.values()), heights, wanted)
+    least = _LEAST | dict.fromkeys(wanted.lines, 1)
+    room = body.height
+    heights: dict[str, int] = {}
+    for name in IMPORTANCE:
+        if name in panes and (least[name] <= room or not heights):
+            heights[name] = min(least[name], room)
+            room -= heights[name]
+    _share_out(room, heights, wanted)
     boxes: dict[str, Box] = {}
     y = body.y
     for name in ("phases", "gpu", "output", "loaders", "threads"):
@@ -169,17 +172,6 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
             boxes[name] = Box(body.x, y, body.width, heights[name])
             y += heights[name]
     return boxes
-
-
-def _least_heights(room: int, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, int]:
-    """The panes that there is room for, each at its least height."""
-    least = _LEAST | dict.fromkeys(wanted.lines, 1)
-    heights: dict[str, int] = {}
-    for name in IMPORTANCE:
-        if name in panes and (least[name] <= room or not heights):
-            heights[name] = min(least[name], room)
-            room -= heights[name]
-    return heights
 
 
 def _share_out(room: int, heights: dict[str, int], wanted: WantedRows) -> None:

@@ -62,14 +62,16 @@ class LeavableApp(TerminalApp[Leave]):
         if isinstance(self.screen, QuitDialog):
             self.screen.dismiss("leave")
         elif monitor.launched is not None and not monitor.ended:
-            self.push_screen(QuitDialog(monitor), self._chosen)
-        else:
-            self.exit(self._end_of_run())
+            pid = monitor.launched.pid
 
-    def _chosen(self, choice: Choice | None) -> None:
-        if choice == "leave" and self.monitor.launched is not None:
-            self.exit(Leave(0, goes_on(self.monitor.launched.pid)))
-        elif choice == "ended":
+            def chosen(choice: Choice | None) -> None:
+                if choice == "leave":
+                    self.exit(Leave(0, goes_on(pid)))
+                elif choice == "ended":
+                    self.exit(self._end_of_run())
+
+            self.push_screen(QuitDialog(monitor), chosen)
+        else:
             self.exit(self._end_of_run())
 
     def _end_of_run(self) -> Leave:

@@ -175,7 +175,8 @@ class Canvas(Widget):
         width = self.content_size.width
         spans = clip(self._lines[y], width) if y < len(self._lines) else ()
         segments = [Segment(self.glyphs(span.text), self._style(span.role)) for span in spans if span.text]
-        return Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if _fills(spans) else ""))
+        fills = bool(spans) and "cursor" in spans[-1].role  # its background goes on to the right edge
+        return Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if fills else ""))
 
     def _style(self, role: str) -> Style:
         style = self._styles.get(role)
@@ -192,8 +193,3 @@ def style_word(role: str, variables: dict[str, str]) -> str:
     if style.color:
         words.append(style.color.name)
     return " ".join(words)
-
-
-def _fills(spans: Sequence[Span]) -> bool:
-    """True if the last span's background goes on to the right edge."""
-    return bool(spans) and "cursor" in spans[-1].role

@@ -73,10 +73,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _mean_of_parts(values: Sequence[Sequence[float]]) -> Sequence[float]:
-    return [_mean(parts) for parts in zip(*values, strict=True)]
-
-
 def chart(
     values: Sequence[float | None], width: int, height: int, lo: float, hi: float, *, whole: bool = False
 ) -> list[str]:
@@ -88,7 +84,11 @@ def chart(
     if width <= 0 or height <= 0:
         return []
     dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, _mean, whole=whole)]
-    return ["".join(_cell(dots[2 * x], dots[2 * x + 1], height - 1 - y) for x in range(width)) for y in range(height)]
+    rows = []
+    for base in range(4 * (height - 1), -1, -4):
+        codes = (_LEFT[_within(dots[2 * x], base)] | _RIGHT[_within(dots[2 * x + 1], base)] for x in range(width))
+        rows.append("".join(chr(_BRAILLE + code) if code else " " for code in codes))
+    return rows
 
 
 def stacked(
@@ -105,8 +105,22 @@ def stacked(
     The first part of a value lies on top, as it leads the list beside the chart. Each cell is cut in eighths; where two
     parts meet in it, one is drawn on the other: role ``forward on:data``.
     """
-    bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, _mean_of_parts, whole=whole)]
-    return [_stacked_row(bounds, roles, (height - 1 - y) * 8) for y in range(height)]
+
+    def mean(several: Sequence[Sequence[float]]) -> Sequence[float]:
+        return [_mean(parts) for parts in zip(*several, strict=True)]
+
+    bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, mean, whole=whole)]
+    lines: list[Line] = []
+    for y in reversed(range(height)):
+        spans: list[Span] = []
+        for ends in bounds:
+            text, role = _stacked_cell(ends, roles, y * 8)
+            if spans and (spans[-1].role == role or (text == " " and " on:" not in spans[-1].role)):
+                spans[-1] = Span(spans[-1].text + text, spans[-1].role)
+            else:
+                spans.append(Span(text, role))
+        lines.append(tuple(spans))
+    return lines
 
 
 def _bounds(value: Sequence[float] | None, most: int, hi: float) -> list[int]:
@@ -120,17 +134,6 @@ def _bounds(value: Sequence[float] | None, most: int, hi: float) -> list[int]:
     if ends and ends[-1] == 0:
         ends[-1] = 1
     return ends
-
-
-def _stacked_row(bounds: Sequence[Sequence[int]], roles: Sequence[str], base: int) -> Line:
-    spans: list[Span] = []
-    for ends in bounds:
-        text, role = _stacked_cell(ends, roles, base)
-        if spans and (spans[-1].role == role or (text == " " and " on:" not in spans[-1].role)):
-            spans[-1] = Span(spans[-1].text + text, spans[-1].role)
-        else:
-            spans.append(Span(text, role))
-    return tuple(spans)
 
 
 def _stacked_cell(ends: Sequence[int], roles: Sequence[str], base: int) -> tuple[str, str]:
@@ -179,12 +182,6 @@ def _dots(value: float | None, height: int, lo: float, hi: float) -> int | None:
         return None
     ratio = (value - lo) / (hi - lo) if hi > lo else 0.0
     return max(1, min(height * 4, round(ratio * height * 4)))
-
-
-def _cell(left: int | None, right: int | None, row_from_bottom: int) -> str:
-    base = row_from_bottom * 4
-    code = _LEFT[_within(left, base)] | _RIGHT[_within(right, base)]
-    return chr(_BRAILLE + code) if code else " "
 
 
 def _within(dots: int | None, base: int) -> int:

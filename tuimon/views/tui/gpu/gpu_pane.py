@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
@@ -223,14 +223,11 @@ def in_front(gpus: Sequence[GpuRow]) -> tuple[list[GpuRow], list[GpuRow]]:
     parents = {gpu.latest.parent_uuid for gpu in gpus if gpu.latest.uuid in used}
     kept = [gpu for gpu in gpus if not used or gpu.latest.uuid in used or gpu.latest.uuid in parents]
     front = []
-    for gpu in sorted((gpu for gpu in kept if not _is_child(gpu, kept)), key=lambda gpu: gpu.latest.index):
+    uuids = {gpu.latest.uuid for gpu in kept}
+    for gpu in sorted((gpu for gpu in kept if gpu.latest.parent_uuid not in uuids), key=lambda gpu: gpu.latest.index):
         front += [gpu, *(child for child in kept if child.latest.parent_uuid == gpu.latest.uuid)]
     shown = {gpu.latest.uuid for gpu in front}
     return front, [gpu for gpu in gpus if gpu.latest.uuid not in shown]
-
-
-def _is_child(gpu: GpuRow, gpus: Iterable[GpuRow]) -> bool:
-    return gpu.latest.parent_uuid is not None and any(other.latest.uuid == gpu.latest.parent_uuid for other in gpus)
 
 
 def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:

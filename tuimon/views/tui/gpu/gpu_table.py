@@ -167,7 +167,7 @@ def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
         Column("", 2, mark_of),
         Column("", names, lambda view: (name_of(view.gpu), "text" if view.gpu.used_by_run else "dim")),
         Column("util", _UTIL - GAP, lambda view: (percent(view.gpu.figures.util_ratio), view.strong), ">", GAP),
-        Column("", plot, lambda view: (_plot(view, plot), "gpu-edge")),
+        Column("", plot, lambda view: (_plot(view, "util_ratio", plot), "gpu-edge")),
         *(_column(figure) for head, figure in known.items() if head in kept),
         Column("", (notes + GAP) * bool(notes), lambda view: (_GAP, *clip(trouble_of(view, notes), notes))),
     )
@@ -177,8 +177,8 @@ def _column(of: Figure) -> Column[GpuView]:
     return Column(of.head, GAP + of.width, lambda view: (of.text(view.gpu), "dim" if view.stale else of.role), ">")
 
 
-def _plot(view: GpuView, width: int) -> str:
-    return chart(view.gpu.history("util_ratio"), width, 1, 0.0, 1.0, whole=view.whole)[0]
+def _plot(view: GpuView, counter: str, width: int) -> str:
+    return "".join(chart(view.gpu.history(counter), width, 1, 0.0, 1.0, whole=view.whole))
 
 
 def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
@@ -201,17 +201,10 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
 
 def _tile(view: GpuView, names: int, chart_width: int) -> Line:
-    gpu = view.gpu
-    whole = gpu.latest.parent_uuid is None
-    counter = "util_ratio" if whole else "sm_ratio"
-    plot = chart(gpu.history(counter), chart_width, 1, 0.0, 1.0, whole=view.whole)
-    util = Span(column(percent(getattr(gpu.figures, counter)), _PERCENT, ">"), view.strong)
-    return (
-        mark_of(view),
-        Span(column(name_of(gpu), names), "text"),
-        util,
-        Span(f" {plot[0]}" if plot else "", "gpu-edge"),
-    )
+    counter = "util_ratio" if view.gpu.latest.parent_uuid is None else "sm_ratio"
+    util = Span(column(percent(getattr(view.gpu.figures, counter)), _PERCENT, ">"), view.strong)
+    plot = f" {_plot(view, counter, chart_width)}" if chart_width else ""
+    return (mark_of(view), Span(column(name_of(view.gpu), names), "text"), util, Span(plot, "gpu-edge"))
 
 
 def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:

@@ -74,7 +74,8 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
 
 def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
     """Rows of content for these loaders."""
-    return max(sum(_rows_of(row) for row in loaders), 1)
+    workers = [min(len(_worker_rows(row)), _WORKERS_WANTED) for row in loaders]
+    return max(sum(2 + (1 + number if number else 0) for number in workers), 1)
 
 
 def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list[Line]:
@@ -122,11 +123,6 @@ def _worker_rows(loader: LoaderRow) -> tuple[LoaderWorkerRow, ...]:
     return () if loader.latest.role == "eval" and not loader.facts.workers else loader.worker_rows
 
 
-def _rows_of(loader: LoaderRow) -> int:
-    workers = min(len(_worker_rows(loader)), _WORKERS_WANTED)
-    return 2 + (1 + workers if workers else 0)
-
-
 def _is_idle(loader: LoaderRow) -> bool:
     return loader.idle_s > _IDLE_S
 
@@ -160,7 +156,10 @@ def _head(loader: LoaderRow, width: int, *, numbered: bool) -> Line:
 
 def _flow(loader: LoaderRow, width: int) -> Line:
     """Ready batches over time and now, and what a fetch costs the trainer; what does not fit is left out."""
-    head = _ready(loader) if loader.facts.workers else ()
+    now = ABSENT if loader.latest.ready_last is None else str(loader.latest.ready_last)
+    most = ABSENT if loader.ready_most is None else str(loader.ready_most)
+    ready = line((column("ready", NAME), "dim"), (f" {now} of {most}", "warning" if _is_starved(loader) else "strong"))
+    head = ready if loader.facts.workers else ()
     spans: list[Span] = []
     room = width - cells(head) - (12 if head else 0)
     for part in _costs(loader):
@@ -173,14 +172,6 @@ def _flow(loader: LoaderRow, width: int) -> Line:
     plot_width = width - cells(head) - cells(spans)
     plot = tinted(chart(loader.ready_history, plot_width, 1, 0.0, float(loader.ready_most or 1)), "chart")[0]
     return (head[0], *plot, *head[1:], *spans)
-
-
-def _ready(loader: LoaderRow) -> Line:
-    """``ready`` and `` 1 of 4``: the chart goes between them."""
-    now = ABSENT if loader.latest.ready_last is None else str(loader.latest.ready_last)
-    most = ABSENT if loader.ready_most is None else str(loader.ready_most)
-    count = Span(f" {now} of {most}", "warning" if _is_starved(loader) else "strong")
-    return (Span(column("ready", NAME), "dim"), count)
 
 
 def _costs(loader: LoaderRow) -> list[Line]:

@@ -53,7 +53,11 @@ _LEAST_BAR = 14
 
 def phase_rows(table: PhaseTable, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
     """Each phase followed by the ranges whose outermost range lies mostly in it; heads above the GPU's columns."""
-    home = _homes(table, ranges)
+    known = {row.name for row in table.rows}
+    last = table.rows[-1].name if table.rows else ""
+    home: dict[str, str] = {}
+    for each in ranges:
+        home.setdefault(each.path.split("/", 1)[0], each.phase if each.phase in known else last)
     gpu = with_gpu and any(phase.gpu_ms_per_step is not None for phase in table.rows)
     error = any(_error(phase) for phase in table.rows)
     columns = columns_of(width, gpu=gpu, error=error)
@@ -78,15 +82,6 @@ def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[Ran
     longest = sorted((row for row in ranges if row.depth == 0), key=lambda row: -row.ms_per_step)
     keep = {row.path for row in longest[: max(room, 0)]}
     return tuple(row for row in ranges if row.path in keep)
-
-
-def _homes(table: PhaseTable, ranges: Sequence[RangeRow]) -> dict[str, str]:
-    known = {row.name for row in table.rows}
-    last = table.rows[-1].name if table.rows else ""
-    homes: dict[str, str] = {}
-    for row in ranges:
-        homes.setdefault(row.path.split("/", 1)[0], row.phase if row.phase in known else last)
-    return homes
 
 
 class Columns(NamedTuple):
@@ -330,14 +325,24 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
 
 def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) -> list[Line]:
     """One line, or two: the lead, and the idle share."""
-    lead, idle = _lead_parts(times, step_ms), idle_share_text(times)
+    main, idle = main_lead(times), idle_share_text(times)
+    lead: list[tuple[float, str, str]] = []
+    if main is not None and main.median_us is not None and step_ms:  # against the length of a step
+        ahead = min(max(main.median_us, 0.0) / 1000 / step_ms, 1.0)
+        lead = [(ahead, "━", "warning" if is_behind(main) else "benign")]
     room = width - NAME - 2
+    words = lead_words(times)
     if most < 2:
-        words = lead_words(times)
         offers = [f"{words} · GPU idle {idle}", f"{words} · idle {idle}", *_shorter(words)]
         return _gauges([("lead", lead, offers)], room)
-    rows = [("lead", lead, [_lead_and_dry(times), *_shorter(lead_words(times))])]
-    rows += [("GPU idle", _idle_parts(times), [f"{idle} of its time" if idle != UNKNOWN else idle, idle])]
+    ran_dry = main.stream_idle_ratio if main is not None else 0.0
+    dry = f" · ran dry {percent(ran_dry)} of the time" if ran_dry >= 0.005 else ""
+    role = "warning" if times.idle_ratio >= BUSY_IDLE else "text"
+    idles = [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
+    rows = [
+        ("lead", lead, [words + dry, *_shorter(words)]),
+        ("GPU idle", idles, [f"{idle} of its time" if idle != UNKNOWN else idle, idle]),
+    ]
     return _gauges(rows, room)
 
 
@@ -366,14 +371,6 @@ def is_behind(lead: LeadRow) -> bool:
     return lead.stream_idle_ratio >= MOST or (lead.median_us is not None and lead.median_us < SMALL_LEAD_US)
 
 
-def _lead_and_dry(times: GpuTimeRow) -> str:
-    lead = main_lead(times)
-    dry = (
-        f" · ran dry {percent(lead.stream_idle_ratio)} of the time" if lead and lead.stream_idle_ratio >= 0.005 else ""
-    )
-    return lead_words(times) + dry
-
-
 def _shorter(words: str) -> list[str]:
     return [
         words,
@@ -381,19 +378,6 @@ def _shorter(words: str) -> list[str]:
         words.partition(" (")[0],
         words.removeprefix("launches run "),
     ]
-
-
-def _lead_parts(times: GpuTimeRow, step_ms: float | None) -> list[tuple[float, str, str]]:
-    """The lead against the length of a step."""
-    lead = main_lead(times)
-    if lead is None or lead.median_us is None or not step_ms:
-        return []
-    return [(min(max(lead.median_us, 0.0) / 1000 / step_ms, 1.0), "━", "warning" if is_behind(lead) else "benign")]
-
-
-def _idle_parts(times: GpuTimeRow) -> list[tuple[float, str, str]]:
-    role = "warning" if times.idle_ratio >= BUSY_IDLE else "text"
-    return [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
 
 
 def _gauges(rows: Sequence[_Gauge], room: int) -> list[Line]:

@@ -205,7 +205,13 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
     command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
     rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
     columns: list[Column[TrainingRow]] = columns_of(
-        Column("", _RANK, _number, ">", 2),
+        Column(
+            "",
+            _RANK,
+            lambda row: (f"{'▸' * row.in_focus}{row.number}", "key bold" if row.in_focus else "text"),
+            ">",
+            2,
+        ),
         Column("training", command, lambda row: (run_name(row.command), "text")),
         Column("pid", shown["pid"], lambda row: (str(own_id(row.first.pid)), "text"), ">"),
         Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
@@ -217,10 +223,6 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
         Column("  at", rest + GAP, lambda row: (f"  {place_text(row.first)}", "dim")),
     )
     return head_line(columns), [row_line(columns, row) for row in rows]
-
-
-def _number(row: TrainingRow) -> tuple[str, str]:
-    return f"{'▸' if row.in_focus else ''}{row.number}", "key bold" if row.in_focus else "text"
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
@@ -256,16 +258,13 @@ def strip_line(late: Sequence[float | None], width: int) -> Line:
     """A rank's cells, in all of the width; neighbours that look alike are one span."""
     spans: list[Span] = []
     for value in spread(late, width, max):
-        cell = _GAP if value is None else _cell(value)
+        level = next((Span(glyph, role) for least, glyph, role in _LEVELS if (value or 0.0) >= least), _CALM)
+        cell = _GAP if value is None else level
         if spans and spans[-1].role == cell.role:
             spans[-1] = Span(spans[-1].text + cell.text, cell.role)
         else:
             spans.append(cell)
     return tuple(spans)
-
-
-def _cell(value: float) -> Span:
-    return next((Span(glyph, role) for least, glyph, role in _LEVELS if value >= least), _CALM)
 
 
 def _late(own: Sequence[float | None], typical: Sequence[float | None]) -> tuple[float | None, ...]:
@@ -284,18 +283,15 @@ def _own(row: RankRow, history: Sequence[StepStretch], first: int, cells: int, c
             break
         if not window.steps:
             continue
-        own, window_s = _own_share(window, waits, on_gpu=row.on_gpu), window.end_s - window.begin_s
+        # what is outside backward without waits there, or how long the thread was busy
+        outside = 1.0 - window.backward_ns / window.total_ns - waits
+        own = max(outside, 0.0 if row.on_gpu else window.busy_ns / window.total_ns)
+        window_s = window.end_s - window.begin_s
         begin = int(window.begin_s // cell_s) - first + 1
         for cell in range(max(min(begin, end), 0), min(end, cells - 1) + 1):
             sums[cell] += own * window_s
             times[cell] += window_s
     return [total / s if s else None for total, s in zip(sums, times, strict=True)]
-
-
-def _own_share(window: StepStretch, waits: float, *, on_gpu: bool) -> float:
-    """Own share of a window's steps: what is outside backward without waits there, or how long the thread was busy."""
-    outside = 1.0 - window.backward_ns / window.total_ns - waits
-    return max(outside, 0.0 if on_gpu else window.busy_ns / window.total_ns)
 
 
 class RanksState(NamedTuple):
@@ -389,7 +385,10 @@ class RanksPane(Moving, Pane[RanksState]):
         if at is not None and self.has_focus:
             drawn[at] = with_cursor(drawn[at])
         top = scrolled(0, at or 0, number, height - 2)
-        return [_trainings_title(number, others=bool(state.rows)), head, *drawn[top : top + height - 2]]
+        title = line((f"{number} trainings side by side", "text bold"), (": none waits for another", "text"))
+        if state.rows:
+            title = line((f"{number} other training{'s' * (number > 1)} of this run", "text bold"))
+        return [title, head, *drawn[top : top + height - 2]]
 
     def _ranks(self, state: RanksState, width: int, height: int) -> list[Line]:
         """Who is late, and the rows around the cursor."""
@@ -440,16 +439,14 @@ class RanksPane(Moving, Pane[RanksState]):
         self.post_message(self.Closed())
 
 
-def _trainings_title(number: int, *, others: bool) -> Line:
-    if others:
-        return line((f"{number} other training{'s' * (number > 1)} of this run", "text bold"))
-    title = f"{number} trainings side by side"
-    return line((title, "text bold"), (": none waits for another", "text"))
-
-
 def _summary(state: RanksState, width: int) -> list[Line]:
     """The legend; and who is late, if the verdict above does not say it."""
-    legend = _legend(state, width)
+    names = [name for name, _ in next((row.phases for row in state.rows if row.phases), ())]
+    left = [Span(f"{OWN} {name}  ", name) for name in names]
+    if any(row.wait_ratio is not None for row in state.rows):
+        left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
+    steps = max((row.steps for row in state.rows), default=0)
+    legend = justified(clip(left, width), (Span(f"{steps} steps", "dim"),), width)
     if state.verdict:
         return [legend]
     known = [row for row in state.rows if row.late_ratio is not None]
@@ -460,12 +457,3 @@ def _summary(state: RanksState, width: int) -> list[Line]:
         calm = line(("Nobody is late", "benign bold"), (": the ranks' own work takes about the same time.", "text"))
         return [calm, legend]
     return [line((f"Rank {late.rank} may be late: its own work takes longer than the others'.", "warning")), legend]
-
-
-def _legend(state: RanksState, width: int) -> Line:
-    names = [name for name, _ in next((row.phases for row in state.rows if row.phases), ())]
-    left = [Span(f"{OWN} {name}  ", name) for name in names]
-    if any(row.wait_ratio is not None for row in state.rows):
-        left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
-    steps = max((row.steps for row in state.rows), default=0)
-    return justified(clip(left, width), (Span(f"{steps} steps", "dim"),), width)

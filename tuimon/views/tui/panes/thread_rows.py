@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from tuimon.node_ids import own_id
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow
-from tuimon.views.format import code, percent, plain
+from tuimon.views.format import ABSENT, code, percent, plain
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -53,7 +53,7 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
         Column("delay", delay, lambda row: (percent(row.delay_ratio), _delay_style(row.delay_ratio)), ">", 1),
         Column("gil", gil, lambda row: (percent(row.gil_ratio) if row.gil_ratio is not None else "", "dim"), ">", 1),
         Column(" state", 10, lambda row: (f" {_state(row)}", _STATE_ROLES.get(_state(row), "dim"))),
-        Column("where", rest, lambda row: line(_place(row, spot), _code(row, rest - spot))),
+        Column("where", rest, lambda row: _where_cells(row, spot, rest - spot)),
     )
 
 
@@ -62,24 +62,22 @@ def _is_idle(row: ThreadRow) -> bool:
 
 
 def _gauge(row: ThreadRow, width: int) -> Line:
-    return line(" ", *layers([(row.cpu_ratio or 0.0, "━", _load(row.cpu_ratio))], width - 2, behind=1))
+    ratio = row.cpu_ratio or 0.0
+    return line(" ", *layers([(ratio, "━", "chart-edge" if ratio >= 0.8 else "chart-body")], width - 2, behind=1))
 
 
 def _state(row: ThreadRow) -> str:
     return "ended" if row.ended else plain(row.state)
 
 
-def _place(row: ThreadRow, width: int) -> tuple[str, str]:
-    return (place_column(row.place.file, row.place.line, width), "key") if row.place else (column("–", width), "faint")
-
-
-def _code(row: ThreadRow, width: int) -> tuple[str, str]:
-    """Its line of code; the function, if that is not known."""
+def _where_cells(row: ThreadRow, spot: int, room: int) -> Line:
+    """Its place and its line of code; the function, if that is not known."""
     if row.place is None:
-        return column("", width), "dim"
+        return line((column(ABSENT, spot), "faint"), (column("", room), "dim"))
     source = plain(row.place.source).strip()
     function = f"{plain(row.place.function)}()" if row.place.function else ""
-    return column(source or function, width), "text" if source else "dim"
+    code = (column(source or function, room), "text" if source else "dim")
+    return line((place_column(row.place.file, row.place.line, spot), "key"), code)
 
 
 def role_text(row: ThreadRow) -> str:
@@ -92,10 +90,6 @@ def _role_style(row: ThreadRow) -> str:
     if row.role in ("main", "training"):
         return "text" if row.ended else "strong"
     return "dim" if _is_idle(row) else "text"
-
-
-def _load(ratio: float | None) -> str:
-    return "chart-edge" if (ratio or 0.0) >= 0.8 else "chart-body"
 
 
 def _delay_style(ratio: float | None) -> str:

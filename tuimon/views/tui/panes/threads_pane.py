@@ -90,7 +90,10 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         for index, row in enumerate(visible, top):
             lines.append(row_line(columns, row, cursor=index == at and self.has_focus))
         if not rows:
-            lines.append(_empty(state, self.filter_text))
+            pattern = f" “{plain(self.filter_text)}” "
+            no_match = line(("no thread matches", "dim"), (pattern, "text"), ("(Esc clears)", "dim"))
+            is_filtered = bool(state.rows and self.filter_text)
+            lines.append(no_match if is_filtered else line(("no thread seen yet", "dim")))
         return [*filled(lines, max(height - len(notes), len(lines))), *notes]
 
     def heading(self, state: ThreadsState) -> tuple[Span, ...]:
@@ -159,12 +162,6 @@ def _is_refuted(notice: Notice, session: Session) -> bool:
 
 def _keys(rows: Sequence[ThreadRow]) -> list[tuple[int, int]]:
     return [(row.pid, row.tid) for row in rows]
-
-
-def _empty(state: ThreadsState, filter_text: str) -> Line:
-    if state.rows and filter_text:
-        return line(("no thread matches", "dim"), (f" “{plain(filter_text)}” ", "text"), ("(Esc clears)", "dim"))
-    return line(("no thread seen yet", "dim"))
 
 
 def _by_role(row: ThreadRow) -> tuple[int, str, int, int, float]:

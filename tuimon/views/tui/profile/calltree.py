@@ -158,7 +158,12 @@ class TreeView:
         """Unfold, or fold."""
         if self._rows:
             node = self._rows[self._at()]
-            self._unfold(node) if step > 0 else self._fold(node)
+            if step > 0:
+                self._unfold(node)
+            elif node.id in self.opened and node.children:
+                self.opened.discard(node.id)
+            elif node.parent is not None and node.parent.parent is not None:  # on a closed one to its caller
+                self._select(node.parent)
 
     def _unfold(self, node: Call) -> None:
         """Open the node and the only children below it; on an open node move to its first child."""
@@ -170,13 +175,6 @@ class TreeView:
             if len(node.children) > 1:
                 break
             (node,) = node.children.values()
-
-    def _fold(self, node: Call) -> None:
-        """Close the node; on a closed one move to its caller."""
-        if node.id in self.opened and node.children:
-            self.opened.discard(node.id)
-        elif node.parent is not None and node.parent.parent is not None:
-            self._select(node.parent)
 
     def enter(self) -> None:
         """Open or close the node."""

@@ -147,7 +147,11 @@ class LinesView:
         if pointed is not None:
             self._cursor.key, self._pointed = pointed.key, None
         chosen = self.selected()
-        code = self._code(chosen, code_of) if height >= _CODE_FROM else []
+        code: list[Line] = []
+        if chosen is not None and height >= _CODE_FROM:
+            number = chosen.place.line
+            near = [(n, text) for n, text in code_of(chosen.place) if abs(n - number) <= _AROUND]
+            code = [(), *code_lines(near, number)] if near else []
         room = max(height - 4 - len(code), 1)
         at = self._cursor.scroll(self._keys(), room)
         top = self._cursor.top
@@ -158,12 +162,6 @@ class LinesView:
             lines.append(row_line(columns, row, cursor=number == at))
         below = detail_line(chosen, table.samples, width) if chosen is not None else ()
         return [*filled([*lines, *code], height - 1), below]
-
-    def _code(self, row: LineShare | None, code_of: Callable[[Place], Code]) -> list[Line]:
-        if row is None:
-            return []
-        near = [(n, text) for n, text in code_of(row.place) if abs(n - row.place.line) <= _AROUND]
-        return [(), *code_lines(near, row.place.line)] if near else []
 
     def move(self, rows_down: int) -> None:
         """Move the cursor."""

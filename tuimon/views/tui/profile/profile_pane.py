@@ -191,7 +191,15 @@ class SampleViews:
 
     def enter(self) -> None:
         """Show the line in the tree; fold or unfold."""
-        self._show_line_in_tree() if self.mode == "lines" else self.tree.enter()
+        if self.mode == "tree":
+            self.tree.enter()
+            return
+        row = self.lines.selected()
+        if row is not None and self.samples is not None:
+            node = node_of_line(self.samples.tree(self.phase), row)
+            self.mode = "tree"
+            if node is not None:
+                self.tree.reveal(node)
 
     def select_phase(self, step: int) -> None:
         """Show only the samples of the next phase or user range."""
@@ -207,15 +215,6 @@ class SampleViews:
     def sort_by_next(self) -> None:
         """Sort the lines by their own or their total share."""
         self.lines.sort = (self.lines.sort + 1) % len(SORTS)
-
-    def _show_line_in_tree(self) -> None:
-        row = self.lines.selected()
-        if row is None or self.samples is None:
-            return
-        node = node_of_line(self.samples.tree(self.phase), row)
-        self.mode = "tree"
-        if node is not None:
-            self.tree.reveal(node)
 
 
 class ProfileState(NamedTuple):
@@ -321,7 +320,12 @@ class ProfilePane(Moving, Pane[ProfileState]):
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
         """Tabs, phases, and the view that is chosen."""
         above = self._above(state, width)
-        return [*above, *self._view(state, width, max(height - len(above), 1))][:height]
+        if not state.samples.where(phase=self.views.phase).total:
+            return [*above, *empty_lines(state.samples, self.views.phase)][:height]
+        room = max(height - len(above), 1)
+        with self._duty_cycle.measured():
+            below = self.views.draw(state.samples, width, room, on_gpu=state.on_gpu, code_of=self._code_of)
+        return [*above, *below][:height]
 
     def _above(self, state: ProfileState, width: int) -> list[Line]:
         samples, phase = state.samples, self.views.phase
@@ -331,12 +335,6 @@ class ProfilePane(Moving, Pane[ProfileState]):
         if samples.ranges:
             lines.append(ranges_line(samples, phase, width))
         return [*lines, ()]
-
-    def _view(self, state: ProfileState, width: int, height: int) -> list[Line]:
-        if not state.samples.where(phase=self.views.phase).total:
-            return empty_lines(state.samples, self.views.phase)
-        with self._duty_cycle.measured():
-            return self.views.draw(state.samples, width, height, on_gpu=state.on_gpu, code_of=self._code_of)
 
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """The name of the view, and the key that leaves it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.dom import DOMNode
@@ -43,16 +43,13 @@ class CodeAround:
             and len(self._requested) < _KEPT_MOST
         ):
             self._requested.add(key)
-            self._sheet.run_worker(self._reading(self._closeup, key, process, not_after_unix_s), thread=True)
+            closeup, by = self._closeup, process
+
+            def read() -> None:
+                self._read[key] = closeup.code(*key, by, not_after_unix_s)
+
+            self._sheet.run_worker(read, thread=True)
         return self._read.get(key, ())
-
-    def _reading(
-        self, closeup: CloseUp, key: tuple[str, int], process: Process, not_after_unix_s: float | None
-    ) -> Callable[[], None]:
-        def read() -> None:
-            self._read[key] = closeup.code(*key, process, not_after_unix_s)
-
-        return read
 
 
 def code_lines(code: Code, number: int) -> list[Line]:

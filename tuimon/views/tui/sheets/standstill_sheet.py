@@ -132,12 +132,11 @@ class StandstillSheet(Sheet):
     """The latest standstill, live."""
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__("Standstill: where all ranks are", self._lines)
-        self._monitor = monitor
-
-    def _lines(self, width: int) -> list[Line]:
-        session = self._monitor.session
-        return standstill_lines(next(reversed(session.standstills.past), None), session, width)
+        session = monitor.session
+        super().__init__(
+            "Standstill: where all ranks are",
+            lambda width: standstill_lines(next(reversed(session.standstills.past), None), session, width),
+        )
 
 
 def standstill_note(past: Past) -> str:

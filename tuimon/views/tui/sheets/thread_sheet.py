@@ -83,7 +83,11 @@ class ThreadSheet(Sheet):
 
     def update(self) -> None:
         """A tick passed: the row as it is now."""
-        self._find_row()
+        mine = (self._row.pid, self._row.tid)
+        rows = self._session.over("recent").threads_of(self._row.pid)
+        found = next((row for row in rows if (row.pid, row.tid) == mine), None)
+        if found is None or self._row.count <= found.count:  # else the table shows several as one
+            self._row = found or replace(self._row, ended=True)
         super().update()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
@@ -91,23 +95,11 @@ class ThreadSheet(Sheet):
         if event.state in (WorkerState.SUCCESS, WorkerState.ERROR):
             super().update()
 
-    def _find_row(self) -> None:
-        mine = (self._row.pid, self._row.tid)
-        rows = self._session.over("recent").threads_of(self._row.pid)
-        found = next((row for row in rows if (row.pid, row.tid) == mine), None)
-        if found is not None and self._row.count > found.count:  # several that the table shows as one
-            return
-        self._row = found or replace(self._row, ended=True)
-
     def _lines(self, width: int) -> list[Line]:
         stack = latest_stack(self._session, self._row)
         own = own_line(stack)
-        drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else [(), line((_NO_STACK, "dim"))]
+        code = self._code.of(own.file, own.line, self._session.process(self._row.pid)) if own is not None else ()
+        drawn = stack_lines(stack, code, width) if stack is not None else [(), line((_NO_STACK, "dim"))]
         sampled = self._session.stacks.get(self._row.pid)
         hot_lines = sampled.over(now=True).without_imports.lines() if sampled is not None else []
         return thread_lines(self._row, hot_lines, width, drawn)
-
-    def _code_of(self, own: Frame | None) -> Code:
-        if own is None:
-            return ()
-        return self._code.of(own.file, own.line, self._session.process(self._row.pid))
