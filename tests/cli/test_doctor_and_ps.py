@@ -16,8 +16,8 @@ from tuimon.cli.commands import doctor, ps
 from tuimon.cli.commands.doctor import Check
 from tuimon.cli.main import run_command_line
 from tuimon.installation import install_command
-from tuimon.launch import candidates
-from tuimon.launch.candidates import Candidate, find_candidates
+from tuimon.launch import attached
+from tuimon.launch.attached import Candidate, find_candidates
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.markers.source import refused_folders
 
@@ -66,7 +66,7 @@ def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("with_ring")
 def test_ps_lists_a_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     own = os.getpid()
-    monkeypatch.setattr("tuimon.launch.candidates.os.getpid", lambda: -1)
+    monkeypatch.setattr("tuimon.launch.attached.os.getpid", lambda: -1)
     (row,) = [row for row in ps.rows(find_candidates()) if row.pid == own]
     assert (row.rank, row.gpus, row.markers, row.run) == (3, ["GPU-1"], True, "r")
     assert row.cpu_ratio is not None and row.age_s is not None and row.age_s > 0
@@ -115,8 +115,8 @@ def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_
 ) -> None:
     made = [Candidate(pid, 1, 100 - pid, [str(pid)], RingFacts() if pid in (5, 6) else None) for pid in (5, 6, 7, 8)]
     known = {candidate.pid: candidate for candidate in made}
-    monkeypatch.setattr(candidates.procfs, "pids", lambda: list(known))
-    monkeypatch.setattr(candidates, "candidate_of", lambda pid, _: known[pid])
+    monkeypatch.setattr(attached.procfs, "pids", lambda: list(known))
+    monkeypatch.setattr(attached, "candidate_of", lambda pid, _: known[pid])
     assert [candidate.pid for candidate in find_candidates()] == [6, 5, 8, 7]
 
 

@@ -23,7 +23,7 @@ from tuimon.cli.watching import watch_full_screen
 from tuimon.launch.signals import PASSED_ON, LeaveSignals
 from tuimon.monitor.options import Options
 from tuimon.records import Exit
-from tuimon.views.tui import running as screen
+from tuimon.views.tui import app as screen
 from tuimon.views.tui.leaving import Leave
 
 pytestmark = pytest.mark.trust

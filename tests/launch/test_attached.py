@@ -17,8 +17,7 @@ from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
-from tuimon.launch.attached import attach
-from tuimon.launch.candidates import Candidate, is_worker, processes_of_run
+from tuimon.launch.attached import Candidate, attach, is_worker, processes_of_run
 from tuimon.launch.child import Ended
 from tuimon.launch.places import output_path
 from tuimon.proc.processes import command_line

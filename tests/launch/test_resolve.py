@@ -13,11 +13,11 @@ import pytest
 
 from tuimon.agent.ring import paths
 from tuimon.errors import LaunchError, NoSuchScript, NotExecutable, UsageError
-from tuimon.launch import candidates
-from tuimon.launch.candidates import find_candidates, processes_of_run
-from tuimon.launch.job import Job, job_of
+from tuimon.launch import attached
+from tuimon.launch.attached import find_candidates, processes_of_run
 from tuimon.launch.places import output_path, own_output, state_directory
 from tuimon.launch.resolve import resolve, user_python
+from tuimon.monitor.opening import Job, job_of
 from tuimon.records import Notice
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.source import ProcessSource
@@ -224,7 +224,7 @@ def test_a_shortage_of_file_handles_hides_processes_and_fails_nothing(monkeypatc
     def short(_pid: int) -> dict[str, str]:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(candidates, "environment", short)
+    monkeypatch.setattr(attached, "environment", short)
     assert processes_of_run("any") == []
 
 

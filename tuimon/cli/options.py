@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from tuimon.cli.metrics import add_metrics, metrics_of
 from tuimon.errors import UsageError
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.options import Options
@@ -18,6 +17,7 @@ from tuimon.text import plain
 
 if TYPE_CHECKING:
     from tuimon.monitor.reactions import Reaction
+
 
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
 VALUE_OPTIONS = (
@@ -273,3 +273,34 @@ def _number(name: str, lowest: float, highest: float) -> Callable[[str], float]:
         return value
 
     return parse
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Add the option for metrics, of all commands that follow a session."""
+    group = parser.add_argument_group("metrics for other systems")
+    group.add_argument(
+        "--prometheus", metavar="[ADDR:]PORT", help="serve metrics for Prometheus; without ADDR only on 127.0.0.1"
+    )
+
+
+def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
+    """The view that was requested, not yet begun; none otherwise, and then nothing is imported.
+
+    Raises UsageError before anything is started: a wrong word, or an extra that is not installed.
+    """
+    if parsed.prometheus is None:
+        return ()
+    from tuimon.views.metrics.serving import parse_address
+
+    try:
+        address = parse_address(parsed.prometheus)
+        from tuimon.views.metrics.prometheus import MetricsServer, MetricsView
+        from tuimon.views.metrics.snapshot import Snapshots
+    except ValueError as error:
+        raise UsageError(f"--prometheus: {error}") from None
+    except ImportError as error:
+        from tuimon.installation import install_command
+
+        raise UsageError(f"--prometheus needs a package: {error}", install_command("prometheus-client")) from None
+    snapshots = Snapshots()
+    return (MetricsView(snapshots, MetricsServer(snapshots, address)),)

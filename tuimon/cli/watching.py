@@ -94,7 +94,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Lea
     with contextlib.ExitStack() as loading:
         loading.enter_context(without_collections())
         with word_when_slow("tuimon: loading the screen; the disk or the machine is slow ..."):
-            from tuimon.views.tui.running import run_app
+            from tuimon.views.tui.app import run_app
 
         def begin() -> None:
             gc.collect()  # remains of the start, 0.2 MB: nothing reads them again

@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.hang import is_over, may_hang
 from tuimon.diagnosis.verdicts import RANKS_EACH_S, Reading, Verdicts
-from tuimon.monitor.pollers import Pollers
+from tuimon.monitor.poller import Pollers
 from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.sources.base import Suspect, Suspicion

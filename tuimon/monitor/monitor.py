@@ -12,8 +12,7 @@ import msgspec
 from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.observers import Observer, Observers
-from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, RecordQueue
-from tuimon.monitor.pollers import Pollers
+from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Pollers, RecordQueue
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
@@ -284,7 +283,7 @@ class Monitor:
         self._ended_as = ended = self._ended_as or self.process.poll()
         if ended is None:
             return False
-        from tuimon.launch.candidates import processes_of_run
+        from tuimon.launch.attached import processes_of_run
 
         survivors = processes_of_run(self.process.run_id) if self.process.run_id else []
         self._add_record(

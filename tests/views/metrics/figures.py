@@ -21,8 +21,8 @@ from tuimon.records import (
     TraceTaken,
 )
 from tuimon.session.session import Session
-from tuimon.views.metrics.metric import Distribution
 from tuimon.views.metrics.snapshot import RankLabels, Snapshot, take
+from tuimon.views.metrics.table import Distribution
 
 FINDINGS = (INPUT_BOUND, SIDE_WORK)
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}

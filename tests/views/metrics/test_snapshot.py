@@ -21,10 +21,9 @@ from tests.waiting import until
 from tuimon.records import Exit, PhaseTime, length_bucket
 from tuimon.session.session import Session
 from tuimon.views.metrics import table
-from tuimon.views.metrics.metric import Distribution, Metric
 from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, Snapshots, take
-from tuimon.views.metrics.table import METRICS
+from tuimon.views.metrics.table import METRICS, Distribution, Metric
 
 
 def test_a_whole_run_has_every_metric() -> None:

@@ -20,7 +20,7 @@ from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, WantedRows, lay_out
-from tuimon.views.tui.sheets.inject_dialog import InjectDialog
+from tuimon.views.tui.sheets.dialogs import InjectDialog
 from tuimon.views.tui.terminal_app import Capabilities
 
 

@@ -16,12 +16,12 @@ from tests.views.tui.running_app import ALL, running, text, texts, visible
 from tests.waiting import until
 from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
-from tuimon.views.tui import running as running_module
+from tuimon.views.tui import app as app_module
 from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.leaving import Leave
-from tuimon.views.tui.sheets.quit_dialog import QuitDialog, quit_lines
+from tuimon.views.tui.sheets.dialogs import QuitDialog, quit_lines
 from tuimon.views.tui.terminal_app import Capabilities
 from tuimon.views.tui.terminal_driver import WAITING_LIMIT, ExitEvent, TerminalOutput
 
@@ -128,8 +128,8 @@ async def test_a_signal_leaves_and_the_training_goes_on(number):
 
 def test_a_screen_that_fails_says_that_the_training_goes_on(monkeypatch):
     monkeypatch.setattr(TuimonApp, "run", lambda app: None)  # as Textual's does once it has shown an error
-    monkeypatch.setattr(running_module, "is_terminal_lost", lambda app: False)
-    leave = running_module.run_app(streams.input_bound(5))
+    monkeypatch.setattr(app_module, "is_terminal_lost", lambda app: False)
+    leave = app_module.run_app(streams.input_bound(5))
     assert leave == Leave(1, "The training goes on as pid 4242. Come back with: tuimon attach 4242")
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
-from tuimon.launch.attached import attach
-from tuimon.launch.candidates import find_candidates
+from tuimon.launch.attached import attach, find_candidates
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor

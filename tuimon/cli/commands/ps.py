@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psutil
 
 from tuimon.cli.options import parser_of
-from tuimon.launch.candidates import Candidate, find_candidates
+from tuimon.launch.attached import Candidate, find_candidates
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.markers.follower import steps_of

@@ -6,8 +6,7 @@ import argparse
 import math
 from collections.abc import Sequence
 
-from tuimon.cli.metrics import add_metrics, metrics_of
-from tuimon.cli.options import add_run_choice, parser_of, terminal_can_draw
+from tuimon.cli.options import add_metrics, add_run_choice, metrics_of, parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
 from tuimon.launch.signals import LeaveSignals

@@ -9,7 +9,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -17,10 +17,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from tuimon.views.metrics.metric import Distribution, Metric, Sample
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Notice
+from tuimon.session.session import Session
 from tuimon.views.metrics.serving import Address, Condition
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
-from tuimon.views.metrics.table import STEP_BOUNDS
+from tuimon.views.metrics.table import STEP_BOUNDS, Distribution, Metric, Sample
 
 _BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
 
@@ -175,3 +177,45 @@ def _cannot_listen(address: Address, error: OSError) -> Condition:
     if error.errno in (errno.EACCES, errno.EPERM):
         return Condition(f"listening on {where} is not permitted", False, "Ports from 1024 on need no privileges")
     return Condition(f"cannot listen on {where}: {os.strerror(error.errno or 0)}", works=False)
+
+
+#: Seconds that the end of tuimon waits for the server.
+CLOSE_S = 2.0
+
+
+class MetricsView:
+    """Is called by the monitor at every tick; only ``close`` waits."""
+
+    name = "metrics"
+
+    def __init__(self, snapshots: Snapshots, server: MetricsServer) -> None:
+        self._snapshots = snapshots
+        self._server = server
+        self._reported: Condition | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._server.start()
+
+    def show(self, session: Session, findings: Sequence[Finding]) -> list[Notice]:
+        """Take a snapshot if one is wanted; what has changed with the server."""
+        self._snapshots.offer(session, findings)
+        condition = self._server.condition
+        if condition is None or condition == self._reported:
+            return []
+        self._reported = condition
+        return [
+            Notice(
+                t=session.now_s,
+                pid=0,
+                source="prometheus",
+                level="info" if condition.works else "warning",
+                message=condition.message,
+                hint=condition.hint,
+            )
+        ]
+
+    def close(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Show the end, and end."""
+        self._snapshots.offer(session, findings, last=True)
+        self._server.close(CLOSE_S)

@@ -20,7 +20,7 @@ from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps import StepStats, Totals
 from tuimon.views.metrics import table
-from tuimon.views.metrics.metric import Distribution, Metric, Sample, known, label_value
+from tuimon.views.metrics.table import Distribution, Metric, Sample, known, label_value
 
 #: How long a scrape waits for a new snapshot before it gets the one before: the monitor ticks twice a second and more,
 #: but may be stopped, or behind.

@@ -1,8 +1,11 @@
-"""The app: composes the board, routes keys and ticks. The panes decide what they show."""
+"""The app: composes the board, routes keys and ticks; its terminal may be lost. The panes decide what they show."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import termios
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -13,13 +16,14 @@ from textual.binding import Binding, BindingType
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
 from tuimon.views.tui.board import PANES, Board, Pacing
-from tuimon.views.tui.leaving import LeavableApp
+from tuimon.views.tui.leaving import LeavableApp, Leave, what_goes_on
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.profile_pane import Mode, ProfilePane
 from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.terminal_app import Capabilities
+from tuimon.views.tui.terminal_driver import reset_job_control
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
@@ -176,7 +180,7 @@ class TuimonApp(LeavableApp):
         if hooks is None:
             self.notify("only a training that tuimon attached to can have its hooks brought in", markup=False)
             return
-        from tuimon.views.tui.sheets.inject_dialog import ask_to_inject
+        from tuimon.views.tui.sheets.dialogs import ask_to_inject
 
         ask_to_inject(self, hooks)
 
@@ -252,3 +256,30 @@ class TuimonApp(LeavableApp):
     def action_toggle_pane(self, name: str) -> None:
         """Hide or show a pane."""
         self.board.toggle(name)
+
+
+def run_app(
+    monitor: Monitor,
+    refresh_s: float = 0.5,
+    signals: LeaveSignals | None = None,
+    begin: Callable[[], None] = lambda: None,
+) -> Leave:
+    """Run the app until it is left; ``begin`` is called once the first frame is drawn."""
+    app = TuimonApp(monitor, refresh_s, signals=signals, begin=begin)
+    try:
+        leave = app.run()
+    except (OSError, termios.error):
+        if not is_terminal_lost(app):
+            raise
+        leave = None
+    finally:
+        reset_job_control()
+    if is_terminal_lost(app):
+        return Leave(128 + signal.SIGHUP, terminal_lost=True)
+    # none: the app failed; textual has shown why, and the run is not harmed
+    return leave or Leave(app.return_code or 1, what_goes_on(monitor))
+
+
+def is_terminal_lost(app: TuimonApp) -> bool:
+    """True if the terminal was lost: reported, or seen by now, whatever its loss made of the app."""
+    return app.terminal_lost or not sys.__stdin__ or not sys.__stdin__.isatty()

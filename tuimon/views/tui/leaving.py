@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from tuimon.launch.signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.state_text import how_ended
-from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
+from tuimon.views.tui.sheets.dialogs import Choice, QuitDialog
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
 if TYPE_CHECKING:

@@ -1,18 +1,22 @@
-"""The question at quitting while a launched run goes on: leave it, end it, or stay."""
+"""Questions over the screen: at quitting while a launched run goes on, and before hooks are brought into a training."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ScreenResultType
 
+from tuimon.errors import CannotInject
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
 from tuimon.views.tui.sheets.sheet import Overlay
 
 if TYPE_CHECKING:
+    from tuimon.monitor.hooks import Hooks
     from tuimon.monitor.monitor import Monitor
 
 Choice = Literal["leave", "ended", "cancel"]
@@ -115,3 +119,48 @@ def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
 def key_line(key: str, text: str, role: str) -> Line:
     """A key and what it does."""
     return line(" ", (f" {key} ", "key badge"), " ", (text, f"{role} bold"))
+
+
+class InjectDialog(Dialog[bool]):
+    """What it does, and what the risk is. Dismissed with whether to do it."""
+
+    HEADING = "Measure steps and phases"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("I,enter", "choose(True)", show=False),
+        Binding("c,escape,q,ctrl+c", "choose(False)", show=False, priority=True),
+    ]
+
+    def lines(self, width: int) -> list[Line]:
+        """The text."""
+        from tuimon.monitor.hooks import RISK  # noqa: PLC0415  (only an attach loads them)
+
+        keys = [key_line("I", "bring them in", "warning"), key_line("c", "cancel", "text")]
+        return [*paragraph(f"I {RISK}", width, "text"), (), *keys]
+
+    def action_choose(self, agreed: bool) -> None:
+        """Close the dialog."""
+        self.dismiss(agreed)
+
+
+def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it returns
+    """Open the dialog, and bring the hooks in if the user agrees; or say why there is nothing to ask."""
+
+    def answered(agreed: bool | None) -> None:
+        if agreed:
+            app.notify("bringing the hooks in …", markup=False)
+            app.run_worker(partial(_bring_in, app, hooks), thread=True, exit_on_error=False, exclusive=True)
+
+    if hooks.are_missing():
+        app.push_screen(InjectDialog(), answered)
+    else:
+        app.notify("the training has its hooks already", markup=False)
+
+
+def _bring_in(app: App[Any], hooks: Hooks) -> None:
+    """On a thread of its own: it may take as long as the training's longest call."""
+    try:
+        text, severity = hooks.bring_in(), "information"
+    except CannotInject as error:
+        text, severity = f"{error.message}. {error.hint or ''}", "error"
+    with contextlib.suppress(RuntimeError):  # the app has been left meanwhile
+        app.call_from_thread(app.notify, text, severity=severity, markup=False, timeout=15)
