@@ -24,7 +24,7 @@ from unittest.mock import patch
 from tests.recorded_logs import ROOT
 from tuimon.cli.main import COMMANDS
 from tuimon.diagnosis.explain.page import Page, all_pages
-from tuimon.views.explain import Block, Heading, Item, Paragraph, parts_of
+from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, parts_of
 from tuimon.views.finding_text import rule_title
 
 #: Sections and their pages, as they are below docs; "rules/*" and "cli/*" stand for the generated ones.
@@ -129,7 +129,7 @@ def rule_page(page: Page) -> str:
     return "\n".join([*lines, "On a terminal:", "", "```", f"tuimon explain {page.rule}", "```", ""])
 
 
-def _part(part: Heading | Paragraph | Item | Block) -> list[str]:
+def _part(part: Heading | Paragraph | Item | CodeBlock) -> list[str]:
     match part:
         case Heading(text):
             return [f"## {_markdown(text)}", ""]
@@ -137,7 +137,7 @@ def _part(part: Heading | Paragraph | Item | Block) -> list[str]:
             return [_markdown(text), ""]
         case Item(name, text):
             return [f"- **{_markdown(name)}**: {_markdown(text)}" if name else f"- {_markdown(text)}"]
-        case Block(label, language, code):
+        case CodeBlock(label, language, code):
             return [f"{label.capitalize()}:", "", f"```{language}", code, "```", ""]
 
 

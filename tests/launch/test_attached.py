@@ -18,7 +18,7 @@ from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
 from tuimon.launch.attached import Candidate, attach, is_worker, processes_of_run
-from tuimon.launch.child import Ended
+from tuimon.launch.child import ExitStatus
 from tuimon.launch.places import output_path
 from tuimon.proc.processes import command_line
 
@@ -107,9 +107,9 @@ def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
     found = attach(sleeper.pid)
     assert found.poll() is None
     sleeper.kill()
-    assert until(found.poll) == Ended(None, None)  # a zombie by now: it has ended
+    assert until(found.poll) == ExitStatus(None, None)  # a zombie by now: it has ended
     sleeper.wait()
-    assert found.poll() == Ended(None, None)
+    assert found.poll() == ExitStatus(None, None)
 
 
 def test_the_ring_tells_run_and_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import alive, until
 from tuimon.errors import LaunchError
-from tuimon.launch.child import INJECT_DIRECTORY, Ended, Ending, Launched, environment
+from tuimon.launch.child import INJECT_DIRECTORY, Ending, ExitStatus, Launched, environment
 
 pytestmark = pytest.mark.trust
 
@@ -42,15 +42,15 @@ def stubborn(tmp_path: Path) -> Iterator[Launched]:
 @pytest.mark.parametrize(
     ("code", "ended"),
     [
-        ("raise SystemExit(3)", Ended(3, None)),
-        ("import os; os._exit(5)", Ended(5, None)),
-        ("import os; os.kill(os.getpid(), 9)", Ended(137, "SIGKILL")),
-        ("import os; os.kill(os.getpid(), 40)", Ended(168, "signal 40")),
-        ("import os; os.execvp('sh', ['sh', '-c', 'exit 7'])", Ended(7, None)),
-        ("import os; os.close(1); os.close(2)", Ended(0, None)),
+        ("raise SystemExit(3)", ExitStatus(3, None)),
+        ("import os; os._exit(5)", ExitStatus(5, None)),
+        ("import os; os.kill(os.getpid(), 9)", ExitStatus(137, "SIGKILL")),
+        ("import os; os.kill(os.getpid(), 40)", ExitStatus(168, "signal 40")),
+        ("import os; os.execvp('sh', ['sh', '-c', 'exit 7'])", ExitStatus(7, None)),
+        ("import os; os.close(1); os.close(2)", ExitStatus(0, None)),
     ],
 )
-def test_how_it_ended(tmp_path: Path, code: str, ended: Ended) -> None:
+def test_how_it_ended(tmp_path: Path, code: str, ended: ExitStatus) -> None:
     launched = launch(tmp_path, code)
     assert until(launched.poll) == ended
     assert launched.poll() == ended
@@ -134,7 +134,7 @@ def test_a_polite_process_ends_at_the_first_signal(tmp_path: Path) -> None:
     )
     until(lambda: "ready" in (tmp_path / "out").read_text())
     assert launched.end_step(0.0) == signal.SIGINT
-    assert until(launched.poll) == Ended(4, None)
+    assert until(launched.poll) == ExitStatus(4, None)
     assert launched.end_step(100.0) is None
     assert "saved" in (tmp_path / "out").read_text()
 
@@ -145,7 +145,7 @@ def test_a_stubborn_group_is_killed_whole(stubborn: Launched, tmp_path: Path) ->
     assert stubborn.end_step(5.0) == signal.SIGTERM
     assert all(alive(pid) for pid in pids)
     assert stubborn.end_step(10.0) == signal.SIGKILL
-    assert until(stubborn.poll) == Ended(137, "SIGKILL")
+    assert until(stubborn.poll) == ExitStatus(137, "SIGKILL")
     until(lambda: not any(alive(pid) for pid in pids))
 
 
@@ -154,7 +154,7 @@ def test_a_stopped_process_still_hears_the_end(tmp_path: Path) -> None:
     until(lambda: "ready" in (tmp_path / "out").read_text())
     os.kill(launched.pid, signal.SIGSTOP)
     launched.end_step(0.0)
-    assert until(launched.poll) == Ended(130, "SIGINT")
+    assert until(launched.poll) == ExitStatus(130, "SIGINT")
 
 
 def test_memory_is_watched_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

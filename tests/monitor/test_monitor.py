@@ -14,7 +14,7 @@ from tests.monitor.driving import HEADER, steps, ticked_until
 from tests.session.records import process
 from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
-from tuimon.launch.child import Ended
+from tuimon.launch.child import ExitStatus
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import sources_of
 from tuimon.monitor.options import Options
@@ -51,9 +51,9 @@ class Process:
     def __init__(self, run_id: str | None = None) -> None:
         self.pid = 7
         self.run_id = run_id
-        self.ended: Ended | None = None
+        self.ended: ExitStatus | None = None
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ExitStatus | None:
         return self.ended
 
 
@@ -90,7 +90,7 @@ def test_a_source_for_which_there_is_no_thread_is_left_out_and_the_run_is_watche
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
     notice = monitor.session.notices["threadless"]
     assert notice.level == "warning" and "no thread" in notice.message and "ulimit -v" in str(notice.hint)
-    process.ended = Ended(3, None)
+    process.ended = ExitStatus(3, None)
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.exit_code == 3 and threadless.closed
     monitor.stop()
@@ -103,7 +103,7 @@ def test_the_last_read_comes_before_the_exit(tmp_path: Path) -> None:
     monitor = Monitor([Given([steps(1.0)], [steps(2.0)])], log=log, process=process)
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
-    process.ended = Ended(137, "SIGKILL")
+    process.ended = ExitStatus(137, "SIGKILL")
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.exit_code == 137
     monitor.stop()
@@ -119,7 +119,7 @@ def test_the_exit_names_the_exception(tmp_path: Path) -> None:
     for code, line in ((1, "KeyError: 1"), (0, None)):
         process = Process()
         monitor = Monitor([], process=process, output=OutputTail(str(out)))
-        process.ended = Ended(code, None)
+        process.ended = ExitStatus(code, None)
         ticked_until(monitor, lambda monitor=monitor: monitor.ended)  # type: ignore[misc]
         assert monitor.session.exit is not None
         assert monitor.session.exit.last_line == line
@@ -146,7 +146,7 @@ def test_the_exit_names_the_exception_that_a_process_noted(
     monitor = Monitor([Given(records)], process=process, output=OutputTail(str(out)), clock=lambda: 10.0)
     monitor.start()
     ticked_until(monitor, lambda: len(monitor.session.uncaught) == len(raised))
-    process.ended = Ended(code, None)
+    process.ended = ExitStatus(code, None)
     ticked_until(monitor, lambda: monitor.ended)
     assert (end := monitor.session.exit) is not None
     assert (end.last_line, end.has_failed) == (line, code == 1 or line is not None)
@@ -161,7 +161,7 @@ def test_the_program_that_a_script_began_after_another_had_failed_is_the_one_tha
     monitor = Monitor([Given([*began, *failed])], header=HEADER, process=target, clock=lambda: 10.0)
     monitor.start()
     ticked_until(monitor, lambda: len(monitor.session.uncaught) == 3)
-    target.ended = Ended(1, None)
+    target.ended = ExitStatus(1, None)
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.session.exit is not None and monitor.session.exit.last_line == "of 9"
 
@@ -172,7 +172,7 @@ def test_a_training_that_was_launched_ends_by_its_own_error() -> None:
     monitor = Monitor([Given([steps(1.0), *failed])], process=process, clock=lambda: 10.0)
     monitor.start()
     ticked_until(monitor, lambda: len(monitor.session.uncaught) == 2)
-    process.ended = Ended(1, None)
+    process.ended = ExitStatus(1, None)
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.session.exit is not None and monitor.session.exit.last_line == "of 7"
 
@@ -251,7 +251,7 @@ def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path: Path)
     monitor = Monitor([Given([notice])], header=header, log=log, process=process)
     monitor.start()
     until(lambda: monitor.tick() or bool(monitor.session.notices))
-    process.ended = Ended(137, hostile)
+    process.ended = ExitStatus(137, hostile)
     monitor.stop()
     session = monitor.session
     assert session.header is not None and session.exit is not None
@@ -320,7 +320,7 @@ def test_nothing_follows_the_exit_and_what_came_too_late_is_said(tmp_path: Path)
     monitor = Monitor([late, Given()], header=HEADER, log=log, process=process, clock=lambda: clock[0])
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.over("recent").steps(7))
-    process.ended = Ended(0, None)
+    process.ended = ExitStatus(0, None)
     monitor.tick()
     assert not monitor.ended
     clock[0] += 3.0
@@ -341,7 +341,7 @@ def test_all_that_was_read_comes_before_the_exit(tmp_path: Path) -> None:
     records = [steps(1.0 + t / 100) for t in range(6 * MANY)]
     monitor = Monitor([Given([], records)], header=HEADER, log=log, process=process, clock=lambda: next(clock))
     monitor.start()
-    process.ended = Ended(0, None)
+    process.ended = ExitStatus(0, None)
     ticked_until(monitor, lambda: monitor.ended)
     monitor.stop()
     found = list(read_log(log.path))

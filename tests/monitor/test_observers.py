@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.monitor.test_monitor import Given, Process, steps, ticked_until
 from tuimon.diagnosis.finding import Finding
-from tuimon.launch.child import Ended
+from tuimon.launch.child import ExitStatus
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import Notice
 from tuimon.session.session import Session
@@ -43,7 +43,7 @@ def test_it_sees_every_tick_and_the_end() -> None:
     monitor = Monitor([Given([steps(3.0)])], process=process, observers=[watching])
     monitor.start()
     ticked_until(monitor, lambda: watching.seen >= 3)
-    process.ended = Ended(0, None)
+    process.ended = ExitStatus(0, None)
     ticked_until(monitor, lambda: monitor.ended)
     monitor.stop()
     assert watching.calls[0] == "start"

@@ -13,7 +13,7 @@ from tests.views import streams
 from tests.views.tui.running_app import running, texts
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
-from tuimon.views.explain import Block, page_html, parts_of, plain_page, write_pages
+from tuimon.views.explain import CodeBlock, page_html, parts_of, plain_page, write_pages
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.findings_sheet import page_lines
 
@@ -31,7 +31,7 @@ def test_all_three_views_have_the_whole_page(page: Page) -> None:
     sheet = words("".join(texts(page_lines(page, 90))))
     html = words(unescape(re.sub(r"<[^>]+>", "", page_html(page.rule))))
     for part in parts_of(page):
-        shown = words(part.code if isinstance(part, Block) else part.text)
+        shown = words(part.code if isinstance(part, CodeBlock) else part.text)
         assert shown in text
         assert shown in sheet
         assert shown in html

@@ -11,7 +11,7 @@ import psutil
 from msgspec import Struct
 
 from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
-from tuimon.launch.child import Ended
+from tuimon.launch.child import ExitStatus
 from tuimon.launch.places import own_output
 from tuimon.proc import procfs, pythons
 from tuimon.proc.processes import command_line, environment, is_alive
@@ -27,10 +27,10 @@ class Attached(Struct, frozen=True):
     run_id: str | None = None
     output: str | None = None
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ExitStatus | None:
         """How it ended; None while it runs. Only its parent can know its exit code."""
         try:
-            return None if is_alive(self.pid, self.start_ticks) else Ended(None, None)
+            return None if is_alive(self.pid, self.start_ticks) else ExitStatus(None, None)
         except OSError:  # no file handle is left to read with
             return None
 

@@ -58,7 +58,7 @@ class Ending:
 INJECT_DIRECTORY = os.path.join(AGENT_FOLDER, "inject")
 
 
-class Ended(Struct, frozen=True, gc=False):
+class ExitStatus(Struct, frozen=True, gc=False):
     """How a process ended; ``exit_code`` is 128+n for signal n, None when it cannot be known."""
 
     exit_code: int | None
@@ -116,7 +116,7 @@ class Launched:
         self.argv = list(argv)
         self.run_id = run_id
         self.output = output
-        self._ended: Ended | None = None
+        self._ended: ExitStatus | None = None
         env = environment(run_id, output, markers=markers, memory=memory)
         try:
             self._process = self._start(env)
@@ -145,7 +145,7 @@ class Launched:
             if file is not None:
                 os.close(file)
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ExitStatus | None:
         """How it ended; None while it runs."""
         if self._ended is None:
             code = self._process.poll()
@@ -223,14 +223,14 @@ def _given_no_sigpipe() -> bool:
     return name in _HANDING_ON and signal.SIGPIPE in procfs.read_signals(parent, "SigIgn")
 
 
-def _ended(code: int) -> Ended:
+def _ended(code: int) -> ExitStatus:
     if code >= 0:
-        return Ended(code, None)
+        return ExitStatus(code, None)
     try:
         name = signal.Signals(-code).name
     except ValueError:  # real-time signals have no names
         name = f"signal {-code}"
-    return Ended(128 - code, name)
+    return ExitStatus(128 - code, name)
 
 
 def _refused(program: str, error: OSError) -> LaunchError:

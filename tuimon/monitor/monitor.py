@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.launch.child import Ended, Launched
+from tuimon.launch.child import ExitStatus, Launched
 from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Pollers, RecordQueue
 from tuimon.records import Cost, Exit, Header, Notice, Record
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tuimon.sources.stacks.closeup import CloseUp
 
 
-class Target(Protocol):
+class Watched(Protocol):
     """The process that a run began with: launched, or attached to."""
 
     @property
@@ -40,7 +40,7 @@ class Target(Protocol):
         """The mark in the environment of all processes of its run; None unless tuimon started it."""
         ...
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> ExitStatus | None:
         """How it ended; None while it runs."""
         ...
 
@@ -70,7 +70,7 @@ class Monitor:
         *,
         header: Header | None = None,
         log: LogWriter | None = None,
-        process: Target | None = None,
+        process: Watched | None = None,
         output: OutputTail | None = None,
         hooks: Hooks | None = None,
         observers: Sequence[Observer] = (),
@@ -93,7 +93,7 @@ class Monitor:
         self._ticked_s: float | None = None
         self._started = self._judged = False
         self._stop_by_s: float | None = None  # once the process has ended: deadline of the sources' last read
-        self._ended_as: Ended | None = None
+        self._ended_as: ExitStatus | None = None
         self._ending = False
         self._stopped = False
         if header is not None:
@@ -298,7 +298,7 @@ class Monitor:
         )
         return True
 
-    def _error(self, root: int, ended: Ended) -> dict[str, Any]:  # Any: fields of Exit
+    def _error(self, root: int, ended: ExitStatus) -> dict[str, Any]:  # Any: fields of Exit
         """The exception that ended the run: the root's own if it trains, else of the process that failed first.
 
         A process that failed before another of them began did not end the run.

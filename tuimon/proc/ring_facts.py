@@ -45,17 +45,17 @@ def read_side_file(path: str) -> bytes:
         os.close(handle)
 
 
-class LoopStack(NamedTuple):
+class ReportedStack(NamedTuple):
     """A stack of the training thread in a boundary of its loop."""
 
     boundary: Boundary
     frames: Frames
 
 
-def loop_stacks(fact: object) -> tuple[LoopStack, ...]:
+def loop_stacks(fact: object) -> tuple[ReportedStack, ...]:
     """The stacks in the fact ``loop`` (``agent/process/loop_stacks.py``); those that are no stacks are left out."""
     by_boundary = ((boundary, reported_frames(fact, boundary)) for boundary in get_args(Boundary))
-    stacks = tuple(LoopStack(boundary, frames) for boundary, frames in by_boundary if frames)
+    stacks = tuple(ReportedStack(boundary, frames) for boundary, frames in by_boundary if frames)
     known = next((each for each in _latest if each == stacks), stacks)
     _latest[:] = [known, *(each for each in _latest if each is not known)][:_LATEST]
     return known
@@ -72,7 +72,7 @@ def reported_frames(fact: object, name: str) -> Frames:
 
 
 #: The stacks read last, and those before: the ranks of a run have the same, and hold them once.
-_latest: list[tuple[LoopStack, ...]] = []
+_latest: list[tuple[ReportedStack, ...]] = []
 _LATEST = 4
 
 
@@ -114,7 +114,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     error: _Text | None = None  # that ended the program: its text, which may hold a traceback of another process
     raised_ns: Count | None = None
     raised_in: Frames = ()  # frames that it passed through
-    loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
+    loop: tuple[ReportedStack, ...] = ()  # where its loop calls backward and its optimizer
 
 
 #: All but the stacks, which have a form of their own.

@@ -151,7 +151,7 @@ class TargetFiles:
         self.rights = OURS if pid is None else ended  # None: they cannot be known
         self.refresh()
 
-    def cell(self, file: str) -> Cell | None:
+    def cell(self, file: str) -> NotebookCell | None:
         """The cell of a notebook that the process takes for this file."""
         return cell_of(self._pid, file) if self._pid is not None else None
 
@@ -225,7 +225,7 @@ _CELL_FILE = re.compile(r"/ipykernel_\d+/\d+\.py$|^<ipython-input-|^In\[\d+\]$")
 _HELD = 8
 
 
-class Cell(NamedTuple):
+class NotebookCell(NamedTuple):
     """The name of a cell, ``In[4]`` as in IPython, and its text."""
 
     name: str
@@ -236,7 +236,7 @@ class _File(msgspec.Struct):
     cells: list[tuple[str, int, str]]  # the file that Python takes it to be, number, text
 
 
-def cell_of(pid: int, file: str) -> Cell | None:
+def cell_of(pid: int, file: str) -> NotebookCell | None:
     """The cell that a file of this process is; None of a file on the disk, and where no agent has left its text.
 
     ``file`` may be a cell's name as well. A DataLoader's worker, forked, has the cells of its parent.
@@ -257,7 +257,7 @@ def _with_parent(pid: int) -> Iterator[int]:
         yield stat.ppid
 
 
-def _cells_of(pid: int) -> Mapping[str, Cell]:
+def _cells_of(pid: int) -> Mapping[str, NotebookCell]:
     try:
         path = side_file(ring_path(pid), CELLS)
         changed_ns = os.stat(path, follow_symlinks=False).st_mtime_ns
@@ -267,14 +267,14 @@ def _cells_of(pid: int) -> Mapping[str, Cell]:
 
 
 @lru_cache(_HELD)
-def _read(path: str, _changed_ns: int) -> Mapping[str, Cell]:
+def _read(path: str, _changed_ns: int) -> Mapping[str, NotebookCell]:
     """By the file that Python takes each to be, and by its name."""
     try:
         found = msgspec.json.decode(read_side_file(path), type=_File)
     except msgspec.DecodeError:
         return {}
-    cells: dict[str, Cell] = {}
+    cells: dict[str, NotebookCell] = {}
     for file, number, text in found.cells:
-        cell = Cell(f"In[{number}]" if 0 <= number < 10**9 else file, text.encode("utf-8", "replace"))
+        cell = NotebookCell(f"In[{number}]" if 0 <= number < 10**9 else file, text.encode("utf-8", "replace"))
         cells[file] = cells[cell.name] = cell
     return cells

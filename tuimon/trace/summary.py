@@ -52,7 +52,7 @@ class Launch(NamedTuple):
     end_ns: int
 
 
-class Gpu:
+class TracedGpu:
     """One GPU's works. ``works``: those launched in the steps. ``main``: the stream with the most kernels.
 
     Not that with the most time: collectives are few and wait long.
@@ -94,7 +94,7 @@ class Gpu:
         return max(moment_ns, self._ends[before - 1]) if before else moment_ns
 
 
-def gpus_of(trace: Trace, whole: Stretch) -> list[Gpu]:
+def gpus_of(trace: Trace, whole: Stretch) -> list[TracedGpu]:
     """The GPUs that worked, by their number."""
     events = trace.events
     works: dict[int, list[int]] = defaultdict(list)
@@ -105,7 +105,7 @@ def gpus_of(trace: Trace, whole: Stretch) -> list[Gpu]:
             works[trace.devices[events.track[i]] or 0].append(i)
         elif kind == Kind.RUNTIME and events.correlation[i]:
             launches[events.correlation[i]] = Launch(i, events.begin_ns[i], events.end_ns[i])
-    return [Gpu(trace, device, works[device], launches, whole) for device in sorted(works)]
+    return [TracedGpu(trace, device, works[device], launches, whole) for device in sorted(works)]
 
 
 #: Rows of each table, and characters of a name (of a path): a record has 6 kB at most, most have 2.
@@ -128,7 +128,7 @@ _MULTIPLY = ("gemm", "nvjet", "cutlass", "xmma", "scudnn", "winograd", "flash", 
 
 
 def flops_of(
-    products: Iterable[Product], events: Events, span: Stretch, gpus: Sequence[Gpu]
+    products: Iterable[Product], events: Events, span: Stretch, gpus: Sequence[TracedGpu]
 ) -> list[TracedFlops] | None:
     """By kind and type, most first; None where not all is known: no shapes, or kernels that multiply on their own.
 
@@ -151,7 +151,7 @@ def flops_of(
     return [TracedFlops(kind, dtype, flops) for (kind, dtype), flops in sums.most_common() if flops]
 
 
-def _multiplies_alone(events: Events, gpu: Gpu, outer: dict[int, list[Product]]) -> bool:
+def _multiplies_alone(events: Events, gpu: TracedGpu, outer: dict[int, list[Product]]) -> bool:
     """True if a kernel multiplies that none of the operators has launched."""
     begins = {track: [product.begin_ns for product in own] for track, own in outer.items()}
     for work in gpu.works:
@@ -168,7 +168,7 @@ def _multiplies_alone(events: Events, gpu: Gpu, outer: dict[int, list[Product]])
     return False
 
 
-class _Sum(Struct):
+class _RowSum(Struct):
     count: int = 0
     total_ns: int = 0
     gpu_ns: int = 0
@@ -199,10 +199,10 @@ class _Sum(Struct):
 
 
 def operator_rows(
-    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Sequence[Gpu], lines: Stretches
+    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Sequence[TracedGpu], lines: Stretches
 ) -> list[TracedWork]:
     """All operators that began in the steps; ``lines``: where the training thread was."""
-    sums: dict[int, _Sum] = defaultdict(_Sum)
+    sums: dict[int, _RowSum] = defaultdict(_RowSum)
     for i in events.begun_in(whole):
         if events.kind[i] == Kind.OPERATOR:
             line = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
@@ -220,9 +220,9 @@ def operator_rows(
     return sorted(rows, key=lambda row: (-max(row.total_ns, row.gpu_ns or 0), row.name))
 
 
-def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[Gpu]) -> list[TracedWork]:
+def kernel_rows(events: Events, phases: Stretches, gpus: Iterable[TracedGpu]) -> list[TracedWork]:
     """All kernels that were launched in the steps."""
-    sums: dict[int, _Sum] = defaultdict(_Sum)
+    sums: dict[int, _RowSum] = defaultdict(_RowSum)
     for gpu in gpus:
         for i in gpu.works:
             if events.kind[i] == Kind.KERNEL:
@@ -235,7 +235,7 @@ def sync_rows(
     events: Events, nesting: Nesting, phases: Stretches, waits: Iterable[CpuWait], lines: Stretches
 ) -> list[TracedSync]:
     """The CPU's waits by call, operator and line; ``lines``: where the training thread was."""
-    sums: dict[tuple[str, str, str], _Sum] = defaultdict(_Sum)
+    sums: dict[tuple[str, str, str], _RowSum] = defaultdict(_RowSum)
     for wait in waits:
         i, operator = wait.call, nesting.operator[wait.call]
         where = _where(events, nesting.python[i]) or lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
@@ -353,7 +353,7 @@ def _calls(events: Events, whole: Stretch) -> Iterator[tuple[int, int]]:
             yield i, length_ns - _STAGING_NS
 
 
-class GpuRow(NamedTuple):
+class GpuTotals(NamedTuple):
     """One GPU over the steps."""
 
     device: int
@@ -369,7 +369,7 @@ class Summary(NamedTuple):
     steps: int
     has_steps: bool  # False: the file has no steps, all of it counts as one
     span_ns: int
-    gpus: list[GpuRow]
+    gpus: list[GpuTotals]
     operators: list[TracedWork]
     kernels: list[TracedWork]
     syncs: list[TracedSync]
@@ -395,10 +395,10 @@ def summarize(trace: Trace) -> Summary:
     )
 
 
-def _gpu_row(trace: Trace, gpu: Gpu, span: Stretch) -> GpuRow:
+def _gpu_row(trace: Trace, gpu: TracedGpu, span: Stretch) -> GpuTotals:
     events = trace.events
     begin_ns, end_ns = gpu.reached_ns(span.begin_ns), gpu.reached_ns(span.end_ns)
-    return GpuRow(
+    return GpuTotals(
         device=gpu.device,
         name=gpu.name,
         span_ns=end_ns - begin_ns,

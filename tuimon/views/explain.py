@@ -56,7 +56,7 @@ class Item(NamedTuple):
     text: str
 
 
-class Block(NamedTuple):
+class CodeBlock(NamedTuple):
     """Code, with what it is."""
 
     label: str
@@ -64,7 +64,7 @@ class Block(NamedTuple):
     code: str
 
 
-Part = Heading | Paragraph | Item | Block
+Part = Heading | Paragraph | Item | CodeBlock
 
 
 def parts_of(page: Page) -> Iterator[Part]:
@@ -76,8 +76,8 @@ def parts_of(page: Page) -> Iterator[Part]:
     yield Paragraph(page.advice)
     for pair in page.code:
         yield Paragraph(f"{pair.title} ({pair.cause}):" if pair.cause else f"{pair.title}:")
-        yield Block("before", pair.language, pair.before)
-        yield Block("after", pair.language, pair.after)
+        yield CodeBlock("before", pair.language, pair.before)
+        yield CodeBlock("after", pair.language, pair.after)
     if page.no_code is not None:
         yield Paragraph(page.no_code)
     yield Heading("How sure it is")
@@ -146,7 +146,7 @@ def _coloured(pages: Iterable[Page]) -> str:
         if number:
             console.print()
         for part, text in _lines(page, min(_MOST, shutil.get_terminal_size().columns)):
-            if isinstance(part, Block) and text and text.startswith("    "):
+            if isinstance(part, CodeBlock) and text and text.startswith("    "):
                 # the terminal's own colours: they fit its background
                 code = Syntax("", part.language, theme="ansi_dark", background_color="default").highlight(text)
                 code.rstrip()
@@ -156,7 +156,7 @@ def _coloured(pages: Iterable[Page]) -> str:
     return file.getvalue()
 
 
-_STYLES: dict[type, str] = {Heading: "bold", str: "bold", Block: "dim"}
+_STYLES: dict[type, str] = {Heading: "bold", str: "bold", CodeBlock: "dim"}
 
 
 def _lines(page: Page, width: int) -> Iterator[tuple[object, str]]:
@@ -174,7 +174,7 @@ def _lines(page: Page, width: int) -> Iterator[tuple[object, str]]:
             case Item(name, text):
                 head = f"  - {name}: " if name else "  - "
                 yield from ((part, row) for row in wrap(head.lstrip() + text, width, "  ", "    "))
-            case Block(label, _, code):
+            case CodeBlock(label, _, code):
                 yield part, f"  {label}:"
                 yield from ((part, f"    {row}".rstrip()) for row in code.splitlines())
 
@@ -204,7 +204,7 @@ def _element(part: Part) -> str:
             head = f"<b>{escape(name)}</b>: " if name else ""
             linked = _ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', escape(text))
             return f"<li>{head}{linked}</li>"
-        case Block(label, language, code):
+        case CodeBlock(label, language, code):
             lines = "\n".join(
                 "".join(f'<i class="{kind}">{escape(text)}</i>' if kind else escape(text) for text, kind in row)
                 for row in code_tokens(code, language)

@@ -20,7 +20,7 @@ from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, symbols, target
-from tuimon.launch.injection.inject import Request, inject
+from tuimon.launch.injection.inject import InjectRequest, inject
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
 
@@ -95,9 +95,9 @@ def test_a_main_thread_that_does_not_come_back(tmp_path: Path) -> None:
 @needs_gdb
 def test_a_handler_that_raises_while_our_statement_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program gets the exception, and its hooks."""
-    command = Request.command
+    command = InjectRequest.command
     interrupting = f"import os, time; os.kill(os.getpid(), {signal.SIGUSR1:d}); time.sleep(0.1)\n"
-    monkeypatch.setattr(Request, "command", lambda request: interrupting + command(request))
+    monkeypatch.setattr(InjectRequest, "command", lambda request: interrupting + command(request))
     also = "import signal; signal.signal(signal.SIGUSR1, lambda *_: {}['raised'])"
     with training(tmp_path, sys.executable, also) as process:
         until(lambda: int(status(process.pid, "SigCgt"), 16) >> signal.SIGUSR1 - 1 & 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.proc.ring_facts import LoopStack, RingFacts
+from tuimon.proc.ring_facts import ReportedStack, RingFacts
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
@@ -18,7 +18,7 @@ Stack = tuple[tuple[str, int, str], ...]
 PID = os.getpid()
 FILES = TargetFiles(PID, None)
 TORCH = "/v/lib/python3.11/site-packages/torch"
-LOOP = LoopStack(
+LOOP = ReportedStack(
     "backward",
     (
         ("/me/train.py", 9, "<module>"),
@@ -48,7 +48,7 @@ def test_a_loop_is_reported_once_and_again_when_it_changes() -> None:
 
 
 def noted(*frames: tuple[str, int, str]) -> RingFacts:
-    return RingFacts(loop=(LoopStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward"))),))
+    return RingFacts(loop=(ReportedStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward"))),))
 
 
 def counts_as_users(tmp_path: Path, *frames: tuple[str, int, str]) -> list[str]:

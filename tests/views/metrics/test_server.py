@@ -157,7 +157,7 @@ def test_scrapers_that_drip_hold_up_others_for_a_bounded_time(monkeypatch: pytes
 
 
 def test_a_scrape_that_hangs_holds_up_neither_ticks_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.views.metrics.metrics_view.CLOSE_S", 0.1)
+    monkeypatch.setattr("tuimon.views.metrics.prometheus.CLOSE_S", 0.1)
     hanging, released = threading.Event(), threading.Event()
 
     class Hanging(Snapshots):

@@ -21,7 +21,7 @@ from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.reader import read_log
 from tuimon.views.report.page import as_html
 from tuimon.views.report.sentences import final_verdict
-from tuimon.views.report.summary import Page, report_of
+from tuimon.views.report.summary import ReportPage, report_of
 from tuimon.views.report.text import text_report
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -135,14 +135,14 @@ PHASES_OF_RULE = {
 
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
-def page(request: pytest.FixtureRequest) -> Page:
+def page(request: pytest.FixtureRequest) -> ReportPage:
     verdicts = Verdicts()
     session, findings = fold(read_log(str(request.param)), verdicts)
-    return Page(report_of(session, findings, "run.jsonl", verdicts.changes), session)
+    return ReportPage(report_of(session, findings, "run.jsonl", verdicts.changes), session)
 
 
 @pytest.fixture(scope="module")
-def report(page: Page) -> dict[str, Any]:
+def report(page: ReportPage) -> dict[str, Any]:
     return page.report
 
 
@@ -207,7 +207,7 @@ def test_phases_are_of_the_span_that_the_report_names(report: dict[str, Any]) ->
     assert sum(p["share"] for p in report["phases"] if p["name"] != "eval") == pytest.approx(1)
 
 
-def test_its_page_names_each_finding_and_worker(page: Page) -> None:
+def test_its_page_names_each_finding_and_worker(page: ReportPage) -> None:
     text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([page])))
     lines = {line.strip() for line in text.splitlines()}
     for finding in page.report["findings"]:

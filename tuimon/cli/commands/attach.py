@@ -85,12 +85,12 @@ def _pick(options: Options) -> int | None:
 
     listed = rows(find_candidates())
     if not options.headless:
-        from tuimon.views.tui.sheets.picker import Candidate, pick
+        from tuimon.views.tui.sheets.picker import PickerRow, pick
 
         helping = helpers(listed)
         return pick(
             [
-                Candidate(row.pid, row.command, row.user, row.cpu_ratio, row.markers, row.pid in helping)
+                PickerRow(row.pid, row.command, row.user, row.cpu_ratio, row.markers, row.pid in helping)
                 for row in listed
             ]
         )

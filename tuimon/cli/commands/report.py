@@ -14,7 +14,7 @@ from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
 from tuimon.views.report.step_json import Json
-from tuimon.views.report.summary import Page, report_of
+from tuimon.views.report.summary import ReportPage, report_of
 from tuimon.views.report.write import as_json, as_text
 
 _DOC = """\
@@ -74,10 +74,10 @@ def _written(logs: Sequence[Chosen], style: str, *, full: bool) -> tuple[list[di
     return reports, as_json(reports, full=full) if style == "json" else as_text(reports)
 
 
-def _page(log: Chosen, *, full: bool) -> Page:
+def _page(log: Chosen, *, full: bool) -> ReportPage:
     verdicts = Verdicts()
     session, findings = fold(read_logs(log), verdicts)
-    return Page(report_of(session, findings, log.path, verdicts.changes, full=full), session)
+    return ReportPage(report_of(session, findings, log.path, verdicts.changes, full=full), session)
 
 
 def _condition(text: str) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
     rings = shared(pid, ring_folders())
     place = shared(pid, [tempfile.gettempdir(), "/dev/shm"])[0]
     by_gdb = target.minor < FIRST_MINOR
-    request = Request(AGENT_FOLDER, place, rings, "begin_in_thread" if by_gdb else "begin")
+    request = InjectRequest(AGENT_FOLDER, place, rings, "begin_in_thread" if by_gdb else "begin")
     try:
         if by_gdb:
             gdb.schedule(target, request.command(), request.waited_for)
@@ -66,7 +66,7 @@ def _bring_in(pid: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
         request.close()
 
 
-def _result(target: Target, answer: Answer | None, timeout_s: float) -> bool:
+def _result(target: Target, answer: InjectAnswer | None, timeout_s: float) -> bool:
     pid = target.pid
     if answer is None:
         raise CannotInject(
@@ -93,14 +93,14 @@ def _result(target: Target, answer: Answer | None, timeout_s: float) -> bool:
 _POLL_S = 0.005
 
 
-class Answer(Struct, frozen=True):
+class InjectAnswer(Struct, frozen=True):
     """The answer that the process has left: ``status`` as in ``tuimon/agent/install.py``, or "failed"."""
 
     status: str
     reason: str | None = None
 
 
-class Request:
+class InjectRequest:
     """A private folder with the script to run; ``close`` removes it, and a script that comes later does nothing."""
 
     def __init__(self, agent: str, place: str, rings: list[str], begin: Literal["begin", "begin_in_thread"]) -> None:
@@ -127,16 +127,16 @@ class Request:
         )
         return f"try:\n {run}\nexcept BaseException:\n pass\n"
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> InjectAnswer | None:
         """The answer, once there is one."""
         try:
             with open(os.path.join(self.folder, "answer"), encoding="utf-8") as file:
                 found = json.load(file)
-            return Answer(str(found["status"]), found.get("reason"))
+            return InjectAnswer(str(found["status"]), found.get("reason"))
         except (OSError, ValueError, KeyError):
             return None
 
-    def wait(self, timeout_s: float, stop: Callable[[], bool]) -> Answer | None:
+    def wait(self, timeout_s: float, stop: Callable[[], bool]) -> InjectAnswer | None:
         """The answer, or None after ``timeout_s``, or as soon as ``stop()``."""
         until_s = time.monotonic() + timeout_s
         while (answer := self.answer()) is None and time.monotonic() < until_s and not stop():

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
 
 from tuimon.code_origin import is_installed_script, is_library_file, is_user_file, package_of
-from tuimon.proc.ring_facts import LoopStack as ReportedStack
+from tuimon.proc.ring_facts import ReportedStack
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable

@@ -22,7 +22,7 @@ from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.views.metrics.serving import Address, Condition
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
-from tuimon.views.metrics.table import STEP_BOUNDS, Distribution, Metric, Sample
+from tuimon.views.metrics.table import STEP_BOUNDS, Distribution, Metric, MetricSample
 
 _BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
 
@@ -54,7 +54,7 @@ def text_of(snapshot: Snapshot) -> bytes:
     return bytes(generate_latest(registry_of(lambda: snapshot)))
 
 
-def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
+def family_of(metric: Metric, samples: Iterable[MetricSample]) -> Family:
     """One metric with its samples."""
     constants = tuple(value for _, value in metric.constants)
     make = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}.get(metric.kind, GaugeMetricFamily)

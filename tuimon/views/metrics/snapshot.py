@@ -20,7 +20,7 @@ from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps import StepStats, Totals
 from tuimon.views.metrics import table
-from tuimon.views.metrics.table import Distribution, Metric, Sample, known, label_value
+from tuimon.views.metrics.table import Distribution, Metric, MetricSample, known, label_value
 
 #: How long a scrape waits for a new snapshot before it gets the one before: the monitor ticks twice a second and more,
 #: but may be stopped, or behind.
@@ -55,7 +55,7 @@ _LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in table.STEP_
 _BOUNDARIES = frozenset({"fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end"})
 
 
-def rank_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+def rank_samples(session: Session, rank: str, pid: int) -> Iterator[MetricSample]:
     """All of one rank."""
     stats, now = session.step_stats.get(pid), session.over("recent")
     if stats is not None:
@@ -75,33 +75,33 @@ def distribution(totals: Totals) -> Distribution:
     return Distribution(tuple(counts), totals.timed_s)
 
 
-def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[Sample]:
+def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[MetricSample]:
     totals = stats.since_start()
-    yield Sample(table.STEPS, (rank,), stats.total)
-    yield Sample(table.STEP, (rank,), distribution(totals))
+    yield MetricSample(table.STEPS, (rank,), stats.total)
+    yield MetricSample(table.STEP, (rank,), distribution(totals))
     for phase in (*PHASES, BETWEEN):
         if phase in totals.sums.phases_ns:
-            yield Sample(table.PHASE_TIME, (rank, phase), totals.sums.phases_ns[phase] / 1e9)
-    yield Sample(table.EVALUATIONS, (rank,), totals.sums.eval_count)
-    yield Sample(table.MARKERS_DROPPED, (rank,), stats.dropped)
+            yield MetricSample(table.PHASE_TIME, (rank, phase), totals.sums.phases_ns[phase] / 1e9)
+    yield MetricSample(table.EVALUATIONS, (rank,), totals.sums.eval_count)
+    yield MetricSample(table.MARKERS_DROPPED, (rank,), stats.dropped)
     if totals.sums.gc_windows:
-        yield Sample(table.GC, (rank,), totals.sums.gc_ns / 1e9)
+        yield MetricSample(table.GC, (rank,), totals.sums.gc_ns / 1e9)
     if stats.last_step_s is not None and session.header is not None:
-        yield Sample(table.LAST_STEP, (rank,), session.header.wall_unix_s + stats.last_step_s - session.header.t)
+        yield MetricSample(table.LAST_STEP, (rank,), session.header.wall_unix_s + stats.last_step_s - session.header.t)
 
 
-def _checkpoint_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+def _checkpoint_samples(session: Session, rank: str, pid: int) -> Iterator[MetricSample]:
     saved = session.checkpoints(pid)
     if saved is None:
         return
     yield from known(table.CHECKPOINTS, (rank,), saved.number)
-    yield Sample(table.CHECKPOINT_SIZE, (rank,), saved.size_bytes)
-    yield Sample(table.CHECKPOINT_TIME, (rank,), saved.seconds)
+    yield MetricSample(table.CHECKPOINT_SIZE, (rank,), saved.size_bytes)
+    yield MetricSample(table.CHECKPOINT_TIME, (rank,), saved.seconds)
     if saved.file_system:
-        yield Sample(table.CHECKPOINT_INFO, (rank, label_value(saved.file_system)), 1)
+        yield MetricSample(table.CHECKPOINT_INFO, (rank, label_value(saved.file_system)), 1)
 
 
-def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
+def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSample]:
     steps = now.steps(pid)
     if steps is not None:
         for statistic, ms in (("median", steps.median_ms), ("p95", steps.p95_ms)):
@@ -113,40 +113,40 @@ def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
         yield from known(table.FLOPS_RATE, (rank,), flops.per_s)
         yield from known(table.MFU, (rank,), flops.mfu_ratio)
     if progress.left is not None and progress.left.of == "run":
-        yield Sample(table.TIME_LEFT, (rank,), progress.left.seconds)
+        yield MetricSample(table.TIME_LEFT, (rank,), progress.left.seconds)
     phases = now.phases(pid)
     if phases is not None:
         for row in phases.rows:
-            yield Sample(table.PHASE_SHARE, (rank, row.name), row.share)
+            yield MetricSample(table.PHASE_SHARE, (rank, row.name), row.share)
             if row.estimated:
                 yield from known(table.PHASE_ERROR, (rank, row.name), row.error)
 
 
-def _process_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
+def _process_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSample]:
     process, threads = now.process(pid), now.process_threads(pid)
     if process is not None:
-        yield Sample(table.MARKERS, (rank,), float(process.markers))
+        yield MetricSample(table.MARKERS, (rank,), float(process.markers))
     if threads is not None:
         yield from known(table.PROCESS_CPU, (rank,), threads.cpu_ratio)
         yield from known(table.PROCESS_MEMORY, (rank,), threads.rss_bytes)
 
 
-def _gpu_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
+def _gpu_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSample]:
     on_gpu = now.gpu_time(pid)
     if on_gpu is not None:
         for lead in on_gpu.leads:
             if lead.boundary in _BOUNDARIES:
                 yield from known(table.LEAD, (rank, lead.boundary), lead.median_us, 1e-6)
-        yield Sample(table.GPU_IDLE, (rank, "at_least"), on_gpu.idle_ratio)
+        yield MetricSample(table.GPU_IDLE, (rank, "at_least"), on_gpu.idle_ratio)
         if on_gpu.bounded:
-            yield Sample(table.GPU_IDLE, (rank, "at_most"), on_gpu.idle_ratio + on_gpu.maybe_idle_ratio)
+            yield MetricSample(table.GPU_IDLE, (rank, "at_most"), on_gpu.idle_ratio + on_gpu.maybe_idle_ratio)
     for row in now.session.torch_memory(pid):
         device = str(row.device)
         yield from known(table.TORCH_ALLOCATED, (rank, device), row.allocated_bytes)
         yield from known(table.TORCH_RESERVED, (rank, device), row.reserved_bytes)
 
 
-def _loader_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
+def _loader_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSample]:
     """All of one rank. A loader's number is no label: a program may make a new one for every epoch."""
     latest: dict[str, LoaderRow] = {}
     for row in now.loaders(pid):
@@ -157,26 +157,26 @@ def _loader_samples(now: SessionView, rank: str, pid: int) -> Iterator[Sample]:
         yield from _loader_row_samples((rank, role), row)
 
 
-def _loader_row_samples(labels: tuple[str, str], row: LoaderRow) -> Iterator[Sample]:
+def _loader_row_samples(labels: tuple[str, str], row: LoaderRow) -> Iterator[MetricSample]:
     busy = [worker.busy_ratio for worker in row.worker_rows if worker.busy_ratio is not None]
-    yield Sample(table.LOADER_WORKERS, labels, row.facts.workers)
+    yield MetricSample(table.LOADER_WORKERS, labels, row.facts.workers)
     if busy and row.facts.workers:
-        yield Sample(table.LOADER_BUSY, labels, sum(busy) / len(busy))
+        yield MetricSample(table.LOADER_BUSY, labels, sum(busy) / len(busy))
     yield from known(table.LOADER_READY, labels, row.ready_mean)
     yield from known(table.LOADER_NONE_READY, labels, row.ready_none_ratio)
     yield from known(table.LOADER_WAIT, labels, row.wait_ms, 1e-3)
 
 
-def rank_group_samples(session: Session, labels: Mapping[int, str]) -> Iterator[Sample]:
+def rank_group_samples(session: Session, labels: Mapping[int, str]) -> Iterator[MetricSample]:
     """Samples of the training in focus; none of a single rank. ``labels``: those of the ranks, by pid."""
     rows = rank_rows(session.over("recent"))
     for state in get_args(RankState) if rows else ():
-        yield Sample(table.RANK_STATES, (state,), sum(1 for row in rows if row.state == state))
+        yield MetricSample(table.RANK_STATES, (state,), sum(1 for row in rows if row.state == state))
     for row in rows:
         if row.pid in labels:
             rank = (labels[row.pid],)
-            yield Sample(table.RANK_BEHIND, rank, row.behind)
-            yield Sample(table.RANK_RESTARTS, rank, row.restarts)
+            yield MetricSample(table.RANK_BEHIND, rank, row.behind)
+            yield MetricSample(table.RANK_RESTARTS, rank, row.restarts)
             yield from known(table.RANK_WAIT, rank, row.wait_ratio)
             yield from known(table.RANK_LATE, rank, row.late_ratio)
 
@@ -184,7 +184,7 @@ def rank_group_samples(session: Session, labels: Mapping[int, str]) -> Iterator[
 class Snapshot(NamedTuple):
     """Immutable: what a scrape shows is of one moment, however long it takes."""
 
-    families: tuple[tuple[Metric, tuple[Sample, ...]], ...]  # each metric that has samples, once
+    families: tuple[tuple[Metric, tuple[MetricSample, ...]], ...]  # each metric that has samples, once
 
 
 class Snapshots:
@@ -220,13 +220,13 @@ class Snapshots:
 
 def take(session: Session, findings: Sequence[Finding], ranks: RankLabels) -> Snapshot:
     """All metrics that are known now."""
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[MetricSample]] = {}
     for sample in _samples(session, findings, ranks):
         samples.setdefault(sample.metric.name, []).append(sample)
     return Snapshot(tuple((rows[0].metric, tuple(rows)) for rows in samples.values()))
 
 
-def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -> Iterator[Sample]:
+def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -> Iterator[MetricSample]:
     labelled = ranks.of(session)
     ended = session.exit is not None
     yield from _run_samples(session, 0 if ended else len(labelled))
@@ -236,13 +236,13 @@ def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -
     yield from gpu_samples(session)
     # of a rule that is listed twice, the first
     for finding in {found.rule: found for found in reversed(findings)}.values():
-        yield Sample(table.FINDING, (finding.rule, finding.severity), 1)
+        yield MetricSample(table.FINDING, (finding.rule, finding.severity), 1)
         yield from known(table.FINDING_SHARE, (finding.rule,), finding.share_of_step)
         yield from known(table.FINDING_SPEEDUP, (finding.rule,), finding.estimated_speedup)
     if session.cost is not None:
-        yield Sample(table.MONITOR_CPU, (), session.cost.cpu_ratio)
-        yield Sample(table.MONITOR_MEMORY, (), session.cost.rss_bytes)
-        yield Sample(table.MONITOR_DROPPED, (), session.cost.queue_dropped)
+        yield MetricSample(table.MONITOR_CPU, (), session.cost.cpu_ratio)
+        yield MetricSample(table.MONITOR_MEMORY, (), session.cost.rss_bytes)
+        yield MetricSample(table.MONITOR_DROPPED, (), session.cost.queue_dropped)
 
 
 class RankLabels:
@@ -283,22 +283,22 @@ def _free(rank: int | None, taken: Container[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _run_samples(session: Session, ranks: int) -> Iterator[Sample]:
+def _run_samples(session: Session, ranks: int) -> Iterator[MetricSample]:
     """Facts of the run, and how it ended."""
     header = session.header
     if header is not None:
         texts = (header.run or "", header.host, header.mode, header.versions.get("tuimon", ""))
-        yield Sample(table.RUN_INFO, tuple(map(label_value, texts)), 1)
-        yield Sample(table.RUN_START, (), header.wall_unix_s)
+        yield MetricSample(table.RUN_INFO, tuple(map(label_value, texts)), 1)
+        yield MetricSample(table.RUN_START, (), header.wall_unix_s)
     if (divided := goodput(session)) is not None:
         for part, seconds in divided.parts.items():
-            yield Sample(table.WALL_TIME, (part,), seconds)
-    yield Sample(table.RANKS, (), ranks)
+            yield MetricSample(table.WALL_TIME, (part,), seconds)
+    yield MetricSample(table.RANKS, (), ranks)
     if session.exit is not None:
         yield from known(table.RUN_EXIT, (), session.exit.exit_code)
 
 
-def gpu_samples(session: Session) -> Iterator[Sample]:
+def gpu_samples(session: Session) -> Iterator[MetricSample]:
     """All GPUs and MIG instances, on all nodes of the run, that the driver has reported in the last 30 s."""
     for node in sorted(session.nodes.known) or [session.focus_node]:
         for row in session.over("recent").gpus(node):
@@ -306,18 +306,18 @@ def gpu_samples(session: Session) -> Iterator[Sample]:
                 yield from _gpu_row_samples(row)
 
 
-def _gpu_row_samples(row: GpuRow) -> Iterator[Sample]:
+def _gpu_row_samples(row: GpuRow) -> Iterator[MetricSample]:
     gpu = row.latest
     labels = (label_value(gpu.uuid), str(gpu.index))
-    yield Sample(table.GPU_INFO, (*labels, label_value(gpu.name)), 1)
-    yield Sample(table.GPU_USED, labels, float(row.used_by_run))
+    yield MetricSample(table.GPU_INFO, (*labels, label_value(gpu.name)), 1)
+    yield MetricSample(table.GPU_USED, labels, float(row.used_by_run))
     for metric, field, unit in _FIELDS:
         yield from known(metric, labels, getattr(gpu, field), unit)
     yield from known(table.GPU_MEMORY_SHARE, labels, _memory_ratio(gpu))
     for metric, direction, field in _TRAFFIC:
         yield from known(metric, (*labels, direction), getattr(gpu, field))
     for cause, ratio in row.throttled[:_CAUSES]:
-        yield Sample(table.GPU_THROTTLED, (*labels, label_value(cause)), ratio)
+        yield MetricSample(table.GPU_THROTTLED, (*labels, label_value(cause)), ratio)
     yield from known(table.GPU_STEP_ENERGY, labels, row.joules_per_step)
 
 

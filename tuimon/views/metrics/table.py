@@ -35,7 +35,7 @@ class Distribution(NamedTuple):
     total: float  # sum of all values
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """A metric's value for one set of label values."""
 
     metric: Metric
@@ -43,10 +43,10 @@ class Sample(NamedTuple):
     value: float | Distribution
 
 
-def known(metric: Metric, labels: tuple[str, ...], value: float | None, unit: float = 1.0) -> Iterator[Sample]:
+def known(metric: Metric, labels: tuple[str, ...], value: float | None, unit: float = 1.0) -> Iterator[MetricSample]:
     """The sample of a value in ``unit`` of the metric's own; nothing where it was not measured."""
     if value is not None:
-        yield Sample(metric, labels, value * unit)
+        yield MetricSample(metric, labels, value * unit)
 
 
 def label_value(text: str) -> str:

@@ -114,7 +114,7 @@ _DEPTH = 32
 _BOXES = 1500
 
 
-class Box(NamedTuple):
+class FlameBox(NamedTuple):
     """One function; ``left`` and ``width`` as shares (0..1) of all samples, ``row`` from 0."""
 
     row: int
@@ -145,9 +145,9 @@ def _tree(run: SessionView, pids: Sequence[int]) -> CallTree:
     return Samples.joined(run.samples(pid, tid) for pid, tid in first).tree()
 
 
-def boxes_of(tree: CallTree) -> list[Box]:
+def boxes_of(tree: CallTree) -> list[FlameBox]:
     """The boxes that are wide enough to see, parents first."""
-    boxes: list[Box] = []
+    boxes: list[FlameBox] = []
     waiting = [(tree.root, 0.0)]
     while waiting and len(boxes) < _BOXES:
         parent, left = waiting.pop(0)
@@ -158,7 +158,7 @@ def boxes_of(tree: CallTree) -> list[Box]:
                 title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
                 label, is_wide = f"{node.function} {percent(share)}", share >= _WIDE_SHARE
                 boxes.append(
-                    Box(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
+                    FlameBox(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
                 )
                 waiting.append((node, left))
             left += share

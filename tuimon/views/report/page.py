@@ -33,7 +33,7 @@ from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
 from tuimon.views.report.ranks_json import by_trouble
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
 from tuimon.views.report.step_json import Json
-from tuimon.views.report.summary import Page
+from tuimon.views.report.summary import ReportPage
 from tuimon.views.state_text import how_ended, last_state_text
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
@@ -52,7 +52,7 @@ _SHOWN_RANKS = 16
 _RANK_TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
 
 
-def as_html(pages: Sequence[Page]) -> str:
+def as_html(pages: Sequence[ReportPage]) -> str:
     """One page, with a section for each log."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (text and JSON do without)
     from markupsafe import Markup  # noqa: PLC0415
@@ -90,7 +90,7 @@ def _written(value: object) -> object:
     return shown.plain(value) if type(value) is str else value  # Markup is escaped already
 
 
-def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, field by field
+def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is given, field by field
     report, session = page
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None

@@ -33,7 +33,7 @@ REPORT_SCHEMA = 1
 _OF_TRACE = ("operators", "kernels", "syncs")
 
 
-class Page(NamedTuple):
+class ReportPage(NamedTuple):
     """One log: its report and the Session it was folded into."""
 
     report: dict[str, Json]

@@ -13,7 +13,7 @@ from tuimon.session.goodput import Part
 TracedRow = dict[str, str | int | float | bool | None]
 
 
-class MemoryLine(Struct):
+class MemoryLineJson(Struct):
     """A line that allocates."""
 
     file: str
@@ -24,7 +24,7 @@ class MemoryLine(Struct):
     growth_bytes_per_step: float | None
 
 
-class Memory(Struct):
+class MemoryJson(Struct):
     """The memory that torch's allocator held, by line."""
 
     pid: int
@@ -34,10 +34,10 @@ class Memory(Struct):
     live_bytes: int
     most_bytes: int | None
     text: list[str]
-    lines: list[MemoryLine]
+    lines: list[MemoryLineJson]
 
 
-class Trace(Struct):
+class TraceJson(Struct):
     """A trace that was taken; times are sums over its steps."""
 
     pid: int
@@ -57,7 +57,7 @@ class Trace(Struct):
 Absent = UnsetType  # a field that may be absent
 
 
-class Place(Struct):
+class PlaceJson(Struct):
     """A line of code."""
 
     file: str
@@ -65,7 +65,7 @@ class Place(Struct):
     function: str
 
 
-class CodePlace(Place):
+class CodePlace(PlaceJson):
     """A line of code with its text, if the log has it."""
 
     source: str | None
@@ -80,8 +80,8 @@ class StandingGroup(Struct):
     ranks: list[int]
     pids: list[int]
     doing: str
-    where: Place | None
-    frames: list[Place]
+    where: PlaceJson | None
+    frames: list[PlaceJson]
 
 
 class StuckCollective(Struct):
@@ -100,7 +100,7 @@ class StuckCollective(Struct):
     unknown: list[int]
 
 
-class Standstill(Struct):
+class StandstillJson(Struct):
     """Nothing moved; ``lasted_s`` is null where it went on to the end."""
 
     at_s: float
@@ -112,7 +112,7 @@ class Standstill(Struct):
     collectives: list[StuckCollective] | Absent = UNSET
 
 
-class Fix(Struct):
+class FixJson(Struct):
     """A fix; gains are step time now / then, as estimated, at least and at most."""
 
     action: str
@@ -121,7 +121,7 @@ class Fix(Struct):
     high: float | None
 
 
-class Finding(Struct):
+class FindingJson(Struct):
     """A verdict of one rule; ``action`` and ``estimated_speedup`` are of the best fix."""
 
     rule: str
@@ -131,13 +131,13 @@ class Finding(Struct):
     cause: str | None
     where: list[CodePlace]
     evidence: dict[str, float | int | str | None]
-    fixes: list[Fix]
+    fixes: list[FixJson]
     action: str
     estimated_speedup: float | None
     speedup_at_least: float | None
 
 
-class Steps(Struct):
+class StepsJson(Struct):
     """``timed_share``: of fast loops not all steps are timed."""
 
     count: int
@@ -182,7 +182,7 @@ class GoodputPart(Struct):
     share: float
 
 
-class Goodput(Struct):
+class GoodputJson(Struct):
     """The wall time of the process in focus, from the start of the run; its exclusive parts add up to it."""
 
     seconds: float
@@ -209,7 +209,7 @@ class Phase(Struct):
     error: float | Absent | None = UNSET
 
 
-class Notice(Struct):
+class NoticeJson(Struct):
     """A source that delivered nothing, or with gaps."""
 
     source: str
@@ -218,7 +218,7 @@ class Notice(Struct):
     hint: str | None
 
 
-class Node(Struct):
+class NodeJson(Struct):
     """A machine of the run."""
 
     host: str
@@ -227,7 +227,7 @@ class Node(Struct):
     exit_code: int | None
 
 
-class Run(Struct):
+class RunJson(Struct):
     """The recording: host, command, versions; ``name`` and nodes of a run on several machines."""
 
     log: str
@@ -242,12 +242,12 @@ class Run(Struct):
     exit_code: int | None
     signal: str | None
     last_line: str | None
-    raised_at: Place | None
+    raised_at: PlaceJson | None
     survivors: list[int]
-    notices: list[Notice]
+    notices: list[NoticeJson]
     name: str | Absent | None = UNSET
     node_count: int | Absent = UNSET
-    nodes: list[Node] | Absent = UNSET
+    nodes: list[NodeJson] | Absent = UNSET
 
 
 class Rank(Struct):
@@ -258,7 +258,7 @@ class Rank(Struct):
     world_size: int | None
     markers: bool
     gpus: list[str]
-    steps: Steps
+    steps: StepsJson
     phases: list[Phase]
     host: str | Absent | None = UNSET
     state: str | Absent = UNSET
@@ -285,7 +285,7 @@ class Training(Struct):
     ranks: int
     pid: int
     command: list[str]
-    steps: Steps
+    steps: StepsJson
     findings: list[TrainingFinding]  # at most three, the most important first
 
 
@@ -305,19 +305,19 @@ class RanksSummary(Struct):
     phases: list[RankShare]
 
 
-class State(Struct):
+class StateJson(Struct):
     """The last state of the training."""
 
     name: str
     for_s: float | None
     doing: str | None
     doing_for_s: float | None
-    where: Place | None
+    where: PlaceJson | None
     backwards: int | None
     text: str
 
 
-class Unseen(Struct):
+class UnseenJson(Struct):
     """A process that works like a training and shows no step."""
 
     pid: int
@@ -328,7 +328,7 @@ class Unseen(Struct):
     text: str
 
 
-class Span(Struct):
+class SpanJson(Struct):
     """The steps that phases and findings are of."""
 
     first_step: int
@@ -336,7 +336,7 @@ class Span(Struct):
     seconds: float | None
 
 
-class Range(Struct):
+class RangeJson(Struct):
     """A user range, per step."""
 
     path: str
@@ -346,7 +346,7 @@ class Range(Struct):
     share: float | None
 
 
-class Sampling(Struct):
+class SamplingJson(Struct):
     """Stack samples over the run; ``coverage`` and ``cpu`` are ratios."""
 
     rate_hz: float | None
@@ -358,7 +358,7 @@ class Sampling(Struct):
     text: str
 
 
-class Change(Struct):
+class ChangeJson(Struct):
     """The first verdict changed, at a step and a time since the beginning."""
 
     at_s: float | None
@@ -367,7 +367,7 @@ class Change(Struct):
     after: str | None = msgspec.field(name="to")
 
 
-class Unjudged(Struct):
+class UnjudgedJson(Struct):
     """A rule that had nothing to judge by."""
 
     rule: str
@@ -379,24 +379,24 @@ class Report(Struct):
 
     schema: Literal[1]
     summary: str  # three sentences
-    run: Run
+    run: RunJson
     ranks: list[Rank]
-    state: State
-    unseen: list[Unseen]
-    steps: Steps
-    span: Span | None
+    state: StateJson
+    unseen: list[UnseenJson]
+    steps: StepsJson
+    span: SpanJson | None
     phases: list[Phase]
-    ranges: list[Range]
-    sampling: Sampling | None
-    findings: list[Finding]  # the most important first
-    changes: list[Change]
-    unjudged: list[Unjudged]
+    ranges: list[RangeJson]
+    sampling: SamplingJson | None
+    findings: list[FindingJson]  # the most important first
+    changes: list[ChangeJson]
+    unjudged: list[UnjudgedJson]
     progress: Progress | Absent = UNSET
-    goodput: Goodput | Absent = UNSET
+    goodput: GoodputJson | Absent = UNSET
     phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
     trainings: list[Training] | Absent = UNSET  # of several
     ranks_summary: RanksSummary | Absent = UNSET
-    memory: list[Memory] | Absent = UNSET
-    traces: list[Trace] | Absent = UNSET
-    standstills: list[Standstill] | Absent = UNSET
+    memory: list[MemoryJson] | Absent = UNSET
+    traces: list[TraceJson] | Absent = UNSET
+    standstills: list[StandstillJson] | Absent = UNSET
     left_out: dict[str, int] | Absent = UNSET

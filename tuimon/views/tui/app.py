@@ -19,8 +19,7 @@ from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.leaving import LeavableApp, Leave, what_goes_on
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
-from tuimon.views.tui.panes.verdict_pane import VerdictPane
-from tuimon.views.tui.profile.profile_pane import Mode, ProfilePane
+from tuimon.views.tui.profile.profile_pane import Mode
 from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.terminal_app import Capabilities
 from tuimon.views.tui.terminal_driver import reset_job_control
@@ -141,10 +140,6 @@ class TuimonApp(LeavableApp):
 
         self.push_screen(MemorySheet(self.monitor))
 
-    def on_verdict_pane_opened(self, message: VerdictPane.Opened) -> None:
-        """Enter on the verdict opens all findings."""
-        self.action_findings()
-
     def on_threads_pane_opened(self, message: ThreadsPane.Opened) -> None:
         """Enter on a thread opens its sheet."""
         from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
@@ -198,11 +193,6 @@ class TuimonApp(LeavableApp):
         profile.open(mode, row, session, place=place, closeup=self.monitor.closeup)
         profile.focus()
 
-    def on_profile_pane_closed(self, message: ProfilePane.Closed) -> None:
-        """Back to the panes."""
-        self.board.zoom(None)
-        self.board.threads.focus()
-
     def action_ranks(self) -> None:
         """The ranks of the training, a row each: who holds the others up; and other trainings of the run."""
         ranks, session = self.board.ranks, self.monitor.session
@@ -216,11 +206,7 @@ class TuimonApp(LeavableApp):
         ranks.open(session, self.monitor.findings)
         ranks.focus()
 
-    def on_ranks_pane_closed(self, message: RanksPane.Closed) -> None:
-        """Back to the panes."""
-        self.action_step_back()
-
-    def on_ranks_pane_chosen(self, message: RanksPane.Chosen) -> None:
+    def on_ranks_pane_picked(self, message: RanksPane.Picked) -> None:
         """All panes show this process from now on."""
         self.monitor.session.focus_on(message.pid)
         self.action_step_back()

@@ -22,7 +22,7 @@ from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.session.steps import StepSummary
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR, speedup
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.title_line import RunFacts, TitleLine, run_name, title_line
+from tuimon.views.tui.panes.title_line import TitleFacts, TitleLine, run_name, title_line
 from tuimon.views.tui.panes.verdict_pane import FirstVerdict, Verdict, verdict_lines
 
 PLACE = Place("/home/me/transforms.py", 31, "augment", "out = cv(img, kernel)")
@@ -203,7 +203,7 @@ STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
 
 COST = Cost(t=1, pid=0, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
-FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=False)
+FACTS = TitleFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=False)
 
 
 def test_the_title_has_the_place_in_the_run_its_rates_and_the_time_left():

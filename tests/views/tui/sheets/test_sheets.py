@@ -29,22 +29,22 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
-from tuimon.views.report.summary import Page, report_of
+from tuimon.views.report.summary import ReportPage, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.help import help_lines, terms_lines
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
-from tuimon.views.tui.sheets.picker import Candidate, Picker
+from tuimon.views.tui.sheets.picker import Picker, PickerRow
 from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet, standstill_lines
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities
 
 FOUND = [
-    Candidate(4242, ["python", "train.py", "--lr", "0.1"], "me", 0.98, True),
-    Candidate(5151, ["python", "-m", "torch.distributed.run", "[bold]fine\x1b[31mtune.py"], "me", 0.98, False),
-    Candidate(99, ["python", "漢字.py"], "me", None, True),
-    Candidate(7, ["python", "torchrun"], "me", 0.0, True, helps=True),
+    PickerRow(4242, ["python", "train.py", "--lr", "0.1"], "me", 0.98, True),
+    PickerRow(5151, ["python", "-m", "torch.distributed.run", "[bold]fine\x1b[31mtune.py"], "me", 0.98, False),
+    PickerRow(99, ["python", "漢字.py"], "me", None, True),
+    PickerRow(7, ["python", "torchrun"], "me", 0.0, True, helps=True),
 ]
 
 
@@ -328,7 +328,7 @@ def test_in_reports():
     assert "standstills" not in report_of(session_of(header()), (), "a.jsonl")
     from tuimon.views.report.page import as_html
 
-    page = as_html([Page(report, session)])
+    page = as_html([ReportPage(report, session)])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page
 
 

@@ -84,7 +84,7 @@ def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[Ran
     return tuple(row for row in ranges if row.path in keep)
 
 
-class Columns(NamedTuple):
+class PhaseColumns(NamedTuple):
     """Cells of the columns behind a bar; 0: left out."""
 
     bar: int
@@ -93,7 +93,7 @@ class Columns(NamedTuple):
     idle: int = 0
 
 
-def columns_of(width: int, *, gpu: bool = False, error: bool = False) -> Columns:
+def columns_of(width: int, *, gpu: bool = False, error: bool = False) -> PhaseColumns:
     """The columns that leave a bar its room: the GPU's span, an estimate's error, how long the GPU idles."""
     bar_cells = width - NAME - _MS - _SHARE - 1
     wanted = ((_GPU, gpu), (_ERROR, error), (_IDLE, gpu))
@@ -101,10 +101,10 @@ def columns_of(width: int, *, gpu: bool = False, error: bool = False) -> Columns
     for cells_of, is_wanted in wanted:
         given.append(cells_of if is_wanted and bar_cells - cells_of >= _LEAST_BAR else 0)
         bar_cells -= given[-1]
-    return Columns(max(bar_cells, 0), given[1], given[0], given[2] if given[0] else 0)
+    return PhaseColumns(max(bar_cells, 0), given[1], given[0], given[2] if given[0] else 0)
 
 
-def head_line(columns: Columns) -> Line:
+def head_line(columns: PhaseColumns) -> Line:
     """Names of the GPU's columns."""
     return line(
         (" " * (NAME + columns.bar + 1) + column("CPU", _MS, ">") + " " * (_SHARE + columns.error), "dim"),
@@ -112,7 +112,7 @@ def head_line(columns: Columns) -> Line:
     )
 
 
-def phase_line(phase: PhaseRow, columns: Columns, most: float = 1.0) -> Line:
+def phase_line(phase: PhaseRow, columns: PhaseColumns, most: float = 1.0) -> Line:
     """``data  ███████▌   41.5 ms   62 %``; estimated figures carry ``~`` and, where there is room, their error.
 
     The bar of a phase with the share ``most`` fills its column.
@@ -146,7 +146,7 @@ def _error(phase: PhaseRow) -> str:
     return f" ±{percent(phase.error)}" if phase.estimated and phase.error is not None else ""
 
 
-def range_line(row: RangeRow, columns: Columns) -> Line:
+def range_line(row: RangeRow, columns: PhaseColumns) -> Line:
     """A user range under its phase, in the same columns: name, how often a step, its own time."""
     name_width = NAME + columns.bar
     often = "" if 0.95 <= row.per_step <= 1.05 else f" ×{row.per_step:.3g}"

@@ -311,14 +311,10 @@ class RanksPane(Moving, Pane[RanksState]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVE_KEYS,
         Binding("enter", "choose", show=False),
-        Binding("escape,r", "back", show=False),
         Binding("s", "sort", show=False),
     ]
 
-    class Closed(Message):
-        """The user closed the pane."""
-
-    class Chosen(Message):
+    class Picked(Message):
         """The user chose a rank, or another training, for all panes."""
 
         def __init__(self, pid: int) -> None:
@@ -432,11 +428,7 @@ class RanksPane(Moving, Pane[RanksState]):
         """Show the rank under the cursor in all panes."""
         keys = self._keys()
         if keys:
-            self.post_message(self.Chosen(keys[self._cursor.index(keys)]))
-
-    def action_back(self) -> None:
-        """Back to the panes."""
-        self.post_message(self.Closed())
+            self.post_message(self.Picked(keys[self._cursor.index(keys)]))
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:

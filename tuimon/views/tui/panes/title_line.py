@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _Item = tuple[int, str, str]
 
 
-class RunFacts(NamedTuple):
+class TitleFacts(NamedTuple):
     """The facts in the title line."""
 
     name: str
@@ -51,18 +51,18 @@ class RunFacts(NamedTuple):
     still: bool = False  # its loop stands still: the pace of the last seconds means nothing
 
 
-class TitleLine(Pane[RunFacts], can_focus=False):
+class TitleLine(Pane[TitleFacts], can_focus=False):
     """One line at the top."""
 
     paused = False
     followed = False
     read_ratio: float | None = None
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> TitleFacts:
         """Facts about the run and about ourselves; pace and GPUs of the last 30 s, at the end of the whole run."""
         pid, run = session.trainer(), session.shown()
         gpus = run.gpus()
-        return RunFacts(
+        return TitleFacts(
             name=run_name(started_command(session) if session.header else _command(session, pid)),
             pid=pid,
             training=which_training(session),
@@ -87,12 +87,12 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             self.state = self.state._replace(paused=self.paused)
             self.redraw()
 
-    def draw(self, state: RunFacts, width: int, height: int) -> list[Line]:
+    def draw(self, state: TitleFacts, width: int, height: int) -> list[Line]:
         """The line."""
         return [title_line(state, width)]
 
 
-def title_line(facts: RunFacts, width: int) -> Line:
+def title_line(facts: TitleFacts, width: int) -> Line:
     """The facts that fit; the least important are left out first."""
     right, items, costs = _badges(facts), _items(facts), _costs(facts.cost)
     for drop in range(9, -1, -1):
@@ -104,7 +104,7 @@ def title_line(facts: RunFacts, width: int) -> Line:
     return justified(left, (*right, Span(" ")), width)
 
 
-def _items(facts: RunFacts) -> list[_Item]:
+def _items(facts: TitleFacts) -> list[_Item]:
     items: list[_Item] = [(0, facts.name, "strong")]
     if facts.gpu_model is not None:
         items.append((7, facts.gpu_model, "text"))
@@ -143,7 +143,7 @@ def _end(end: Exit, elapsed_s: float | None) -> list[_Item]:
     return [*badge, *([(3, f" after {duration(elapsed_s)}", "text")] if elapsed_s is not None else [])]
 
 
-def _pace(facts: RunFacts) -> list[_Item]:
+def _pace(facts: TitleFacts) -> list[_Item]:
     """How many steps, how long each takes, and how many a second."""
     steps = facts.steps
     if steps is None:
@@ -202,7 +202,7 @@ def _joined(items: list[_Item]) -> list[Span]:
     return spans
 
 
-def _badges(facts: RunFacts) -> Line:
+def _badges(facts: TitleFacts) -> Line:
     spans: list[Span] = []
     if facts.read_ratio is not None:
         spans += line((f" READING {percent(min(facts.read_ratio, 0.99))} ", "warning badge"), " ")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.cells import cell_len
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
@@ -59,10 +58,7 @@ class _Block(NamedTuple):
 class VerdictPane(Pane[Verdict]):
     """The rows under the title; Enter opens all findings, what changed, and what could not be judged."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "open", "findings", show=False)]
-
-    class Opened(Message):
-        """The user opened the list of all findings."""
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "app.findings", "findings", show=False)]
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -98,13 +94,9 @@ class VerdictPane(Pane[Verdict]):
         """How many rows the verdict takes."""
         return ROWS + (self.state is not None and _has_end_row(self.state))
 
-    def action_open(self) -> None:
-        """Open the list of findings."""
-        self.post_message(self.Opened())
-
-    def on_click(self) -> None:
-        """A click opens it too."""
-        self.action_open()
+    async def on_click(self) -> None:
+        """A click opens all findings too."""
+        await self.run_action("app.findings")
 
 
 def verdict_lines(verdict: Verdict, width: int) -> list[Line]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.events import Click
-from textual.message import Message
 from textual.worker import Worker, WorkerState
 
 from tuimon.node_ids import own_id
@@ -233,16 +232,12 @@ class ProfilePane(Moving, Pane[ProfileState]):
         Binding("left", "view('sideways', -1)", show=False),
         Binding("right", "view('sideways', 1)", show=False),
         Binding("enter", "view('enter')", show=False),
-        Binding("escape", "back", show=False),
         Binding("f", "view('select_phase', 1)", show=False),
         Binding("F", "view('select_phase', -1)", show=False),
         Binding("t", "extent", show=False),
         Binding("u", "view('toggle_libraries')", show=False),
         Binding("s", "view('sort_by_next')", show=False),
     ]
-
-    class Closed(Message):
-        """The user closed the profile."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -353,10 +348,6 @@ class ProfilePane(Moving, Pane[ProfileState]):
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
         self.action_view("move", rows_down)
-
-    def action_back(self) -> None:
-        """Back to the panes."""
-        self.post_message(self.Closed())
 
     def action_extent(self) -> None:
         """This thread, all of its role, its process, the whole run."""

@@ -14,7 +14,7 @@ from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
 from tuimon.session.goodput import goodput
 from tuimon.views.evidence_text import evidence_rows
-from tuimon.views.explain import Block, Heading, Item, Paragraph, code_tokens, spaced_parts
+from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, code_tokens, spaced_parts
 from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text, verdict_name
 from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.progress_text import goodput_bar, goodput_text
@@ -132,7 +132,7 @@ def page_lines(page: Page, width: int) -> list[Line]:
                 rows += paragraph(text, width, "text", indent=1)
             case Item(name, text):
                 rows += hanging(line(" ", (f"{name}  " if name else "· ", "key")), text, width)
-            case Block():
+            case CodeBlock():
                 mark = "benign" if part.label == "after" else "warning"
                 rows.append(line(" ", (f" {part.label} ", f"{mark} badge")))
                 for tokens in code_tokens(part.code, part.language):

@@ -19,7 +19,7 @@ from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 _KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))
 
 
-class Candidate(NamedTuple):
+class PickerRow(NamedTuple):
     """A process that can be watched."""
 
     pid: int
@@ -33,14 +33,14 @@ class Candidate(NamedTuple):
 class PickerList(Canvas, can_focus=True):
     """The candidates that pass the filter, with a cursor."""
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, candidates: Sequence[PickerRow]) -> None:
         super().__init__(id="candidates")
         self._candidates = list(candidates)
         self._at = 0
         self._top = 0
         self.filter_text = ""
 
-    def matching(self) -> list[Candidate]:
+    def matching(self) -> list[PickerRow]:
         """The processes that contain the filter's text; those that only help are found by it alone."""
         text = self.filter_text.lower()
         if not text:
@@ -98,7 +98,7 @@ class PickerList(Canvas, can_focus=True):
         self.update()
 
 
-def candidate_columns(width: int) -> list[Column[Candidate]]:
+def candidate_columns(width: int) -> list[Column[PickerRow]]:
     """The columns of the list."""
     return columns_of(
         Column("pid", 9, lambda row: (str(row.pid), "strong")),
@@ -117,7 +117,7 @@ class Picker(TerminalApp[int]):
         Binding("enter", "pick", show=False, priority=True),
     ]
 
-    def __init__(self, candidates: Sequence[Candidate], capabilities: Capabilities | None = None) -> None:
+    def __init__(self, candidates: Sequence[PickerRow], capabilities: Capabilities | None = None) -> None:
         super().__init__(capabilities)
         self.list = PickerList(candidates)
 
@@ -151,6 +151,6 @@ class Picker(TerminalApp[int]):
         self.exit(None)
 
 
-def pick(candidates: Sequence[Candidate]) -> int | None:
+def pick(candidates: Sequence[PickerRow]) -> int | None:
     """Let the user choose one of the processes; None when they chose none."""
     return Picker(candidates).run()
