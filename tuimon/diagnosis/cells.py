@@ -508,10 +508,11 @@ def _by_workers(evidence: Evidence, wait: Cell) -> list[Cell]:
 def _waits_for_ranks(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     """Waits for other ranks: by what the latest of them does longer, and by their waits for a core; then exchanges."""
     rows = evidence.ranks.rows
+    own = {phase: share for row in rows if row.pid == evidence.pid for phase, share in row.waits}
     in_steps = sum(cell.cpu for cell in cells if cell.phase in STEP)
     for phase in STEP if rows else ():
         shown = sum(cell.cpu for cell in cells if cell.phase == phase and cell.doing == "rank")
-        waits = evidence.ranks.waits_in(phase) * in_steps - shown
+        waits = own.get(phase, 0.0) * in_steps - shown
         cells = lay(cells, waits, partial(_is_beside_ranks, phase), "rank")
     total = sum(cell.cpu for cell in cells if cell.doing == "rank")
     late, found = late_rank(rows), [cell for cell in cells if cell.doing != "rank"]

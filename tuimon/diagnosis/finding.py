@@ -234,19 +234,13 @@ def finding_json(finding: Finding) -> dict[str, Any]:  # Any: str, int, float, N
         "headline": finding.headline,
         "share_of_step": finding.share_of_step,
         "cause": finding.cause,
-        "where": [_place(place) for place in finding.where],
-        "evidence": {name: _rounded(value) for name, value in finding.evidence.items()},
+        "where": [{**place._asdict(), "source": place.source.strip() or None} for place in finding.where],
+        "evidence": {  # four digits of what is measured to two or three
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
+            for name, value in finding.evidence.items()
+        },
         "fixes": [fix.as_json() for fix in finding.fixes],
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
         "speedup_at_least": finding.best.least,
     }
-
-
-def _place(place: Place) -> dict[str, Any]:
-    return {**place._asdict(), "source": place.source.strip() or None}
-
-
-def _rounded(value: float | str | None) -> float | str | None:
-    """Four digits of what is measured to two or three."""
-    return float(f"{value:.4g}") if isinstance(value, float) else value

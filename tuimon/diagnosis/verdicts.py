@@ -166,12 +166,12 @@ class SettledGains:
     def settle(self, findings: Sequence[Finding], now_s: float) -> list[Finding]:
         """The findings with the gains that are shown; what is no longer found is forgotten."""
         before, self._gains = self._gains, {}
-        return [self._settled(finding, before, now_s) for finding in findings]
-
-    def _settled(self, finding: Finding, before: dict[object, _Gain], now_s: float) -> Finding:
-        fixes = tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes)
-        settled = within_share(replace(finding, fixes=fixes))  # the share beside a gain is of now
-        return settled if BY_NAME[finding.rule].is_harm else graded(settled)
+        settled = []
+        for finding in findings:
+            fixes = tuple(self._settled_fix(finding, fix, before, now_s) for fix in finding.fixes)
+            shown = within_share(replace(finding, fixes=fixes))  # the share beside a gain is of now
+            settled.append(shown if BY_NAME[finding.rule].is_harm else graded(shown))
+        return settled
 
     def _settled_fix(self, finding: Finding, fix: Fix, before: dict[object, _Gain], now_s: float) -> Fix:
         """The gain that is shown."""

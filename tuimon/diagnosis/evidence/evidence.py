@@ -163,11 +163,6 @@ class RankEvidence(Struct, frozen=True, dict=True):
         """How they take turns being late; None with too few single steps that all of them have."""
         return late_turns(self.rows, self._view.shared_steps)
 
-    def waits_in(self, phase: str) -> float:
-        """Share (0..1) of the step that this one waits for others in a phase; 0 where that is unknown."""
-        own = next((row for row in self.rows if row.pid == self.pid), None)
-        return dict(own.waits).get(phase, 0.0) if own is not None else 0.0
-
     def of(self, pid: int) -> Evidence | None:
         """The evidence of one of them."""
         return evidence_of(self._view, pid) if pid in self._own.run.trainers else None

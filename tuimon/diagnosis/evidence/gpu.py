@@ -123,7 +123,8 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         Its lines were sampled, a thousand times a second at most: a short call may be counted at a neighbouring line.
         """
         line = code_place(place.file, place.line)
-        rows = [row for row in self.trace.syncs if _line(row.where) == line] if self.trace is not None else []
+        syncs = self.trace.syncs if self.trace is not None else []
+        rows = [row for row in syncs if row.where.partition("() ")[2] == line]  # of "main() train.py:44"
         if self.trace is None or not rows:
             return {}
         steps = self.trace.steps or 1
@@ -253,11 +254,6 @@ def awaits_gpu(node: Node) -> bool:
     calls = [call for call in sync_calls(place.source) if call.kind != "copy"]
     # inside another function, only a call that always waits
     return bool(calls) if leaf.user else any(call.is_certain and call.kind in ("shape", "mask") for call in calls)
-
-
-def _line(where: str) -> str:
-    """The line of a trace's row: ``train.py:44`` of ``main() train.py:44``."""
-    return where.partition("() ")[2]
 
 
 def _calls_cell(node: Node) -> bool:

@@ -133,15 +133,11 @@ def _why(late: RankRow, others: Sequence[RankRow]) -> Why | None:
         return "stopped"
     if late.gc_ratio - median(row.gc_ratio for row in others) >= MOST * _lateness(late):
         return "collections"
-    return "no core" if _waits_for_cores(late, others) >= MOST * _lateness(late) else None
-
-
-def _waits_for_cores(late: RankRow, others: Sequence[RankRow]) -> float:
-    """The share of time that it waits for a core, beyond the wait of as much work in the other ranks."""
     ratios = [row.delay_ratio / row.cpu_ratio for row in others if row.cpu_ratio and row.delay_ratio is not None]
     if late.cpu_ratio is None or late.delay_ratio is None or not ratios:
-        return 0.0
-    return late.delay_ratio - late.cpu_ratio * median(ratios)
+        return None
+    beyond = late.delay_ratio - late.cpu_ratio * median(ratios)  # what as much work in the other ranks waits
+    return "no core" if beyond >= MOST * _lateness(late) else None
 
 
 def chosen_ranks(focus: int, rows: Sequence[RankRow]) -> set[int]:

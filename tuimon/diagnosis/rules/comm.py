@@ -63,6 +63,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None  # the others come late, as they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
+    exchange = least.exchange  # None if the share rests on the CPU
     whole = len(measured) == len(compared) and len(rows) == evidence.world_size
     return Finding(
         headline=_headline(least, evidence.world_size),
@@ -74,7 +75,16 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": evidence.world_size,
-            **_gpu_evidence(least.exchange),
+            **(
+                {
+                    "exchange_at_least_share": exchange.share.low,
+                    "exchange_at_most_share": exchange.share.high,
+                    "waits_for_later_ranks_at_least_share": exchange.waiting,
+                    "rests_on": exchange.rests_on,
+                }
+                if exchange is not None
+                else {}
+            ),
         },
     )
 
@@ -96,18 +106,6 @@ def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
     gone = without_cost(evidence, "", Interval.around(least.share)).gain
     fix = Fix(even_work(evidence)) if exchange.is_uneven else Fix(cheaper, changes_training=True)
     return fix.by_up_to(gone.high if gone is not None else None)
-
-
-def _gpu_evidence(exchange: Exchange | None) -> dict[str, float | str | None]:
-    """Figures of the GPU's clock; none if the share rests on the CPU."""
-    if exchange is None:
-        return {}
-    return {
-        "exchange_at_least_share": exchange.share.low,
-        "exchange_at_most_share": exchange.share.high,
-        "waits_for_later_ranks_at_least_share": exchange.waiting,
-        "rests_on": exchange.rests_on,
-    }
 
 
 def _headline(least: Communication, ranks: int) -> str:

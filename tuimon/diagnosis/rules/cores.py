@@ -100,7 +100,9 @@ def _fewer(machine: Machine, demand: Demand) -> _Advice:
     computing = [machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers]
     if any(number > each for number in computing):
         now = max(machine.intra_op_threads.values(), default=None)
-        where = tuple(place for place in machine.set_at("threads") if _may_set(place, now))[:1]
+        set_here = [(place, _NUMBER.search(place.source)) for place in machine.set_at("threads")]
+        # a line that sets another number, such as 1, is one for workers
+        where = tuple(place for place, number in set_here if now is None or number is None or int(number[1]) == now)[:1]
         call = f"call torch.set_num_threads({each}), or set OMP_NUM_THREADS={each}"
         if now in machine.in_environment:
             call += f", which is {now} in the environment that it was started with"
@@ -109,12 +111,6 @@ def _fewer(machine: Machine, demand: Demand) -> _Advice:
     if len(trainers) > demand.cores:
         return _Advice(f"{more}, or train fewer of them at once")
     return _Advice(more, is_in_program=False)
-
-
-def _may_set(place: Place, now: int | None) -> bool:
-    """True if a line may have set the number of threads there is now: one for workers sets another, such as 1."""
-    number = _NUMBER.search(place.source)
-    return now is None or number is None or int(number[1]) == now
 
 
 CPU_OVERSUBSCRIBED = Rule(

@@ -40,17 +40,17 @@ def neighbour(evidence: Evidence) -> Finding | None:
     """Others take the cores or the GPU; or several trainings at 99 % side by side do not hurt each other (benign)."""
     if evidence.steps.phases is None:
         return None
-    found = [machine for machine in evidence.run.machines if _is_taken(machine, evidence)]
+    found = [
+        machine
+        for machine in evidence.run.machines
+        if lost_share(machine) is None  # else it waits for its own threads first of all
+        and (_taken_share(machine, evidence) or 0.0) >= LARGE
+        and machine.are_workers_known
+    ]
     if found:
         return _taken_cores(*worst_of(found, lambda each: _delay(each, evidence) or 0.0), evidence)
     demand = evidence.run.here.demand
     return _shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
-
-
-def _is_taken(machine: Machine, evidence: Evidence) -> bool:
-    """True if others hold cores of a node that the training waits for, and not its own threads first of all."""
-    is_outside = lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= LARGE
-    return is_outside and machine.are_workers_known
 
 
 def _taken_share(machine: Machine, evidence: Evidence) -> float | None:

@@ -119,7 +119,10 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     )
     own_ms = mean_ms - data_ms
     fetching_ms = fetch.drawing_ms + (fetch.hand_over_ms if workers.number else fetch.made_ms * fetch.running)
-    on_core_ms = _running_ms(evidence, mean_ms) - fetches * fetching_ms
+    running = evidence.threads.training.cpu_ratio
+    if running is None:  # then as far as others leave it cores
+        running = min(1.0, max(0.0, evidence.run.free_cores))
+    on_core_ms = running * mean_ms - fetches * fetching_ms
     own_threads = _own_threads(evidence, mean_ms, on_core_ms)
     return Step(
         own_ms=own_ms,
@@ -172,14 +175,6 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
         made_ms = max(made_ms, busy * workers.number * each_ms)
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
     return _Fetch(made_ms, running, hand_over_ms - drawing_ms, drawing_ms)
-
-
-def _running_ms(evidence: Evidence, mean_ms: float) -> float:
-    """How long the training thread is on a core in a step; where that is unknown, as far as others leave it cores."""
-    ratio = evidence.threads.training.cpu_ratio
-    if ratio is None:
-        ratio = min(1.0, max(0.0, evidence.run.free_cores))
-    return mean_ms * ratio
 
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:

@@ -90,7 +90,8 @@ class StepModel(NamedTuple):
     @property
     def _bound(self) -> float:
         """Times as fast without what is claimed: Amdahl's law."""
-        return _worth((self.claimed or WHOLE).high)
+        share = (self.claimed or WHOLE).high
+        return 1.0 / (1.0 - share) if share < 1.0 else math.inf
 
     def surely(self, change: Change | None, part: Interval = WHOLE) -> float:
         """The gain to order fixes by: of one that is made by half, or gains as little as is certain."""
@@ -139,7 +140,3 @@ def gain(step: Step, change: Change, part: float = 1.0) -> float:
     """Times as fast with a change, evaluation included; ``part``: of what it changes, the share that it concerns."""
     changed_ms = step_ms(changed(step, change, part))
     return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
-
-
-def _worth(share: float) -> float:
-    return 1.0 / (1.0 - share) if share < 1.0 else math.inf

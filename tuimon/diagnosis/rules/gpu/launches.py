@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import PASSES, Cell, Doing, gpu_idle_in
+from tuimon.diagnosis.cells import PASSES, Doing, gpu_idle_in
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import CRITICAL_GAIN, Finding, Fix
 from tuimon.diagnosis.interval import Interval
@@ -58,7 +58,9 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     gpu = evidence.gpu.steps
     if gpu is None or gpu.is_bottleneck or evidence.gpu.awaits_idle_causes:
         return None
-    idle = gpu_idle_in(evidence, _launches).up_to(evidence.gpu.launches_at_most)
+    idle = gpu_idle_in(evidence, lambda cell: cell.phase != "data" and cell.doing not in _WAITS).up_to(
+        evidence.gpu.launches_at_most
+    )
     if idle.high < LARGE:
         return None
     allocator = _allocator(evidence, gpu.step_ms)
@@ -85,15 +87,6 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },
     )
-
-
-def _launches(cell: Cell) -> bool:
-    return cell.phase != "data" and cell.doing not in _WAITS
-
-
-def _is_of_model(cell: Cell) -> bool:
-    """True of what is launched at once where a model is compiled: not of the update."""
-    return cell.phase in ("forward", "backward")
 
 
 class _Allocator(NamedTuple):
@@ -171,7 +164,8 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
     if larger is not None:
         yield larger
     if not found.is_compiled:
-        yield without_idling(evidence, _COMPILE[found.owner], gpu_idle_in(evidence, _is_of_model))
+        at_once = gpu_idle_in(evidence, lambda cell: cell.phase in ("forward", "backward"))  # not the update
+        yield without_idling(evidence, _COMPILE[found.owner], at_once)
     for each in evidence.compiler_events("graph_break", of_run=True)[:1]:
         place = at(Place(each.file, each.line, each.function))
         yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({each.reason})")

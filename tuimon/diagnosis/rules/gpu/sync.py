@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.cells import STEP, Cell, gpu_idle_in
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
 from tuimon.diagnosis.rules.gpu.pace import harmless, longest_wait
@@ -42,7 +42,8 @@ def sync_point(evidence: Evidence) -> Finding | None:
         headline = f"{what} waits for the GPU at no cost: the GPU is the bottleneck anyway"
         action = "change nothing: this wait costs time only when the GPU has less to do"
         return harmless(evidence, headline, action, place, figures) if share >= REPORTED else None
-    best = _without(evidence, advice_for(place, calls), cost)
+    certain = cost if cost.low >= TRACE else Interval(0.0, cost.high)
+    best = without_cost(evidence, advice_for(place, calls), certain)
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(share)} of the time: 100 % CPU there is that wait"
@@ -63,11 +64,6 @@ def sync_point(evidence: Evidence) -> Finding | None:
 def _awaits_no_batch(cell: Cell) -> bool:
     """True if launches that run ahead would cover it: they wait for no batch that others make."""
     return "batch" not in cell.via and cell.doing != "batch"
-
-
-def _without(evidence: Evidence, action: str, share: Interval) -> Fix:
-    """The gain of a training without such a wait, which costs this share of the step."""
-    return without_cost(evidence, action, share if share.low >= TRACE else Interval(0.0, share.high))
 
 
 def calls_at(place: Place) -> Sequence[SyncCall]:
