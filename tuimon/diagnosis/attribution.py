@@ -29,7 +29,6 @@ class Room(NamedTuple):
     sizes: Sequence[float]  # share of the step of each; with GPU times, what the GPU idles meanwhile at most
     total: float  # of all: what the GPU idles in each phase at most may add up to more than it does in all
     is_idle_time: bool = False
-    of_step: float = 1.0  # a share of a step of all time, as a share of the steps'
 
 
 class Held(NamedTuple):
@@ -81,19 +80,17 @@ def _costly(found: Mapping[str, Finding], rules: Mapping[str, Rule]) -> list[Fin
 
 def _room(evidence: Evidence) -> Room:
     divided, gpu = cells(evidence), evidence.gpu.steps
-    steps = divided.where(phase=STEP).cpu or 1.0
+    found = scaled(divided, 1.0 / (divided.where(phase=STEP).cpu or 1.0))
     if gpu is None:
-        return Room(divided, [cell.cpu / steps for cell in divided], 1.0 / steps, of_step=1.0 / steps)
-    beside = sum(cell.cost.high for cell in divided if cell.phase not in STEP)
-    sizes = [cell.cost.high / steps for cell in divided]
-    return Room(divided, sizes, gpu.idle.high + beside / steps, is_idle_time=True, of_step=1.0 / steps)
+        return Room(found, [cell.cpu for cell in found], sum(cell.cpu for cell in found))
+    beside = sum(cell.cost.high for cell in found if cell.phase not in STEP)
+    return Room(found, [cell.cost.high for cell in found], gpu.idle.high + beside, is_idle_time=True)
 
 
 def _left(room: Room, held: Held) -> Cells:
     """The cells of a step, as far as nothing holds them."""
     parts = zip(room.cells, room.sizes, held.left, strict=True)
-    rest = (scaled([cell], left / size * room.of_step) for cell, size, left in parts if size and cell.phase in STEP)
-    return Cells(cell for cells in rest for cell in cells)
+    return Cells(scaled([cell], left / size)[0] for cell, size, left in parts if size and cell.phase in STEP)
 
 
 def claimed_once(findings: Iterable[Finding], rules: Mapping[str, Rule], room: Room) -> Held:

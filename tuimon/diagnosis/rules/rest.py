@@ -25,7 +25,7 @@ _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
 class Known(NamedTuple):
     """Functions of a library, and what is publicly known of the time in them."""
 
-    frame: re.Pattern[str]  # of ``file function line``; the line has a text where ``torch_code.TELLING`` says so
+    frame: str  # an expression of ``file function line``; the line has a text where ``torch_code.tells`` says so
     what: str
     action: str
     innermost: bool = False  # only where nothing is below it
@@ -33,56 +33,52 @@ class Known(NamedTuple):
     def is_in(self, node: Node) -> bool:
         """True if a stack passes through it."""
         frames = node.frames[-1:] if self.innermost else node.frames
-        return any(self.frame.search(f"{frame.file} {frame.function} {frame.source}") for frame in frames)
-
-
-def _known(frame: str, what: str, action: str, *, innermost: bool = False) -> Known:
-    return Known(re.compile(frame), what, action, innermost)
+        return any(re.search(self.frame, f"{frame.file} {frame.function} {frame.source}") for frame in frames)
 
 
 KNOWN = (
-    _known(
+    Known(
         r"torch/nn/utils/(?:parametri\w+|weight_norm|spectral_norm)\.py ",
         "parametrized weights, computed anew for each use",
         "compute parametrized weights once a step: with torch.nn.utils.parametrize.cached(); or make them plain ones"
         " (remove_parametrizations)",
     ),
-    _known(
+    Known(
         r"torch/nn/modules/module\.py \S+ .*\bhook\(",
         "hooks of modules",
         "remove the hooks that training does not need (handle.remove()), or let them run once in many steps",
     ),
-    _known(
+    Known(
         r"torch/nn/functional\.py multi_head_attention_forward .*\battn_output_weights\b",
         "attention that returns its weights",
         "call nn.MultiheadAttention with need_weights=False: it then uses scaled_dot_product_attention",
     ),
-    _known(
+    Known(
         r"/transformers/\S+ eager_attention_forward ",
         "attention written out",
         "load the model with attn_implementation='sdpa'",
     ),
-    _known(
+    Known(
         r"torch/nn/modules/rnn\.py forward .*_cell\(",
         "a recurrent cell that is run position by position",
         "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN",
     ),
-    _known(
+    Known(
         r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
         "forward passes made again, for activation checkpointing",
         "checkpoint fewer layers, if there is memory for their activations",
     ),
-    _known(
+    Known(
         r"torch/autograd/functional\.py ",
         "derivatives that are made row by row",
         "set vectorize=True, or use torch.func (jacrev, vmap)",
     ),
-    _known(
+    Known(
         r"torch/(?:_tensor|overrides)\.py (?:__torch_function__|handle_torch_function) ",
         "operations on a tensor's subclass, each of which goes through Python",
         "make plain tensors of them before the model: x.as_subclass(torch.Tensor)",
     ),
-    _known(
+    Known(
         r"torch/nn/modules/module\.py ",
         "Python between the modules",
         "use torch.compile, or fewer and larger modules",
