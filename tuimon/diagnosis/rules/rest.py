@@ -107,7 +107,7 @@ def against_order(rest: Rest) -> Iterator[tuple[str, str | None]]:
     computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
     for known in KNOWN if samples.total >= MIN_SAMPLES else ():
         share = sum(part * samples.where(phase=name).part(known.is_in) for name, part in computes.items())
-        if is_sure(evidence, share):
+        if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core make both shorter
             yield f"{percent(share)} in {known.what}", known.action
     left = list(rest.cells)
     for is_it, what, action in _BESIDE:
@@ -122,13 +122,17 @@ def is_in_order(rest: Rest) -> bool:
     return wait(rest) is None and all(least is not None and likely < WARNING_GAIN for least, likely in gains)
 
 
+def times_a_step(evidence: Evidence, phase: str) -> str:
+    """``backward, 4 times a step``."""
+    runs = {"backward": evidence.steps.backwards, "optimizer": evidence.steps.updates}.get(phase, 0)
+    times = round(runs / max(1, evidence.steps.total))
+    return f"{phase}, {times} times a step" if times > 1 else phase
+
+
 def pass_in_words(evidence: Evidence, phase: str) -> str:
-    """``backward, 4 times a step``; ``forward, 75 % of it in gru_cell() of torch/nn/modules/rnn.py``."""
-    steps, words, samples = evidence.steps, phase, evidence.samples.where(phase=phase)
-    runs = {"backward": steps.backwards, "optimizer": steps.updates}.get(phase, 0) / max(1, steps.total)
-    if round(runs) > 1:
-        words += f", {runs:.0f} times a step"
-    elif len(lines := _lines_that_run(samples)) > 1:
+    """``forward, run at train.py:40 and train.py:45, 75 % of it in gru_cell() of torch/nn/modules/rnn.py``."""
+    words, samples = times_a_step(evidence, phase), evidence.samples.where(phase=phase)
+    if phase == "forward" and len(lines := _lines_that_run(samples)) > 1:
         words += f", run at {' and '.join(lines)}"
     leaves = samples.counted(lambda row: () if row.node.frame.user else (row.node.frame.code,))
     (file, function), count = next(iter(leaves.most_common(1)), (("", ""), 0))

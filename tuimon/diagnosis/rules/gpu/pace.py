@@ -14,6 +14,7 @@ from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, 
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.needless import TEXT_BYTES, needless_work
+from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
 from tuimon.records import Place
@@ -139,7 +140,7 @@ def keeps_busy(rest: Rest) -> Finding | None:
 def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> Sequence[str]:
     """Headline and actions. With several ranks the GPU's queue may hold nothing but a wait for the others."""
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
-    most = f"mostly {heaviest} ({ms_text(gpu.phases[heaviest].ms)} a step)"
+    most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)"
     if evidence.world_size > 1:
         exchange = evidence.ranks.exchanges.get(evidence.pid)
         waits = "how much of that it waits for the other ranks is unknown"
