@@ -79,7 +79,7 @@ def is_evaluator(file: str, function: str) -> bool:
     return evaluates_by_name(function) and is_library_file(file)
 
 
-# ---- where libraries compute metrics
+# ---- where libraries compute metrics, and log them
 
 _METRIC_FILE = re.compile(
     r"-packages/(?:torchmetrics/(?:(?:metric|collections)\.py|(?:functional/)?(?:classification|clustering|detection|nominal"
@@ -94,6 +94,19 @@ _DIFFERENTIABLE = re.compile(
 def is_metric(file: str) -> bool:
     """True if a file of a library computes metrics: ``/…/torchmetrics/metric.py``."""
     return _METRIC_FILE.search(file) is not None
+
+
+#: Of packages that do nothing else, and of Lightning's modules, which log within a training step.
+_LOGGING_FILE = re.compile(
+    r"-packages/(?:aim|clearml|comet_ml|mlflow|neptune|swanlab|tensorboard|tensorboardX|wandb)/"
+    r"|-packages/(?:lightning/pytorch|pytorch_lightning)/(?=core/module\.py)"
+)
+
+
+def is_logging(file: str, function: str) -> bool:
+    """True if a library's frame logs figures: ``/…/lightning/pytorch/core/module.py``, ``log_dict``."""
+    found = _LOGGING_FILE.search(file)
+    return found is not None and ("lightning" not in found[0] or function in ("log", "log_dict"))
 
 
 def may_be_loss(file: str) -> bool:

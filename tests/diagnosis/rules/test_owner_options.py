@@ -46,8 +46,29 @@ def test_the_librarys_option_is_named_and_not_its_function(library, own, functio
     assert f"run {function}()" not in finding.action
 
 
+def test_what_a_rank_logs_has_the_line_of_its_training_step():
+    """There torch's module for several ranks runs the whole step."""
+    windows = [
+        steps(t, {"data": 5, "forward": 30, "backward": 35, "other": 30}, first_index=10 * t) for t in range(1, 9)
+    ]
+    logs = frames(("/home/me/fit.py", 9, "training_step", "self.log_dict(figures)", True), first=45)
+    samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 43, 45, 44], 30)
+    lightning = lines(LIGHTNING, "lightning/pytorch/core/module.py", "log_dict")
+    finding = next(
+        finding
+        for finding in diagnose(session_of(header(), process(), lightning, logs, *windows, stacks(8, *samples)))
+        if finding.rule == "side_work"
+    )
+    assert finding.where == (Place("/home/me/fit.py", 9, "training_step", "self.log_dict(figures)"),)
+    assert finding.action.startswith("log less often: raise log_every_n_steps of the Trainer")
+
+
 def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
     assert "callbacks" in less_by_option("transformers", Place("trainer.py", 3, "_run_epoch"))
+    file = "/v/lib/python3.11/site-packages/nice/src/core.py"
+    action = less_by_option(None, Place(file, 9, "convert_to_tensor"))  # which is no logging
+    assert action == "nice itself calls convert_to_tensor() core.py:9 in each step: larger batches need it less often"
+    assert "DataLoader" in less_by_option("keras", Place(file, 9, "convert_to_tensor"))
 
 
 @pytest.mark.parametrize(

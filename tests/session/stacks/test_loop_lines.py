@@ -49,6 +49,8 @@ METRIC = Frame(f"{SITE}/torchmetrics/metric.py", 315, "forward")
     [
         (46, [BELOW["module"], METRIC], ("other", "forward")),
         (46, [Frame(f"{SITE}/sklearn/metrics/_classification.py", 7, "f1_score")], ("other", "forward")),
+        (46, [Frame(f"{SITE}/lightning/pytorch/core/module.py", 7, "log_dict")], ("other", "forward")),
+        (46, [Frame(f"{SITE}/lightning/pytorch/core/module.py", 9, "toggle_optimizer")], ("forward", None)),
         (46, [BELOW["module"], METRIC, Frame(f"{SITE}/torchmetrics/image/ssim.py", 8, "update")], ("forward", None)),
         (46, [BELOW["module"]], ("forward", None)),
         (50, [BELOW["module"], METRIC], ("other", None)),

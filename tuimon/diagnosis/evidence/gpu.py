@@ -45,10 +45,11 @@ _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep"
 _CELL_CALL = re.compile(r"[cC]ell\w*\(")
 _ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
 
-Owner = Literal["transformers", "lightning"]
+Owner = Literal["transformers", "lightning", "keras"]
 _OWNERS: tuple[tuple[Owner, re.Pattern[str]], ...] = (
     ("transformers", re.compile(r"/transformers/trainer\.py$")),
     ("lightning", re.compile(r"/(?:lightning|pytorch_lightning)/(?:\w+/)*loops/")),
+    ("keras", re.compile(r"/keras/src/backend/torch/trainer\.py$")),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -85,7 +86,13 @@ def limits_rate(node: Node) -> bool:
 
 
 def user_path(row: Sample) -> Stack:
-    """The user's frames before torch is entered; side work may be what an optimizer's step calls."""
+    """The user's frames before torch is entered; side work may be what an optimizer's step calls.
+
+    A metric has its own place: several ranks run the whole step in a module of torch.
+    """
+    if row.node.computes_metric:
+        outer = takewhile(lambda frame: "metric" not in frame.roles, row.node.frames)
+        return tuple(frame for frame in outer if frame.user)
     optimizer: tuple[FrameKind, ...] = () if row.phase == "other" else ("optimizer",)
     return tuple(frame for frame in row.node.before("fetch", "backward", "module", *optimizer) if frame.user)
 

@@ -34,9 +34,10 @@ ACCUMULATE: dict[Owner | None, str] = {
     None: "accumulate gradients of n batches under no_sync(), each loss divided by n",
     "transformers": "raise gradient_accumulation_steps in TrainingArguments",
     "lightning": "raise accumulate_grad_batches of the Trainer",
+    "keras": "pass gradient_accumulation_steps to the optimizer",
 }
 _SAVES, _LOGS, _ANY = re.compile(r"save|checkpoint"), re.compile(r"log|metric|result"), re.compile("")
-_CLIPS = re.compile(r"clip_grad|gradient_clip")
+_CLIPS, _CONVERTS = re.compile(r"clip_grad|gradient_clip"), re.compile(r"cast|convert|slice|standardize")
 #: The option for work beside the training, by the function that does it; the first that matches.
 _LESS_OFTEN: dict[Owner, tuple[tuple[re.Pattern[str], str], ...]] = {
     "transformers": (
@@ -51,7 +52,14 @@ _LESS_OFTEN: dict[Owner, tuple[tuple[re.Pattern[str], str], ...]] = {
         (_LOGS, "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps"),
         (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
     ),
+    "keras": (
+        (_SAVES, "save less often: save_freq of ModelCheckpoint"),
+        (_CONVERTS, "pass model.fit() float32 arrays or a DataLoader of tensors: Keras converts others each time"),
+        (_ANY, "pass model.compile() fewer metrics, and model.fit() fewer callbacks"),
+    ),
 }
+#: Functions that do what can be done less often, by their name or that of their file.
+_OPTIONAL = re.compile(r"callback|checkpoint|hook|log|metric|progress|report|result|save")
 
 
 def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
@@ -73,6 +81,8 @@ def less_by_option(owner: Owner | None, function: Place) -> str:
     if owner is not None:
         return next(option for name, option in _LESS_OFTEN[owner] if name.search(function.function))
     package = package_of(function.file) or "the library"
+    if _OPTIONAL.search(f"{function.file.rpartition('-packages/')[2]}:{function.function}") is None:
+        return f"{package} itself calls {at(function)} in each step: larger batches need it less often"
     return (
         f"have {package} call {at(function)} less often: see its options for logging and checkpoints, and its callbacks"
     )

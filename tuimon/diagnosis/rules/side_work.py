@@ -33,6 +33,7 @@ from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import user_place
+from tuimon.session.standing import outer_calls
 
 EVALUATION_SHARE = Threshold(
     0.35,
@@ -126,7 +127,10 @@ class _Work(Struct, frozen=True):
     def by_option(self) -> str:
         """The option of the library that owns the loop, and does the work by itself."""
         library = self.hot.library if self.hot is not None and not self.runs_model else None
-        return less_by_option(self.evidence.gpu.launching.owner, library) if library is not None else ""
+        owner, calls = self.evidence.gpu.launching.owner, outer_calls(self.hot.place.source) if self.hot else []
+        if owner is not None and self.hot is not None and {"log", "log_dict"}.intersection(calls):
+            library = self.hot.place._replace(function="log")
+        return less_by_option(owner, library) if library is not None else ""
 
     @property
     def wait(self) -> str:

@@ -14,6 +14,7 @@ from tuimon.library_code import (
     is_environment,
     is_evaluator,
     is_generation,
+    is_logging,
     is_metric,
     is_network,
     is_rollout_entry,
@@ -83,7 +84,7 @@ _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("graph_replay", is_graph_replay),
     ("library", lambda file, function: is_library_file(file) and not is_rollout_entry(file, function)),  # not torch
     ("may_be_loss", lambda file, _: may_be_loss(file)),
-    ("metric", lambda file, _: is_metric(file)),
+    ("metric", lambda file, function: is_metric(file) or is_logging(file, function)),
     ("network", lambda file, _: is_network(file)),
     ("optimizer_code", lambda file, _: is_torch_optimizer(file)),
     ("recurrent", lambda file, _: is_recurrent_layer(file)),

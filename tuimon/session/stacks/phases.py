@@ -91,7 +91,8 @@ class _Phases:
         place = self._loop.at(sample.node)
         placed = self._placed(sample, place)
         if placed.phase == "forward" and sample.node.computes_metric:
-            moved_from = "forward" if placed.excluded else None  # markers count it as forward there
+            in_closure = self._loop.fetches and sample.node.is_in_closure
+            moved_from = "forward" if placed.excluded or in_closure else None  # markers count it as forward there
             placed = replace(placed, phase="other", unsure=False, moved_from=moved_from)
         if placed.phase == "other" and (sample.node.is_in_optimizer or self._is_own_update(sample, place)):
             return replace(placed, phase="optimizer", moved_from="other")

@@ -243,7 +243,7 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def computes_metric(self) -> bool:
-        """True if it is in a library's metric on which nobody trains."""
+        """True if it is in a library's metric on which nobody trains, or logs one."""
         return self.has("metric") and not self.has("may_be_loss")
 
     @cached_property

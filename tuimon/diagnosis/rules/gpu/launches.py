@@ -40,16 +40,19 @@ _COMPILE = {
     "transformers": "set torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments: one launch"
     " instead of many",
     "lightning": "call torch.compile(model, mode='reduce-overhead') before trainer.fit(): one launch instead of many",
+    "keras": "pass jit_compile=True to model.compile(): fewer launches",
 }
 _BATCH = {
     None: "use a batch",
     "transformers": "make per_device_train_batch_size",
     "lightning": "make batch_size of the DataLoader",
+    "keras": "make batch_size of model.fit()",
 }
 _AUTOCAST = {
     None: "",
     "transformers": " (fp16=False, bf16=False in TrainingArguments)",
     "lightning": " (precision='32-true' in the Trainer)",
+    "keras": " (keras.config.set_dtype_policy('float32'))",
 }
 
 
