@@ -28,7 +28,7 @@ from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Worker
 from tuimon.diagnosis.finding import Change, Finding, Fix, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
-from tuimon.diagnosis.rules.side_work import sleep_that_paces
+from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
@@ -96,26 +96,22 @@ class Facts(Struct, frozen=True, dict=True):
         """The step as the cause shapes it."""
         return self.cause.model(measured_model(self.evidence, self.claim.lost), self)
 
-    @property
-    def are_restarted(self) -> bool:
-        """True if starting workers for each epoch takes time."""
-        return self.model.likely.starts_ms > 0.0
-
     @cached_property
     def words(self) -> dict[str, object]:
         """What the templates name."""
         evidence, workers, loader, hot = self.evidence, self.workers, self.loader, self.hot
         senders, each = evidence.data.senders.number, evidence.data.of_iterator
-        blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU)"
-        known = f": each {WAITS[self.wait].what.rstrip(',')}" if self.wait is not None else ""
+        why = f"each {WAITS[self.wait].what.rstrip(',')}" if self.wait is not None else "disk, network or sleep"
+        blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
+        busy, threads = percent(min(1.0, workers.busy_ratio or 0.0)), evidence.data.pool is not None
         return {
             "at": in_library(hot),
             "run": evidence.run,
             "workers": workers,
             "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
-            "busy": percent(min(1.0, workers.busy_ratio or 0.0)),
-            "computes": percent(workers.ran_ratio or 0.0),
-            "blocked": blocked + known if hot is not None else f"{blocked}: disk, network or sleep",
+            "busy": busy,
+            "computing": f": each computes only {percent(workers.ran_ratio or 0.0)} of its time" * workers.waiting,
+            "do": blocked if workers.waiting else f"{busy} busy",
             "late": ms_text((loader.late_ms if loader is not None else None) or 0.0),
             "fetch": ms_text(loader.wait_ms) if loader is not None and loader.wait_ms is not None else "long",
             "makes": "runs the model to generate the data"
@@ -130,7 +126,8 @@ class Facts(Struct, frozen=True, dict=True):
             if each is None
             else f"an iterator is made anew for every {'batch' if each < 2 else f'{each} batches'}",
             "once": "make the iterator once, outside the loop, and " if each is not None else "",
-            "in_workers": ": loading then overlaps with training" if evidence.data.pool is None else _SPAWN,
+            "preparers": f"{'threads of ' * threads}the training process prepare{'s' * (not threads)} it",
+            "in_workers": _SPAWN if threads else ": loading then overlaps with training",
             "cheaper": self._cheaper(),
         }
 
@@ -143,8 +140,9 @@ class Facts(Struct, frozen=True, dict=True):
         takes = self.samples.part(lambda node: hot is not None and node.place == hot.place, below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper"
-        if self.wait is not None:
-            return WAITS[self.wait].less.format(work_at(hot, path))
+        wait = self.wait or ("io" if self.workers.waiting and hot == self.workers.hot else None)
+        if wait is not None:
+            return WAITS[wait].less.format(work_at(hot, path))
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
         return f"make {work_at(hot, path)} cheaper ({how})"
@@ -153,8 +151,7 @@ class Facts(Struct, frozen=True, dict=True):
     def wait(self) -> str | None:
         """The wait that takes the time at the line to blame, whoever is there; None if it computes."""
         others = self.workers.samples, self.evidence.data.senders.making, *self.evidence.threads.others.values()
-        wait = wait_of(self.hot, self.samples, *others)
-        return wait or ("io" if self.workers.waiting and self.hot == self.workers.hot else None)
+        return wait_of(self.hot, self.samples, *others)
 
     # -- figures
 
@@ -293,25 +290,25 @@ _KEEPING = (
         "starts",
         # an iterator for few batches still waits until the first one is made
         to=lambda f: f.loader.first_fetch_share or 0.0 if f.loader and f.evidence.data.of_iterator else 0.0,
-        when=lambda f: f.are_restarted and not (f.loader is not None and f.loader.facts.persistent),
+        when=lambda f: f.model.likely.starts_ms > 0.0 and not (f.loader is not None and f.loader.facts.persistent),
     ),
     Remedy(
         "set num_workers=0 (now {workers.number}): starting workers takes longer than to make the batches",
         "workers",
-        when=lambda f: f.are_restarted and not f.lie_ready,
+        when=lambda f: f.model.likely.starts_ms > 0.0 and not f.lie_ready,
     ),
+)
+_WHOLE_BATCHES = Remedy(
+    "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)",
+    "items",
+    part=lambda f: Interval.around(f.loaders_own),
+    when=lambda f: f.loaders_own >= MOST,
 )
 _FIRST_WORKERS = (
     _workers("{once}set {option}={n} (now 0){in_workers}"),
-    Remedy(
-        "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)",
-        "items",
-        part=lambda f: Interval.around(f.loaders_own),
-        when=lambda f: f.loaders_own >= MOST,
-    ),
+    _WHOLE_BATCHES,
     _cheaper(when=lambda f: f.loaders_own < MOST),
 )
-_MORE_WORKERS = "set {option}={n} (now {workers.number}) on this {run.cores}-core machine"
 _STARTING = Cause(
     None,
     ": {starts}",
@@ -450,15 +447,9 @@ CAUSES = (
     _of_workers(None, ": the workers make it{at}", (_cheaper(),), when=lambda f: not f.workers.are_saturated),
     _of_workers(
         "workers_saturated",
-        ": {are} {blocked}{at}",
-        (_workers(f"{_MORE_WORKERS}: each computes only {{computes}} of its time"), _cheaper()),
-        when=lambda f: f.workers.waiting,
-    ),
-    _of_workers(
-        "workers_saturated",
-        ": {are} {busy} busy{at}",
-        (_workers(_MORE_WORKERS), _cheaper()),
-        when=lambda f: f.evidence.run.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
+        ": {are} {do}{at}",
+        (_workers("set {option}={n} (now {workers.number}) on this {run.cores}-core machine{computing}"), _cheaper()),
+        when=lambda f: f.workers.waiting or f.evidence.run.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
     ),
     _of_workers(
         "slow_item",
@@ -490,20 +481,18 @@ CAUSES = (
         model=_after_the_fetch,
     ),
     Cause(
-        "no_workers",
-        ": threads of the training process prepare it{at}",
-        _FIRST_WORKERS,
-        takes=lambda cell: cell.via[:1] == ("thread",),
-        at=lambda f: (f.evidence.data.pool and f.evidence.data.pool.hot) or f.own,
-    ),
-    Cause(
         "slow_collate",
         ": the training process collates batches{at}",
-        (_FIRST_WORKERS[1], _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
+        (_WHOLE_BATCHES, _cheaper(_AT_ONCE, when=lambda f: f.loaders_own < MOST)),
         takes=lambda cell: cell.doing == "collate",
         at=lambda f: collating_function(f.samples, f.samples.part(below="collates")),
     ),
-    Cause("no_workers", ": the training process prepares it{at}", _FIRST_WORKERS),
+    Cause(
+        "no_workers",
+        ": {preparers}{at}",
+        _FIRST_WORKERS,
+        at=lambda f: (f.evidence.data.pool and f.evidence.data.pool.hot) or f.own,
+    ),
 )
 
 
@@ -537,17 +526,16 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if not cause.in_order:
         fixes.sort(key=lambda surely_and_fix: -surely_and_fix[0])
     best, *others = [fix for _, fix in fixes]
-    waits = percent(claim.share) if claim.on_gpu is None else f"the GPU waits {idle_part(claim.on_gpu)}"
-    of = "of each step waits" if claim.on_gpu is None else "of each step"
-    is_told = cause is _ROLLOUT and facts.rollout.is_by_policy
-    places = (facts.hot, facts.own)
+    waits = f"{percent(claim.share)} of each step waits"
+    if claim.on_gpu is not None:
+        waits = f"the GPU waits {idle_part(claim.on_gpu)} of each step"
     return Finding(
-        severity="info" if is_told else "critical",
-        headline=f"{waits} {of} for data{cause.clause.format_map(facts.words)}",
+        severity="info" if cause is _ROLLOUT and facts.rollout.is_by_policy else "critical",
+        headline=f"{waits} for data{cause.clause.format_map(facts.words)}",
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=cause.name,
         share_of_step=claim.share,
-        where=tuple(dict.fromkeys(p for hot in places if hot is not None for p in (hot.place,) if p)),
+        where=tuple(dict.fromkeys(hot.place for hot in (facts.hot, facts.own) if hot is not None)),
         evidence={
             "data_ms_per_step": claim.ms_per_step,
             "step_ms": evidence.steps.mean_ms,

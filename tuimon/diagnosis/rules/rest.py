@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import PASSES, Cell, Cells
+from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
@@ -158,18 +158,37 @@ def _lines_that_run(samples: Samples) -> list[str]:
 
 
 def wait(rest: Rest) -> Finding | None:
-    """The longest wait in a pass or an update, which is no work of the model's; what it would gain nobody knows."""
+    """The longest wait in a pass or an update, which is no work of the model's."""
     waits = [cell for cell in rest.cells.where(phase=PASSES) if cell.doing in WAITS and not cell.via]
     longest = max(waits, key=lambda cell: cell.cost.low, default=None)
-    place = longest.node.place if longest is not None and longest.node is not None else None
-    if longest is None or place is None or not is_sure(rest.evidence, share := longest.cost.low, early=False):
+    if longest is None or not is_sure(rest.evidence, share := longest.cost.low, early=False):
         return None
-    words = WAITS[longest.doing]
+    headline = f"the training thread {WAITS[longest.doing].what} in {longest.phase} for at least {percent(share)} of"
+    return _told(rest.evidence, longest, share, f"{headline} each step")
+
+
+def sleep_that_paces(evidence: Evidence, phase: Phase) -> Finding | None:
+    """A sleep of the loop's own in most of a phase beside waits for a core: whoever wrote it wants that pace."""
+    found = Cells(cell for cell in of_step(evidence).where(phase={phase}) if "core" not in cell.via)
+    paced = found.where(doing={"pace"})
+    longest = max(paced, key=lambda cell: cell.cpu, default=None)
+    if longest is None or paced.cpu < MOST * found.cpu or not is_sure(evidence, paced.cpu):
+        return None
+    waits = "is side work" if phase == "other" else "waits for data"
+    headline = f"{percent(paced.cpu)} of each step {waits}: the loop is paced by time.sleep() at"
+    return _told(evidence, longest, paced.cpu, f"{headline} {{}}")
+
+
+def _told(evidence: Evidence, longest: Cell, share: float, headline: str) -> Finding | None:
+    """A wait of which nobody knows what it would gain; ``headline``: a template over its line."""
+    place = longest.node.place if longest.node is not None else None
+    if place is None:
+        return None
     return Finding(
         severity="info",
-        headline=f"the training thread {words.what} in {longest.phase} for at least {percent(share)} of each step",
-        fixes=(Fix(words.less.format(at(place))),),
+        headline=headline.format(at(place)),
+        fixes=(Fix(WAITS["sleep" if longest.doing == "pace" else longest.doing].less.format(at(place))),),
         share_of_step=share,
         where=(place,),
-        evidence={"step_ms": rest.evidence.steps.mean_ms},
+        evidence={"step_ms": evidence.steps.mean_ms},
     )

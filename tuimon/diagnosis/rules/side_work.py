@@ -8,7 +8,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tuimon.diagnosis.cells import Phase, of_step
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
@@ -25,10 +24,10 @@ from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
-from tuimon.diagnosis.rules.rest import wait
+from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
-from tuimon.diagnosis.words import WAITS, at, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import WAITS, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
@@ -81,25 +80,6 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
             "eval_ms_per_batch": evaluation.ms_per_step,
             "hot_share": hot.share if hot else None,
         },
-    )
-
-
-def sleep_that_paces(evidence: Evidence, phase: Phase) -> Finding | None:
-    """A sleep of the loop's own in most of a phase: whoever wrote it wants that pace, so it costs nothing."""
-    found = of_step(evidence).where(phase={phase})
-    paced = found.where(doing={"pace"})
-    places = {cell.node.place: cell.cpu for cell in paced if cell.node is not None and cell.node.place is not None}
-    if not places or paced.cpu < MOST * found.cpu or not is_sure(evidence, share := paced.cpu):
-        return None
-    place = max(places, key=places.__getitem__)
-    waits = "is side work" if phase == "other" else "waits for data"
-    return Finding(
-        severity="info",
-        headline=f"{percent(share)} of each step {waits}: the loop is paced by time.sleep() at {at(place)}",
-        fixes=(Fix(WAITS["sleep"].less.format(at(place))),),
-        share_of_step=share,
-        where=(place,),
-        evidence={"step_ms": evidence.steps.mean_ms},
     )
 
 

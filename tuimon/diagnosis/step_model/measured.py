@@ -155,8 +155,7 @@ def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetc
     training, waits = evidence.threads.training, evidence.data.samples.share(doing=OWN_WAITS) or 0.0
     if training.cpu_ratio is not None and (data := evidence.steps.share_of("data")):
         waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
-    running = 1.0 - waits
-    return _Fetch(fetch_ms - drawing_ms, running, HAND_OVER_MS if evidence.steps.mean_ms else 0.0, drawing_ms)
+    return _Fetch(fetch_ms - drawing_ms, 1.0 - waits, HAND_OVER_MS if evidence.steps.mean_ms else 0.0, drawing_ms)
 
 
 def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> _Fetch:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import run, workers
-from tests.session.records import frames, stacks
+from tests.session.records import frames, stacks, threads
 from tuimon.records import StackCount, Stacks
 
 LINES = frames(
@@ -36,11 +36,11 @@ LINES = frames(
 PASSES = (([49, 50], 10), ([51, 52], 20))
 
 
-def found(phases, *counted, thread=None, beside=()):
+def found(phases, *counted, thread=None, beside=(), rule=None):
     sampled = [StackCount(100, "MainThread", ids, n) for ids, n in (*counted, *PASSES)]
     sampled += [StackCount(101, "feed", thread, 80)] if thread is not None else []
     windows = [Stacks(t=t, pid=100, window_s=1.0, samples=100, stacks=sampled) for t in range(1, 13)]
-    return run(phases, LINES, *windows, *beside)[0]
+    return next(each for each in run(phases, LINES, *windows, *beside) if rule in (None, each.rule))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,12 @@ def test_a_loop_is_paced(counted, thread, line):
     first = found({"between": 80, "backward": 20}, *counted, thread=thread)
     assert first.headline.endswith(f"waits for data: the loop is paced by time.sleep() at {line}")
     assert (first.severity, first.estimated_speedup, first.best.least) == ("info", None, None)
+
+
+def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
+    waits = threads(12, (100, "python", 0.1, "waiting", 0.6), cpu_ratio=0.1)
+    first = found({"between": 80, "backward": 20}, ([30, 31, 32], 70), beside=[waits], rule="input_bound")
+    assert first.severity == "info" and "paced by time.sleep()" in first.headline
 
 
 @pytest.mark.parametrize(
