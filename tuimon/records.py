@@ -846,13 +846,13 @@ class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 #: The name of the threads and processes that a run may have, among what has a limit.
-TASKS = "tasks"
+PIDS = "pids"
 
 
 class ResourceUse(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A resource with a limit: ``[name, used, limit]``.
 
-    ``name``: "tasks", the threads and processes under the limit that is nearest (control group, machine); or where a
+    ``name``: "pids", the threads and processes under the limit that is nearest (control group, machine); or where a
     file system is mounted ("/dev/shm", "/scratch"), in bytes.
     """
 

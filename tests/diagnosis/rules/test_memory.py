@@ -272,7 +272,7 @@ def run_that_fills(name, used, *, every_s, limit=1000, wrote=None, begun=0, more
         if name == "tasks":
             held["threads"] = [row, ThreadCpu(101, "python", 0.0, "waiting", None, int(number))]
         session.add(Threads(t=t, pid=100, window_s=every_s, cpu_ratio=1.0, rss_bytes=GB, own_bytes=GB, **held))
-        uses = [ResourceUse(name, int(number), limit)] if name != "files" else []
+        uses = [ResourceUse("pids" if name == "tasks" else name, int(number), limit)] if name != "files" else []
         session.add(machine(t=t, resources=uses))
     return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
 
@@ -466,7 +466,7 @@ def test_a_bus_error_is_for_shared_memory_only_if_that_was_full():
 
 
 def used_up(shm=63 * MIB):
-    uses = [("tasks", 4090, 4096), ("/dev/shm", shm, 64 * MIB), ("/", 9 * GB, 90 * GB), ("/scratch", 3 * GB, 3 * GB)]
+    uses = [("pids", 4090, 4096), ("/dev/shm", shm, 64 * MIB), ("/", 9 * GB, 90 * GB), ("/scratch", 3 * GB, 3 * GB)]
     return [ResourceUse(*use) for use in uses]
 
 

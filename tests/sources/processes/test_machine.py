@@ -193,7 +193,7 @@ def test_threads_and_processes_under_the_limit_that_is_nearest(machine, monkeypa
     for path, text in limits.items():
         machine.write(f"sys/fs/cgroup/{path}", f"{text}\n")
         machine.write(f"sys/fs/cgroup/{path}".replace("max", "current"), "70\n")
-    assert machine.read()[0].resources == [ResourceUse("tasks", *used_and_limit)]
+    assert machine.read()[0].resources == [ResourceUse("pids", *used_and_limit)]
 
 
 def test_the_users_own_limit_of_threads_counts_what_the_run_has(machine, monkeypatch):
@@ -202,7 +202,7 @@ def test_the_users_own_limit_of_threads_counts_what_the_run_has(machine, monkeyp
     machine.write("proc/meminfo", MEMINFO)
     machine.table.publish({os.getpid(): 1}, {os.getpid(): "trainer"})
     (use,) = machine.read()[0].resources
-    assert (use.name, use.limit) == ("tasks", 50) and use.used >= 1
+    assert (use.name, use.limit) == ("pids", 50) and use.used >= 1
 
 
 def test_the_file_systems_of_a_real_process_are_each_read_once():

@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import TASKS, CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, ThreadCpu, Threads
+from tuimon.records import PIDS, CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, ThreadCpu, Threads
 from tuimon.session.goodput import Goodput, goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
@@ -43,7 +43,7 @@ _IDLE = 1.0
 #: ``tasks``: threads and processes; ``files``: open ones; ``shm``: shared memory.
 Resource = Literal["memory", "gpu", "files", "tasks", "shm", "disk"]
 #: Names of what has a limit that are not those of a disk.
-_RESOURCES: dict[str, Resource] = {TASKS: "tasks", "/dev/shm": "shm"}
+_RESOURCES: dict[str, Resource] = {PIDS: "tasks", "/dev/shm": "shm"}
 #: What is read of each process.
 _COLUMNS: dict[Resource, Held] = {"memory": "held_bytes", "files": "open_files", "tasks": "number"}
 Outside = Literal["programs", "host", "limit", "unknown"]

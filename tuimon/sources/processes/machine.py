@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
-
-from msgspec import Struct
 
 from tuimon.proc import procfs
 from tuimon.proc.numa import core_list, core_numbers, cores_by_node
 from tuimon.proc.processes import environment
-from tuimon.records import TASKS, MachineMemory, PlacedProcess, Record, ResourceUse
+from tuimon.records import PIDS, MachineMemory, PlacedProcess, Record, ResourceUse
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
@@ -40,23 +38,22 @@ _DEEPEST = 32
 _MOUNT = "/sys/fs/cgroup"
 
 
-class GroupMemory(Struct, frozen=True, gc=False):
-    """The memory that a control group may use, and uses."""
-
-    limit_bytes: int
-    used_bytes: int
-
-    @property
-    def left_bytes(self) -> int:
-        """The bytes left until the limit."""
-        return self.limit_bytes - self.used_bytes
-
-
 class GroupCpu(NamedTuple):
     """The CPU time that a control group may use."""
 
     limit_cores: float
     throttled_s: float  # since it was made, of all cores: that threads ready to run were kept from them
+
+
+#: By controller: the files of a limit and of what is used, and what of that memory.stat names a cache that can be freed
+#: at once; of version 2, then of version 1.
+_FILES = {
+    "memory": (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ),
+    PIDS: (("pids.max", "pids.current", ""), ("pids.max", "pids.current", "")),
+}
 
 
 class ControlGroups:
@@ -67,81 +64,43 @@ class ControlGroups:
         self._listed = listed
         self._root = root
 
-    def tightest_memory(self) -> GroupMemory | None:
-        """The group with the least left; None without a limit."""
-        groups: list[GroupMemory] = []
-        for controllers, path in self._paths():
-            if not controllers:
-                groups += self._memory(_MOUNT, path, "memory.max", "memory.current", "inactive_file")
-            elif "memory" in controllers.split(","):
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-                groups += self._memory(f"{_MOUNT}/memory", path, *names)
-        return min(groups, key=lambda group: group.left_bytes, default=None)
+    def uses(self, controller: str) -> Iterator[ResourceUse]:
+        """Of each group that has a limit."""
+        for folder, is_old in self._folders(controller):
+            limit_name, used_name, cache_name = _FILES[controller][is_old]
+            limit, used = text(f"{folder}/{limit_name}").strip(), text(f"{folder}/{used_name}").strip()
+            if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
+                cache = fields(text(f"{folder}/memory.stat")).get(cache_name, 0) if cache_name else 0
+                yield ResourceUse(controller, max(0, int(used) - cache), int(limit))
 
     def tightest_cpu(self) -> GroupCpu | None:
         """The group with the lowest limit; None without one."""
         groups: list[GroupCpu] = []
-        for controllers, path in self._paths():
-            if not controllers:
-                groups += self._cpu(_MOUNT, path, ("cpu.max",), "throttled_usec", 1e6)
-            elif "cpu" in controllers.split(","):
-                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                groups += self._cpu(f"{_MOUNT}/{controllers}", path, names, "throttled_time", 1e9)
+        for folder, is_old in self._folders("cpu"):
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_old else ("cpu.max",)
+            words = " ".join(text(f"{folder}/{name}") for name in names).split()
+            if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # else "max", or -1
+                known = fields(text(f"{folder}/cpu.stat"))
+                throttled_s = known.get("throttled_time", 0) / 1e9 if is_old else known.get("throttled_usec", 0) / 1e6
+                groups.append(GroupCpu(int(words[0]) / int(words[1]), throttled_s))
         return min(groups, default=None)
-
-    def tasks(self) -> Iterator[ResourceUse]:
-        """Threads and processes of each group that has a limit."""
-        for controllers, path in self._paths():
-            if not controllers or "pids" in controllers.split(","):
-                for folder in _folders(f"{_MOUNT}/pids" if controllers else _MOUNT, path):
-                    limit, used = (self._text(f"{folder}/pids.{name}").strip() for name in ("max", "current"))
-                    if limit.isdigit() and used.isdigit():
-                        yield ResourceUse(TASKS, int(used), int(limit))
 
     def oom_counter(self) -> str | None:
         """The file that counts the processes of its own group which the kernel has killed for memory."""
-        for controllers, path in self._paths():
-            is_old = "memory" in controllers.split(",")
-            if not controllers or is_old:
-                mount, name = (f"{_MOUNT}/memory", "memory.oom_control") if is_old else (_MOUNT, "memory.events")
-                files = (f"{folder}/{name}" for folder in _folders(mount, path))
-                found = next((file for file in files if oom_kills(self._root + file) is not None), None)
-                if found is not None:
-                    return self._root + found
-        return None
+        names = ("memory.events", "memory.oom_control")
+        files = (f"{folder}/{names[is_old]}" for folder, is_old in self._folders("memory"))
+        return next((file for file in files if oom_kills(file) is not None), None)
 
-    def _paths(self) -> Iterator[tuple[str, str]]:
-        """Controllers (none: version 2) and path of each group."""
+    def _folders(self, controller: str) -> Iterator[tuple[str, bool]]:
+        """The folder of each group and of those above it, and whether it is of version 1."""
         for line in self._listed.splitlines():
             _, controllers, path = line.split(":", 2)
-            yield controllers, path
-
-    def _memory(self, mount: str, path: str, limit_name: str, used_name: str, cache_name: str) -> Iterable[GroupMemory]:
-        for folder in _folders(mount, path):
-            limit, used = self._text(f"{folder}/{limit_name}").strip(), self._text(f"{folder}/{used_name}").strip()
-            if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
-                cache = self._fields(f"{folder}/memory.stat").get(cache_name, 0)
-                yield GroupMemory(int(limit), max(0, int(used) - cache))
-
-    def _cpu(self, mount: str, path: str, names: tuple[str, ...], throttled: str, per_s: float) -> Iterable[GroupCpu]:
-        for folder in _folders(mount, path):
-            words = " ".join(self._text(f"{folder}/{name}") for name in names).split()
-            if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # else "max", or -1
-                since = self._fields(f"{folder}/cpu.stat").get(throttled, 0)
-                yield GroupCpu(int(words[0]) / int(words[1]), since / per_s)
-
-    def _fields(self, path: str) -> dict[str, int]:
-        return fields(self._text(path))
-
-    def _text(self, path: str) -> str:
-        return text(self._root + path)
-
-
-def _folders(mount: str, path: str) -> Iterator[str]:
-    """A group's folder and those above it."""
-    parts = [part for part in path.split("/") if part not in ("", "..")][:_DEEPEST]
-    for depth in range(len(parts), -1, -1):
-        yield "/".join([mount, *parts[:depth]])
+            if controllers and controller not in controllers.split(","):
+                continue
+            mount = f"{_MOUNT}/{controllers if controller == 'cpu' else controller}" if controllers else _MOUNT
+            parts = [part for part in path.split("/") if part not in ("", "..")][:_DEEPEST]
+            for depth in range(len(parts), -1, -1):
+                yield "/".join([self._root + mount, *parts[:depth]]), bool(controllers)
 
 
 def oom_kills(counter: str) -> int | None:
@@ -160,14 +119,8 @@ def text(path: str) -> str:
     return (procfs.read_bytes(path) or b"").decode("ascii", "replace")
 
 
-class _Used(Struct, frozen=True, gc=False):
-    """CPU time since boot, in seconds."""
-
-    t: float
-    allowed: frozenset[int]  # on these cores
-    busy_s: float
-    stolen_s: float
-    held_s: float | None  # None without a CPU limit
+def _left(use: ResourceUse) -> int:
+    return use.limit - use.used
 
 
 class MachineSource(Source):
@@ -181,8 +134,7 @@ class MachineSource(Source):
         self._table = table
         self._clock = clock
         self._root = root.rstrip("/")
-        self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
-        self._used: _Used | None = None
+        self._before: tuple[float, dict[Hashable, float]] = (0.0, {})  # counters, and when they were read
         self._of_run: frozenset[int] = frozenset()  # the cores that it may use, or has used; empty: not known
         self._nodes = cores_by_node(self._root)
         self._listed: dict[str, None] = {}
@@ -193,14 +145,13 @@ class MachineSource(Source):
         """The record that is due; none where nothing can be read."""
         now_s = self._clock()
         total_bytes, available_bytes = self._machine_memory()
-        window_s, swap_in, swap_out = self._swapping(now_s)
         groups = [ControlGroups(listed, self._root) for listed in self._listed_groups()]
-        memories = [memory for each in groups if (memory := each.tightest_memory()) is not None]
-        group = min(memories, key=lambda memory: memory.left_bytes, default=None)
+        group = min((use for each in groups for use in each.uses("memory")), key=_left, default=None)
         limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
         own, self._of_run = _own_cores(), self._cores_of_run() or self._of_run
         of_run = self._of_run
-        busy, stolen, held = self._cores(now_s, limit, of_run or own)
+        window_s, per_s = self._rates(now_s, dict(self._counters(limit, of_run or own)))
+        busy, stolen, held = (per_s.get(name) for name in (("busy", of_run or own), ("stolen", of_run or own), "held"))
         if total_bytes is None and group is None:
             return
         yield MachineMemory(
@@ -209,15 +160,15 @@ class MachineSource(Source):
             window_s=round(window_s, 3),
             total_bytes=total_bytes,
             available_bytes=available_bytes,
-            limit_bytes=group.limit_bytes if group else None,
-            limit_used_bytes=group.used_bytes if group else None,
-            swap_in_bytes_per_s=swap_in,
-            swap_out_bytes_per_s=swap_out,
+            limit_bytes=group.limit if group else None,
+            limit_used_bytes=group.used if group else None,
+            swap_in_bytes_per_s=round(per_s["pswpin"] * procfs.PAGE_BYTES) if "pswpin" in per_s else None,
+            swap_out_bytes_per_s=round(per_s["pswpout"] * procfs.PAGE_BYTES) if "pswpout" in per_s else None,
             stalled_ratio=self._stalled_ratio(),
-            busy_cores=busy,
-            stolen_cores=stolen,
+            busy_cores=round(busy, 3) if busy is not None else None,
+            stolen_cores=round(stolen, 3) if stolen is not None else None,
             cpu_limit_cores=round(limit.limit_cores, 3) if limit else None,
-            held_cores=held,
+            held_cores=round(held, 3) if held is not None else None,
             run_cores=core_list(of_run) if of_run and of_run != own else None,
             placed=list(self._placed()) if len(self._nodes) > 1 else [],
             oom_kills=self._oom_kills(groups),
@@ -230,35 +181,47 @@ class MachineSource(Source):
         Of the user's, those of the run are known; the kernel does not hold root to that limit.
         """
         pid = self._table.root_pid
-        found = [tasks for group in groups for tasks in group.tasks()]
+        found = [use for group in groups for use in group.uses(PIDS)]
         running = self._text("/proc/loadavg").split()[3:4]
         limits = [self._text(f"/proc/sys/kernel/{name}").strip() for name in ("threads-max", "pid_max")]
         if running and all(limit.isdigit() for limit in limits):
-            found.append(ResourceUse(TASKS, int(running[0].partition("/")[2]), min(map(int, limits))))
+            found.append(ResourceUse(PIDS, int(running[0].partition("/")[2]), min(map(int, limits))))
         if os.geteuid() and (limit := procfs.limit_of(pid, "Max processes")) is not None:
             stats = map(procfs.read_process_stat, self._table.pids()[:_COUNTED])
-            found.append(ResourceUse(TASKS, sum(stat.threads for stat in stats if stat is not None), limit))
-        return [min(found, key=lambda tasks: tasks.limit - tasks.used)] if found else []
+            found.append(ResourceUse(PIDS, sum(stat.threads for stat in stats if stat is not None), limit))
+        return [min(found, key=_left)] if found else []
 
     def _filled(self) -> Iterable[ResourceUse]:
         """Shared memory, and the file systems of the training's working and temporary folders, each once."""
         pid = min(self._table.trainers(), default=self._table.root_pid)
         return self._file_systems.call(lambda: list(_file_systems(f"{self._root}/proc/{pid}", pid)), _ANSWERS_S) or ()
 
-    def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
-        """Seconds since the last read, bytes a second in and out; None at the first."""
+    def _rates(self, now_s: float, counters: dict[Hashable, float]) -> tuple[float, dict[Hashable, float]]:
+        """Seconds since the last read, and by how much a second counters have risen meanwhile, as far as known."""
+        before_s, before = self._before
+        self._before = now_s, counters
+        span_s = now_s - before_s
+        if not before or span_s <= 0:
+            return self.period_s, {}
+        return span_s, {name: max(0.0, now - before[name]) / span_s for name, now in counters.items() if name in before}
+
+    def _counters(self, limit: GroupCpu | None, allowed: frozenset[int]) -> Iterator[tuple[Hashable, float]]:
+        """Pages swapped, and core-seconds since boot: of all programs on the cores that may be used, with those."""
         counts = self._fields("/proc/vmstat")
-        pages_in, pages_out = counts.get("pswpin"), counts.get("pswpout")
-        if pages_in is None or pages_out is None:
-            return self.period_s, None, None
-        before, self._swapped = self._swapped, (now_s, pages_in, pages_out)
-        if before is None or now_s <= before[0]:
-            return self.period_s, None, None
-        span_s = now_s - before[0]
-        rates = [
-            (new - old) * procfs.PAGE_BYTES / span_s for new, old in ((pages_in, before[1]), (pages_out, before[2]))
-        ]
-        return span_s, round(rates[0]), round(rates[1])
+        yield from ((name, counts[name]) for name in ("pswpin", "pswpout") if name in counts)
+        if limit is not None:
+            yield "held", limit.throttled_s
+        lines = self._text("/proc/stat").splitlines()
+        cores = [line.split()[1:] for line in lines if line.startswith("cpu") and line[3:4].isdecimal()]
+        if len(cores) > max(allowed, default=0):  # else some core is offline: their numbers are not their places
+            cores = [core for number, core in enumerate(cores) if number in allowed]
+        try:
+            ticks = [[int(core[place]) for place in (*_BUSY, _STOLEN)] for core in cores]
+        except (ValueError, IndexError):
+            return
+        if lines:
+            yield ("busy", allowed), sum(sum(core[:-1]) for core in ticks) / procfs.TICKS_PER_S
+            yield ("stolen", allowed), sum(core[-1] for core in ticks) / procfs.TICKS_PER_S
 
     def _listed_groups(self) -> Iterable[str]:
         """The control groups of the run's root, and of those that train, as the kernel lists them, or did at last."""
@@ -297,22 +260,6 @@ class MachineSource(Source):
             nodes = [number for number, cores in self._nodes.items() if cores & allowed]
             if node is not None and nodes:
                 yield PlacedProcess(pid, node, nodes)
-
-    def _cores(
-        self, now_s: float, limit: GroupCpu | None, allowed: frozenset[int]
-    ) -> tuple[float | None, float | None, float | None]:
-        """Busy, stolen and held by the CPU limit since the last read; None at the first."""
-        held_s = limit.throttled_s if limit is not None else None
-        before, self._used = self._used, _used(self._text("/proc/stat"), now_s, held_s, allowed)
-        if before is None or self._used is None or now_s <= before.t or before.allowed != self._used.allowed:
-            return None, None, None
-        span_s, now = now_s - before.t, self._used
-        busy = max(0.0, now.busy_s - before.busy_s) / span_s
-        stolen = max(0.0, now.stolen_s - before.stolen_s) / span_s
-
-        if held_s is None or before.held_s is None:
-            return round(busy, 3), round(stolen, 3), None
-        return round(busy, 3), round(stolen, 3), round(max(0.0, held_s - before.held_s) / span_s, 3)
 
     def _machine_memory(self) -> tuple[int | None, int | None]:
         """Total, and available without swapping, in bytes; None where /proc/meminfo cannot be read."""
@@ -367,16 +314,3 @@ def _own_cores() -> frozenset[int]:
         return frozenset(os.sched_getaffinity(0))
     except OSError:
         return frozenset()
-
-
-def _used(stat: str, now_s: float, held_s: float | None, allowed: frozenset[int]) -> _Used | None:
-    """CPU time of all programs, of the kernel too, on the cores that may be used; None where unknown."""
-    cores = [line.split()[1:] for line in stat.splitlines() if line.startswith("cpu") and line[3:4].isdecimal()]
-    try:
-        if len(cores) > max(allowed, default=0):  # else some core is offline: their numbers are not their places
-            cores = [core for number, core in enumerate(cores) if number in allowed]
-        ticks = [[int(core[place]) for place in (*_BUSY, _STOLEN)] for core in cores]
-    except (OSError, ValueError, IndexError):
-        return None
-    busy, stolen = sum(sum(core[:-1]) for core in ticks), sum(core[-1] for core in ticks)
-    return _Used(now_s, allowed, busy / procfs.TICKS_PER_S, stolen / procfs.TICKS_PER_S, held_s)
