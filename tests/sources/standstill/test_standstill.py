@@ -17,18 +17,15 @@ from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.stacks.pyspy.dump import DumpError, DumpFrame, DumpThread
-from tuimon.sources.standstill import source as source_file
 from tuimon.sources.standstill.source import DEPTH, GROUPS, THREADS, StandstillSource, grouped, has_left
 from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
 from tuimon.sources.standstill.waiting import (
     Blocked,
-    Reading,
     Used,
     Waiting,
     bytes_per_s,
     idle_peers,
     moving,
-    read_io,
     read_waiting,
 )
 
@@ -66,7 +63,7 @@ def run(monkeypatch):
             return list(source.read())
 
     made = Run()
-    monkeypatch.setattr(source_file, "read_io", lambda pid, now_s: Reading(now_s, made.io, 0))
+    monkeypatch.setattr(procfs, "read_io", lambda pid: procfs.ProcessIo(made.io, 0, 0))
     return made
 
 
@@ -125,13 +122,13 @@ def test_while_files_are_read_or_written_no_stacks_are_taken(run):
 
 
 def test_what_this_process_writes_is_measured():
-    before = read_io(ME, 1.0)
-    if before is None:
+    before = Used(1.0, 0.0, procfs.read_io(ME))
+    if before.io is None:
         pytest.skip("the kernel does not count what a process reads and writes")
     with open(os.devnull, "wb", 0) as file:
         file.write(bytes(1 << 22))
-    assert bytes_per_s(before, read_io(ME, 2.0)) >= 1 << 20
-    assert bytes_per_s(None, before) is None and read_io(1 << 30, 1.0) is None
+    assert bytes_per_s(before, Used(2.0, 0.0, procfs.read_io(ME))) >= 1 << 20
+    assert bytes_per_s(None, before) is None and procfs.read_io(1 << 30) is None
 
 
 def test_groups_are_bounded():
@@ -262,7 +259,7 @@ def test_a_process_that_waits_for_a_file(tmp_path):
 
 
 def waiting(wake_ups=5, link="socket:[1]", t=0.0, cpu_s=0.0, io=0):
-    return Waiting({7: Blocked(link, wake_ups)}, {8: Used(t, cpu_s, Reading(t, io, 0))})
+    return Waiting({7: Blocked(link, wake_ups)}, {}, {8: Used(t, cpu_s, procfs.ProcessIo(io, 0, 0))})
 
 
 def test_who_is_woken_in_one_transfer_receives_and_who_computes_works():
@@ -273,7 +270,7 @@ def test_who_is_woken_in_one_transfer_receives_and_who_computes_works():
     assert moving(waiting(), waiting(t=2.0, cpu_s=1.0)) == [8]
     assert moving(waiting(), waiting(t=2.0, io=1 << 20)) == [8]
     assert moving(waiting(), waiting(t=2.0, cpu_s=0.1, io=1000)) == []
-    assert moving(Waiting({}, {}), waiting(t=2.0, cpu_s=9.0)) == []
+    assert moving(Waiting({}, {}, {}), waiting(t=2.0, cpu_s=9.0)) == []
 
 
 READ_STACKS = "import os, subprocess, sys\nr, w = os.pipe()\n"
@@ -291,7 +288,7 @@ def read_twice(code, child_state):
                 until(lambda: child_state(pids[1]), "the child to wait")
             suspect = Suspect(process.pid, "trainer", None)
             before, after = read_waiting([suspect], pids, 0.0), read_waiting([suspect], pids, 2.0)
-            assert set(after.others) == set(pids[1:])
+            assert set(after.children) == set(pids[1:])
             found = idle_peers(process.pid, before, after, pids)
             return None if found is None else [pids.index(pid) for pid in found]
         finally:

@@ -24,16 +24,7 @@ from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
-from tuimon.sources.standstill.waiting import (
-    MOVING_BYTES_PER_S,
-    Reading,
-    Waiting,
-    bytes_per_s,
-    idle_peers,
-    read_io,
-    read_waiting,
-)
-from tuimon.sources.standstill.waiting import moving as moved
+from tuimon.sources.standstill.waiting import Waiting, bytes_per_s, idle_peers, moving, read_waiting
 
 if TYPE_CHECKING:
     from tuimon.sources.standstill.flight_recorders import Recorders
@@ -102,7 +93,6 @@ class _Watch:
 
     def __init__(self, suspicion: Suspicion, waiting: Waiting, now_s: float) -> None:
         self.suspicion = suspicion
-        self.readings: dict[int, Reading | None] = _read_all(suspicion, now_s)
         self.waiting = waiting
         self.due_s = now_s + _BEFORE_S
         self.is_taken = False
@@ -151,34 +141,22 @@ class StandstillSource(Source):
             self._watch = _Watch(suspicion, waiting, now_s)
         elif now_s >= watch.due_s:
             yield from self._inspected(watch, now_s)
-        elif watch.recorders is not None:
-            yield from self._collectives(watch.recorders)
+        elif watch.recorders is not None and (ranks := watch.recorders.read_new()):
+            yield Collectives(t=round(now_s, 3), pid=0, ranks=ranks)
 
     def _inspected(self, watch: _Watch, now_s: float) -> Iterable[Record]:
-        after = _read_all(watch.suspicion, now_s)
-        rates = {pid: bytes_per_s(watch.readings[pid], after[pid]) for pid in after}
-        before, waiting = watch.waiting, read_waiting(watch.suspicion.processes, self._table.pids(), now_s)
-        watch.readings, watch.waiting, watch.due_s = after, waiting, now_s + _AGAIN_S
-        pids = [pid for pid, rate in rates.items() if rate is not None and rate >= MOVING_BYTES_PER_S]
-        moving = list(dict.fromkeys([*pids, *moved(before, waiting)]))
+        before, after = watch.waiting, read_waiting(watch.suspicion.processes, self._table.pids(), now_s)
+        watch.waiting, watch.due_s = after, now_s + _AGAIN_S
         quiet_s = round(now_s - watch.suspicion.since_s, 3)
-        if moving:
-            yield Standstill(t=round(now_s, 3), pid=0, quiet_s=quiet_s, moving=moving)
+        if moved := moving(before, after):
+            yield Standstill(t=round(now_s, 3), pid=0, quiet_s=quiet_s, moving=moved)
         elif not watch.is_taken:
             watch.is_taken = True
             watch.recorders = self._recorders(watch.suspicion.processes, quiet_s)
             watch.recorders.request()  # they are written while the stacks are taken
-            yield self._taken(watch.suspicion, rates, before, waiting)
+            yield self._taken(watch.suspicion, before, after)
 
-    def _collectives(self, recorders: Recorders) -> Iterable[Record]:
-        """The records of the flight recorders that have come since."""
-        ranks = recorders.read_new()
-        if ranks:
-            yield Collectives(t=round(self._clock(), 3), pid=0, ranks=ranks)
-
-    def _taken(
-        self, suspicion: Suspicion, rates: Mapping[int, float | None], before: Waiting, after: Waiting
-    ) -> Standstill:
+    def _taken(self, suspicion: Suspicion, before: Waiting, after: Waiting) -> Standstill:
         live = [each for each in suspicion.processes if self._table.start_ticks(each.pid) is not None]
         states = {each.pid: _state(each.pid) for each in live}
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
@@ -196,7 +174,7 @@ class StandstillSource(Source):
                     each.role,
                     each.rank,
                     states[each.pid],
-                    rates.get(each.pid),
+                    bytes_per_s(before.suspects.get(each.pid), after.suspects.get(each.pid)),
                     _unknown(each, stacks[each.pid]),
                     each.tid,
                     codes.has_left(each, stacks[each.pid]),
@@ -236,10 +214,6 @@ class _Codes:
             files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks))
             self._of_process[pid] = files, SourceBlocks(files)
         return self._of_process[pid]
-
-
-def _read_all(suspicion: Suspicion, now_s: float) -> dict[int, Reading | None]:
-    return {each.pid: read_io(each.pid, now_s) for each in suspicion.processes}
 
 
 def _unknown(each: Suspect, found: ProcessStacks) -> str | None:

@@ -14,32 +14,6 @@ from tuimon.sources.base import Suspect
 MOVING_BYTES_PER_S = 32 * 1024
 
 
-class Reading(Struct, frozen=True, gc=False):
-    """The reads and writes of a process up to a moment, in bytes."""
-
-    t: float
-    by_calls: int  # bytes that went through system calls
-    by_disk: int  # bytes that went to or came from a disk
-
-
-def read_io(pid: int, now_s: float) -> Reading | None:
-    """The counters of a process; None where they may not be read."""
-    io = procfs.read_io(pid)
-    return Reading(now_s, io.by_calls, io.by_disk) if io is not None else None
-
-
-def bytes_per_s(before: Reading | None, after: Reading | None) -> float | None:
-    """Between two readings; None where either is not known.
-
-    Bytes through system calls and bytes to the disk overlap, and each has what the other lacks (the page cache,
-    mapped files): the greater of the two counts.
-    """
-    if before is None or after is None or after.t <= before.t:
-        return None
-    moved = max(after.by_calls - before.by_calls, after.by_disk - before.by_disk)
-    return max(0.0, moved / (after.t - before.t))
-
-
 #: CPU from which a process that the training may wait for works: our choice, what one that computes gets on a machine
 #: with five times as much to do as cores; monitors and loggers take less.
 WORKING_RATIO = 0.2
@@ -53,18 +27,19 @@ class Blocked(Struct, frozen=True, gc=False):
 
 
 class Used(Struct, frozen=True, gc=False):
-    """CPU time and I/O of a process up to a moment."""
+    """CPU time, reads and writes of a process up to a moment; None where these may not be read."""
 
     t: float
     cpu_s: float
-    io: Reading | None
+    io: procfs.ProcessIo | None
 
 
 class Waiting(Struct, frozen=True, gc=False):
-    """One reading of a standstill: of the suspects what they are blocked on, and what their children have used."""
+    """One reading of a standstill: what the suspects are blocked on, and what they and their children have used."""
 
     blocked: Mapping[int, Blocked]
-    others: Mapping[int, Used]
+    suspects: Mapping[int, Used]
+    children: Mapping[int, Used]
 
 
 def read_waiting(suspects: Iterable[Suspect], run_pids: Iterable[int], now_s: float) -> Waiting:
@@ -78,18 +53,38 @@ def read_waiting(suspects: Iterable[Suspect], run_pids: Iterable[int], now_s: fl
     below = set(tids)
     while more := {pid for pid, stat in stats.items() if stat.ppid in below} - below:
         below |= more
-    others = {pid: Used(now_s, stats[pid].cpu_s, read_io(pid, now_s)) for pid in below - tids.keys()}
-    return Waiting(blocked, others)
+    children = {pid: Used(now_s, stats[pid].cpu_s, procfs.read_io(pid)) for pid in below - tids.keys()}
+    return Waiting(blocked, {pid: Used(now_s, 0.0, procfs.read_io(pid)) for pid in tids}, children)
+
+
+def bytes_per_s(before: Used | None, after: Used | None) -> float | None:
+    """Between two readings; None where either is not known.
+
+    Bytes through system calls and bytes to the disk overlap, and each has what the other lacks (the page cache,
+    mapped files): the greater of the two counts.
+    """
+    if before is None or after is None or before.io is None or after.io is None or after.t <= before.t:
+        return None
+    moved = max(after.io.by_calls - before.io.by_calls, after.io.by_disk - before.io.by_disk)
+    return max(0.0, moved / (after.t - before.t))
 
 
 def moving(before: Waiting, after: Waiting) -> list[int]:
-    """The suspects that were woken in a transfer: something came, or went; and the children that worked."""
-    woken = [
-        pid
-        for pid, now in after.blocked.items()
-        if (then := before.blocked.get(pid)) is not None and then.link == now.link and then.wake_ups != now.wake_ups
-    ]
-    return woken + [pid for pid, now in after.others.items() if _has_worked(before.others.get(pid), now)]
+    """The suspects that read or wrote, or were woken in a transfer: something came, or went; children that worked."""
+    found = [pid for pid, now in after.suspects.items() if _has_worked(before.suspects.get(pid), now)]
+    for pid, now in after.blocked.items():
+        then = before.blocked.get(pid)
+        if then is not None and then.link == now.link and then.wake_ups != now.wake_ups:
+            found.append(pid)
+    found += [pid for pid, now in after.children.items() if _has_worked(before.children.get(pid), now)]
+    return list(dict.fromkeys(found))
+
+
+def _has_worked(before: Used | None, after: Used) -> bool:
+    if before is None or after.t <= before.t:
+        return False
+    has_computed = (after.cpu_s - before.cpu_s) / (after.t - before.t) >= WORKING_RATIO
+    return has_computed or (bytes_per_s(before, after) or 0.0) >= MOVING_BYTES_PER_S
 
 
 def idle_peers(pid: int, before: Waiting, after: Waiting, run_pids: Collection[int]) -> list[int] | None:
@@ -101,12 +96,3 @@ def idle_peers(pid: int, before: Waiting, after: Waiting, run_pids: Collection[i
     if not peers or any(connections.is_sleeping(peer) for peer in peers):
         return None
     return None if any(connections.has_other_connections(peer, run_pids) for peer in peers - {pid}) else sorted(peers)
-
-
-def _has_worked(before: Used | None, after: Used) -> bool:
-    if before is None or after.t <= before.t:
-        return False
-    rate = bytes_per_s(before.io, after.io)
-    if rate is not None and rate >= MOVING_BYTES_PER_S:
-        return True
-    return (after.cpu_s - before.cpu_s) / (after.t - before.t) >= WORKING_RATIO
