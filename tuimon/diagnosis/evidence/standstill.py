@@ -13,6 +13,7 @@ from tuimon.diagnosis.evidence.steps import step_evidence
 from tuimon.node_ids import own_id
 from tuimon.records import Frame, Place, StandingProcess, Threads
 from tuimon.records import Standstill as Taken
+from tuimon.session.ranks import training_of
 from tuimon.session.session import Session, SessionView
 from tuimon.session.stacks.activity import OutsideWait, activity_of, awaits_process, innermost_wait, outside_wait
 from tuimon.session.stacks.process import ProcessStacks
@@ -43,16 +44,11 @@ Rest = Literal["sleep", "thread"]
 #: sampled since it stands still, nor taken.
 Wait = Literal[OutsideWait, "work", "unknown"]
 _WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
+#: One training process in its first step: at a lock, or all its workers wait for a thread and have none; it waits for a
+#: batch, a thread or a rank; or it may go on, as far as is known: somebody imports, compiles, waits outside.
+First = Literal["stuck", "waits", "may_go_on"]
 #: Calls into C by which a server of the user's own gets its requests.
 _RECEIVES = frozenset({"recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg"})
-
-
-class First(Struct, frozen=True, gc=False):
-    """One training process in its first step."""
-
-    waits_for: Literal["batch", "thread", "ranks"] | None  # None: it stands elsewhere, or its stack is unknown
-    may_go_on: bool  # a process or a thread imports, compiles, waits for what may rightly take long, or is not known
-    is_stuck: bool  # at a lock; or all workers that make a batch wait for a thread, and have none
 
 
 class Gone(NamedTuple):
@@ -70,7 +66,7 @@ class StandingRank(Struct, frozen=True, gc=False):
     tid: int | None  # of the thread that trains, where it is not the main one
     rank: int | None
     phase: str | None  # it is in
-    first: First | None  # what is known of its first step; None once a whole one has ended
+    first: First | None  # None once a whole step has ended
     forked: bool  # whether forked workers wait for threads that they do not have
     median_ms: float | None  # of its steps
     longest_ms: float | None
@@ -106,33 +102,15 @@ def standstills(view: SessionView, focus: int, trainers: Sequence[int]) -> Itera
     """
     seen: set[int] = set()
     for pid in (focus, *trainers):
-        if pid in seen or (pid != focus and _world_size(view, pid) < 2):
+        members = [pid, *(each.pid for each in training_of(view, pid) if each.pid != pid and each.pid in trainers)]
+        if pid in seen or (pid != focus and len(members) < 2):
             continue
-        members = _peers(view, pid, trainers)
         seen.update(members)
         live = [each for each in members if (process := view.process(each)) is None or not process.ended]
         open_s = (step_evidence(view, each).open_for_s or 0.0 for each in live)
         quiet_s = list(takewhile(lambda quiet_s: quiet_s >= LEAST_S, open_s))  # one that goes on is enough
         if quiet_s and len(quiet_s) == len(live):
             yield _standstill(view, live, members, min(quiet_s))
-
-
-def _world_size(view: SessionView, pid: int) -> int:
-    process = view.process(pid)
-    return process.world_size or 1 if process is not None and process.rank is not None else 1
-
-
-def _peers(view: SessionView, pid: int, trainers: Sequence[int]) -> list[int]:
-    """The processes of one training, itself first: of its world size, and where ranks come twice, of its parent."""
-    size, own = _world_size(view, pid), view.process(pid)
-    if size < 2:
-        return [pid]
-    same = [each for each in trainers if each != pid and _world_size(view, each) == size]
-    known = {each: process for each in same if (process := view.process(each)) is not None}
-    live = [each.rank for each in (own, *known.values()) if each is not None and not each.ended]
-    if len(set(live)) < len(live):
-        same = [each for each in same if each in known and own is not None and known[each].ppid == own.ppid]
-    return [pid, *same]
 
 
 def _standstill(view: SessionView, live: Sequence[int], members: Sequence[int], quiet_s: float) -> Standstill:
@@ -179,7 +157,7 @@ class _Standing(Struct, frozen=True, dict=True):
 
     @cached_property
     def tid(self) -> int:
-        return _training_tid(self.pid, self.session)
+        return self.session.training_tid(self.pid)
 
     @cached_property
     def sampled(self) -> ProcessStacks | None:
@@ -364,14 +342,15 @@ class _Standing(Struct, frozen=True, dict=True):
         """What is known of it there."""
         waits_for = innermost_wait(self.own) or ("thread" if _waits_inside(self.own) else None)
         others = {pid: list(self.other_stacks(pid)) for pid in (self.pid, *self.workers)}
-        more = self.threads_of_waiting()
         stacks = (self.own, *self.workers.values(), *(stack for each in others.values() for stack in each))
-        return First(
-            waits_for=waits_for,
-            may_go_on=any(map(_may_go_on, stacks))
-            or any(number is None or number > len(others[pid]) for pid, number in more.items()),
-            is_stuck=self.workers_have_none() if waits_for == "batch" else stands_at_lock(self.own),
-        )
+        for stack in map(_in_data_set, stacks):
+            if activity_of(stack) in ("import", "compile") or outside_wait(stack) is not None:
+                return "may_go_on"
+        threads = self.threads_of_waiting()
+        if waits_for is None or any(number is None or number > len(others[pid]) for pid, number in threads.items()):
+            return "may_go_on"
+        is_stuck = self.workers_have_none() if waits_for == "batch" else stands_at_lock(self.own)
+        return "stuck" if is_stuck else "waits"
 
     def forked_in_vain(self) -> bool:
         """True if it waits for a batch, and all workers that make one wait for a thread that no fork has brought."""
@@ -386,7 +365,7 @@ class _Standing(Struct, frozen=True, dict=True):
         for pid, stack in self.workers.items():
             if _waits_inside(stack):
                 threads = self.session.over("recent").process_threads(pid)
-                found[pid] = sum(row.count for row in threads.threads) + threads.folded - 1 if threads else None
+                found[pid] = threads.number - 1 if threads else None
         return found
 
     def workers_have_none(self) -> bool:
@@ -399,11 +378,6 @@ class _Standing(Struct, frozen=True, dict=True):
         for group in self.taken.groups if self.taken is not None else []:
             if any(each == pid and thread not in (pid, self.tid) for each, thread in group.threads):
                 yield group.frames
-
-
-def _may_go_on(stack: Sequence[Frame]) -> bool:
-    inside = _in_data_set(stack)
-    return bool(inside) and (activity_of(inside) in ("import", "compile") or outside_wait(inside) is not None)
 
 
 def _waits_inside(stack: Sequence[Frame]) -> bool:
@@ -419,17 +393,11 @@ def _in_data_set(stack: Sequence[Frame]) -> Sequence[Frame]:
     return inside if any(frame.user for frame in inside) else stack
 
 
-def _training_tid(pid: int, session: Session) -> int:
-    """The thread that trains, by the markers."""
-    stats = session.step_stats.get(pid)
-    return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
-
-
 def last_places(pid: int, session: Session) -> dict[int, Place]:
     """The user's line in the last samples of a training thread, and of its DataLoader workers, by process."""
     workers = (each.pid for each in session.processes() if each.role == "worker" and each.ppid == pid)
     places = {}
-    for each, tid in ((pid, _training_tid(pid, session)), *((worker, worker) for worker in workers)):
+    for each, tid in ((pid, session.training_tid(pid)), *((worker, worker) for worker in workers)):
         sampled = session.stacks.get(each)
         place = sampled.threads.place_of(tid) if sampled is not None else None
         if place is not None:
@@ -440,7 +408,7 @@ def last_places(pid: int, session: Session) -> dict[int, Place]:
 def last_gone(pid: int, view: SessionView) -> Gone | None:
     """Of a run that has ended while it stood still: who had ended before."""
     sampled, session = view.session.stacks.get(pid), view.session
-    stack = sampled.threads.last_of(_training_tid(pid, session)) if sampled is not None else ()
+    stack = sampled.threads.last_of(session.training_tid(pid)) if sampled is not None else ()
     return _gone(pid, session, stack, session.now_s - (step_evidence(view, pid).open_for_s or 0.0))
 
 

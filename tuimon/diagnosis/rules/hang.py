@@ -111,10 +111,9 @@ def may_hang(still: Standstill) -> bool:
     if "prompt" in waits or all(wait == "work" for wait in waits) or all(rank.is_stopped for rank in ranks):
         return False
     for rank in ranks:
-        first = rank.first
         # Of its first step only what the run itself can give it, or may, as long as its stack is not known.
-        is_served = rank.wait is None and first is not None and first.waits_for is not None and not first.may_go_on
-        if rank.is_still is False or (first is not None and rank.wait != "unknown" and not is_served):
+        is_served = rank.wait is None and rank.first != "may_go_on"
+        if rank.is_still is False or (rank.first is not None and rank.wait != "unknown" and not is_served):
             return False
     # Heartbeat and watchdog threads use no more CPU than that.
     return all(r.cpu_ratio is not None and max((r.cpu_ratio, *r.worker_cpu_ratios)) <= SMALL for r in ranks)
@@ -140,7 +139,7 @@ def _judged(still: Standstill) -> Finding | None:
         stands += f"{'; ' if ':' in stands else ': '}{_ended(gone)}"
     several = {}
     if len(ranks) + len(still.lost) > 1:
-        odd = odd_one(standing(taken)) if taken is not None else None
+        odd = odd_one(groups)
         odd_ranks = still.lost or (odd.ranks if odd is not None else ())
         several = {"ranks": len(ranks), "odd_ranks": ", ".join(map(str, odd_ranks)) or None}
     in_ranks = f" in any of {len(ranks)} ranks" if len(ranks) > 1 else ""
@@ -171,7 +170,7 @@ def _place_of(gone: Gone | None) -> list[Place]:
 
 def _grace_s(rank: StandingRank, is_taken: bool) -> float:
     """How long a rank may wait for something outside the training, in its first step also for a start elsewhere."""
-    starts = rank.first is not None and not rank.first.is_stuck
+    starts = rank.first not in (None, "stuck")
     if starts or rank.wait == "slow" or (rank.wait == "file" and not is_taken):
         return SLOW_WAIT_S
     return STACKS_S if rank.wait == "unknown" else HANG_S
