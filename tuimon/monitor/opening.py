@@ -184,7 +184,7 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
         switched_off.append(_off("markers"))
     if options.stacks:
         from tuimon.sources.stacks.source import StackSource
-        from tuimon.sources.standstill.source import StandstillSource
+        from tuimon.sources.standstill import StandstillSource
 
         yield StackSource(table, options.rate_hz, options.sampling_ratio)
         yield StandstillSource(table)

@@ -36,7 +36,7 @@ from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors, recorder
 from tuimon.sources.stacks.window_records import WindowRecords
-from tuimon.sources.standstill.stacks import take_stacks
+from tuimon.sources.standstill import take_stacks
 from tuimon.views.state_text import sampling_text
 
 TRAINING = """

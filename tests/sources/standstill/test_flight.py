@@ -12,7 +12,7 @@ import pytest
 from tuimon.records import RankCollective
 from tuimon.session.standing import stuck
 from tuimon.sources.base import Suspect
-from tuimon.sources.standstill.flight_recorders import NotPlain, Recorders, plain_value, rank_collectives
+from tuimon.sources.flight_recorders import NotPlain, Recorders, plain_value, rank_collectives
 
 #: Written by torch 2.13 (``_dump_fr_trace``) in four ranks that made a broadcast and three all_reduces, and then three
 #: of them a fourth.

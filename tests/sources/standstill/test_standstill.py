@@ -17,16 +17,23 @@ from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.stacks.pyspy.dump import DumpError, DumpFrame, DumpThread
-from tuimon.sources.standstill.source import DEPTH, GROUPS, THREADS, StandstillSource, grouped, has_left
-from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
-from tuimon.sources.standstill.waiting import (
+from tuimon.sources.standstill import (
+    DEPTH,
+    GROUPS,
+    THREADS,
     Blocked,
+    ProcessStacks,
+    StandstillSource,
+    ThreadStack,
     Used,
     Waiting,
     bytes_per_s,
+    grouped,
+    has_left,
     idle_peers,
     moving,
     read_waiting,
+    take_stacks,
 )
 
 ME = os.getpid()

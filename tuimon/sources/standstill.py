@@ -6,6 +6,7 @@ Then what torch's flight recorder has of the ranks' collectives is read, as it c
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,12 +23,187 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
-from tuimon.sources.stacks.pyspy import recorder
-from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
-from tuimon.sources.standstill.waiting import Waiting, bytes_per_s, idle_peers, moving, read_waiting
+from tuimon.sources.stacks.in_process import latest_samples
+from tuimon.sources.stacks.pyspy import dump, errors, recorder
 
 if TYPE_CHECKING:
-    from tuimon.sources.standstill.flight_recorders import Recorders
+    from concurrent.futures import Future
+
+    from tuimon.sources.flight_recorders import Recorders
+
+# -- the stacks of many processes at once: by py-spy, or from what their agents have sampled
+
+#: How many dumps run at a time, and how long one may take (s). A dump takes 0.05 to 0.1 s of a core.
+_AT_ONCE = 8
+_DUMP_S = 4.0
+#: All stacks must be there after so long (s), or are reported as unknown: 500 processes take 6 s on 8 cores.
+ALL_S = 8.0
+#: Threads of one process that are read.
+_THREADS = 200
+
+
+class ThreadStack(Struct, frozen=True, gc=False):
+    """The place of a thread; ``frames`` root first."""
+
+    tid: int
+    frames: tuple[RawFrame, ...]
+
+
+class ProcessStacks(Struct, frozen=True, gc=False):
+    """The Python threads of a process, or why they are not known."""
+
+    threads: tuple[ThreadStack, ...] = ()
+    unknown: str | None = None
+
+
+def take_stacks(
+    binary: str | None,
+    pids: Iterable[int],
+    since_s: float,
+    take: Callable[[str, int, float], list[dump.DumpThread]] = dump.dump,
+) -> Mapping[int, ProcessStacks]:
+    """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
+
+    until_s = time.monotonic() + ALL_S
+    pool = ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1), "tuimon-dump")
+    open_: dict[Future[ProcessStacks], int] = {
+        pool.submit(_stacks_of, binary, pid, since_s, take, until_s): pid for pid in pids
+    }
+    found: dict[int, ProcessStacks] = {}
+    while open_ and time.monotonic() < until_s:
+        done, _ = wait(open_, max(until_s - time.monotonic(), 0.0), FIRST_COMPLETED)
+        found.update({open_.pop(future): future.result() for future in done})
+    pool.shutdown(wait=False, cancel_futures=True)
+    late = ProcessStacks(unknown="there was no time: too many processes, or a busy machine")
+    return found | dict.fromkeys(open_.values(), late)
+
+
+def _stacks_of(
+    binary: str | None,
+    pid: int,
+    since_s: float,
+    take: Callable[[str, int, float], list[dump.DumpThread]],
+    until_s: float,
+) -> ProcessStacks:
+    if time.monotonic() >= until_s:
+        return ProcessStacks(unknown="there was no time")
+    if binary is None:
+        unknown = errors.no_binary().message
+    else:
+        try:
+            return ProcessStacks(_threads_of(take(binary, pid, _DUMP_S), pid))
+        except dump.DumpError as error:
+            unknown = errors.explain(str(error), pid).message
+    samples = latest_samples(pid, since_s)
+    if samples is None:
+        return ProcessStacks(unknown=unknown.removeprefix("no stack samples: "))
+    return ProcessStacks(
+        tuple(ThreadStack(each.tid, each.stacks.most_common(1)[0][0]) for each in samples.threads if each.stacks)
+    )
+
+
+def _threads_of(threads: list[dump.DumpThread], pid: int) -> tuple[ThreadStack, ...]:
+    found = []
+    for thread in threads[:_THREADS]:
+        tid = thread.tid or (pid if len(threads) == 1 else 0)
+        frames = (RawFrame(f.file, max(f.line, 0), bare_name(f.function)) for f in reversed(thread.frames))
+        found.append(ThreadStack(tid, tuple(frames)))
+    return tuple(found)
+
+
+# -- what a process waits for outside: the other end of a pipe or a connection, and children
+
+#: Bytes a second from which a process moves: our choice, above what logs, heartbeats and our own sampling thread write
+#: (10 kB/s), and below any storage that still answers.
+MOVING_BYTES_PER_S = 32 * 1024
+
+
+#: CPU from which a process that the training may wait for works: our choice, what one that computes gets on a machine
+#: with five times as much to do as cores; monitors and loggers take less.
+WORKING_RATIO = 0.2
+
+
+class Blocked(Struct, frozen=True, gc=False):
+    """A thread in a transfer: over which pipe or connection, and how often it had gone to sleep."""
+
+    link: str
+    wake_ups: int | None
+
+
+class Used(Struct, frozen=True, gc=False):
+    """CPU time, reads and writes of a process up to a moment; None where these may not be read."""
+
+    t: float
+    cpu_s: float
+    io: procfs.ProcessIo | None
+
+
+class Waiting(Struct, frozen=True, gc=False):
+    """One reading of a standstill: what the suspects are blocked on, and what they and their children have used."""
+
+    blocked: Mapping[int, Blocked]
+    suspects: Mapping[int, Used]
+    children: Mapping[int, Used]
+
+
+def read_waiting(suspects: Iterable[Suspect], run_pids: Iterable[int], now_s: float) -> Waiting:
+    """Read it; ``run_pids``: all processes of the run."""
+    tids, blocked = {each.pid: each.tid or each.pid for each in suspects}, {}
+    for pid, tid in tids.items():
+        link = connections.blocked_on(pid, tid)
+        if link is not None:
+            blocked[pid] = Blocked(link, connections.wake_ups(pid, tid))
+    stats = {pid: stat for pid in run_pids if (stat := procfs.read_process_stat(pid)) is not None}
+    below = set(tids)
+    while more := {pid for pid, stat in stats.items() if stat.ppid in below} - below:
+        below |= more
+    children = {pid: Used(now_s, stats[pid].cpu_s, procfs.read_io(pid)) for pid in below - tids.keys()}
+    return Waiting(blocked, {pid: Used(now_s, 0.0, procfs.read_io(pid)) for pid in tids}, children)
+
+
+def bytes_per_s(before: Used | None, after: Used | None) -> float | None:
+    """Between two readings; None where either is not known.
+
+    Bytes through system calls and bytes to the disk overlap, and each has what the other lacks (the page cache,
+    mapped files): the greater of the two counts.
+    """
+    if before is None or after is None or before.io is None or after.io is None or after.t <= before.t:
+        return None
+    moved = max(after.io.by_calls - before.io.by_calls, after.io.by_disk - before.io.by_disk)
+    return max(0.0, moved / (after.t - before.t))
+
+
+def moving(before: Waiting, after: Waiting) -> list[int]:
+    """The suspects that read or wrote, or were woken in a transfer: something came, or went; children that worked."""
+    found = [pid for pid, now in after.suspects.items() if _has_worked(before.suspects.get(pid), now)]
+    for pid, now in after.blocked.items():
+        then = before.blocked.get(pid)
+        if then is not None and then.link == now.link and then.wake_ups != now.wake_ups:
+            found.append(pid)
+    found += [pid for pid, now in after.children.items() if _has_worked(before.children.get(pid), now)]
+    return list(dict.fromkeys(found))
+
+
+def _has_worked(before: Used | None, after: Used) -> bool:
+    if before is None or after.t <= before.t:
+        return False
+    has_computed = (after.cpu_s - before.cpu_s) / (after.t - before.t) >= WORKING_RATIO
+    return has_computed or (bytes_per_s(before, after) or 0.0) >= MOVING_BYTES_PER_S
+
+
+def idle_peers(pid: int, before: Waiting, after: Waiting, run_pids: Collection[int]) -> list[int] | None:
+    """Who of the run is at the other end of what a suspect is blocked on, and waits too; ``StandingProcess.peers``."""
+    now = after.blocked.get(pid)
+    if now is None or before.blocked.get(pid) != now:
+        return None
+    peers = connections.other_ends(pid, now.link, run_pids)
+    if not peers or any(connections.is_sleeping(peer) for peer in peers):
+        return None
+    return None if any(connections.has_other_connections(peer, run_pids) for peer in peers - {pid}) else sorted(peers)
+
+
+# -- the record, and when it is taken
 
 #: Limits of a record: groups, threads of one, and innermost frames of a stack; with lines of 100 bytes 150 kB.
 GROUPS = 48
@@ -100,7 +276,7 @@ class _Watch:
 
 
 def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders:
-    from tuimon.sources.standstill.flight_recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
+    from tuimon.sources.flight_recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
 
     return Recorders(processes, quiet_s)
 

@@ -1,1 +1,0 @@
-"""The state of all processes of a run while none of them moves: taken once, when the monitor suspects a hang."""
