@@ -1,14 +1,12 @@
-"""NUMA nodes, cores, mounts and containers, by files as the kernel has them."""
+"""NUMA nodes, cores and containers, by files as the kernel has them."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tuimon.proc import processes
-from tuimon.proc.mounts import Mount, open_files, parse_mount
 from tuimon.proc.numa import core_list, core_numbers, cores_by_node, nodes_near
 from tuimon.sources.nvml import problems
 
@@ -53,36 +51,6 @@ def test_a_node_of_memory_alone_has_no_cores(tmp_path: Path) -> None:
 def test_without_sysfs_nothing_is_known(tmp_path: Path, bus_id: str) -> None:
     assert nodes_near(bus_id, str(tmp_path)) is None
     assert cores_by_node(str(tmp_path)) == {}
-
-
-@pytest.mark.parametrize(
-    ("line", "mount"),
-    [
-        (
-            "36 22 0:52 / /mnt/nfs rw,noatime shared:1 master:2 - nfs4 server:/data rw,vers=4.2",
-            Mount("/mnt/nfs", "nfs4"),
-        ),
-        (r"40 22 0:60 / /mnt/my\040data rw - fuse.sshfs host: rw", Mount("/mnt/my data", "fuse.sshfs")),
-        *((line, None) for line in ("", "1 2 3", "1 2 0:1 / /a rw", "22 1 254:0 / /a rw -")),
-    ],
-)
-def test_a_line_of_mountinfo(line, mount):
-    assert parse_mount(line) == mount
-
-
-def test_open_files_and_no_pipes(tmp_path):
-    data, log = tmp_path / "data.bin", tmp_path / "train.log"
-    data.write_bytes(b"1")
-    read_end, write_end = os.pipe()
-    with data.open("rb"), log.open("w"):
-        found = {each.path: each for each in open_files(os.getpid())}
-    os.close(read_end)
-    os.close(write_end)
-    assert found[str(data)].is_read_only and not found[str(log)].is_read_only
-    assert found[str(data)].mount == found[str(log)].mount
-    assert str(data).startswith(found[str(data)].mount.point)
-    assert not any(path.startswith(("pipe:", "socket:", "/dev/")) for path in found)
-    assert not list(open_files(2**22 + 1))
 
 
 @pytest.mark.parametrize(("vendor", "hinted"), [("0x10de\n", True), ("0x8086\n", False)])

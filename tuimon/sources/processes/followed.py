@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from contextlib import suppress
 
 from msgspec import Struct, field
 
-from tuimon.proc import mounts
+from tuimon.proc import procfs
 from tuimon.proc.procfs import ProcessStat, open_files, own_bytes, private_bytes, read_io
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
@@ -21,6 +22,8 @@ _LEAST_S = 0.05
 _MUCH_BYTES = 4 << 20
 #: A file that was written longer ago is not the one, in seconds.
 _LATELY_S = 3.0
+#: Descriptors of a process that are inspected at most.
+_FILES = 1024
 #: In the names of our own files, which a training writes all the time.
 _RING = "/tuimon-"
 
@@ -43,15 +46,25 @@ class Writing(Struct):
 
 
 def _file_system(pid: int, written_bytes: int) -> str:
-    """The type of the file system of the largest file just written that may be most of these bytes, or empty."""
+    """The type of the file system of the largest file just written that may be most of these bytes, or empty.
+
+    Formats: proc_pid_fdinfo(5), proc_pid_mountinfo(5).
+    """
     found: list[tuple[int, str]] = []
-    for each in mounts.open_files(pid):
-        if not each.is_read_only and _RING not in each.path:
+    with suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd")[:_FILES]:
+            link = f"/proc/{pid}/fd/{number}"
             with suppress(OSError):
-                file = os.stat(each.link)
-                if time.time() - file.st_mtime < _LATELY_S and 2 * file.st_size >= written_bytes:
-                    found.append((file.st_size, each.mount.kind[:40]))
-    return max(found, default=(0, ""))[1]
+                path, file = os.readlink(link), os.stat(link)
+                is_new = stat.S_ISREG(file.st_mode) and time.time() - file.st_mtime < _LATELY_S
+                if is_new and 2 * file.st_size >= written_bytes and not path.startswith("/dev/") and _RING not in path:
+                    found.append((file.st_size, number))
+        info = (procfs.read_bytes(f"/proc/{pid}/fdinfo/{max(found)[1]}", 256) or b"") if found else b""
+        mount = info.partition(b"mnt_id:")[2].split(maxsplit=1)[:1]
+        for line in procfs.read_whole(f"/proc/{pid}/mountinfo").splitlines() if mount else ():
+            if line.split(maxsplit=1)[:1] == mount:
+                return line.partition(b" - ")[2].split(maxsplit=1)[0].decode("utf-8", "replace")[:40]
+    return ""
 
 
 class ChildrensCpu(Struct):
