@@ -221,7 +221,7 @@ def test_own_cost() -> None:
     assert list(meter.read(102.0, 0.03)) == []
     records = [cost for t in range(103, 121) for cost in meter.read(float(t), 0.03)]
     assert len(records) == 9
-    assert (records[-1].window_s, records[-1].cpu_ratio) == (10.0, 0.0)
+    assert records[-1].cpu_ratio == 0.0
 
 
 class Meter:

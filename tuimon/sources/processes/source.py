@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -144,17 +144,13 @@ class ProcessSource(Source):
         self.discover()
         out.extend(self._found_ended)
         self._found_ended.clear()
-        out.extend(self._no_proc_notice(now_s))
-        out.extend(self._limit_notice(now_s))
         facts = {pid: followed.facts for pid, followed in self.known.items()}
         table = self._table
         seen, loading = table.seen_training(), table.seen_loading()
         roles = roles_of(facts, table.trainers(), table.roles, waits_for_child, seen, loading)
         self._table.publish({pid: followed.start_ticks for pid, followed in self.known.items()}, roles)
         out.extend(self.changed(roles, now_s))
-        out.extend(self._no_ring_notice(now_s))
-        out.extend(self._no_hooks_notice(roles, now_s))
-        out.extend(self._tracer_notice(now_s))
+        out.extend(self._notices(roles, now_s))
         out.extend(self._threads(roles, now_s))
         out.extend(self._cost.read(now_s, self._table.sampler_cpu_s))
         return out
@@ -254,30 +250,28 @@ class ProcessSource(Source):
         named = [ticks for number, ticks in self._table.named if number == pid]
         return not named or start in named
 
-    def _limit_notice(self, now_s: float) -> Iterable[Record]:
-        if bool(self._left_out) == self._reported_left_out:
-            return
-        self._reported_left_out = bool(self._left_out)
-        level: Literal["ok", "info"] = "info" if self._left_out else "ok"
-        left_out = f"the run has more than {_PROCESSES} processes: the latest are not shown"
-        message = left_out if self._left_out else "all processes are shown"
-        yield Notice(t=now_s, pid=0, source=self.name, level=level, message=message)
+    def _notices(self, roles: dict[int, ProcessRole], now_s: float) -> Iterator[Notice]:
+        """What cannot be measured, and why: each once, for the first process of which that is so."""
+        if bool(self._left_out) != self._reported_left_out:
+            self._reported_left_out = bool(self._left_out)
+            level: Literal["ok", "info"] = "info" if self._left_out else "ok"
+            left_out = f"the run has more than {_PROCESSES} processes: the latest are not shown"
+            message = left_out if self._left_out else "all processes are shown"
+            yield Notice(t=now_s, pid=0, source=self.name, level=level, message=message)
+        if "no_hooks" in self._reported and self._table.facts and "hooks" not in self._reported:
+            self._reported.add("hooks")
+            yield Notice(t=now_s, pid=0, source="markers", level="ok", message="hooks are in")
+        for key, source, message, hint in self._warnings(roles):
+            if key not in self._reported:
+                self._reported.add(key)
+                yield Notice(t=now_s, pid=0, source=source, level="warning", message=message, hint=hint)
 
-    def _warn_once(self, key: str, now_s: float, message: str, hint: str, source: str = "markers") -> Iterable[Record]:
-        """A notice that comes once a run."""
-        if key not in self._reported:
-            self._reported.add(key)
-            yield Notice(t=now_s, pid=0, source=source, level="warning", message=message, hint=hint)
-
-    def _no_proc_notice(self, now_s: float) -> Iterable[Record]:
-        """Of a /proc that does not show even this process."""
+    def _warnings(self, roles: dict[int, ProcessRole]) -> Iterator[tuple[str, str, str, str]]:
+        """Each with a key, the source of which it is, and a hint."""
         if not self.known and start_ticks(os.getpid()) is None:
             message = "/proc shows no processes here: threads, stacks, markers, steps and phases cannot be read"
             hint = "Mount it: mount -t proc proc /proc, or start a container that has it"
-            yield from self._warn_once("no_proc", now_s, message, hint, self.name)
-
-    def _no_ring_notice(self, now_s: float) -> Iterable[Record]:
-        """Of the first process that had no room for its ring."""
+            yield "no_proc", self.name, message, hint
         for pid, followed in self.known.items():
             if followed.no_ring is not None:
                 lacks = f"process {pid} has no room for its markers ({followed.no_ring})"
@@ -287,38 +281,25 @@ class ProcessSource(Source):
                     else "Make 3 MB of room for each process (in a container: --shm-size), or name a folder that has it"
                     " in TUIMON_RING_DIR, and start again."
                 )
-                yield from self._warn_once("no_ring", now_s, f"{lacks}: steps and phases are not measured", hint)
-                return
-
-    def _no_hooks_notice(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
-        """Of the first process that trains and that no hooks can come into, until some come in."""
-        if "no_hooks" in self._reported and self._table.facts and "hooks" not in self._reported:
-            self._reported.add("hooks")
-            yield Notice(t=now_s, pid=0, source="markers", level="ok", message="hooks are in")
-        if "no_hooks" in self._reported or self._table.run_id is None or self._table.facts:
-            return
-        for pid, followed in self.known.items():
+                yield "no_ring", "markers", f"{lacks}: steps and phases are not measured", hint
+            if "no_hooks" in self._reported or self._table.run_id is None or self._table.facts:
+                continue
             reason = without_hooks(followed.facts) if roles[pid] == "trainer" and followed.facts.is_python else None
             if reason is not None and b"/libtorch" in read_maps(pid):  # else it need not train
                 lacks = f"process {pid} has no hooks ({reason})"
-                message = f"{lacks}: steps are not counted, the rest is estimated from stack samples"
                 hint = (
                     "Start it without that option, or hand PYTHONPATH and TUIMON_RUN on; tuimon attach --inject"
                     " brings hooks into one that runs"
                 )
-                yield from self._warn_once("no_hooks", now_s, message, hint)
-                return
-
-    def _tracer_notice(self, now_s: float) -> Iterable[Record]:
-        """Of the first process that is being traced."""
+                message = f"{lacks}: steps are not counted, the rest is estimated from stack samples"
+                yield "no_hooks", "markers", message, hint
         for pid, facts in self._table.facts.items():
             if facts.tracer is not None:
                 tracer = plain(facts.tracer)
                 traced = f"process {pid} is being traced by {tracer}, at each call or line of its Python"
                 message = f"{traced}: times and verdicts are those of a slower program"
                 hint = f"Start it without {tracer} to see the training as it is otherwise"
-                yield from self._warn_once("tracer", now_s, message, hint, self.name)
-                return
+                yield "tracer", self.name, message, hint
 
     # ---- what is reported of them
 
