@@ -92,6 +92,14 @@ def test_swapping_is_reported_and_a_little_is_not():
     assert found(machine(swap_in_bytes_per_s=1e5, swap_out_bytes_per_s=0.0)) is None
 
 
+def test_what_grows_is_said_of_memory_if_the_machine_swaps_whatever_else_has_less_left():
+    rates = {"swap_in_bytes_per_s": 9e6, "swap_out_bytes_per_s": 0.0}
+    swaps = machine(total=4096 * GB, available=2048 * GB, resources=[ResourceUse("/dev/shm", 70, 100)], **rates)
+    assert found(swaps, *growing()).headline == (
+        "the machine swaps 8.58 MiB/s: the training (100) grows by 1.17 GiB a minute"
+    )
+
+
 # ---- steady growth
 
 MIB = 1 << 20

@@ -69,7 +69,7 @@ _LET_GO: dict[str, str] = {
 class _Kind(NamedTuple):
     """How one resource is told of, and how a program ends that has none left."""
 
-    error: re.Pattern[str]  # begins the line of the exception, or is in it
+    error: str  # a pattern in the line of the exception
     ended: str  # "the training ended as ..."
     fix: str
     unit: str = ""  # "open file"; "": bytes
@@ -96,31 +96,33 @@ _SMALLER = (
     "make batches smaller, and accumulate gradients over several; or recompute activations (torch.utils.checkpoint);"
     " tuimon run --memory lists what is allocated at such an error"
 )
+_LESS = "load less at once (memory-map the data)"
+_IN_WORKERS = (
+    "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor: each worker"
+    " copies the Python objects that it touches"
+)
 _KINDS: dict[Resource, _Kind] = {
     "gpu": _Kind(
-        re.compile(r"^(?:\w+\.)*OutOfMemoryError\b|^RuntimeError: (?:CUDA|HIP) out of memory"),
+        r"^(?:\w+\.)*OutOfMemoryError\b|^RuntimeError: (?:CUDA|HIP) out of memory",
         "a GPU had no room",
         _LOOK,
         cause="out_of_memory",
     ),
     "memory": _Kind(
-        re.compile(r"^(?:\w+\.)*_?(?:Array)?MemoryError\b|^RuntimeError: .*DefaultCPUAllocator: can't allocate memory"),
+        r"^(?:\w+\.)*_?(?:Array)?MemoryError\b|^RuntimeError: .*DefaultCPUAllocator: can't allocate memory",
         "the machine had no room",
         _LOOK,
         left=" of memory left",
         cause="out_of_memory",
     ),
     "shm": _Kind(
-        re.compile(
-            r"DataLoader worker \(pid(?:\(s\))? \d+\) is killed by signal: Bus error"
-            r"|(?:shared memory|</torch_).*No space left on device"
-        ),
+        r"DataLoader worker \(pid.* is killed by signal: Bus error|(?:shared memory|</torch_).*No space left on device",
         "shared memory was full",
         "let go of batches that workers have made, or keep copies of them: .clone(); in a container, give it more:"
         " --shm-size",
     ),
     "files": _Kind(
-        re.compile(r"Too many open files|received 0 items of ancdata"),
+        r"Too many open files|received 0 items of ancdata",
         "it had as many files open as it may",
         "close what is opened: with open(...) as file. Tensors kept of workers' batches hold a file each: keep copies"
         " (.clone()), or torch.multiprocessing.set_sharing_strategy('file_system')",
@@ -128,14 +130,14 @@ _KINDS: dict[Resource, _Kind] = {
         left=" open files left",
     ),
     "tasks": _Kind(
-        re.compile(r"can't start new thread|^BlockingIOError: .*Resource temporarily unavailable"),
+        r"can't start new thread|^BlockingIOError: .*Resource temporarily unavailable",
         "no thread or process could be started",
         "start threads and processes once, before the loop, and hand work to them: one pool, a queue",
         unit="thread",
         left=" threads and processes left",
     ),
     "disk": _Kind(
-        re.compile(r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing"),
+        r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing",
         "the disk was full",
         "keep fewer checkpoints, and delete the older ones; write less, or to a disk with more room",
     ),
@@ -160,13 +162,15 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
 def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
     """Something is nearly full, or the machine swaps."""
     memory, stores = machine.memory, [each for each in machine.stores if each.resource not in _MAY_BE_FULL]
-    store = min(stores, key=lambda each: each.left_share, default=None)
-    if memory is None or store is None:
+    if memory is None or not stores:
         return None
     swapped = [rate for rate in (memory.swap_in_bytes_per_s, memory.swap_out_bytes_per_s) if rate is not None]
-    swaps, is_short = sum(swapped) >= SWAP_BYTES_PER_S, store.left_share < SMALL
-    if not swaps and not is_short:
-        return None
+    swaps, store = sum(swapped) >= SWAP_BYTES_PER_S, min(stores, key=lambda each: each.left_share)
+    is_short = store.left_share < SMALL
+    if not is_short:
+        store = next((each for each in stores if each.resource == "memory"), store)
+        if not swaps:
+            return None
     kind, filling = _KINDS[store.resource], next((each for each in machine.filling if each.store is store), None)
     pid, per_s = (filling.pid, filling.per_s) if filling is not None else (None, None)
     if store.resource == "memory" and machine.growing is not None:
@@ -215,7 +219,10 @@ def _growth(evidence: Evidence, machine: Machine, filling: Filling, **facts: int
         return None
     keeping = _kept(machine, resource, pid)
     is_known = any(each.is_sure for each in keeping)
-    may_be_cache = resource == "memory" and not is_known and _may_be_cache(evidence, machine, pid)
+    loader, may_be_cache = evidence.data.loader, False  # ... until it has grown on after the first epoch
+    if resource == "memory" and pid is not None and not is_known and loader is not None and loader.facts.kind == "map":
+        first_end_s = loader.first_end_s
+        may_be_cache = first_end_s is None or machine.grown(pid, since_s=first_end_s) is None
     steps_per_s = machine.steps_per_s(pid if pid is not None else evidence.pid)
     each_step = growth.per_s / steps_per_s if steps_per_s else None
     rates = {"step": steps_per_s, "second": 1.0} if resource != "disk" else {}  # of which the first shows one or more
@@ -300,14 +307,6 @@ def _severity(full_s: float, *, is_doubtful: bool) -> Severity:
     return "warning" if full_s < LATER_S and not is_doubtful else "info"
 
 
-def _may_be_cache(evidence: Evidence, machine: Machine, pid: int | None) -> bool:
-    """True until a process has grown on after the first epoch, in which a data set may cache what it reads."""
-    loader = evidence.data.loader
-    if loader is None or loader.facts.kind != "map" or pid is None:
-        return False
-    return loader.first_end_s is None or machine.grown(pid, since_s=loader.first_end_s) is None
-
-
 def _kept(machine: Machine, resource: Resource, pid: int | None) -> tuple[Keeping, ...]:
     """The lines that keep in a process: of the training's loop, or of what its workers run.
 
@@ -331,20 +330,13 @@ def _fixes(evidence: Evidence, resource: Resource, pid: int | None, keeping: Seq
     if keeping and resource != "files":
         return tuple(Fix(_LET_GO[each.kept].format(at(each.places[0]))) for each in keeping)
     process = evidence.run.processes.get(pid) if pid is not None else None
-    if resource != "memory":
-        return (Fix(_KINDS[resource].fix),)
-    if process is not None and process.role == "worker":
-        return (
-            Fix(
-                "keep the data set's objects in one array or tensor, or use fewer workers or a smaller prefetch_factor:"
-                " each worker copies the Python objects that it touches"
-            ),
-        )
-    if process is not None:
-        return (Fix(_LOOK),)
-    if evidence.data.worker_processes:
-        return (Fix("use fewer workers or a smaller prefetch_factor, or close other programs"),)
-    return (Fix("load less at once (memory-map the data), or close other programs"),)
+    text = _KINDS[resource].fix
+    if resource == "memory" and process is None:
+        less = "use fewer workers or a smaller prefetch_factor" if evidence.data.worker_processes else _LESS
+        text = f"{less}, or close other programs"
+    elif resource == "memory" and process is not None and process.role == "worker":
+        text = _IN_WORKERS
+    return (Fix(text),)
 
 
 def _who(run: RunEvidence, pid: int) -> str:
@@ -382,7 +374,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
         return _ended(evidence, end, killed, "memory", headline)
     here, error = evidence.run.here, line.partition(":")[0].rpartition(".")[2] or "bus error"
     stores = sorted(here.stores, key=lambda each: each.left_share)
-    resource = next((name for name, kind in _KINDS.items() if kind.error.search(line)), None)
+    resource = next((name for name, kind in _KINDS.items() if re.search(kind.error, line)), None)
     if end.signal == "SIGBUS" and any(each.resource == "shm" and each.left_share < SMALL for each in stores):
         resource = "shm"  # a page of it could not be had
     if resource is None:
