@@ -249,9 +249,11 @@ class Series(Generic[R]):
         """The rows of a span for a chart: stretches of equal length; of its last seconds alone the latest rows."""
         return self.rows(last=last) if span.last_s < math.inf else self.even_rows(span)
 
-    def columns(self, span: Span = EVER) -> dict[str, array[float]]:
-        """The rows of a span as columns: quicker than rows if only some are needed."""
-        return dict(zip(self._names, self._columns(*self._within(span)), strict=True))
+    def columns(self, span: Span = EVER, names: Sequence[str] = ()) -> dict[str, array[float]]:
+        """The rows of a span as columns, all or those of these names: quicker than rows if only some are needed."""
+        (begin, end), numbers, width = self._within(span), self._numbers, self._width
+        first = {name: begin * width + self._names.index(name) for name in names or self._names}
+        return {name: numbers[at : end * width : width] for name, at in first.items()}
 
     def over(self, span: Span = EVER) -> R | None:
         """The sums of a span as one row; None where it has no row."""

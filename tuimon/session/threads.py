@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -85,7 +85,7 @@ _AROUND_STEPS = 6
 #: first as it winds down has worked beside all of its steps.
 _MOST = 0.5
 #: The columns of which the latest reading counts.
-_LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "most_files", "number", "steps"), latest)
+_LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "number", "steps"), latest)
 #: The place of what a process writes, in its figures.
 _WRITES = -1
 #: Bytes that a process writes in a window from which that is one of a burst: our choice; logs write less.
@@ -123,14 +123,12 @@ class _Use(NamedTuple):
     held_bytes: float  # of memory of its own, the latest; not a number: not read
     private_bytes: float  # ... that it has written, and shares with no other process
     open_files: float
-    most_files: float  # that it may have open
     number: float  # of its threads
-    written_bytes: float  # by a process that trains
     steps: float  # that it has made
 
 
 #: What a process holds more and more of, where it leaks.
-Held = Literal["held_bytes", "private_bytes", "open_files", "most_files", "number"]
+Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
 
 
 class MainThread(Struct, frozen=True, gc=False):
@@ -157,7 +155,8 @@ class _Process:
     def __init__(self, first: Threads) -> None:
         self.latest = first
         self.tid = first.pid  # of the thread that trains
-        self.ended: deque[tuple[float, int]] = deque(maxlen=_ENDED)  # threads, each with the end of its last window
+        self.ended: tuple[tuple[float, int], ...] = ()  # threads, each with the end of its last window
+        self.open_files: tuple[int, int] | None = None  # and how many it may have at most
         self.use = Series(_Use, _ROWS, _LATEST)
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
@@ -172,7 +171,8 @@ class _Process:
         held = record.rss_bytes or self.latest.rss_bytes  # 0: it exits
         self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
         self.tid = tid
-        self.ended.extend((record.t, each) for each in record.ended)
+        self.ended = (*self.ended, *((record.t, each) for each in record.ended))[-_ENDED:]
+        self.open_files = record.open_files or self.open_files
         self._add_use(record, held_bytes, steps)
         places = {row.tid: place for place, row in enumerate(self._places)}
         live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
@@ -201,7 +201,6 @@ class _Process:
 
     def _add_use(self, record: Threads, held_bytes: int | None, steps: int) -> None:
         window_s, rows = record.window_s, {row.tid: row for row in record.threads}
-        open_files, most_files = record.open_files or (math.nan, math.nan)
         main, training = rows.get(record.pid), rows.get(self.tid)
         waits = [
             row.delay_ratio
@@ -226,8 +225,7 @@ class _Process:
             stopped_s=window_s if training is not None and training.state == "stopped" else 0.0,
             disk_s=window_s if main is not None and main.state == "disk" else 0.0,
             held_bytes=math.nan if held_bytes is None else held_bytes,
-            open_files=open_files,
-            most_files=most_files,
+            open_files=record.open_files[0] if record.open_files is not None else math.nan,
             steps=steps,
         )
 
@@ -340,21 +338,20 @@ class ThreadTable:
         """How much a process held in the last two minutes, one reading in about a second."""
         if pid not in self._known:
             return []
-        columns = self._known[pid].use.columns(Span(last_s=GROWTH_S))
+        columns = self._known[pid].use.columns(Span(last_s=GROWTH_S), ("end_s", what, "steps"))
         return readings_of(columns["end_s"], columns[what], columns["steps"])
 
-    def written_bytes(self, pid: int, last_s: float) -> float:
-        """What a process that trains has written lately."""
-        sums = self._sums(pid, Span(last_s=last_s))
-        return sums.written_bytes if sums is not None else 0.0
+    def open_files(self, pid: int) -> tuple[int, int] | None:
+        """How many files a process has open, and may have at most."""
+        return self._known[pid].open_files if pid in self._known else None
 
-    def written(self, pid: int) -> tuple[int | None, int, str]:
+    def written(self, pid: int, span: Span = EVER) -> tuple[int | None, int, str]:
         """Bursts of writing since a process's first steps, or None if they are too close to be told apart.
 
         And their bytes, and the file system that they went to.
         """
         own = self._known.get(pid)
-        figures = own.figures(EVER).get(_WRITES) if own is not None else None
+        figures = own.figures(span).get(_WRITES) if own is not None else None
         if own is None or figures is None:
             return 0, 0, ""
         windows, of_bursts, bursts, burst_bytes = figures

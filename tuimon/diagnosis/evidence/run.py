@@ -175,14 +175,15 @@ class Machine(Struct, frozen=True, dict=True):
                 Store(_RESOURCES.get(each.name, "disk"), each.limit, max(0, each.limit - each.used), each.name)
             )
         for pid in self._begun:
-            if (held := self._threads.held(pid, "open_files")) and (most := self._threads.held(pid, "most_files")):
-                found.append(Store("files", most[-1].held, max(0.0, most[-1].held - held[-1].held), pid=pid))
-        return tuple(found)
+            if (files := self._threads.open_files(pid)) is not None:
+                found.append(Store("files", files[1], max(0, files[1] - files[0]), pid=pid))
+        return tuple(sorted(found, key=lambda each: -each.left))
 
     @cached_property
     def filling(self) -> tuple[Filling, ...]:
         """What has been held more and more of ever since the first steps, the first to be full first."""
-        found = [filling for store in self.stores if (filling := self._filling(store)) is not None]
+        stores = {(store.resource, store.pid, store.resource == "disk" and store.name): store for store in self.stores}
+        found = [filling for store in stores.values() if (filling := self._filling(store)) is not None]
         return tuple(sorted(found, key=lambda each: each.full_s))
 
     def _filling(self, store: Store) -> Filling | None:
@@ -196,7 +197,8 @@ class Machine(Struct, frozen=True, dict=True):
         spans = (Span(last_s=GROWTH_S), EVER) if store.name and self._begun and store.resource != "memory" else ()
         for span in spans:  # checkpoints are written far apart
             growth = steady_growth(self._machine.used(store.name, span), max(self._begun.values()))
-            written = sum(self._threads.written_bytes(pid, growth.seen_s) for pid in self.trainers) if growth else 0.0
+            lately = Span(last_s=growth.seen_s if growth is not None else 0.0)
+            written = sum(self._threads.written(pid, lately)[1] for pid in self.trainers)
             if growth is not None and (store.resource != "disk" or 2 * written >= growth.risen):
                 return Filling(store, growth, growth.per_s)
         return None
