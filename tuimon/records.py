@@ -509,7 +509,7 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     written_to: str = ""
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
-    ended: Annotated[list[Count], _LISTED] = msgspec.field(default_factory=list)  # ids of those that have ended, some
+    ended: Annotated[tuple[Count, ...], _LISTED] = ()  # ids of threads that have ended, the latest
     ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs
 
     @property

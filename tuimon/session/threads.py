@@ -155,8 +155,6 @@ class _Process:
     def __init__(self, first: Threads) -> None:
         self.latest = first
         self.tid = first.pid  # of the thread that trains
-        self.ended: tuple[tuple[float, int], ...] = ()  # threads, each with the end of its last window
-        self.open_files: tuple[int, int] | None = None  # and how many it may have at most
         self.use = Series(_Use, _ROWS, _LATEST)
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
@@ -168,11 +166,11 @@ class _Process:
 
     def add_window(self, record: Threads, tid: int, held_bytes: int | None, steps: int) -> None:
         """Add a window; ``tid``: the thread that trains; ``held_bytes``: what it holds; ``steps``: has made."""
-        held = record.rss_bytes or self.latest.rss_bytes  # 0: it exits
-        self.latest = record if held == record.rss_bytes else structs.replace(record, rss_bytes=held)
+        # 0 of memory: it exits; files are not read each time
+        held, files = record.rss_bytes or self.latest.rss_bytes, record.open_files or self.latest.open_files
+        is_whole = (held, files) == (record.rss_bytes, record.open_files)
+        self.latest = record if is_whole else structs.replace(record, rss_bytes=held, open_files=files)
         self.tid = tid
-        self.ended = (*self.ended, *((record.t, each) for each in record.ended))[-_ENDED:]
-        self.open_files = record.open_files or self.open_files
         self._add_use(record, held_bytes, steps)
         places = {row.tid: place for place, row in enumerate(self._places)}
         live = {row.tid: places[row.tid] for row in record.threads if row.tid in places}
@@ -264,6 +262,7 @@ class ThreadTable:
         self._cpu_counts = cpu_counts
         self._processes = processes
         self._known: dict[int, _Process] = {}
+        self._ended: dict[int, list[tuple[float, int]]] = {}  # by process, with the end of a thread's last window
         self._has_own_bytes = False  # whether the log has what is a process's own
 
     def add_threads(self, record: Threads, tid: int, steps: int = 0) -> int | None:
@@ -277,6 +276,9 @@ class ThreadTable:
         self._has_own_bytes = self._has_own_bytes or record.own_bytes is not None
         held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
         own.add_window(record, tid, held_bytes, steps)
+        if record.ended:
+            ended = [*self._ended.get(record.pid, ()), *((record.t, each) for each in record.ended)]
+            self._ended[record.pid] = ended[-_ENDED:]
         return held_bytes
 
     def begin_steps(self, t: float) -> None:
@@ -287,6 +289,7 @@ class ThreadTable:
     def forget(self, pid: int) -> None:
         """Drop the threads of a process that ended long ago."""
         self._known.pop(pid, None)
+        self._ended.pop(pid, None)
 
     def of(self, pid: int, span: Span = LATEST) -> Threads | None:
         """A process over a span; None where no window lies in it."""
@@ -343,7 +346,7 @@ class ThreadTable:
 
     def open_files(self, pid: int) -> tuple[int, int] | None:
         """How many files a process has open, and may have at most."""
-        return self._known[pid].open_files if pid in self._known else None
+        return self._known[pid].latest.open_files if pid in self._known else None
 
     def written(self, pid: int, span: Span = EVER) -> tuple[int | None, int, str]:
         """Bursts of writing since a process's first steps, or None if they are too close to be told apart.
@@ -359,7 +362,7 @@ class ThreadTable:
 
     def ended(self, pid: int) -> Iterable[tuple[float, int]]:
         """The latest threads of a process that have ended, each with the end of the window in which it did."""
-        return self._known[pid].ended if pid in self._known else ()
+        return self._ended.get(pid, ())
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""

@@ -408,7 +408,7 @@ def last_places(pid: int, session: Session) -> dict[int, Place]:
 def last_gone(pid: int, view: SessionView) -> Gone | None:
     """Of a run that has ended while it stood still: who had ended before."""
     sampled, session = view.session.stacks.get(pid), view.session
-    stack = sampled.threads.last_of(session.training_tid(pid)) if sampled is not None else ()
+    stack = sampled.last_of(session.training_tid(pid)) if sampled is not None else ()
     return _gone(pid, session, stack, session.now_s - (step_evidence(view, pid).open_for_s or 0.0))
 
 
@@ -428,16 +428,16 @@ def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) ->
         if last is None or last.t < begun_s - _GONE_S:
             return None
         own = session.stacks.get(last.pid)
-        place = user_place(own.threads.last_of(last.pid)) if own is not None else None
+        place = user_place(own.last_of(last.pid)) if own is not None else None
         return Gone(f"process {own_id(last.pid)}", place, queue)
     sampled = session.stacks.get(pid)
     if sampled is None or not waits_for_thread(stack):
         return None
-    threads, gone = sampled.threads, {tid: t for t, tid in session.threads.ended(pid)}
-    live = {user_place(threads.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}
+    gone = {tid: t for t, tid in session.threads.ended(pid)}
+    live = {user_place(sampled.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}
     works = {place.function for place in live if place is not None}
     for tid, t in sorted(gone.items(), key=lambda each: -each[1]):
-        place, name = user_place(threads.last_of(tid)), threads.name_of(tid)
+        place, name = user_place(sampled.last_of(tid)), sampled.threads.name_of(tid)
         if t >= begun_s - _GONE_S and place is not None and place.function not in works:
             return Gone(f"thread {name}", place, queue)
     return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuimon.records import Frame, Place, RangePlace, Stacks, Steps
-from tuimon.session.series import EVER, WINDOW_S, Span
+from tuimon.session.series import EVER, LATEST, WINDOW_S, Span
 from tuimon.session.stacks.frames import UPDATES
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import Fact, RangeJoin, placed
@@ -19,7 +19,7 @@ from tuimon.session.stacks.windows import Window, Windows
 _OF_LOOP = UPDATES | {"data"}
 #: The last 30 s.
 RECENT = Span(last_s=WINDOW_S)
-#: Of how many threads the names and the last stacks are held, the latest ones.
+#: How many thread names are held, the latest ones.
 _NAMES_LIMIT = 1024
 
 
@@ -188,6 +188,11 @@ class ProcessStacks:
         found = self._windows.tids(span if now else self._until_end(span))
         return sorted(found, key=lambda tid: (tid != self.tid, tid))
 
+    def last_of(self, tid: int) -> Sequence[Frame]:
+        """The stack of a thread, root first, in most samples of the latest window that has any of it."""
+        counts = self._windows.counts(LATEST, tid)
+        return max(counts, key=counts.__getitem__).frames if counts else ()
+
     def _until_end(self, span: Span) -> Span:
         return span._replace(end_s=min(span.end_s, self._windows.end_s))
 
@@ -213,7 +218,6 @@ class LatestStacks:
         self.begin_s = -math.inf  # of the steps: a window before it shows the set-up
         self._names: dict[int, str] = {}
         self._latest: Window | None = None
-        self._last: dict[int, Node] = {}  # the stack that each thread was sampled in most when it was sampled last
         self._unmoved: dict[int, tuple[Node, float]] = {}  # tid: its one stack, since when
 
     def add_names(self, record: Stacks) -> None:
@@ -228,19 +232,11 @@ class LatestStacks:
         """Make a window with samples the latest one."""
         self._latest, unmoved = window, {}
         for tid, counts in window.counts.items():
-            self._last.pop(tid, None)
-            self._last[tid] = max(counts, key=counts.__getitem__)
             if len(counts) == 1:
                 (only,) = counts
                 before = self._unmoved.get(tid)
                 unmoved[tid] = before if before and before[0] is only else (only, window.begin_s)
-        while len(self._last) > _NAMES_LIMIT:
-            del self._last[next(iter(self._last))]
         self._unmoved = unmoved
-
-    def last_of(self, tid: int) -> Sequence[Frame]:
-        """The stack of a thread when it was sampled last, root first; empty if it never was."""
-        return self._last[tid].frames if tid in self._last else ()
 
     def name_of(self, tid: int) -> str | None:
         """Python's name of a thread; None for native threads, and before any sample."""

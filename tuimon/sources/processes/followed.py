@@ -193,7 +193,7 @@ class Followed(Struct):
             open_files=files,
             threads=rows,
             folded=folded,
-            ended=ended,
+            ended=tuple(ended),
             ended_cpu_s=self.children.pass_unreported(),
         )
 

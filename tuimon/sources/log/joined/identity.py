@@ -111,7 +111,7 @@ def _add_to_threads(record: Threads, base: int) -> None:
     for row in record.threads:
         force_setattr(row, "tid", row.tid | base)
     if record.ended:
-        force_setattr(record, "ended", [tid | base for tid in record.ended])
+        force_setattr(record, "ended", tuple(tid | base for tid in record.ended))
 
 
 def _add_to_gil(record: Gil, base: int) -> None:
