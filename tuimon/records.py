@@ -517,11 +517,6 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
         """Cores that its children used beside what records of theirs say."""
         return (self.ended_cpu_s or 0.0) / self.window_s
 
-    @property
-    def number(self) -> int:
-        """How many threads it has."""
-        return sum(row.count for row in self.threads) + self.folded
-
 
 class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0 where the driver's pid is not valid here."""

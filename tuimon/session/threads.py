@@ -44,6 +44,11 @@ class ThreadRow(Struct, frozen=True):
         return role_kind(self.role)
 
 
+def thread_count(record: Threads) -> int:
+    """How many threads a process has."""
+    return sum(row.count for row in record.threads) + record.folded
+
+
 def role_kind(role: str) -> str:
     """A role without what tells one of its kind from another: ``eval worker 2`` is a ``worker``."""
     kind = role.rstrip("0123456789").rstrip()
@@ -224,6 +229,7 @@ class _Process:
             disk_s=window_s if main is not None and main.state == "disk" else 0.0,
             held_bytes=math.nan if held_bytes is None else held_bytes,
             open_files=record.open_files[0] if record.open_files is not None else math.nan,
+            number=thread_count(record),
             steps=steps,
         )
 

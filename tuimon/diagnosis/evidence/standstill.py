@@ -26,6 +26,7 @@ from tuimon.session.standing import (
     waits_for_thread,
     waits_for_work,
 )
+from tuimon.session.threads import thread_count
 from tuimon.torch_code import is_loader_code
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
@@ -365,7 +366,7 @@ class _Standing(Struct, frozen=True, dict=True):
         for pid, stack in self.workers.items():
             if _waits_inside(stack):
                 threads = self.session.over("recent").process_threads(pid)
-                found[pid] = threads.number - 1 if threads else None
+                found[pid] = thread_count(threads) - 1 if threads else None
         return found
 
     def workers_have_none(self) -> bool:
