@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tuimon.diagnosis.threshold import SMALL
-from tuimon.views.format import celsius, duration, ms, number, percent, percent_range, phase_name, plain, size, watt
+from tuimon.views.format import (
+    NOTHING,
+    celsius,
+    duration,
+    ms,
+    number,
+    percent,
+    percent_range,
+    phase_name,
+    plain,
+    says_nothing,
+    size,
+    watt,
+)
 
 #: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
 _UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
@@ -77,8 +90,6 @@ _SHORT = {
 
 
 _LEAST, _MOST = "_at_least", "_at_most"
-#: Shares below it are shown as none, and bounds that leave no more than it out say nothing.
-_NOTHING = 0.005
 
 Evidence = Mapping[str, float | int | str | None]
 
@@ -97,7 +108,7 @@ def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
 
 def between(low: float, high: float) -> str:
     """``72 to 86 %``, ``up to 79 %`` if next to nothing is certain; ``unknown`` if anything may be."""
-    if high - low >= 1.0 - _NOTHING:
+    if says_nothing(low, high):
         return "unknown"
     return f"up to {percent(high)}" if low < min(SMALL, high / 2) else percent_range(low, high, " to ")
 
@@ -116,7 +127,7 @@ def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if name == "tf32":
             return "TF32", "on" if value else "off"
-        if name == "gpu_idle_at_most" and value < _NOTHING:
+        if name == "gpu_idle_at_most" and value < NOTHING:
             return "GPU", "always busy"
         if name in _NAMED:
             words, shown = _NAMED[name]

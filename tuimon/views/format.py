@@ -12,6 +12,8 @@ from tuimon.text import code_place, ms_text, number_text, size_text
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
 
 ABSENT = "–"
+#: Shares below it are shown as none, and bounds that leave no more than it out say nothing.
+NOTHING = 0.005
 #: The space before a unit.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|GiB|MiB|KiB|Hz|W)(?![\w/]))")
 #: A space that no line is broken at.
@@ -57,6 +59,11 @@ def percent_range(low: float, high: float, to: str = "–") -> str:
     if least == most or (low == 0 and most.startswith("<")):
         return most
     return f"{least.removesuffix(' %')}{to}{most}"
+
+
+def says_nothing(low: float, high: float, whole: float | None = 1.0) -> bool:
+    """True if two bounds leave next to nothing of a whole out."""
+    return bool(whole) and high - low >= (1.0 - NOTHING) * (whole or 0.0)
 
 
 def size(value_bytes: float | None) -> str:

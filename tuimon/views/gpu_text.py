@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.phase_table import PhaseRow, PhaseTable
-from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range
+from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range, says_nothing
 
 if TYPE_CHECKING:
     from tuimon.session.session import SessionView
@@ -23,8 +23,6 @@ _SM = " SM"
 #: Bounds that are at most this share of the step apart are a measurement: our choice, half of what makes a GPU idle
 #: enough to be no bottleneck.
 CLOSE_RATIO = 0.05
-#: Bounds that leave at most this share of what they bound out say nothing: it is shown in whole percent.
-_NOTHING_RATIO = 0.005
 
 UNKNOWN = "unknown"
 
@@ -66,7 +64,7 @@ def idle_bounds(row: PhaseRow) -> tuple[float, float] | None:
 def measured_idle_ms(row: PhaseRow, step_ms: float) -> float | None:
     """How long the GPU idles in a phase; None where the bounds are not close to each other."""
     bounds = idle_bounds(row)
-    if bounds is None or bounds[1] - bounds[0] > CLOSE_RATIO * step_ms or _says_nothing(*bounds, row.gpu_ms_per_step):
+    if bounds is None or bounds[1] - bounds[0] > CLOSE_RATIO * step_ms or says_nothing(*bounds, row.gpu_ms_per_step):
         return None
     return sum(bounds) / 2
 
@@ -87,17 +85,13 @@ def idle_text_of(phase: dict[str, Any]) -> str | None:  # Any: a phase of the re
 def _text(low_ms: float, high_ms: float, span_ms: float | None, to: str) -> str | None:
     if not span_ms:
         return None
-    return UNKNOWN if _says_nothing(low_ms, high_ms, span_ms) else ms_range(low_ms, high_ms, to)
+    return UNKNOWN if says_nothing(low_ms, high_ms, span_ms) else ms_range(low_ms, high_ms, to)
 
 
 def idle_share_text(times: GpuTimeRow) -> str:
     """``31–44 %`` of the GPU's time in steps, at least and at most; ``unknown``."""
     low, high = times.idle_ratio, min(times.idle_ratio + times.maybe_idle_ratio, 1.0)
-    return UNKNOWN if _says_nothing(low, high, 1.0) else percent_range(low, high)
-
-
-def _says_nothing(low: float, high: float, whole: float | None) -> bool:
-    return bool(whole) and high - low >= (1.0 - _NOTHING_RATIO) * (whole or 0.0)
+    return UNKNOWN if says_nothing(low, high) else percent_range(low, high)
 
 
 def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:

@@ -29,6 +29,7 @@ from tuimon.views.state_text import sampling_text, state_text, unseen_text
 from tuimon.views.trace_text import trace_text
 
 REPORT_SCHEMA = 1
+_OF_END = ("exit_code", "signal", "last_line")
 #: Tables of a trace.
 _OF_TRACE = ("operators", "kernels", "syncs")
 
@@ -74,9 +75,7 @@ def report_of(
         "phases": phases_json(table),
         "ranges": [
             {
-                "path": row.path,
-                "phase": row.phase,
-                "per_step": rounded(row.per_step),
+                **picked(row, "path", "phase", "per_step"),
                 "cpu_ms_per_step": rounded(row.ms_per_step),
                 "share": row.share,
             }
@@ -134,9 +133,7 @@ def _run(session: Session, log: str) -> dict[str, Json]:
         **nodes_json(session),
         "versions": header.versions if header else {},
         "ended": end is not None,
-        "exit_code": end.exit_code if end else None,
-        "signal": end.signal if end else None,
-        "last_line": end.last_line if end else None,
+        **(picked(end, *_OF_END) if end else dict.fromkeys(_OF_END)),
         "raised_at": picked(end.raised_at, "file", "line", "function") if end and end.raised_at else None,
         "survivors": [own_id(pid) for pid in end.survivors] if end else [],
         "notices": [picked(each, "source", "level", "message", "hint") for each in session.notices.values()],
@@ -147,10 +144,7 @@ def _state(state: RunState) -> dict[str, Json]:
     """Its last state: while it only starts, there are no phases, and no findings except of harm."""
     place = state.place
     return {
-        "name": state.name,
-        "for_s": rounded(state.for_s),
-        "doing": state.doing,
-        "doing_for_s": rounded(state.doing_for_s),
+        **picked(state, "name", "for_s", "doing", "doing_for_s"),
         "where": picked(place, "file", "line", "function") if place else None,
         "backwards": state.backwards,
         "text": state_text(state),

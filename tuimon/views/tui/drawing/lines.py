@@ -187,6 +187,14 @@ def wrapped(text: str, width: int) -> list[str]:
     return rows
 
 
+def apart(parts: Iterable[Sequence[Line]]) -> list[Line]:
+    """The parts below one another, a blank line between those that have any."""
+    lines: list[Line] = []
+    for part in parts:
+        lines += [BLANK, *part] if lines and part else part
+    return lines
+
+
 def notes_lines(notes: Sequence[str], width: int, height: int) -> list[Line]:
     """Notes at the bottom of ``height`` rows, whole, in about a third of them.
 

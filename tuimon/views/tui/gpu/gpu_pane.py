@@ -190,7 +190,16 @@ class GpuPane(Pane[GpuState]):
         gpus = run.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         return GpuState(
-            tuple(_for_display(gpu, stale_s) for gpu in gpus),
+            # without changes that are not shown, ages in whole seconds: equal rows are not painted again
+            tuple(
+                structs.replace(
+                    gpu,
+                    stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
+                    latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
+                    course={name: gpu.history(name) for name in _CHARTED},
+                )
+                for gpu in gpus
+            ),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
             tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
@@ -294,16 +303,6 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
 
 #: The counters with a chart.
 _CHARTED = ("util_ratio", "sm_ratio", "tensor_ratio", "dram_ratio")
-
-
-def _for_display(gpu: GpuRow, stale_s: float) -> GpuRow:
-    """A row without changes that are not shown, ages in whole seconds: equal rows are not painted again."""
-    return structs.replace(
-        gpu,
-        stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
-        latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
-        course={name: gpu.history(name) for name in _CHARTED},
-    )
 
 
 class _Group(NamedTuple):

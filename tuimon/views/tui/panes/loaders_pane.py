@@ -56,7 +56,14 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         pid = session.trainer()
         now = session.shown()
         rows = with_work(now, pid, now.loaders(pid)) if pid is not None else ()
-        return tuple(_for_display(row) for row in rows)
+        # idle time in whole seconds, 0 while in use: rows that look the same are not painted again
+        return tuple(
+            row._replace(
+                idle_s=float(int(row.idle_s)) if _is_idle(row) else 0.0,
+                ready_history=row.ready_history[-WIDEST_CHART:],
+            )
+            for row in rows
+        )
 
     def draw(self, state: tuple[LoaderRow, ...], width: int, height: int) -> list[Line]:
         """The content's lines."""
@@ -192,12 +199,6 @@ def _costs(loader: LoaderRow) -> list[Line]:
 
 def _is_starved(loader: LoaderRow) -> bool:
     return loader.ready_none_ratio is not None and loader.ready_none_ratio >= _STARVED
-
-
-def _for_display(row: LoaderRow) -> LoaderRow:
-    """Idle time in whole seconds, 0 while in use: rows that look the same are not painted again."""
-    idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
-    return row._replace(idle_s=idle_s, ready_history=row.ready_history[-WIDEST_CHART:])
 
 
 def worker_columns(rows: Sequence[LoaderWorkerRow], width: int) -> list[Column[LoaderWorkerRow]]:

@@ -140,16 +140,14 @@ def _cells(text: Text) -> list[_Cell]:
     """Characters with their roles; the decoder makes a span of each stretch with a style, in order."""
     cells = [_Cell(char, "") for char in text.plain]
     for span in text.spans:
-        role = _role(span.style) if isinstance(span.style, Style) else ""
+        style, role = span.style, ""
+        if isinstance(style, Style):
+            grounds = (("fg", style.color), ("bg", style.bgcolor))
+            words = [f"{at}:{colour.name}" for at, colour in grounds if colour is not None and not colour.is_default]
+            role = " ".join([*words, *(name for name in _ATTRIBUTES if getattr(style, name))])
         for at in range(span.start, min(span.end, len(cells))):
             cells[at] = _Cell(cells[at].char, role)
     return cells
-
-
-def _role(style: Style) -> str:
-    colours = (("fg", style.color), ("bg", style.bgcolor))
-    words = [f"{ground}:{colour.name}" for ground, colour in colours if colour is not None and not colour.is_default]
-    return " ".join([*words, *(name for name in _ATTRIBUTES if getattr(style, name))])
 
 
 _ATTRIBUTES = ("bold", "italic", "underline", "reverse", "strike")

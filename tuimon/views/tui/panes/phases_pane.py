@@ -13,7 +13,7 @@ from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.ranks import which_training
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import STACKED, StepSummary
-from tuimon.views.format import ABSENT, advice, code, duration, ms, percent, phase_name, plain, timed_steps
+from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, with_idle_bounds
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, ceiling, layers, stacked
 from tuimon.views.tui.drawing.lines import (
@@ -25,11 +25,10 @@ from tuimon.views.tui.drawing.lines import (
     justified,
     line,
     notes_lines,
-    place_column,
-    places_width,
 )
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.figures import fitting
+from tuimon.views.tui.panes.thread_rows import hot_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -246,7 +245,10 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     phases = phase_rows(table, ranges, width, with_gpu=roomy)
     rows = [*phases, *gpu][:room]
     left = room - len(rows)
-    hot = _hot(state.hot, width, left - _CALM_CHART)
+    hot: list[Line] = []
+    if state.hot and left - _CALM_CHART >= 4:
+        title = line(("hottest lines", "text"), (" · training thread, share of samples", "dim"))
+        hot = [(), title, *(clip(row, width) for row in hot_lines(state.hot, width)[: left - _CALM_CHART - 2])]
     rows += history_lines(state, width, left - len(hot))
     rows += hot
     return [*rows, *[()] * (room - len(rows)), *notes]
@@ -294,20 +296,6 @@ def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     caption = justified(line(("step time", "text"), span), right, width)
     gap: list[Line] = [()] if height > 6 else []
     return [*gap, caption, *stacked(seen, STACKED, width, height - 1 - len(gap), hi, whole=state.ended)]
-
-
-def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
-    """The user's lines with most samples of the training thread."""
-    if height < 4 or not hot:
-        return []
-    lines: list[Line] = [(), line(("hottest lines", "text"), (" · training thread, share of samples", "dim"))]
-    wide = places_width(((row.place.file, row.place.line) for row in hot), max(width // 2, 20))
-    for row in hot[: height - 2]:
-        spot = place_column(row.place.file, row.place.line, wide)
-        source = code(row.place.source, row.place.function)
-        head = line((column(percent(row.share), 5, ">"), "strong"), "  ", (spot, "key"))
-        lines.append(clip((*head, Span(source, "text")), width))
-    return lines
 
 
 def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:

@@ -244,7 +244,13 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cell
     from statistics import median  # noqa: PLC0415  (the first frame has no steps to compare)
 
     typical = [median(known) if len(known := [v for v in column if v is not None]) > 1 else None for column in columns]
-    late = {row.pid: _late(own[row.pid], typical) for row in shown}
+    late = {
+        row.pid: tuple(
+            None if mine is None or theirs is None else mine - theirs
+            for mine, theirs in zip(own[row.pid], typical, strict=True)
+        )
+        for row in shown
+    }
     begin = min((_first_known(each) for each in late.values()), default=0)
     end = cells - min((_first_known(each[::-1]) for each in late.values()), default=0)
     return {pid: each[begin:end] for pid, each in late.items()}
@@ -265,12 +271,6 @@ def strip_line(late: Sequence[float | None], width: int) -> Line:
         else:
             spans.append(cell)
     return tuple(spans)
-
-
-def _late(own: Sequence[float | None], typical: Sequence[float | None]) -> tuple[float | None, ...]:
-    return tuple(
-        None if mine is None or theirs is None else mine - theirs for mine, theirs in zip(own, typical, strict=True)
-    )
 
 
 def _own(row: RankRow, history: Sequence[StepStretch], first: int, cells: int, cell_s: float) -> list[float | None]:

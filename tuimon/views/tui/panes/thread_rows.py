@@ -96,7 +96,7 @@ def _delay_style(ratio: float | None) -> str:
     return "warning" if (ratio or 0.0) >= 0.1 else "dim"
 
 
-def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack: Sequence[Line] = ()) -> list[Line]:
+def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequence[Line] = ()) -> list[Line]:
     """One thread whole, and where its process spends its samples; ``stack`` takes the place of its line."""
     facts = [
         ("role", plain(row.role)),
@@ -111,7 +111,11 @@ def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack
     if row.gil_ratio is not None:
         facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
-    return [*lines, *(_where(row, width)[:1] if stack else _where(row, width)), *stack, *_hot(hot_lines, width)]
+    lines += [*(_where(row, width)[:1] if stack else _where(row, width)), *stack]
+    if hot:
+        lines += [(), line(("lines with most samples in this process", "strong"))]
+        lines += hot_lines(hot[:12], width, gauge=10)
+    return lines
 
 
 def _where(row: ThreadRow, width: int) -> list[Line]:
@@ -126,17 +130,17 @@ def _where(row: ThreadRow, width: int) -> list[Line]:
     return lines
 
 
-def _hot(hot_lines: Sequence[HotLine], width: int) -> list[Line]:
-    """The line with most samples of the process."""
-    if not hot_lines:
-        return []
-    lines: list[Line] = [(), line(("lines with most samples in this process", "strong"))]
-    wide = places_width(((hot.place.file, hot.place.line) for hot in hot_lines[:12]), max(width // 2, 20))
-    for hot in hot_lines[:12]:
-        share = column(percent(hot.share), 5, ">")
-        spot = place_column(hot.place.file, hot.place.line, wide)
-        source = code(hot.place.source, hot.place.function)
-        lines.append(
-            line((share, "strong"), " ", (bar(hot.share, 10), "chart-edge"), "  ", (spot, "key"), (source, "text"))
+def hot_lines(hot: Sequence[HotLine], width: int, gauge: int = 0) -> list[Line]:
+    """Lines by their share of samples, with a bar of ``gauge`` cells: share, place and code."""
+    places = [row.place for row in hot]
+    spot = places_width(((place.file, place.line) for place in places), max(width // 2, 20))
+    return [
+        line(
+            (column(percent(row.share), 5, ">"), "strong"),
+            *(line(" ", (bar(row.share, gauge), "chart-edge")) if gauge else ()),
+            "  ",
+            (place_column(row.place.file, row.place.line, spot), "key"),
+            (code(row.place.source, row.place.function), "text"),
         )
-    return lines
+        for row in hot
+    ]

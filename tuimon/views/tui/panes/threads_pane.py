@@ -233,15 +233,12 @@ def with_helpers_folded(rows: Sequence[ThreadRow], processes: Sequence[Process])
     others = {process.pid: process for process in processes if process.role in ("other", "child")}
     groups: dict[Hashable, list[ThreadRow]] = {}
     for row in rows:
-        groups.setdefault(_group(row, others.get(row.pid)), []).append(row)
+        helper = others.get(row.pid)
+        key: Hashable = (row.pid, row.ended, row.role) if row.role in _ALIKE else (row.pid, row.tid)
+        if helper is not None:
+            key = "helper", row.ended, _program(helper)
+        groups.setdefault(key, []).append(row)
     return [_folded(members, others.get(members[0].pid)) for members in groups.values()]
-
-
-def _group(row: ThreadRow, helper: Process | None) -> Hashable:
-    """The key that a row is folded by; its own ids if it stands alone."""
-    if helper is not None:
-        return "helper", row.ended, _program(helper)
-    return (row.pid, row.ended, row.role) if row.role in _ALIKE else (row.pid, row.tid)
 
 
 def _program(helper: Process) -> str:

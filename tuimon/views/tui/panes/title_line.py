@@ -62,8 +62,9 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
         """Facts about the run and about ourselves; pace and GPUs of the last 30 s, at the end of the whole run."""
         pid, run = session.trainer(), session.shown()
         gpus = run.gpus()
+        own = next((process.command for process in session.processes() if process.pid == pid), ())
         return TitleFacts(
-            name=run_name(started_command(session) if session.header else _command(session, pid)),
+            name=run_name(started_command(session) if session.header else own),
             pid=pid,
             training=which_training(session),
             elapsed_s=elapsed_s(session, pid),
@@ -94,7 +95,14 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
 
 def title_line(facts: TitleFacts, width: int) -> Line:
     """The facts that fit; the least important are left out first."""
-    right, items, costs = _badges(facts), _items(facts), _costs(facts.cost)
+    right: list[Span] = []
+    if facts.read_ratio is not None:
+        right += line((f" READING {percent(min(facts.read_ratio, 0.99))} ", "warning badge"), " ")
+    elif facts.followed:
+        right += line((" LIVE ", "benign badge"), " ")
+    if facts.paused:
+        right += line((" PAUSED ", "warning badge"), " ")
+    items, costs = _items(facts), _costs(facts.cost)
     for drop in range(9, -1, -1):
         left = (*line(" "), *_joined([item for item in items if item[0] <= drop]))
         for cost in [text for least, text in costs if drop >= least and (text or drop <= 1)]:
@@ -120,7 +128,15 @@ def _items(facts: TitleFacts) -> list[_Item]:
         items.append((3, duration(facts.elapsed_s), "text"))
     items += _pace(facts)
     if facts.progress is not None:
-        items += _progress(facts.progress, ended=facts.exit is not None)
+        place = 7 if facts.exit is not None else 2
+        known: list[_Item] = [(6, text, "text") for text in rate_texts(facts.progress)]
+        known += [
+            (place, position_text(facts.progress), "text"),
+            (4, left_text(facts.progress), "text"),
+            (5, loss_text(facts.progress), "text"),
+            (6, flops_text(facts.progress), "text"),
+        ]
+        items += [item for item in known if item[1]]
     if facts.no_hooks is not None:
         items += [(1, "no hooks", "warning"), (6, f", {plain(facts.no_hooks)}; figures are estimates", "warning")]
     if facts.gpu is not None:
@@ -160,19 +176,6 @@ def _pace(facts: TitleFacts) -> list[_Item]:
     ]
 
 
-def _progress(progress: RunProgress, *, ended: bool) -> list[_Item]:
-    """Samples and tokens a second, the place in the run, the time left and the last loss: those that are known."""
-    place = 7 if ended else 2
-    found: list[_Item] = [(6, text, "text") for text in rate_texts(progress)]
-    found += [
-        (place, position_text(progress), "text"),
-        (4, left_text(progress), "text"),
-        (5, loss_text(progress), "text"),
-        (6, flops_text(progress), "text"),
-    ]
-    return [item for item in found if item[1]]
-
-
 def _no_hooks(session: Session, pid: int | None) -> str | None:
     """Why a process of a run that tuimon has launched has no hooks; None where it has, or may yet have them."""
     process = session.process(pid) if pid is not None else None
@@ -200,17 +203,6 @@ def _joined(items: list[_Item]) -> list[Span]:
             spans.append(Span("  "))
         spans.append(Span(text, role))
     return spans
-
-
-def _badges(facts: TitleFacts) -> Line:
-    spans: list[Span] = []
-    if facts.read_ratio is not None:
-        spans += line((f" READING {percent(min(facts.read_ratio, 0.99))} ", "warning badge"), " ")
-    elif facts.followed:
-        spans += line((" LIVE ", "benign badge"), " ")
-    if facts.paused:
-        spans += line((" PAUSED ", "warning badge"), " ")
-    return tuple(spans)
 
 
 def _costs(cost: Cost | None) -> list[tuple[int, str]]:
@@ -256,7 +248,3 @@ def elapsed_s(session: Session, pid: int | None) -> float | None:
         if process.pid == pid:
             return max(session.header.wall_unix_s + watched - process.start_unix_s, 0.0)
     return watched
-
-
-def _command(session: Session, pid: int | None) -> Sequence[str]:
-    return next((process.command for process in session.processes() if process.pid == pid), ())

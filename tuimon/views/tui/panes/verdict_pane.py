@@ -196,7 +196,10 @@ def fix_line(findings: Sequence[Finding], width: int) -> Line:
     if not first.action:
         text = "nothing to fix" if first.severity == "benign" else ""
         return justified(line((text, "dim")), _others(findings, short=False), width)
-    gain, action = line((f"{speedup(first)} faster" if speedup(first) else "", "benign bold")), _action(first)
+    gain, action = line((f"{speedup(first)} faster" if speedup(first) else "", "benign bold")), plain(first.action)
+    for where in first.where[:1]:  # the row above shows it
+        spot = place(where.file, where.line)
+        action = action.replace(f" at {plain(where.function)}() {spot}", "").replace(f" {spot}", "")
     dot = line((" · ", "faint")) if gain[0].text else ()
     long, short = ((*gain, *dot, *_others(findings, short=short)) for short in (False, True))
     for right in (long, short, gain):
@@ -204,15 +207,6 @@ def fix_line(findings: Sequence[Finding], width: int) -> Line:
         if room >= cell_len(action) or (right is short and room >= 2 * _LEAST_TEXT):
             break
     return justified((*head, Span(clipped_words(action, room), "strong")), right, width)
-
-
-def _action(finding: Finding) -> str:
-    """The fix, without the place that the row above shows."""
-    action = plain(finding.action)
-    for where in finding.where[:1]:
-        spot = place(where.file, where.line)
-        action = action.replace(f" at {plain(where.function)}() {spot}", "").replace(f" {spot}", "")
-    return action
 
 
 def _others(findings: Sequence[Finding], *, short: bool) -> Line:

@@ -19,7 +19,7 @@ from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, tim
 from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.progress_text import goodput_bar, goodput_text
 from tuimon.views.tui.drawing.charts import layers
-from tuimon.views.tui.drawing.lines import Line, cells, column, hanging, justified, line, paragraph, wrapped
+from tuimon.views.tui.drawing.lines import Line, apart, cells, column, hanging, justified, line, paragraph, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines, no_code
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -93,10 +93,7 @@ class FindingsSheet(Sheet):
             changes_lines(monitor.changes, monitor.session.start_s, width),
             unjudged_lines(unjudged(monitor.session), width),
         )
-        lines: list[Line] = []
-        for part in parts:
-            lines += [(), *part] if lines and part else part
-        return lines
+        return apart(parts)
 
     def _code_of(self, where: Place) -> Code:
         """The code around a place; its process is not known: the first trainer must read it, and all be younger."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from tuimon.monitor.monitor import Monitor
-from tuimon.records import MemoryHistory, MemoryLine, Notice
+from tuimon.records import MemoryHistory, Notice
 from tuimon.views.format import advice, plain, size
 from tuimon.views.progress_text import head_text, limits_text
 from tuimon.views.tui.drawing.lines import Line, column, line, paragraph, place_column, places_width
@@ -31,26 +31,26 @@ def memory_lines(
     lines += [(), *paragraph(head_text(history), width, "strong"), ()]
     lines.append(line((f"{'live':>{_NUMBER}}{'blocks':>{_NUMBER}}{'a step':>{_NUMBER}}  line", "dim")))
     spot = places_width(((each.file, each.line) for each in history.lines), width // 2)
-    lines += [_row(each, spot) for each in history.lines]
+    for each in history.lines:
+        growth = "–" if each.growth_bytes is None else f"+{size(each.growth_bytes)}" if each.growth_bytes else "0"
+        role, name = ("key", "strong") if each.user else ("dim", "dim")
+        where = place_column(each.file, each.line, spot) if each.file else column("not known", spot)
+        lines.append(
+            line(
+                (f"{size(each.live_bytes):>{_NUMBER}}", "strong"),
+                (f"{each.blocks:>{_NUMBER}}", "text"),
+                (f"{growth:>{_NUMBER}}", "warning" if each.growth_bytes else "dim"),
+                ("  ", ""),
+                (where, role),
+                (f"{plain(each.function)}()" if each.function else "", name),
+                (f"  {plain(each.source).strip()}", "text"),
+            )
+        )
     if history.folded_bytes:
         lines.append(line((f"{size(history.folded_bytes):>{_NUMBER}}  in other lines", "dim")))
     for note in limits_text(history):
         lines += [(), *paragraph(note, width, "dim")]
     return lines
-
-
-def _row(each: MemoryLine, spot: int) -> Line:
-    growth = "–" if each.growth_bytes is None else f"+{size(each.growth_bytes)}" if each.growth_bytes else "0"
-    role, name = ("key", "strong") if each.user else ("dim", "dim")
-    return line(
-        (f"{size(each.live_bytes):>{_NUMBER}}", "strong"),
-        (f"{each.blocks:>{_NUMBER}}", "text"),
-        (f"{growth:>{_NUMBER}}", "warning" if each.growth_bytes else "dim"),
-        ("  ", ""),
-        (place_column(each.file, each.line, spot) if each.file else column("not known", spot), role),
-        (f"{plain(each.function)}()" if each.function else "", name),
-        (f"  {plain(each.source).strip()}", "text"),
-    )
 
 
 class MemorySheet(Sheet):

@@ -19,7 +19,7 @@ from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.views.format import ABSENT, count, duration, ms, percent, plain
 from tuimon.views.trace_text import flops_text, known_before, trace_text
-from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
+from tuimon.views.tui.drawing.lines import Line, Span, apart, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
 
 STEPS = 5
@@ -39,10 +39,7 @@ def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
         _operators(summary, width),
         _kernels(summary, width),
     )
-    lines: list[Line] = []
-    for part in parts:
-        lines += [(), *part] if lines and part else part
-    return lines
+    return apart(parts)
 
 
 def headline(taken: TakenBy | None, summary: Summary) -> str:
