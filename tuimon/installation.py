@@ -1,7 +1,8 @@
-"""Commands that install a package beside this tuimon, in the way in which it was installed itself."""
+"""Versions of installed packages, and the commands that install one beside this tuimon, as it was installed itself."""
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
@@ -79,3 +80,15 @@ def _source() -> str:
         return shlex.quote(f"{found.vcs_info.get('vcs', 'git')}+{found.url}")
     parts = urlsplit(found.url)
     return shlex.quote(unquote(parts.path) if parts.scheme == "file" else found.url)
+
+
+def version_of(package: str) -> str:
+    """Version of an installed package, by the name of its ``.dist-info`` folder; "?" when it has none.
+
+    ``importlib.metadata`` says the same, and takes 2.7 MB, a twelfth of what a run without the screen takes.
+    """
+    name = package.replace("-", "_")
+    for folder in sys.path:
+        for info in glob.glob(f"{name}-*.dist-info", root_dir=folder or os.curdir):
+            return info.removeprefix(f"{name}-").removesuffix(".dist-info")
+    return "?"

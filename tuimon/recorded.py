@@ -11,7 +11,7 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
-from tuimon.views.report.step_json import Json
+from tuimon.views.report.rows_json import Json
 from tuimon.views.report.summary import report_of
 
 

@@ -24,7 +24,7 @@ from tuimon.launch.signals import PASSED_ON, LeaveSignals
 from tuimon.monitor.options import Options
 from tuimon.records import Exit
 from tuimon.views.tui import app as screen
-from tuimon.views.tui.leaving import Leave
+from tuimon.views.tui.app import Leave
 
 pytestmark = pytest.mark.trust
 

@@ -4,7 +4,7 @@ from importlib import metadata
 
 import pytest
 
-from tuimon.monitor.versions import version_of
+from tuimon.installation import version_of
 
 
 @pytest.mark.parametrize("package", ["tuimon", "py-spy", "nvidia-ml-py", "textual"])

@@ -22,7 +22,7 @@ from tuimon.monitor.options import Options
 
 if TYPE_CHECKING:
     from tuimon.views.headless import HeadlessView
-    from tuimon.views.tui.leaving import Leave
+    from tuimon.views.tui.app import Leave
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.
 TICK_S = 0.5

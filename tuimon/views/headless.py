@@ -34,8 +34,7 @@ from tuimon.views.progress_text import (
     progress_json,
     rate_texts,
 )
-from tuimon.views.standstill_text import list_lines
-from tuimon.views.state_text import end_tip, ended_text, sampling_text, state_text, unseen_text
+from tuimon.views.state_text import end_tip, ended_text, list_lines, sampling_text, state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -17,7 +17,7 @@ from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.page import ranks_table
-from tuimon.views.report.step_json import Json
+from tuimon.views.report.rows_json import Json
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report.types import Report

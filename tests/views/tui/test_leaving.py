@@ -18,9 +18,8 @@ from tuimon.launch.signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui import app as app_module
 from tuimon.views.tui import terminal_app
-from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.leaving import Leave
 from tuimon.views.tui.sheets.dialogs import QuitDialog, quit_lines
 from tuimon.views.tui.terminal_app import Capabilities
 from tuimon.views.tui.terminal_driver import WAITING_LIMIT, ExitEvent, TerminalOutput

@@ -15,10 +15,9 @@ from typing import Literal, NamedTuple
 from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError
-from tuimon.installation import install_command
+from tuimon.installation import install_command, version_of
 from tuimon.launch.places import state_directory
 from tuimon.launch.resolve import user_python, versions_of_user_python
-from tuimon.monitor.versions import version_of
 from tuimon.views.format import plain, size
 from tuimon.views.json_text import json_text
 

@@ -10,7 +10,7 @@ from typing import TextIO
 from tuimon.cli.options import add_run_choice, parser_of
 from tuimon.cli.writing import Output, add_output, write_message
 from tuimon.errors import TuimonError, UsageError
-from tuimon.monitor.versions import version_of
+from tuimon.installation import version_of
 from tuimon.records import PHASES, Frames, Header, Node, Notice, Process, Record
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.sources.log.joined.source import UNREADABLE

@@ -13,7 +13,7 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
-from tuimon.views.report.step_json import Json
+from tuimon.views.report.rows_json import Json
 from tuimon.views.report.summary import ReportPage, report_of
 from tuimon.views.report.write import as_json, as_text
 

@@ -30,9 +30,8 @@ from tuimon.views.format import count, ms, phase_name
 from tuimon.views.gpu_text import idle_share_text, idle_text_of, with_idle_bounds
 from tuimon.views.progress_text import goodput_bar, with_work
 from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
-from tuimon.views.report.ranks_json import by_trouble
+from tuimon.views.report.rows_json import Json, by_trouble
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
-from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import ReportPage
 from tuimon.views.state_text import how_ended, last_state_text
 

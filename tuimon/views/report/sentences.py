@@ -10,7 +10,7 @@ from tuimon.diagnosis.rulebook import is_minor
 from tuimon.records import Exit
 from tuimon.views.finding_text import headline_text, none_found, only_minor, rule_title, times_text, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
-from tuimon.views.report.step_json import Json
+from tuimon.views.report.rows_json import Json
 from tuimon.views.state_text import last_state_text
 
 #: The most characters of a sentence that comes from a command line or a headline.

@@ -21,11 +21,18 @@ from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.views.gpu_text import with_idle_bounds
 from tuimon.views.progress_text import goodput_json, memory_lines, progress_json
-from tuimon.views.report.ranks_json import nodes_json, ranks_json, trainings_json
+from tuimon.views.report.rows_json import (
+    Json,
+    nodes_json,
+    phases_json,
+    picked,
+    ranks_json,
+    rounded,
+    steps_json,
+    trainings_json,
+)
 from tuimon.views.report.sentences import summary_of
-from tuimon.views.report.step_json import Json, phases_json, picked, rounded, steps_json
-from tuimon.views.standstill_text import standstill_json
-from tuimon.views.state_text import sampling_text, state_text, unseen_text
+from tuimon.views.state_text import sampling_text, standstill_json, state_text, unseen_text
 from tuimon.views.trace_text import trace_text
 
 REPORT_SCHEMA = 1

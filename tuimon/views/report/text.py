@@ -19,7 +19,7 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import idle_text_of
-from tuimon.views.report.ranks_json import WELL
+from tuimon.views.report.rows_json import WELL
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict
 from tuimon.views.state_text import ended_text, last_state_text
 

@@ -10,8 +10,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
 from tuimon.views.json_text import compact_json, with_digits
-from tuimon.views.report.ranks_json import by_trouble
-from tuimon.views.report.step_json import Json
+from tuimon.views.report.rows_json import Json, by_trouble
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.stacks import profiles
 from tests.session.stacks.profiles import MAIN
-from tuimon.views.tui.profile.scope import Scope
+from tuimon.views.tui.profile.profile_pane import Scope
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from tuimon.sources.log.reader import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.profile.calltree import TreeView, indent, node_of_line, visible_nodes
 from tuimon.views.tui.profile.hotlines import LinesView
-from tuimon.views.tui.profile.profile_pane import empty_lines, filters, phases_line, ranges_line
-from tuimon.views.tui.profile.scope import Scope, blamed
+from tuimon.views.tui.profile.profile_pane import Scope, blamed, empty_lines, filters, phases_line, ranges_line
 
 
 def shown(app):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tuimon.session.session import Session
 from tuimon.session.standing import BESIDE, Past, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.views.format import duration, plain
-from tuimon.views.standstill_text import head_text
+from tuimon.views.state_text import standstill_head
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line, paragraph, places_width
 from tuimon.views.tui.sheets.code_around import frame_line
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -39,7 +39,7 @@ def standstill_lines(past: Past | None, session: Session, width: int) -> list[Li
     if past is None:
         return paragraph(_NOTHING, width, "dim")
     goes_on = past.ended_s is None and session.exit is None
-    lines = paragraph(plain(head_text(past, session)), width, "critical bold" if goes_on else "strong")
+    lines = paragraph(plain(standstill_head(past, session)), width, "critical bold" if goes_on else "strong")
     after = f"stacks taken {past.taken.quiet_s:.0f} s after the last thing moved"
     lines += paragraph(after if goes_on else f"{after}; it went on" if past.ended_s else f"{after}", width, "dim")
     for one in past.stuck:
