@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
-from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, SlowStep, StandingProcess, Standstill
+from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.goodput import goodput
 from tuimon.views.headless import summary_lines
 from tuimon.views.progress_text import goodput_json, goodput_text
@@ -171,21 +171,6 @@ def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
     assert found.parts == pytest.approx({"import": 3.0, "program": 5.0, "set-up": 2.0, "training": 1.0})
 
 
-@pytest.mark.parametrize("shell", [True, False])
-def test_what_a_job_does_before_it_starts_the_training_is_no_import(shell):
-    """A script, be it of a shell, waits for pip until 6 s, and starts the training then."""
-    job = process(90, role="other", torch=None, markers=False)
-    pip = process(91, ppid=90, torch=None, markers=False)
-    training = process(ppid=90, start_unix_s=1.7e9 + 6)
-    waits = frames(("job.py", 5, "main", "subprocess.check_call(pip)", True), first=20)
-    own = [] if shell else [stacks(float(t), ([20], 20), pid=90) for t in (2, 4, 6, 8)]
-    before = [stacks(float(t), (LOAD, 20), pid=91) for t in (3, 5)]
-    imports = [stacks(float(t), (IMPORT, 20)) for t in (7, 8, 9, 10)]
-    records = sorted([*own, *before, *imports, *made(11, ((TRAIN, 20),))], key=lambda record: record.t)
-    found = goodput(session_of(header(), job, pip, training, LINES, waits, *records))
-    assert found.parts == pytest.approx({"program": 6.0, "import": 4.0, "training": 1.0})
-
-
 @pytest.mark.parametrize("first", [100, 101])
 def test_a_rank_that_starts_another_one_does_not_wait_for_it(first):
     """Rank 0 imports until 6 s and is set up until 10; it starts rank 1 at 3 s, whose steps may be read first."""
@@ -288,21 +273,6 @@ def test_a_hang_is_one_also_if_it_ends_or_the_run_does(goes_on, has_left, name):
     end = made(61, ((TRAIN, 20),)) if goes_on else [Exit(t=61.0, pid=100, exit_code=None, signal="SIGKILL")]
     found = parts(*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), *still, stood, *end)
     assert found.parts[name] == pytest.approx(49.0)
-
-
-def test_the_first_batch_is_the_wait_of_the_first_step():
-    first = steps(
-        11.0,
-        PHASES,
-        first_step_s=10.0,
-        first_backward_s=10.8,
-        slowest_ms=800.0,
-        count=1,
-    )
-    slow = SlowStep(0, 800_000_000, [PhaseTime("data", 700_000_000), PhaseTime("forward", 100_000_000)])
-    first = type(first)(**{**{f: getattr(first, f) for f in first.__struct_fields__}, "slowest": slow})
-    found = parts(first, *made(12, ((TRAIN, 20),)))
-    assert (found.parts["first batch"], found.parts["training"]) == pytest.approx((0.7, 1.3))
 
 
 def test_a_rank_that_was_restarted_has_lost_the_time_before():

@@ -10,20 +10,6 @@ from tuimon.session.processes import RunProcesses
 from tuimon.session.ranks import training_rows, which_training
 
 
-def test_workers_are_those_of_their_parent_in_the_order_in_which_they_last_changed() -> None:
-    table = RunProcesses()
-    for pid in (10, 20):
-        table.add_process(process(pid))
-    for pid in (11, 12, 21):
-        table.add_process(process(pid, "worker", ppid=pid // 10 * 10))
-    table.add_process(process(11, "worker", ppid=10))
-    assert [each.pid for each in table.workers(10)] == [12, 11]
-    assert [each.pid for each in table.workers(20)] == [21]
-    table.add_process(process(12, "trainer", ppid=10))  # a forked rank that has come to train
-    table.forget(21)
-    assert ([each.pid for each in table.workers(10)], table.workers(20)) == ([11], [])
-
-
 def test_workers_that_a_fork_server_forks_are_those_of_its_parent() -> None:
     table, server = RunProcesses(), ["python", "-c", "from multiprocessing.forkserver import main; main(13)"]
     table.add_process(process(10))

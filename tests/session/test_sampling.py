@@ -21,20 +21,6 @@ def test_nothing_is_known_before_the_first_window():
     assert session_of(header(), process()).over("recent").sampling() is None
 
 
-def test_rate_coverage_failures_and_cost():
-    cost = Cost(t=10.0, pid=0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1)
-    lost = window(4.0, samples=0, lost=True)
-    sampling = (
-        session_of(process(), window(1.0), window(2.0, failed=2), window(3.0), lost, window(5.0), cost)
-        .over("recent")
-        .sampling()
-    )
-    assert sampling.rate_hz == pytest.approx(20.0)
-    assert sampling.coverage_ratio == pytest.approx(0.8)
-    assert (sampling.failed, sampling.lost, sampling.cpu_ratio) == (2, 1, 0.021)
-    assert sampling.samples == 80
-
-
 def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
     session = session_of(process(), *(window(float(t)) for t in range(1, 31)))
     session.add(threads(40.0, (100, "python", 1.0, "running")))

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps, total_of
-from tuimon.records import Loader, PhaseTime, RangeTime
+from tuimon.records import Loader, RangeTime
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
 
@@ -65,20 +65,6 @@ def test_evaluation_stands_beside_the_steps():
     rows = {row.name: row for row in table.rows}
     assert rows["eval"].ms_per_step == pytest.approx(100 / 8)
     assert sum(row.share for row in table.rows if row.name != "eval") == pytest.approx(1)
-
-
-@pytest.mark.parametrize("first_ms", [10, 10_000])
-def test_what_is_evaluated_before_the_first_step_is_no_part_of_the_time(first_ms):
-    """A library tries its validation before it trains: the first pass imports and compiles."""
-    evaluated = [PhaseTime("eval", int(9e9))]
-    session = session_of(
-        *(structs.replace(steps(t, {}, count=0, eval_count=1, window_s=10.0), phases=evaluated) for t in (10, 20)),
-        steps(21, {"forward": first_ms}, count=1),
-        *(steps(t, {"forward": 9, "eval": 1}, first_index=t, eval_count=2) for t in (22, 23)),
-    )
-    rows = {row.name: row for row in session.over("recent").phases(100).rows}
-    assert rows["eval"].ms_per_step == pytest.approx(20 / 4)
-    assert rows["eval"].share < 0.02
 
 
 def test_warmup_is_kept_out_of_the_figures():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads, total_of
 from tuimon.diagnosis.evidence.run import core_demand
-from tuimon.records import Exit, Loader, LoaderFacts, MachineMemory, Notice
+from tuimon.records import Exit, Loader, LoaderFacts, Notice
 from tuimon.session.session import Session
 
 LOOP = frames(
@@ -138,20 +138,6 @@ def test_loaders_of_a_long_run_are_told_by_all_their_windows():
     assert row.wait_ms == pytest.approx((2 * 100 + 6 * 1) / 8, rel=0.03)
     assert row.ready_none_ratio == pytest.approx(0.25, abs=0.01)
     assert row.fetches_per_s == pytest.approx(10.0)
-
-
-@pytest.mark.parametrize(("markers", "waits"), [(False, 0.6), (True, None)])
-def test_without_markers_the_figures_of_threads_and_cores_begin_with_the_samples_that_show_steps(markers, waits):
-    """As when tuimon attaches: else nothing would say that the training waits for a core which others hold."""
-    session = session_of(header(), process(markers=markers), LOOP)
-    for t in range(1, 31):
-        session.add(stacks(t, ([1], 60), ([2, 3], 20), ([4, 5], 20)) if t > 5 else stacks(t, ([0], 20)))
-        session.add(threads(t, (100, "python", 0.4, "running", 0.6 if t > 5 else 0.0), cpu_ratio=0.4))
-        session.add(MachineMemory(t=t, pid=100, window_s=1.0, total_bytes=1, available_bytes=1, busy_cores=2.0))
-    whole = session.over("whole")
-    figures, taken = whole.process_threads(100), whole.cores_taken()
-    assert (figures.threads[0].delay_ratio if figures else None) == pytest.approx(waits)
-    assert (taken is not None) is not markers
 
 
 def test_the_trainer_is_who_trains_not_who_was_launched():

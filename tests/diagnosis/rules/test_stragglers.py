@@ -140,20 +140,6 @@ def test_work_for_which_the_others_do_not_wait_is_no_straggler():
     assert "straggler_rank" not in trained((EVEN, 0.97, 0.0), (EVEN, 0.97, 0.0), (longer, 0.97, 0.0))
 
 
-def test_when_the_run_is_over_it_is_still_said_and_a_rank_that_was_lost_is_not_judged():
-    late = {"forward": 60, "backward": 40}
-    session = session_of(header(cpu_count=16), LINES)
-    for rank, phases in enumerate((EVEN, EVEN, late)):
-        session.add(process(100 + rank, rank=rank, world_size=3, ppid=50))
-        for t in range(1, 12):
-            session.add(steps(t, phases, pid=100 + rank, first_index=10 * t))
-    session.add(process(102, rank=2, world_size=3, ppid=50, t=11.0, ended=True))
-    assert "straggler_rank" not in {finding.rule for finding in diagnose(session)}
-    for rank in (0, 1):
-        session.add(process(100 + rank, rank=rank, world_size=3, ppid=50, t=11.0, ended=True))
-    assert "straggler_rank" in {finding.rule for finding in diagnose(session)}
-
-
 def test_ranks_that_all_wait_for_cores_are_late_by_chance():
     even = [(EVEN, 0.3, 0.2)] * 3
     assert "straggler_rank" not in trained(*even[:2], (EVEN, 0.3, 0.35))

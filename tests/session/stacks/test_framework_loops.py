@@ -58,30 +58,3 @@ def test_what_a_library_does_between_update_and_fetch_is_side_work_though_it_is_
     others = ["main run fetch", "main run module", "main run backward"]
     assert phase_of("main run fire", others) == "other"
     assert phase_of("main", others) == "forward"  # the old batch is freed
-
-
-def test_what_the_user_prepares_after_the_fetch_is_moved_from_the_forward_pass() -> None:
-    """Markers measure from the fetch to backward as one; a call above the model makes data."""
-    frames, moved = FRAMES | OWN_LOOP, {}
-    for stack in ("loop_mix mix", "loop_mix", "loop_copy copy", "loop_after after"):
-        named = ("loop fetch", "loop_model module", "loop_backward backward", stack)
-        last = last_of(*([frames[name] for name in each.split()] for each in named), has_loader=True)
-        moved[stack] = (last.phase, last.moved_from)
-    assert moved == {
-        "loop_mix mix": ("data", "forward"),
-        "loop_mix": ("data", None),  # an operation of torch's
-        "loop_copy copy": ("data", None),
-        "loop_after after": ("other", None),
-    }
-
-
-OWN_LOOP = {
-    "loop": Frame("own.py", 10, "main", "for x in loader:", True),
-    "loop_mix": Frame("own.py", 11, "main", "x = mix(x)", True),
-    "loop_copy": Frame("own.py", 11, "main", "x = to_gpu(x)", True),
-    "copy": Frame("own.py", 40, "to_gpu", "return [each.to(device) for each in x]", True),
-    "mix": Frame("own.py", 30, "mix", "x[i] = x[j]", True),
-    "loop_model": Frame("own.py", 12, "main", "loss = net(x)", True),
-    "loop_backward": Frame("own.py", 13, "main", "loss.backward()", True),
-    "loop_after": Frame("own.py", 14, "main", "log(loss)", True),
-}

@@ -23,20 +23,6 @@ def rows(found):
     }
 
 
-def test_a_librarys_time_belongs_to_the_line_that_called_it():
-    assert rows(of_session()) == {
-        ("train.py", 44): (124, 124, "data"),
-        ("model.py", 21): (28, 28, "torch"),
-        ("train.py", 55): (20, 20, "torch"),
-        ("model.py", 24): (12, 12, "sync"),
-        ("train.py", 57): (8, 8, "torch"),
-        ("train.py", 71): (4, 8, "sync"),
-        ("metrics.py", 8): (4, 4, "sleep"),
-        ("train.py", 90): (0, 200, "data"),
-        ("train.py", 52): (0, 40, "torch"),
-    }
-
-
 def test_most_own_samples_first_and_own_adds_up():
     found = of_session()
     assert [row.place.line for row in found.lines][:3] == [44, 21, 55]

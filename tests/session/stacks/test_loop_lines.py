@@ -1,6 +1,5 @@
 """The loop of the docstring of ``session.stacks.loop``: what each of its lines is."""
 
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -10,7 +9,7 @@ from tuimon.records import Frame, LoopStack
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Node, Trie
+from tuimon.session.stacks.trie import Trie
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 BELOW = {
@@ -106,14 +105,6 @@ def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
     assert [sample.phase for sample in found] == ["data", "forward", "backward", "optimizer"]
 
 
-CALLS = {
-    44: "for x, y in loader:",
-    46: "loss = cost(model(augment(x)), y)",
-    47: "loss.backward()",
-    49: "optimizer.step()",
-}
-
-
 @pytest.mark.parametrize(
     ("line", "below", "measured"),
     [(45, None, True), (46, "module", True), (48, None, True), (50, None, False), (51, "module", False),
@@ -161,20 +152,6 @@ def test_the_lines_after_the_update_are_known_without_a_sample_of_backward() -> 
 def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) -> None:
     last = classified([(at(47, BELOW["backward"]), 1), (at(40, source=source), 50)])[-1]
     assert (last.phase, last.unsure) == ("data", False)
-
-
-def test_the_lines_of_passes_too_short_for_most_samples_are_remembered() -> None:
-    frames = Trie()
-    frames.add_frames(0, [Frame("train.py", 46, "main", "", True), BELOW["module"]])
-    frames.add_frames(2, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
-    frames.add_frames(4, [Frame("train.py", 44, "main", "x = numbers[i]", True)])
-    windows = [{(4,): 9}, {(0, 1): 1, (2, 3): 1, (4,): 7}, {(4,): 9}]
-    run = Counter[Node]()
-    phases = []
-    for window in windows:
-        run.update({frames.node(ids): count for ids, count in window.items()})
-        phases.append(by_ids(window, frames, seen=Seen(passes=lambda: run))[-1])
-    assert [(last.phase, last.unsure) for last in phases] == [("other", True), ("data", False), ("data", False)]
 
 
 def noted(line: int, boundary: str, first: int, frames: Trie) -> LoopStack:

@@ -66,21 +66,6 @@ def test_our_hooks_are_never_the_line_at_work():
     assert doing(more, timer, stacks(1, ([30, 20], 20))).place == Place("/usr/lib/python3.11/threading.py", 5, "run")
 
 
-def test_a_program_in_a_package_is_at_its_own_line_and_not_at_torchs():
-    engine = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
-    more = frames(
-        ("/v/lib/python3.11/site-packages/nice/trainer.py", 88, "update"),
-        ("/v/lib/python3.11/site-packages/tuimon/agent/hooks.py", 114, "tuimon_backward"),
-        (engine, 979, "_engine_run_backward"),
-        first=20,
-    )
-    window = stacks(1, ([20, 21, 22], 20))
-    place = Place("/v/lib/python3.11/site-packages/nice/trainer.py", 88, "update")
-    assert doing(more, window).place == place
-    process = session_of(FRAMES, more, window).stacks[100]
-    assert process.threads.place_of(100) == place
-
-
 def test_a_relative_import_is_named_by_the_package_whose_code_runs():
     package = "/v/lib/python3.11/site-packages/supar/__init__.py"
     mine = frames(
@@ -97,21 +82,6 @@ def test_an_import_that_nothing_names_is_one_of_modules():
     """A command's own line calls a library, which imports when it is called."""
     command = frames(("/v/bin/nice", 6, "<module>", "sys.exit(main())", True), first=20)
     assert doing(command, stacks(1, ([20, 1], 20))).words == "importing modules"
-
-
-def test_what_a_compiled_model_imports_at_its_first_call_is_part_of_compiling():
-    compiled = frames(
-        ("/home/me/train.py", 9, "validate", "out = model(x)", True),
-        ("/v/site-packages/torch/_dynamo/eval_frame.py", 511, "__call__"),
-        ("/v/site-packages/torch/_inductor/codegen/cpp.py", 897, "<module>"),
-        ("/tmp/torchinductor_me/ln/clnb.py", 729, "<module>"),
-        ("/v/site-packages/torch/_inductor/async_compile.py", 818, "wait"),
-        first=20,
-    )
-    assert doing(compiled, stacks(1, ([20, 21, 1, 22], 20))).words == "compiling"
-    assert (
-        doing(compiled, stacks(1, ([20, 23, 24], 20))).words == "compiling"
-    )  # what it has generated waits for kernels
 
 
 def test_an_extension_that_is_built_is_compiled_though_other_programs_do_it():

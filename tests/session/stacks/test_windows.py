@@ -110,21 +110,6 @@ def test_an_evaluation_that_fetches_counts_without_markers():
     assert sum(lines(session).values()) == 240
 
 
-def test_what_a_hang_shows_in_the_window_of_the_last_step_divides_no_step():
-    """The last step ended 0.2 s into its window, and samples come from half a second before that on."""
-    session = session_of(header(), process(), FRAMES, steps(1, STEP))
-    for t in range(2, 5):
-        session.add(steps(t, STEP, first_index=10 * t, open_phase="between", open_for_s=0.01 if t < 4 else 0.8))
-        session.add(stacks(t - 0.2, TRAINING if t < 4 else EVALUATION))
-    for t in range(5, 10):
-        session.add(stacks(t - 0.2, EVALUATION))
-        session.add(steps(t, {}, count=0, first_index=50, open_phase="between", open_for_s=t - 3.2))
-    assert lines(session) == lines(session, "whole") == {2: 60}
-    assert lines(session, "now") == {2: 60, 9: 180}
-    session.add(steps(10, STEP, count=1, first_index=50))  # it goes on: that was a part of a step
-    assert lines(session) == {2: 60, 9: 180}
-
-
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_backward_seen_long_ago_tells_the_lines_above_it_whether_anybody_asked_meanwhile(is_asked):
     above = frames(("/home/me/train.py", 1, "<module>", "total = total + x[i]", True), first=10)

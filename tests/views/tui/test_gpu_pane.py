@@ -127,19 +127,6 @@ def test_a_card_shows_all_there_is_where_there_is_room():
     ]
 
 
-def test_beside_a_counters_name_stands_its_mean_over_the_steps():
-    """The last reading is of what followed them: a process that winds down."""
-    means = GpuMeans(util_ratio=0.16, sm_ratio=0.02, tensor_ratio=0.0, power_w=136.0, sm_clock_mhz=1410.0,
-                     pcie_rx_bytes_per_s=3.0 * GIB, nvlink_tx_bytes_per_s=5.0 * GIB)  # fmt: skip
-    rows = drawn([replace(HOPPER, means=means)], 60, 16)
-    figures = [row[:13].split() for row in rows if row[:8].strip()]
-    assert figures[:4] == [["util", "16", "%"], ["SM", "2", "%"], ["tensor", "0", "%"], ["DRAM", "44", "%"]]
-    assert ["power", "19", "%"] in figures and any(row.endswith("  136 / 700 W") for row in rows)
-    assert any("1410 / 1980 MHz" in row for row in rows)
-    assert "PCIe    in 3 GiB/s · out –" in rows and "NVLink  in 22 GiB/s · out 5 GiB/s" in rows
-    assert any(row.startswith("● 0  16 %") for row in drawn([replace(HOPPER, means=means)], 60, 2))
-
-
 def test_many_processes_are_counted():
     crowd = replace(HOPPER, processes=[GpuProcess(pid, GIB) for pid in range(1, 8)])
     assert drawn([crowd], 60, 20)[-1] == "        +4 more"

@@ -1,7 +1,6 @@
 """Idle time of the GPU between its bounds."""
 
 import pytest
-from msgspec import structs
 
 from tests.diagnosis.gpu import (
     BACKWARD,
@@ -71,33 +70,3 @@ def test_idle_time_that_is_certain_and_a_gpu_that_is_always_used():
     found = judged(on_gpu=waits, util=1.0)
     assert found.contradiction is not None
     assert bounds(found) == (0, 40)
-
-
-def test_old_logs_told_less_than_may_be_idle():
-    busy = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
-    assert bounds(judged(on_gpu=busy)) == (0, 0)
-    leads = {"fetch end": (20_000.0, 0.0), "backward begin": (30_000.0, 0.0), "optimizer begin": (20_000.0, 0.0)}
-    found = judged(on_gpu=busy, leads=leads, bounded=False)
-    assert (bounds(found, "forward"), bounds(found, "backward"), bounds(found, "optimizer")) == (
-        (0, 30),
-        (0, 10),
-        (0, 0),
-    )
-    for unknown in (0.0, 1.0):
-        leads = dict.fromkeys(leads, (None, unknown))
-        assert bounds(judged(on_gpu=busy, leads=leads, bounded=False)) == (0, 90)
-
-
-def test_of_long_steps_utilisation_is_of_as_long_a_time():
-    """Ten steps of 20 s: the last half minute would show what the GPU does in one of them."""
-    session = session_of(header(pid=PID), process(PID, torch="2.13.0+cu130"), LINES)
-    phases, on_gpu = {"forward": 20_000, "backward": 10}, {"forward": (19_990, 0, 19_990), "backward": (20, 0, 0)}
-    for number in range(10):
-        for second in range(20):
-            t = 20.0 * number + second + 1
-            session.add(gpu(t, 0.0 if second < 10 else 1.0, pids=[PID], **NO_COPIES))
-        session.add(structs.replace(steps(t, phases, count=1), window_s=20.0))
-        session.add(gpu_time(t, on_gpu, LEADS, steps=1))
-    found = evidence_of(session.over("recent"), PID).gpu.steps
-    assert found.idle.low == pytest.approx(0.45, abs=0.02)
-    assert found.idle.high == pytest.approx(0.51, abs=0.02)
