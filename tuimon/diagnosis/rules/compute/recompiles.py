@@ -70,8 +70,10 @@ def guard_of(reason: str) -> Guard:
 def recompiles(evidence: Evidence) -> Finding | None:
     """The training thread compiles its model after the first steps, too: it does so for each new input."""
     share = sum(cell.cpu for cell in of_step(evidence) if _compiles(cell))
+    if not is_sure(evidence, share):
+        return _uncompiled(evidence)
     later = evidence.threads.samples_since(evidence.steps.first_step_s).in_steps  # the first compilation is none
-    if not is_sure(evidence, share) or not is_sure(evidence, later.share(below="compile") or 0.0):
+    if not is_sure(evidence, later.share(below="compile") or 0.0):
         return _uncompiled(evidence)
     hot = evidence.samples.in_steps.where(below="compile").hottest()
     again = evidence.compiler_events("recompiled")
