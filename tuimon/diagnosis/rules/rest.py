@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
@@ -14,10 +15,11 @@ from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
 from tuimon.diagnosis.rule import Rest
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
-from tuimon.session.stacks.samples import Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.text import code_place, plain
 
+#: How many functions are remembered: a run has some hundreds.
+_FRAMES_HELD = 4096
 #: Calls that lead to work and do none: their time is that of whatever they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
 
@@ -29,11 +31,6 @@ class Known(NamedTuple):
     what: str
     action: str
     innermost: bool = False  # only where nothing is below it
-
-    def is_in(self, node: Node) -> bool:
-        """True if a stack passes through it."""
-        frames = node.frames[-1:] if self.innermost else node.frames
-        return any(re.search(self.frame, f"{frame.file} {frame.function} {frame.source}") for frame in frames)
 
 
 KNOWN = (
@@ -101,12 +98,24 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
 )
 
 
+@lru_cache(_FRAMES_HELD)
+def _known_at(file: str, function: str, source: str) -> tuple[Known, ...]:
+    return tuple(known for known in KNOWN if re.search(known.frame, f"{file} {function} {source}"))
+
+
+def _known_in(row: Sample) -> set[Known]:
+    """What is known of the functions that a sample passes through."""
+    at_frames = ((frame, known) for frame in row.node.frames for known in _known_at(*frame.code, frame.source))
+    return {known for frame, known in at_frames if not known.innermost or frame is row.node.frame}
+
+
 def against_order(rest: Rest) -> Iterator[tuple[str, str | None]]:
     """What is known of the rest besides that the model computes, each with what to do; nobody knows what that gains."""
     evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
     computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
+    counts = samples.counted(lambda row: [(known, row.phase) for known in _known_in(row)])
     for known in KNOWN if samples.total >= MIN_SAMPLES else ():
-        share = sum(part * samples.where(phase=name).part(known.is_in) for name, part in computes.items())
+        share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core make both shorter
             yield f"{percent(share)} in {known.what}", known.action
     left = list(rest.cells)
