@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tuimon.code_origin import is_library_file
-from tuimon.diagnosis.cells import Cell, Cells, of_step
+from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
@@ -112,28 +112,31 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
     not the bottleneck it may hide the update, so no gain is estimated.
     """
-    optimizer, gpu, step = evidence.steps.phase("optimizer"), evidence.gpu.steps, of_step(evidence)
+    optimizer, gpu, hot = evidence.steps.phase("optimizer"), evidence.gpu.steps, evidence.hottest_in("optimizer")
     if optimizer is None or evidence.gpu.awaits_times:
         return None
-    hot, update = evidence.hottest_in("optimizer"), step.where({"optimizer"})
     if hot is not None and hot.library is None and evidence.gpu.is_used is False:
-        own = [cell for cell in update if cell.node is not None and _is_of(cell.node, hot.function)]
-        by_hand, held = sum(cell.cpu for cell in own), evidence.threads.gil_held_in(hot.place)
+        by_hand = optimizer.share * _part(evidence, lambda node: _is_of(node, hot.function))
+        held = evidence.threads.gil_held_in(hot.place)
         if is_sure(evidence, by_hand) and held is not None and held.ratio >= SMALL_PART * by_hand:
             whole = f"make {at_hot(hot)} update whole tensors, all rows at once, and all tensors by torch._foreach"
             fix = without(evidence, "optimizer", f"{whole} operations", Interval.around(by_hand))
             return _finding(optimizer, hot, ": Python code updates tensors one by one", [fix], evidence.steps.mean_ms)
-    known = Cells(cell for cell in update if cell.node is not None and not cell.via)
-    products = Cells(cell for cell in known if _multiplies(cell)).cpu / (known.cpu or 1.0)
     is_busy = gpu is not None and gpu.is_bottleneck
-    whole_share = gpu.share("optimizer") if gpu is not None and is_busy else optimizer.share
-    optimizer = optimizer._replace(share=whole_share * (1.0 - products))
+    share = gpu.share("optimizer") if gpu is not None and is_busy else optimizer.share
+    optimizer = optimizer._replace(share=share * (1.0 - _part(evidence, _multiplies)))
     if not is_sure(evidence, optimizer.share, OPTIMIZER_SHARE):
         return None
     gained = optimizer.share if evidence.gpu.is_used is False or is_busy else 0.0
     at_once = fused_fix(evidence, gpu.idle.high if gpu is not None and not is_busy else 1.0)
     fixes = [at_once] if at_once is not None else _of_torchs(evidence, gained)
     return _finding(optimizer, hot, "", fixes, evidence.steps.mean_ms)
+
+
+def _part(evidence: Evidence, is_it: Callable[[Node], bool]) -> float:
+    """The part of the update, as samples show it, that is in such stacks; waits for a core are everyone's."""
+    known = [(cell.cpu, cell.node) for cell in of_step(evidence).where({"optimizer"}) if cell.node and not cell.via]
+    return sum(cpu for cpu, node in known if is_it(node)) / (sum(cpu for cpu, _ in known) or 1.0)
 
 
 def _is_of(node: Node, function: Function) -> bool:
@@ -143,10 +146,9 @@ def _is_of(node: Node, function: Function) -> bool:
     )
 
 
-def _multiplies(cell: Cell) -> bool:
-    """True if the innermost line that is known multiplies matrices, or its function is named after such a method."""
-    frames = cell.node.frames if cell.node is not None else ()
-    return any(multiplies(frame.function, frame.source) for frame in frames[-_INNERMOST:])
+def _multiplies(node: Node) -> bool:
+    """True if a line that is nearly the innermost multiplies matrices, or its function is named after a way to."""
+    return any(multiplies(frame.function, frame.source) for frame in node.frames[-_INNERMOST:])
 
 
 def _of_torchs(evidence: Evidence, gained: float) -> list[Fix]:
@@ -208,5 +210,5 @@ OPTIMIZER_BOUND = Rule(
         *CONFIDENCE,
     ),
     contradicts_order=True,
-    takes=lambda cell, _: cell.phase == "optimizer" and not _multiplies(cell),
+    takes=lambda cell, _: cell.phase == "optimizer" and not (cell.node and _multiplies(cell.node)),
 )
