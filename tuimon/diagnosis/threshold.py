@@ -53,8 +53,3 @@ SMALL = Threshold(0.05, "part of something below which it is small", "our choice
 TRACE = Threshold(
     0.01, "part of something below which it is none", "our choice: counters of GPUs come in whole percent"
 )
-SAME_WITHIN = Threshold(
-    0.03,
-    "share of the step below which two runs, two levels of a run, or their waits for a core do not differ",
-    "our choice: what a minute of each can show",
-)

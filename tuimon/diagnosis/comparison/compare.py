@@ -39,12 +39,14 @@ from tuimon.diagnosis.comparison.runs import (
 )
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import NONE, Interval
-from tuimon.diagnosis.threshold import SAME_WITHIN
 from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
 from tuimon.records import Place
 from tuimon.session.steps import STACKED
 
+#: Share of the step below which two runs, or their waits for a core, do not differ: our choice, what a minute of each
+#: can show.
+_SAME_WITHIN = 0.03
 #: A phase is named whose share of the step changed by this and more: our choice.
 _WORTH_NAMING = 0.05
 #: Factors that are all this close to 1 have a digit more.
@@ -139,7 +141,7 @@ def outcome_of(speedup: Range) -> Outcome:
         return "faster"
     if speedup.high < 1.0:
         return "slower"
-    is_narrow = speedup.low >= 1 / (1 + SAME_WITHIN) and speedup.high <= 1 + SAME_WITHIN
+    is_narrow = speedup.low >= 1 / (1 + _SAME_WITHIN) and speedup.high <= 1 + _SAME_WITHIN
     return "same" if is_narrow else "unclear"
 
 
@@ -443,7 +445,7 @@ def _notes(before: Runs, after: Runs) -> Iterator[str]:
     sides = [("BEFORE", run) for run in before] + [("AFTER", run) for run in after]
     for name, run in sides:
         shared = next((each for each in run.findings if each.rule == "neighbour" and each.severity != "benign"), None)
-        if run.starved >= SAME_WITHIN:
+        if run.starved >= _SAME_WITHIN:
             yield (
                 f"Other programs ran beside {name}: a thread waited for a core {percent(run.starved)} of the time; the"
                 " interval allows for what that may have cost. Repeat the run on an idle machine"

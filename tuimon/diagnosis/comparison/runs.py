@@ -25,32 +25,23 @@ from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Place
 from tuimon.session.phase_table import between_parts
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import Session
 from tuimon.session.steps import PHASE_COLUMNS, STACKED, StepStretch, joined
 
-RUN_DEVIATION = Threshold(
-    0.005,
-    "standard deviation of the step time from run to run of the same program, which a single run cannot show",
-    "our choice: without it two runs of one program would often count as different; make truth KIND=diff tries it",
-)
-CORES_DEVIATION = Threshold(
-    0.04,
-    "the same of the part of a step that is computed on CPU cores while no GPU computes",
-    "measured: six small trainings of one thread on a virtual machine, eight processes each: 1 to 4 % in four, 8 and"
-    " 17 % in two whose matrices fill the caches. Where its memory lies, and who shares the caches, lasts as long as a"
-    " process",
-)
-STARVED_POWER = Threshold(
-    3.0,
-    "power of the share of time without such waits, by which steps are at most longer than without other programs",
-    "measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers, as who has waited"
-    " comes back to caches that others have filled; up to 3 for two threads, as each waits for the other at the end of"
-    " each operation",
-)
+#: Standard deviation of the step time from run to run of the same program, which a single run cannot show: our choice;
+#: without it two runs of one program would often count as different. ``make truth KIND=diff`` tries it.
+RUN_DEVIATION = 0.005
+#: The same of the part of a step that is computed on CPU cores while no GPU computes. Measured: six small trainings of
+#: one thread on a virtual machine, eight processes each: 1 to 4 % in four, 8 and 17 % in two whose matrices fill the
+#: caches. Where its memory lies, and who shares the caches, lasts as long as a process.
+_CORES_DEVIATION = 0.04
+#: Power of the share of time without such waits, by which steps are at most longer than without other programs.
+#: Measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers, as who has waited comes
+#: back to caches that others have filled; up to 3 for two, as each waits for the other at the end of each operation.
+_STARVED_POWER = 3.0
 #: Batches of a run: more show how steps depend on each other over no more than a minute, fewer not how they vary.
 _MOST_BATCHES, LEAST_BATCHES = 240, 8
 #: Blocks so long that one depends little on the one before. Source: Schmeiser (1982), Batch size effects in the
@@ -128,7 +119,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         """
         busy_ns = self.level.cpu_ns + (self.level.data_ns if self.facts.workers else 0.0)
         on_cores = min(1.0, busy_ns / self.level.total_ns) * (1.0 - self.gpu_ratio)
-        return RUN_DEVIATION**2 + (CORES_DEVIATION * on_cores) ** 2
+        return RUN_DEVIATION**2 + (_CORES_DEVIATION * on_cores) ** 2
 
     @cached_property
     def lasting_variance(self) -> float:
@@ -142,7 +133,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
         A run that waited for a core for a share w of its time took (1 - w) ** -p as long. Programs on one GPU take
         turns: beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
         """
-        return -STARVED_POWER * math.log1p(-min(self.starved, 0.99)) - math.log1p(-min(self.gpu_taken, 0.99))
+        return -_STARVED_POWER * math.log1p(-min(self.starved, 0.99)) - math.log1p(-min(self.gpu_taken, 0.99))
 
 
 Runs = Sequence[Run]

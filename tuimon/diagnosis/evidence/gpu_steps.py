@@ -17,21 +17,14 @@ from tuimon.session.stacks.samples import Samples
 
 #: Share of its time that the GPU may idle and still be the bottleneck: more is a claim of its own.
 BUSY_IDLE = REPORTED
-SMALL_LEAD_US = Threshold(
-    100.0,
-    "us that launches run ahead, below which the GPU waits for the CPU",
-    "our choice: ten launches of 5-10 us each; a CPU that is no further ahead is caught up with at its next pause",
-)
 MIN_STEPS = Threshold(
     8,
     "steps with GPU times, below which these are not used, unless they are long",
     "our choice: the agent times bursts of eight steps, so one whole burst",
 )
-MIN_TIMED_S = Threshold(
-    1.0,
-    "seconds of steps with GPU times, from which one step is enough",
-    "our choice: eight steps of 125 ms; who waits for minutes for each step shall not wait for eight of them",
-)
+#: Seconds of steps with GPU times, from which one step is enough: our choice, eight steps of 125 ms; who waits for
+#: minutes for each step shall not wait for eight of them.
+_MIN_TIMED_S = 1.0
 GPU_CLOCK_WAIT_S = Threshold(
     6.0,
     "seconds after the first step by which GPU times have come, or will not",
@@ -165,7 +158,7 @@ def gpu_steps(
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:
     """True if enough steps were timed to judge them: so many, of so long together."""
-    return steps >= MIN_STEPS or timed_s >= MIN_TIMED_S
+    return steps >= MIN_STEPS or timed_s >= _MIN_TIMED_S
 
 
 class Copies(Struct, frozen=True, gc=False):

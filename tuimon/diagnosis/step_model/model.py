@@ -12,28 +12,20 @@ from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.step_model.edits import EDITS, HALF, Step, changed
 from tuimon.diagnosis.step_model.simulation import step_ms
-from tuimon.diagnosis.threshold import Threshold
 
 #: From the lower end of the widest range to its middle, by ratio.
 _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
 _NOTHING = 1.005
-SHARED_CORES = Threshold(
-    0.65,
-    "part of the cores that they are worth at least where more workers and threads want one than there are",
-    "measured in tests/scenarios: 2 workers made a loop on 2 cores, which computes as well, 1.3 times as fast"
-    " (embedding_extraction)",
-)
-REST = Threshold(
-    0.4,
-    "part of the share of the step that a rearrangement saves, by which the rest of it takes longer at most",
-    "measured in tests/scenarios and tests/explain_pairs: 0 to 0.4",
-)
-OPEN_SHARE = Threshold(
-    0.85,
-    "share of the step from which its removal has no told upper end",
-    "our choice: a point of it is worth more than 7 % of the gain, and shares of samples are known to some points",
-)
+#: Part of the cores that they are worth at least where more workers and threads want one than there are. Measured in
+#: tests/scenarios: 2 workers made a loop on 2 cores, which computes as well, 1.3 times as fast (embedding_extraction).
+_SHARED_CORES = 0.65
+#: Part of the share of the step that a rearrangement saves, by which the rest of it takes longer at most: 0 to 0.4 were
+#: measured in tests/scenarios and tests/explain_pairs.
+REST = 0.4
+#: Share of the step from which its removal has no told upper end: our choice; a point of it is worth more than 7 % of
+#: the gain, and shares of samples are known to some points.
+_OPEN_SHARE = 0.85
 
 
 class StepModel(NamedTuple):
@@ -62,7 +54,7 @@ class StepModel(NamedTuple):
           gain 1.19 times, as 16 % do.
         - The ends are no further apart than ``WIDEST_RANGE``: then it is the part of the range around the middle, no
           further above what is certain than that. Removing 75 % gains 2 to 4 times.
-        - A gain by more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains 5 times at least.
+        - A gain by more than ``_OPEN_SHARE`` of the step has no upper end: removing 90 % gains 5 times at least.
         """
         if part.high <= 0.0:
             return None
@@ -105,12 +97,12 @@ class StepModel(NamedTuple):
         step = self.certain
         if change.what != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
             return step
-        return replace(step, cores=max(step.own_threads, SHARED_CORES * step.cores))
+        return replace(step, cores=max(step.own_threads, _SHARED_CORES * step.cores))
 
     def _is_open(self, change: Change, most: float) -> bool:
         """True if the gain has no upper end: workers, and whatever is rearranged, bound it by themselves."""
         claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
-        return max(claimed, 1.0 - 1.0 / most) >= OPEN_SHARE
+        return max(claimed, 1.0 - 1.0 / most) >= _OPEN_SHARE
 
     def _by_half(self, change: Change, part: float) -> float:
         """The gain where half of what is to go stays; infinite where there is no half of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, SMALL_LEAD_US
+from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
@@ -39,6 +39,9 @@ _HOT = 12
 _TWO_LINES = 11  # rows from which the GPU's lead gets two lines
 
 _MAIN = "backward begin"
+#: Microseconds that launches run ahead, below which the GPU waits for the CPU: our choice, ten launches of 5 to 10;
+#: a CPU that is no further ahead is caught up with at its next pause.
+_SMALL_LEAD_US = 100.0
 _LEAST_GAUGE, _MOST_GAUGE = 6, 24
 
 #: Its name, its filled parts (ratio, glyph, role), the texts to choose from beside it, the longest first.
@@ -356,7 +359,7 @@ def lead_words(times: GpuTimeRow) -> str:
 
 def is_behind(lead: LeadRow) -> bool:
     """True if the GPU mostly has nothing queued when the CPU comes to this boundary."""
-    return lead.stream_idle_ratio >= MOST or (lead.median_us is not None and lead.median_us < SMALL_LEAD_US)
+    return lead.stream_idle_ratio >= MOST or (lead.median_us is not None and lead.median_us < _SMALL_LEAD_US)
 
 
 def _shorter(words: str) -> list[str]:
