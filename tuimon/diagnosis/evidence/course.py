@@ -269,17 +269,13 @@ def grows(series: Sequence[float]) -> bool:
     (the parts are flat), as little as (1, 2, 3, 1, 2, 3); a long enough (1, 2, 3, ..., 20) does. Source: Mann (1945),
     Kendall (1975); the test of several parts is that of Hirsch and Slack (1984).
     """
-    points = _reduced(series)
+    number = min(len(series), _MOST_POINTS)
+    points = [median(series[i * len(series) // number : (i + 1) * len(series) // number]) for i in range(number)]
     if len(points) < 2 or _sigmas(_rank(points)) < GROWTH_SIGMAS:
         return False
     change = _change_point(points)
     before, after = _rank(points[:change]), _rank(points[change:])
     return _sigmas(_Rank(before.rising + after.rising, before.variance + after.variance)) >= GROWTH_SIGMAS
-
-
-def _reduced(series: Sequence[float]) -> list[float]:
-    number = min(len(series), _MOST_POINTS)
-    return [median(series[i * len(series) // number : (i + 1) * len(series) // number]) for i in range(number)]
 
 
 def _rank(points: Sequence[float]) -> _Rank:

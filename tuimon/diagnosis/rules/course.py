@@ -104,7 +104,8 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         found = found._replace(cause="more_work", action=_MEANT)
     before, now = grown.work if together else grown.step
     times = f"{ms_text(before)} -> {ms_text(now)}"
-    headline = f"steps take {_longer(before, now)} {found.than}: {times}, mostly in {grown.phase}"
+    longer = f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
+    headline = f"steps take {longer} {found.than}: {times}, mostly in {grown.phase}"
     if together:
         headline = f"each step does {now / before:.1f}x as much as {found.than}, {together} alike: {times}"
     fix = Fix(found.action)
@@ -166,10 +167,6 @@ def is_drift(works_ms: Sequence[float]) -> bool:
     if len(works_ms) < COMPARABLE_WINDOWS or not is_longer(works_ms[:quarter], works_ms[-quarter:]):
         return False
     return grows(works_ms)
-
-
-def _longer(before: float, now: float) -> str:
-    return f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
 
 
 STEP_TIME_DRIFT = Rule(

@@ -70,7 +70,9 @@ class StepModel(NamedTuple):
         most = max(middle, min(gain(self.possible or self.likely, change, part.high), self._bound))
         if low < _NOTHING:
             return Interval(1.0, min(most, WIDEST_RANGE))
-        if self._is_open(change, most):
+        # workers, and whatever is rearranged, bound the gain by themselves
+        claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
+        if max(claimed, 1.0 - 1.0 / most) >= _OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
         high = min(most, _TO_MIDDLE * middle)
         low = max(low, min(certain, high / WIDEST_RANGE))
@@ -98,11 +100,6 @@ class StepModel(NamedTuple):
         if change.what != "workers" or change.to * step.batch_running + step.own_threads <= step.cores:
             return step
         return replace(step, cores=max(step.own_threads, _SHARED_CORES * step.cores))
-
-    def _is_open(self, change: Change, most: float) -> bool:
-        """True if the gain has no upper end: workers, and whatever is rearranged, bound it by themselves."""
-        claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
-        return max(claimed, 1.0 - 1.0 / most) >= _OPEN_SHARE
 
     def _by_half(self, change: Change, part: float) -> float:
         """The gain where half of what is to go stays; infinite where there is no half of it."""
