@@ -10,6 +10,7 @@ from tuimon.records import (
     Collectives,
     Exit,
     Frame,
+    Gpu,
     RankCollective,
     StackCount,
     StackGroup,
@@ -37,6 +38,15 @@ def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
     assert (only.rule, only.severity, only.where[0].line) == ("hang", "critical", 9)
     assert only.headline == "nothing has moved for 2 min 0 s in backward"
     assert only.evidence["longest_step_ms"] == pytest.approx(100, rel=0.01)
+
+
+def test_an_error_of_its_gpu_is_named():
+    failed = Gpu(t=100.0, pid=0, index=3, uuid="GPU-3", name="H100", pids=[100], xids=[13, 79])
+    (only, *_) = standing(120.0, more=[failed])
+    assert only.headline == "nothing has moved for 2 min 0 s in backward; GPU 3 has reported Xid 79"
+    assert only.action.startswith("look up that number")
+    (only, *_) = standing(120.0, more=[structs.replace(failed, pids=[])])
+    assert "Xid" not in only.headline
 
 
 @pytest.mark.trust

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import Gone, Rest, StandingRank, Standstill
 from tuimon.diagnosis.finding import Finding, Fix
@@ -54,6 +56,9 @@ LONG_S = Threshold(
 )
 
 _CHECK = "check that line: a lock, a queue, a dead rank or worker, storage that does not answer"
+_FAILED = (
+    "look up that number among the driver's Xid errors, and see dmesg: a GPU that has failed is reset or taken out"
+)
 _FORKED = (
     "threads started before the fork are missing in a forked worker: multiprocessing_context='spawn' (or 'forkserver'),"
     " or open the data in the worker"
@@ -74,10 +79,14 @@ _DOING: dict[Rest, str] = {"sleep": "sleeps", "thread": "waits for a thread of i
 
 def hang(evidence: Evidence) -> Finding | None:
     """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
-    if evidence.run.has_ended:
-        return _most_of_the_run(evidence)
-    found = (_judged(still) for still in evidence.standstills if may_hang(still))
-    return next((finding for finding in found if finding is not None), None)
+    judged = (_judged(still) for still in evidence.standstills if may_hang(still))
+    found = (_most_of_the_run(evidence),) if evidence.run.has_ended else judged
+    finding = next((each for each in found if each is not None), None)
+    failed = (row for row in evidence.run.gpus if row.used_by_run and row.xids)
+    errors = ", ".join(f"GPU {row.latest.index} has reported Xid {row.xids[-1]}" for row in failed)
+    if finding is None or not errors:
+        return finding
+    return replace(finding, headline=f"{finding.headline}; {errors}", fixes=(Fix(_FAILED), *finding.fixes))
 
 
 def _most_of_the_run(evidence: Evidence) -> Finding | None:
