@@ -33,7 +33,7 @@ class RecordQueue(queue.Queue[Record]):
         """Put the first ones, as many as there is room for within the time; returns how many."""
         with self.not_full:
             until_s = time.monotonic() + timeout_s
-            while (room := self._room()) <= 0:
+            while (room := self.maxsize - len(self.queue) if self.maxsize > 0 else 1 << 30) <= 0:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     return 0
@@ -55,9 +55,6 @@ class RecordQueue(queue.Queue[Record]):
                 waiting.popleft()
             self.not_full.notify_all()
             return found
-
-    def _room(self) -> int:
-        return self.maxsize - len(self.queue) if self.maxsize > 0 else 1 << 30
 
 
 #: Delay of the next read after a failure, doubled at every further one up to the second value.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import filterfalse
 
 from msgspec import Struct, field
 
@@ -143,8 +142,5 @@ def program_part(stack: Stack) -> Stack:
     stack = stack[: len(stack) - ours]
     depths = range(len(stack) - 1, 0, -1)
     start = next((depth for depth in depths if is_worker_loop(stack[depth].file, stack[depth].function)), 0)
-    return (*filterfalse(_is_between, stack[start:-1]), *stack[-1:])
-
-
-def _is_between(frame: Frame) -> bool:
-    return is_module_call(frame.file, frame.function) or is_agent_file(frame.file)
+    callers = (f for f in stack[start:-1] if not is_module_call(f.file, f.function) and not is_agent_file(f.file))
+    return (*callers, *stack[-1:])

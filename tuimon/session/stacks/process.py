@@ -179,7 +179,13 @@ class ProcessStacks:
         if key not in self._answers:
             within = span if now else self._until_end(span)
             counts = self._windows.counts(within, tid)
-            rows = self.placed(counts) if tid == self.tid else tuple(_off(node, n) for node, n in counts.items())
+            rows = (
+                self.placed(counts)
+                if tid == self.tid
+                else tuple(
+                    Sample(node, n, "none" if node.boundary == "rest" else node.boundary) for node, n in counts.items()
+                )
+            )
             self._answers[key] = Samples(rows, self._windows.covered_s(within))
         return self._answers[key]
 
@@ -204,11 +210,6 @@ class ProcessStacks:
     def _passes(self) -> dict[Node, int]:
         counts = self._windows.counts(EVER, self.tid)
         return {node: n for node, n in counts.items() if node.boundary in ("forward", "backward")}
-
-
-def _off(node: Node, count: int) -> Sample:
-    """A sample off the training thread."""
-    return Sample(node, count, "none" if node.boundary == "rest" else node.boundary)
 
 
 class LatestStacks:

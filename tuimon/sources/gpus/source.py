@@ -230,10 +230,9 @@ class UsedGpus:
         pids = set(self._table.pids())
         self._computing -= {bare_uuid(gpu.uuid) for gpu in found}
         self._computing |= {bare_uuid(gpu.uuid) for gpu in found if pids.intersection(gpu.pids)}
-        return [self._marked(gpu) for gpu in found]
-
-    def _marked(self, gpu: Gpu) -> Gpu:
-        return msgspec.structs.replace(gpu, chosen=True) if bare_uuid(gpu.uuid) in self._named else gpu
+        return [
+            msgspec.structs.replace(gpu, chosen=True) if bare_uuid(gpu.uuid) in self._named else gpu for gpu in found
+        ]
 
     def _by_variable(self, facts: Sequence[RingFacts], gpus: Sequence[VisibleGpu | None]) -> set[str]:
         answering = [gpu for gpu in gpus if gpu is not None]

@@ -64,15 +64,11 @@ def command_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
 
 def _from_script(stack: Sequence[RawFrame]) -> Sequence[RawFrame]:
     """The stack from the script on that an installed command runs: ``tune run recipe``; all of it if none does so."""
-    pairs = enumerate(pairwise(stack), 1)
-    at = max((i for i, (outer, inner) in pairs if _runs_script(outer, inner)), default=0)
+    scripts = ((i, outer.file) for i, (outer, inner) in enumerate(pairwise(stack), 1) if inner.function == "<module>")
+    at = max((i for i, file in scripts if _RUNS_SCRIPTS.search(file)), default=0)
     files = [frame.file for frame in stack]
     users = any(is_user_file(file) and not is_installed_script(file, files) for file in files[:at])
     return stack if users else stack[at:]
-
-
-def _runs_script(outer: RawFrame, inner: RawFrame) -> bool:
-    return inner.function == "<module>" and _RUNS_SCRIPTS.search(outer.file) is not None
 
 
 def _first(stack: Sequence[RawFrame]) -> RawFrame | None:
@@ -122,7 +118,8 @@ class LoopReports:
             self._trains = True
             self._programs |= {program} if program is not None else set()
             self._ids.set_programs(self._programs)
-            self._paths[key] = tuple(map(_function, filter(self._is_library, backward)))
+            libraries = (frame for frame in backward if self._ids.traits(frame).library)
+            self._paths[key] = tuple((frame.file, frame.function) for frame in libraries)
         elif samples and not self._trains:
             self._suppose_program(key, samples, files)
         return self._paths.get(key, NO_PATH)
@@ -140,7 +137,8 @@ class LoopReports:
         if self._reported.get(key, ()) == loop:
             return []
         self._reported[key] = loop
-        return [LoopStack(boundary, self._short_ids(frames, files)) for boundary, frames in loop]
+        paths = ((boundary, whole_path(list(_raw(frames)), self._ids)) for boundary, frames in loop)
+        return [LoopStack(boundary, [self._ids.id_of(frame, files) for frame in path]) for boundary, path in paths]
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:
         """Drop what was reported of processes that are not among these."""
@@ -156,20 +154,10 @@ class LoopReports:
         facts = self._table.facts.get(key[0])
         return facts.loop if facts is not None else ()
 
-    def _is_library(self, frame: RawFrame) -> bool:
-        return self._ids.traits(frame).library
-
-    def _short_ids(self, frames: Iterable[tuple[str, int, str]], files: TargetFiles) -> list[int]:
-        return [self._ids.id_of(frame, files) for frame in whole_path(list(_raw(frames)), self._ids)]
-
 
 def _to_backward(loop: Iterable[ReportedStack]) -> Stack:
     stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
     return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
-
-
-def _function(frame: RawFrame) -> Function:
-    return frame.file, frame.function
 
 
 def _raw(frames: Iterable[tuple[str, int, str]]) -> Iterator[RawFrame]:

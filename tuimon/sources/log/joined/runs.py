@@ -108,7 +108,9 @@ def _grouped(heads: Iterable[LogHead]) -> list[Run]:
             by_name.setdefault(head.header.run, []).append(head)
     for name, own in by_name.items():
         *earlier, latest = _side_by_side(own)
-        runs += [Run(f"{name}@{_stamp(group)}", tuple(group)) for group in earlier]
+        for group in earlier:
+            begun = time.localtime(min(head.header.wall_unix_s for head in group))
+            runs.append(Run(f"{name}@{time.strftime('%Y%m%d-%H%M%S', begun)}", tuple(group)))
         runs.append(Run(name, tuple(latest)))
     return runs
 
@@ -127,7 +129,3 @@ def _side_by_side(heads: Sequence[LogHead]) -> list[list[LogHead]]:
         else:
             group.append(head)
     return groups
-
-
-def _stamp(group: Sequence[LogHead]) -> str:
-    return time.strftime("%Y%m%d-%H%M%S", time.localtime(min(head.header.wall_unix_s for head in group)))

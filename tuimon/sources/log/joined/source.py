@@ -400,7 +400,10 @@ class JoinedSource(Source):
         """Nodes whose state is another than was passed on last, and a notice of those that are not well."""
         for node in nodes_of(self._logs, self._newest_unix_s):
             before = self._nodes.get(node.number)
-            if before is None or _is_news(node, before):
+            is_late = (
+                node.state != "ended" and before is not None and abs(node.behind_s - before.behind_s) >= _LAG_STEP_S
+            )
+            if before is None or node.state != before.state or is_late:
                 self._nodes[node.number] = node
                 yield structs.replace(node, t=node.t - self._zero_s)
         notice = node_notice(self._logs, self._newest_unix_s)
@@ -408,7 +411,3 @@ class JoinedSource(Source):
         if message != self._node_message:
             self._node_message = message
             yield structs.replace(notice, t=self._now_s)
-
-
-def _is_news(node: Node, before: Node) -> bool:
-    return node.state != before.state or (node.state != "ended" and abs(node.behind_s - before.behind_s) >= _LAG_STEP_S)

@@ -93,11 +93,8 @@ def _module_at(stack: Sequence[RawFrame], traits: Sequence[FrameTraits], importe
     """Which frame is the outermost of the package that a line of the user's imports; never one of our own hooks."""
     if not imported or not traits[imported - 1].user:
         return None
-    return next((i for i in range(imported, len(stack)) if _is_of_package(stack[i].file)), None)
-
-
-def _is_of_package(file: str) -> bool:
-    return package_of(file) is not None and not is_agent_file(file)
+    files = ((i, stack[i].file) for i in range(imported, len(stack)))
+    return next((i for i, file in files if package_of(file) is not None and not is_agent_file(file)), None)
 
 
 def _closure_at(stack: Stack, traits: Sequence[FrameTraits]) -> int | None:

@@ -108,8 +108,8 @@ def _inside_training(profiles: Sequence[_Profile], frames: Sequence[RawFrame | N
 
     A backward that takes a hundredth of the step may be in none of a window's samples, while the update is in some.
     """
-    for enters in (_enters_backward, _updates):
-        entry = {i for i, frame in enumerate(frames) if frame is not None and enters(frame)}
+    for enters in (is_backward_entry, is_optimizer_step):
+        entry = {i for i, frame in enumerate(frames) if frame is not None and enters(frame.file, frame.function)}
         inside = [[not entry.isdisjoint(stack) for stack in profile.samples] for profile in profiles]
         if any(map(any, inside)):
             break
@@ -135,14 +135,6 @@ def _cycles(inside: Sequence[bool]) -> int | None:
     if sum(inside) < _SAMPLES_PER_STAY * stays or len(inside) - sum(inside) < _SAMPLES_PER_STAY * absences:
         return None
     return entries
-
-
-def _enters_backward(frame: RawFrame) -> bool:
-    return is_backward_entry(frame.file, frame.function)
-
-
-def _updates(frame: RawFrame) -> bool:
-    return is_optimizer_step(frame.file, frame.function)
 
 
 def _resolved(indices: Sequence[int], frames: Sequence[RawFrame | None]) -> tuple[RawFrame, ...]:
