@@ -90,7 +90,7 @@ def split(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tupl
         began_s = time.monotonic()
         session, windows = _sampled(process.pid, seconds, max_cpu_ratio, samples)
         meter.read()
-        rows, _, _ = meter.end_window(time.monotonic() - began_s)
+        rows, *_ = meter.end_window(time.monotonic() - began_s)
         after = _truth(process)
     used = {name: after[name] - before.get(name, 0.0) for name in after}
     counts: Counter[str] = Counter()
