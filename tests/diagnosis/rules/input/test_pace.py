@@ -62,7 +62,7 @@ def test_a_loop_is_paced(counted, thread, line):
 
 
 def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
-    waits = threads(12, (100, "python", 0.1, "waiting", 0.6), cpu_ratio=0.1)
+    waits = threads(12, (100, "python", 0.1, "waiting", 0.75), cpu_ratio=0.1)
     first = found({"between": 80, "backward": 20}, ([30, 31, 32], 70), beside=[waits], rule="input_bound")
     assert first.severity == "info" and "paced by time.sleep()" in first.headline
 
