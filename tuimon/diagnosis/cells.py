@@ -463,9 +463,10 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     if loader is not None and loader.wait_ms and evidence.data.is_held_back:
         cells = lay(cells, (loader.held_ms or 0.0) / loader.wait_ms * in_data, _awaits_batch, "order", ("batch",))
     found: list[Cell] = []
+    awaits = Cells(cells).where(phase={"data"}, doing={"thread", "message"})
     for cell in cells:
-        if cell.phase == "data" and cell.doing in ("thread", "message"):
-            found += _by_another(evidence, cell)
+        if cell in awaits:
+            found += _by_another(evidence, cell, awaits.cpu)
         elif not workers.number or not _awaits_batch(cell):
             found.append(cell)
         elif evidence.data.lie_ready:
@@ -475,13 +476,18 @@ def _waits_for_batches(evidence: Evidence, cells: list[Cell]) -> list[Cell]:
     return found
 
 
-def _by_another(evidence: Evidence, wait: Cell) -> list[Cell]:
-    """A wait for data of other threads, or processes, by what these did."""
+def _by_another(evidence: Evidence, wait: Cell, awaited: float) -> list[Cell]:
+    """A wait for data of other threads, or processes, by what these did; processes make nothing while messages go.
+
+    ``awaited``: share of the time of all such waits.
+    """
     threads = Samples.joined(samples.where(works) for samples in evidence.threads.others.values())
     senders, pool = evidence.data.senders, evidence.data.pool
     uses_more = senders.number * (senders.cpu_ratio or 0.0) > (pool.cpu_ratio if pool is not None else 0.0)
     if wait.doing == "message" or uses_more:
-        return _of_samples(_part(wait, 1.0, "batch", "process"), senders.making, _doing_of_maker)
+        made = min(1.0, senders.part / awaited)
+        making = _of_samples(_part(wait, made, "batch", "process"), senders.making, _doing_of_maker)
+        return [*making, _part(wait, 1.0 - made, "message", "process")]
     if not threads.total:
         return [replace(wait, doing="lock")]
     return _of_samples(_part(wait, 1.0, "batch", "thread"), threads, _doing_of_maker)

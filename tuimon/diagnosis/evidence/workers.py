@@ -170,14 +170,17 @@ class Senders(Struct, frozen=True, gc=False):
     number: int
     cpu_ratio: float | None  # mean of one process
     making: Samples  # those in which they wait for no message and no lock
+    part: float  # of the time of the one that makes most
 
 
 def sender_evidence(view: SessionView, pid: int) -> Senders:
     """The children of a process that load for no DataLoader; without any, its DataLoader workers."""
     pids = [each.pid for each in view.session.run_processes.children(pid) or view.workers(pid)]
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
-    making = Samples.joined(view.samples(p) for p in pids).where(lambda node: works(node) and not node.awaits_message)
-    return Senders(len(pids), _core_use(threads)[0], making)
+    own = [view.samples(p) for p in pids]
+    making = [each.where(lambda node: works(node) and not node.awaits_message) for each in own]
+    part = max((made.total / each.total for made, each in zip(making, own, strict=True) if each.total), default=0.0)
+    return Senders(len(pids), _core_use(threads)[0], Samples.joined(making), part)
 
 
 def _idle_pids(loader: LoaderRow | None) -> set[int]:

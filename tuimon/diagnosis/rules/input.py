@@ -157,8 +157,8 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_by_processes(self) -> bool:
-        """True if the training thread mostly waits for what other processes make."""
-        by_them = sum(cell.cpu for cell in self.cells if cell.via[:1] == ("process",))
+        """True if the training thread mostly waits for what other processes make; not for their messages."""
+        by_them = sum(cell.cpu for cell in self.cells if cell.via[:1] == ("process",) and cell.doing != "message")
         return by_them >= MOST * sum(cell.cpu for cell in self.cells)
 
     @property

@@ -52,6 +52,7 @@ PIPE = frames(
     ("world.py", 5, "collide", "if abs(x - y) < 0.01:", True),
     ("world.py", 6, "tick", "time.sleep(0.02)", True),
     ("envs.py", 33, "step", "return self.step_wait()", True),
+    ("envs.py", 8, "serve", "action = pipe.recv()", True),
     first=50,
 )
 
@@ -73,7 +74,7 @@ def processes_of_environments(number, cpu_ratio, *making):
     for pid in range(201, 201 + number):
         yield process(pid, "child", ppid=100)
         yield threads(12, (pid, "python", cpu_ratio, "sleeping"), pid=pid, cpu_ratio=cpu_ratio)
-        yield stacks(12, ([50], 20), *making, pid=pid)
+        yield stacks(12, ([56, 50], 20), *making, pid=pid)
 
 
 def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_does():
@@ -142,6 +143,12 @@ def test_environments_in_processes_are_told_by_what_these_do(line, severity, sai
     bound = found(([0, 1, 55, 51], 80), beside=making)["input_bound"]
     assert said in bound.headline and (bound.severity, bound.where[0].line) == (severity, line - 48)
     assert severity == "info" or bound.action == "make collide() world.py:5 cheaper (vectorise or cache it)"
+
+
+def test_processes_that_wait_for_messages_most_of_the_time_are_not_what_takes_it():
+    making = processes_of_environments(4, 0.5, ([52, 2, 53], 2))
+    bound = found(([0, 1, 55, 51], 80), beside=making)["input_bound"]
+    assert "steps the environment" in bound.headline and bound.where[0].function == "step_wait"
 
 
 @pytest.mark.parametrize("number", [0, 4])
