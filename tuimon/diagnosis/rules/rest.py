@@ -33,6 +33,9 @@ class Known(NamedTuple):
     innermost: bool = False  # only where nothing is below it
 
 
+#: From public reports and torch's own pages:
+#: https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.cached.html,
+#: https://github.com/pytorch/pytorch/issues/100347 (attention), .../50584 (derivatives), .../94160 (subclasses).
 KNOWN = (
     Known(
         r"torch/nn/utils/(?:parametri\w+|weight_norm|spectral_norm)\.py ",
