@@ -53,13 +53,13 @@ class Job(Struct, frozen=True, gc=False):
 
 def job_of(environ: Mapping[str, str], command: Sequence[str], name: str | None = None) -> Job:
     """The job of a process, by its environment and command line; ``name``: as the user calls the run."""
-    found = (
-        name
-        or _slurm(environ)
-        or next((f"job-{environ[key]}" for key in _JOB_IDS if environ.get(key)), None)
-        or _rendezvous(environ, command)
-    )
-    return Job(found[:_LONGEST] if found else None, _node(environ, command))
+    scheduled = next((f"job-{environ[key]}" for key in _JOB_IDS if environ.get(key)), None)
+    ids = [environ.get(key) for key in _RENDEZVOUS_IDS] + [_option(command, _RENDEZVOUS_OPTIONS)]
+    rendezvous = next((f"rdzv-{each}" for each in ids if each and each != _NO_RENDEZVOUS), None)
+    found = name or _slurm(environ) or scheduled or rendezvous
+    texts = [environ.get(key) for key in _NODE_NUMBERS] + [_option(command, _NODE_OPTIONS)]
+    numbers = (int(text) for text in texts if text and text.isascii() and text.isdigit() and len(text) < 8)
+    return Job(found[:_LONGEST] if found else None, next(numbers, None))
 
 
 def _slurm(environ: Mapping[str, str]) -> str | None:
@@ -69,16 +69,6 @@ def _slurm(environ: Mapping[str, str]) -> str | None:
         return None
     step, restarts = environ.get("SLURM_STEP_ID"), environ.get("SLURM_RESTART_COUNT", "0")
     return f"slurm-{job}" + (f".{step}" if step else "") + (f"-r{restarts}" if restarts not in ("", "0") else "")
-
-
-def _rendezvous(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
-    ids = [environ.get(key) for key in _RENDEZVOUS_IDS] + [_option(command, _RENDEZVOUS_OPTIONS)]
-    return next((f"rdzv-{each}" for each in ids if each and each != _NO_RENDEZVOUS), None)
-
-
-def _node(environ: Mapping[str, str], command: Sequence[str]) -> int | None:
-    texts = [environ.get(key) for key in _NODE_NUMBERS] + [_option(command, _NODE_OPTIONS)]
-    return next((int(text) for text in texts if text and text.isascii() and text.isdigit() and len(text) < 8), None)
 
 
 def _option(command: Sequence[str], names: Sequence[str]) -> str | None:

@@ -190,17 +190,14 @@ class Reactions:
             seen = self._seen.setdefault(name, _Seen(now_s))
             if not seen.is_reported and _is_due(finding, seen, session, now_s - seen.since_s):
                 seen.is_reported, seen.steps = True, steps
-                self._react(finding, session)
-
-    def _react(self, finding: Finding, session: Session) -> None:
-        payload = json.dumps(_payload(finding, session)).encode()
-        for name, command in self.reactions:
-            if name not in (finding.rule, finding.cause, finding.severity):
-                continue
-            if len(self.running) >= _AT_ONCE:
-                self._left_out.append(command)
-            else:
-                self.running.append(Detached(shlex.split(command), payload, self._inherit))
+                payload = json.dumps(_payload(finding, session)).encode()
+                for wanted, command in self.reactions:
+                    if wanted not in (finding.rule, finding.cause, finding.severity):
+                        continue
+                    if len(self.running) >= _AT_ONCE:
+                        self._left_out.append(command)
+                    else:
+                        self.running.append(Detached(shlex.split(command), payload, self._inherit))
 
 
 def _is_due(finding: Finding, seen: _Seen, session: Session, held_s: float) -> bool:

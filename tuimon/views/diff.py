@@ -144,14 +144,12 @@ def _titled(title: str, lines: Iterable[str]) -> list[str]:
 
 def _rows(rows: Iterable[Row]) -> list[str]:
     head = f"{'':<{_NAME}}{'before':>{_FIGURE}}{'after':>{_FIGURE}}{'change':>{_CHANGE}}   95 % interval"
-    lines = [_row(row) for row in rows]
+    lines = []
+    for row in rows:
+        name = f"{row.name}{' (samples)' if row.estimated else ''}"
+        figures = f"{_figure(row, row.before):>{_FIGURE}}{_figure(row, row.after):>{_FIGURE}}"
+        lines.append(f"{name:<{_NAME}}{figures}{_change(row):>{_CHANGE}}   {_interval(row)}".rstrip())
     return [head, *lines, "~ may be chance, with all rows taken together"] if lines else []
-
-
-def _row(row: Row) -> str:
-    name = f"{row.name}{' (samples)' if row.estimated else ''}"
-    figures = f"{_figure(row, row.before):>{_FIGURE}}{_figure(row, row.after):>{_FIGURE}}"
-    return f"{name:<{_NAME}}{figures}{_change(row):>{_CHANGE}}   {_interval(row)}".rstrip()
 
 
 def _figure(row: Row, value: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuimon.records import Gpu
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.phase_table import PhaseRow, PhaseTable
@@ -131,6 +132,12 @@ def lead_progress(times: GpuTimeRow | None) -> str | None:
     lead = f"lead {ms(medians[0] / 1000)}" if medians and medians[0] is not None else ""
     idle = f"idle {idle_share_text(times).replace(' ', '')}" if times.idle_ratio else ""
     return " ".join(filter(None, (lead, idle))) or None
+
+
+def memory_ratio(gpu: Gpu) -> float | None:
+    """The share of a GPU's memory that is in use."""
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    return used / total if used is not None and total else None
 
 
 def spread(ratios: Iterable[float | None]) -> str:

@@ -15,7 +15,7 @@ from tuimon.records import PHASES, Frames, Header, Node, Notice, Process, Record
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.sources.log.joined.source import UNREADABLE
 from tuimon.text import plain
-from tuimon.views.export import Selection
+from tuimon.views.export import Selection, collapsed, speedscope, write_perfetto
 from tuimon.views.json_text import json_text
 
 _DOC = """\
@@ -92,19 +92,13 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
     """The function that writes the file; the log has been read if the format needs all of it."""
     records = _named(read_logs(log))
     if to == "perfetto":
-        from tuimon.views.export import write_perfetto
-
         first = next(records)
         return lambda out: write_perfetto(_between([first], records, selection), out)
     if to == "collapsed":
-        from tuimon.views.export import collapsed
-
         lines = list(collapsed(records, selection))
         if not lines:
             raise _nothing(log, selection)
         return lambda out: out.writelines(line + "\n" for line in lines)
-    from tuimon.views.export import speedscope
-
     file = speedscope(records, selection, os.path.basename(log.name), f"tuimon {version_of('tuimon')}")
     if not file["profiles"]:
         raise _nothing(log, selection)

@@ -9,7 +9,7 @@ from itertools import count
 from typing import NamedTuple, get_args
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import BETWEEN, PHASES, Gpu, length_bucket
+from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.goodput import goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
@@ -19,6 +19,7 @@ from tuimon.session.ranks import RankState, rank_rows
 from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session, SessionView
 from tuimon.session.steps import StepStats, Totals
+from tuimon.views.gpu_text import memory_ratio
 from tuimon.views.metrics import table
 from tuimon.views.metrics.table import Distribution, Metric, MetricSample, known, label_value
 
@@ -154,17 +155,13 @@ def _loader_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSam
         if role not in latest or row.idle_s < latest[role].idle_s:
             latest[role] = row
     for role, row in latest.items():
-        yield from _loader_row_samples((rank, role), row)
-
-
-def _loader_row_samples(labels: tuple[str, str], row: LoaderRow) -> Iterator[MetricSample]:
-    busy = [worker.busy_ratio for worker in row.worker_rows if worker.busy_ratio is not None]
-    yield MetricSample(table.LOADER_WORKERS, labels, row.facts.workers)
-    if busy and row.facts.workers:
-        yield MetricSample(table.LOADER_BUSY, labels, sum(busy) / len(busy))
-    yield from known(table.LOADER_READY, labels, row.ready_mean)
-    yield from known(table.LOADER_NONE_READY, labels, row.ready_none_ratio)
-    yield from known(table.LOADER_WAIT, labels, row.wait_ms, 1e-3)
+        labels, busy = (rank, role), [w.busy_ratio for w in row.worker_rows if w.busy_ratio is not None]
+        yield MetricSample(table.LOADER_WORKERS, labels, row.facts.workers)
+        if busy and row.facts.workers:
+            yield MetricSample(table.LOADER_BUSY, labels, sum(busy) / len(busy))
+        yield from known(table.LOADER_READY, labels, row.ready_mean)
+        yield from known(table.LOADER_NONE_READY, labels, row.ready_none_ratio)
+        yield from known(table.LOADER_WAIT, labels, row.wait_ms, 1e-3)
 
 
 def rank_group_samples(session: Session, labels: Mapping[int, str]) -> Iterator[MetricSample]:
@@ -313,15 +310,9 @@ def _gpu_row_samples(row: GpuRow) -> Iterator[MetricSample]:
     yield MetricSample(table.GPU_USED, labels, float(row.used_by_run))
     for metric, field, unit in _FIELDS:
         yield from known(metric, labels, getattr(gpu, field), unit)
-    yield from known(table.GPU_MEMORY_SHARE, labels, _memory_ratio(gpu))
+    yield from known(table.GPU_MEMORY_SHARE, labels, memory_ratio(gpu))
     for metric, direction, field in _TRAFFIC:
         yield from known(metric, (*labels, direction), getattr(gpu, field))
     for cause, ratio in row.throttled[:_CAUSES]:
         yield MetricSample(table.GPU_THROTTLED, (*labels, label_value(cause)), ratio)
     yield from known(table.GPU_STEP_ENERGY, labels, row.joules_per_step)
-
-
-def _memory_ratio(gpu: Gpu) -> float | None:
-    if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
-        return None
-    return gpu.memory_used_bytes / gpu.memory_total_bytes

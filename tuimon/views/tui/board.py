@@ -114,10 +114,7 @@ class Board(Widget):
         self._show_keys()
         for pane in self.panes:
             pane.redraw()
-        self._announce(session)
-
-    def _announce(self, session: Session) -> None:
-        """Show notices that no pane shows, each once, in a corner of the screen."""
+        # show notices that no pane shows, each once, in a corner of the screen
         for source in _ANNOUNCED:
             notice = session.notices.get(source)
             if notice is not None and self._announced.get(source) != notice.message:

@@ -154,7 +154,12 @@ class Canvas(Widget):
         """One line of the content."""
         strip = self._strips.get(y)
         if strip is None or strip.cell_length != self.content_size.width:
-            strip = self._strips[y] = self._strip(y)
+            width = self.content_size.width
+            spans = clip(self._lines[y], width) if y < len(self._lines) else ()
+            segments = [Segment(self.glyphs(span.text), self._style(span.role)) for span in spans if span.text]
+            fills = bool(spans) and "cursor" in spans[-1].role  # its background goes on to the right edge
+            strip = Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if fills else ""))
+            self._strips[y] = strip
         return strip
 
     def notify_style_update(self) -> None:
@@ -170,13 +175,6 @@ class Canvas(Widget):
     def _recolour(self, _theme: Theme) -> None:
         title, self._title = self._title, ()
         self.set_title(*title)
-
-    def _strip(self, y: int) -> Strip:
-        width = self.content_size.width
-        spans = clip(self._lines[y], width) if y < len(self._lines) else ()
-        segments = [Segment(self.glyphs(span.text), self._style(span.role)) for span in spans if span.text]
-        fills = bool(spans) and "cursor" in spans[-1].role  # its background goes on to the right edge
-        return Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if fills else ""))
 
     def _style(self, role: str) -> Style:
         style = self._styles.get(role)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.node_ids import own_id
-from tuimon.records import Gpu, GpuProcess
+from tuimon.records import Gpu
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, number, percent, plain, size
-from tuimon.views.gpu_text import STALE_S
+from tuimon.views.gpu_text import STALE_S, memory_ratio
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, Span, cells, chained, clip, column, line
 
@@ -149,27 +149,19 @@ def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
     ours = {pid: view.labels.get(pid, "this run") for pid in view.gpu.run_pids}
     rows = sorted(view.gpu.latest.processes, key=lambda row: (row.pid not in ours, -(row.memory_bytes or 0), row.pid))
     shown = rows if len(rows) <= most else rows[: max(most - 1, 1)]
-    alone = len(rows) < 2
-    lines = [
-        _process(row, ours.get(row.pid), width, first=number_of == 0, alone=alone)
-        for number_of, row in enumerate(shown)
-    ]
+    lines: list[Line] = []
+    for row in shown:
+        head = (label("" if lines else "process"), Span(column(str(own_id(row.pid)), 8), "dim"))
+        held = ABSENT if row.memory_bytes is None else f"{gib(row.memory_bytes)} GiB"
+        memory = Span(column(held, 9, ">"), "text")
+        # NVML's figure for the process, the share of time in which its kernels ran: of one alone, the utilisation
+        busy = line(("  busy ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text")) if len(rows) > 1 else ()
+        name = ours.get(row.pid)
+        whose = line(("  ", ""), (plain(name), "benign") if name is not None else ("foreign", "info"))
+        lines.append(fitting([(*head, memory, *busy, *whose), (*head, memory, *whose), (*head, memory)], width))
     if len(shown) < len(rows) and len(lines) < most:
         lines.append((label(""), Span(f"+{len(rows) - len(shown)} more", "dim")))
     return lines
-
-
-def _process(row: GpuProcess, ours: str | None, width: int, *, first: bool, alone: bool) -> Line:
-    """``ours``: what to call a process of the run; None for any other.
-
-    "busy" is NVML's figure for the process, the share of time in which its kernels ran: of one alone, the utilisation.
-    """
-    head = (label("process" if first else ""), Span(column(str(own_id(row.pid)), 8), "dim"))
-    held = ABSENT if row.memory_bytes is None else f"{gib(row.memory_bytes)} GiB"
-    memory = Span(column(held, 9, ">"), "text")
-    busy = line(("  busy ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text")) if not alone else ()
-    whose = line(("  ", ""), (plain(ours), "benign") if ours is not None else ("foreign", "info"))
-    return fitting([(*head, memory, *busy, *whose), (*head, memory, *whose), (*head, memory)], width)
 
 
 def slowed_line(gpu: GpuRow, width: int) -> Line | None:
@@ -225,12 +217,6 @@ def memory_line(view: GpuView, width: int) -> Line:
     if room < 4:
         return fitting([(*head, Span(text, "text")), (label("memory"), Span(text, "text"))], width)
     return (*head, *_memory_bar(ratio, used, total, torch, room), Span(f"  {text}", "text"))
-
-
-def memory_ratio(gpu: Gpu) -> float | None:
-    """The share of the memory that is in use."""
-    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    return used / total if used is not None and total else None
 
 
 def _memory_bar(ratio: float | None, used: int | None, total: int | None, torch: TorchShare | None, room: int) -> Line:

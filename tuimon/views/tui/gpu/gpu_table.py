@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from tuimon.proc.numa import core_list
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, percent, plain, watt
+from tuimon.views.gpu_text import memory_ratio
 from tuimon.views.tui.drawing.charts import chart
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -26,7 +27,7 @@ from tuimon.views.tui.drawing.lines import (
     row_line,
     text_of,
 )
-from tuimon.views.tui.gpu.figures import GpuView, fitting, gib, memory_ratio, slowed_words, stale_badge
+from tuimon.views.tui.gpu.figures import GpuView, fitting, gib, slowed_words, stale_badge
 
 _LEAST_CHART, _MOST_CHART = 6, 60
 #: Columns between figures that stand beside one another.

@@ -240,7 +240,16 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     table = state.table
     notes = notes_lines(state.notes, width, height)
     if table is None:
-        return [*_without_steps(state.steps, ended=state.ended), *notes][:height]
+        above = [line((f"No step has ended{'' if state.ended else ' yet'}.", "text"))]
+        if state.steps is not None and state.steps.open_phase:
+            above.append(
+                line(
+                    ("It ended in " if state.ended else "Now in ", "dim"),
+                    (phase_name(state.steps.open_phase), state.steps.open_phase),
+                    (f"{', after' if state.ended else ' for'} {duration(state.steps.open_for_s)}", "dim"),
+                )
+            )
+        return [*above, *notes][:height]
     room = height - len(notes)
     gpu = _gpu(state, width, height)
     ranges = ranges_that_fit(table, height, len(notes) + len(gpu))
@@ -264,19 +273,6 @@ def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
 
     step_ms = state.steps.median_ms if state.steps is not None else None
     return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2)
-
-
-def _without_steps(steps: StepSummary | None, *, ended: bool) -> list[Line]:
-    rows = [line((f"No step has ended{'' if ended else ' yet'}.", "text"))]
-    if steps is not None and steps.open_phase:
-        rows.append(
-            line(
-                ("It ended in " if ended else "Now in ", "dim"),
-                (phase_name(steps.open_phase), steps.open_phase),
-                (f"{', after' if ended else ' for'} {duration(steps.open_for_s)}", "dim"),
-            )
-        )
-    return rows
 
 
 def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:

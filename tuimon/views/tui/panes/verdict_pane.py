@@ -133,7 +133,13 @@ def _block(verdict: Verdict, width: int) -> _Block:
     if verdict.findings:
         return _of_findings(verdict.findings, width)
     if verdict.exit is not None:
-        return _of_end(verdict.exit, width, before_torch=verdict.before_torch)
+        end = verdict.exit
+        word = "failed" if end.has_failed else ""
+        # pickle's error of that name has other words
+        reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")
+        tip = _NO_INPUT if reads_input else end_tip(end, before_torch=verdict.before_torch)
+        advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
+        return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
     if verdict.state.name != "training":
         texts = [unseen_text(each) for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # it has both rows
@@ -238,15 +244,6 @@ def _how(end: Exit) -> str:
     if end.exit_code is not None:
         return f"exit code {end.exit_code}"
     return "by an error" if end.has_failed else "the process has ended"
-
-
-def _of_end(end: Exit, width: int, *, before_torch: bool) -> _Block:
-    """How a run ended in which no rule has found anything."""
-    word = "failed" if end.has_failed else ""
-    reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")  # pickle's has other words
-    tip = _NO_INPUT if reads_input else end_tip(end, before_torch=before_torch)
-    advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
-    return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
 
 
 def _after_end(end: Exit) -> Line:

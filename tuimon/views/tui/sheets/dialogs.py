@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual.app import App, ComposeResult
@@ -148,19 +147,18 @@ def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it retu
     def answered(agreed: bool | None) -> None:
         if agreed:
             app.notify("bringing the hooks in …", markup=False)
-            app.run_worker(partial(_bring_in, app, hooks), thread=True, exit_on_error=False, exclusive=True)
+            app.run_worker(bring_in, thread=True, exit_on_error=False, exclusive=True)
+
+    def bring_in() -> None:
+        """On a thread of its own: it may take as long as the training's longest call."""
+        try:
+            text, severity = hooks.bring_in(), "information"
+        except CannotInject as error:
+            text, severity = f"{error.message}. {error.hint or ''}", "error"
+        with contextlib.suppress(RuntimeError):  # the app has been left meanwhile
+            app.call_from_thread(app.notify, text, severity=severity, markup=False, timeout=15)
 
     if hooks.are_missing():
         app.push_screen(InjectDialog(), answered)
     else:
         app.notify("the training has its hooks already", markup=False)
-
-
-def _bring_in(app: App[Any], hooks: Hooks) -> None:
-    """On a thread of its own: it may take as long as the training's longest call."""
-    try:
-        text, severity = hooks.bring_in(), "information"
-    except CannotInject as error:
-        text, severity = f"{error.message}. {error.hint or ''}", "error"
-    with contextlib.suppress(RuntimeError):  # the app has been left meanwhile
-        app.call_from_thread(app.notify, text, severity=severity, markup=False, timeout=15)

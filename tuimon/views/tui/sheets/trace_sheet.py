@@ -19,7 +19,7 @@ from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.views.format import ABSENT, count, duration, ms, percent, plain
 from tuimon.views.trace_text import flops_text, known_before, trace_text
-from tuimon.views.tui.drawing.lines import Line, Span, apart, column, line, paragraph
+from tuimon.views.tui.drawing.lines import Line, apart, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
 
 STEPS = 5
@@ -32,12 +32,14 @@ _ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between"
 
 def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
     """All tables; figures are of one step, in the mean of those traced."""
+    own = "own time on the CPU a step" + (", and of the kernels they launched" if summary.gpus else "")
+    room = width - 36 - (_WHERE + 3 if summary.has_lines else 0)
     parts = (
         _notes(trace, summary, width),
         _gpus(summary),
         _syncs(summary),
-        _operators(summary, width),
-        _kernels(summary, width),
+        _works("Operators", own, summary.operators, summary, room, launch=True),
+        _works("Kernels", "time on the GPU a step", summary.kernels, summary, width - 25),
     )
     return apart(parts)
 
@@ -107,37 +109,26 @@ def _syncs(summary: Summary) -> list[Line]:
     return _table("Where the CPU waited for the GPU", "a step; share of the step", summary.syncs, drawn)
 
 
-def _operators(summary: Summary, width: int) -> list[Line]:
-    has_gpu = bool(summary.gpus)
-    total = sum(row.total_ns for row in summary.operators) or 1
+def _works(
+    title: str, note: str, rows: Sequence[TracedWork], summary: Summary, room: int, *, launch: bool = False
+) -> list[Line]:
+    """Operators, which ``launch`` kernels at a line of code, or kernels: a row each, the name in ``room`` cells."""
+    total = sum(row.total_ns for row in rows) or 1
 
     def drawn(row: TracedWork) -> Line:
-        gpu = f"GPU {ms((row.gpu_ns or 0) / summary.steps / 1e6, unit=False)}" if has_gpu else ""
-        where = column(plain(row.where) or ABSENT, _WHERE).rstrip() if summary.has_lines else ""
-        room = width - 36 - (_WHERE + 3 if where else 0)
+        gpu = f"GPU {ms((row.gpu_ns or 0) / summary.steps / 1e6, unit=False)}" if launch and summary.gpus else ""
+        where = column(plain(row.where) or ABSENT, _WHERE).rstrip() if launch and summary.has_lines else ""
         return line(
-            _ms(row.total_ns, summary.steps, "strong"),
+            (column(ms(row.total_ns / summary.steps / 1e6, unit=False), 10, ">"), "strong"),
             (column(percent(row.total_ns / total), 6, ">"), "text"),
-            (column(gpu, 11, ">") if has_gpu else "", "gpu-edge"),
-            *_named(row.name, row.phase, row.count, summary.steps, room),
+            (column(gpu, 11, ">") if gpu else "", "gpu-edge"),
+            "  ",
+            (column(plain(row.name), max(room, 20)).rstrip(), _role(row.phase)),
+            (f" · {_per_step(row.count, summary.steps)}", "dim"),
             (f" · {where}" if where else "", "key"),
         )
 
-    note = "own time on the CPU a step" + (", and of the kernels they launched" if has_gpu else "")
-    return _table("Operators", note, summary.operators, drawn)
-
-
-def _kernels(summary: Summary, width: int) -> list[Line]:
-    total = sum(row.total_ns for row in summary.kernels) or 1
-
-    def drawn(row: TracedWork) -> Line:
-        return line(
-            _ms(row.total_ns, summary.steps, "strong"),
-            (column(percent(row.total_ns / total), 6, ">"), "text"),
-            *_named(row.name, row.phase, row.count, summary.steps, width - 25),
-        )
-
-    return _table("Kernels", "time on the GPU a step", summary.kernels, drawn)
+    return _table(title, note, rows, drawn)
 
 
 Row = TypeVar("Row")
@@ -150,21 +141,9 @@ def _table(title: str, note: str, rows: Sequence[Row], drawn: Callable[[Row], Li
     return [line((title, "strong"), (f"  {note}", "dim")), *map(drawn, rows[:_ROWS]), *more] if rows else []
 
 
-def _named(name: str, phase: str, number: int, steps: int, room: int) -> tuple[Span, ...]:
-    return (
-        Span("  "),
-        Span(column(plain(name), max(room, 20)).rstrip(), _role(phase)),
-        Span(f" · {_per_step(number, steps)}", "dim"),
-    )
-
-
 def _per_step(number: int, steps: int) -> str:
     mean = number / steps
     return f"{count(round(mean))}×" if mean >= 0.95 else f"{count(number)}× in {steps} steps"
-
-
-def _ms(value_ns: int, steps: int, role: str) -> Span:
-    return Span(column(ms(value_ns / steps / 1e6, unit=False), 10, ">"), role)
 
 
 def _role(phase: str) -> str:
