@@ -183,7 +183,7 @@ READ_IN = {
     "Standing": "diagnosis/rules/hang.py",
     "StandingProcess": "diagnosis/evidence/standstill.py session/standing.py",
     "StandingRank": "diagnosis/rules/hang.py monitor/judging.py",
-    "Standstill": "views/tui/sheets/standstill_sheet.py",
+    "Standstill": "views/tui/sheets/stack_sheets.py",
     "StepStretch": "diagnosis/comparison/compare.py views/tui/panes/ranks_pane.py",
     "StepSummary": "views/tui/panes/phases_pane.py",
     "Steps": "records.py",

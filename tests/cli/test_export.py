@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("tuimon.views.export.write_perfetto", fails)
+    monkeypatch.setattr("tuimon.cli.commands.export.write_perfetto", fails)
     assert "No space left" in refused(capsys, log, "--to", "perfetto", "-o", str(tmp_path / "out"), code=1)
     assert os.listdir(tmp_path) == ["run.jsonl"]
 

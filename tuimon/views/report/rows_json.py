@@ -89,8 +89,8 @@ def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
     pids = session.trainers()
     whole = session.over("whole")
     rows = {row.pid: row for row in rank_rows(whole)} if len(pids) > 1 else {}
-    listed = pids if full or len(pids) <= LISTED else _worst(pids, rows)[:LISTED]
-    chosen = set(listed)
+    by_worst = sorted(pids, key=lambda pid: by_trouble(picked(rows[pid], "state", "late_ms") if pid in rows else {}))
+    chosen = set(pids if full or len(pids) <= LISTED else by_worst[:LISTED])
     earlier = superseded(session) if rows else set()
     numbers = training_numbers(session)
     ranks = [
@@ -110,16 +110,6 @@ def nodes_json(session: Session) -> dict[str, Json]:
     ordered = sorted(known, key=lambda node: (node.state in WELL, not node.exit_code, -node.behind_s, node.number))
     nodes = [picked(node, "host", "state", "behind_s", "exit_code") for node in ordered[:LISTED]]
     return {"name": header.run if header else None, "node_count": len(known), "nodes": nodes}
-
-
-def _worst(pids: Sequence[int], rows: dict[int, RankRow]) -> list[int]:
-    """Ranks that are lost or silent first, then those that are late, the latest first."""
-
-    def key(pid: int) -> tuple[bool, float]:
-        row = rows.get(pid)
-        return row is None or row.state in WELL, -((row.late_ms or 0.0) if row is not None else 0.0)
-
-    return sorted(pids, key=key)
 
 
 def _rank(run: SessionView, pid: int, row: RankRow | None, *, is_earlier: bool) -> dict[str, Json]:

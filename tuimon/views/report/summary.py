@@ -93,7 +93,15 @@ def report_of(
         **({"traces": [_trace(each) for each in session.traces]} if session.traces else {}),
         **({"standstills": past} if past else {}),
         "findings": [finding_json(finding) for finding in findings],
-        "changes": [_change(session, change) for change in changes],
+        "changes": [
+            {
+                "at_s": rounded(change.t_s - session.start_s) if session.start_s is not None else None,
+                "step": change.step,
+                "from": change.before,
+                "to": change.after,
+            }
+            for change in changes
+        ],
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
     }
     return {"schema": REPORT_SCHEMA, "summary": summary_of(report), **report}
@@ -184,8 +192,3 @@ def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:
         "cpu": rounded(sampling.cpu_ratio),
         "text": sampling_text(sampling),
     }
-
-
-def _change(session: Session, change: Change) -> dict[str, Json]:
-    since_s = change.t_s - session.start_s if session.start_s is not None else None
-    return {"at_s": rounded(since_s), "step": change.step, "from": change.before, "to": change.after}

@@ -199,7 +199,7 @@ class TuimonApp(LeavableApp):
 
     def action_standstill(self) -> None:
         """Show where all ranks were when nothing moved."""
-        from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet
+        from tuimon.views.tui.sheets.stack_sheets import StandstillSheet
 
         self.push_screen(StandstillSheet(self.monitor))
 
@@ -209,7 +209,7 @@ class TuimonApp(LeavableApp):
         if past is None or past.ended_s is not None or past.taken.t == self._pointed_s:
             return
         if any(finding.rule == "hang" for finding in self.monitor.findings):
-            from tuimon.views.tui.sheets.standstill_sheet import standstill_note
+            from tuimon.views.tui.sheets.stack_sheets import standstill_note
 
             self._pointed_s = past.taken.t
             self.notify(standstill_note(past), severity="warning", markup=False, timeout=15)
@@ -220,9 +220,9 @@ class TuimonApp(LeavableApp):
 
         self.push_screen(MemorySheet(self.monitor))
 
-    def on_threads_pane_opened(self, message: ThreadsPane.Opened) -> None:
+    def on_threads_pane_thread_opened(self, message: ThreadsPane.ThreadOpened) -> None:
         """Enter on a thread opens its sheet."""
-        from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
+        from tuimon.views.tui.sheets.stack_sheets import ThreadSheet
 
         self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
 

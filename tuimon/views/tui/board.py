@@ -28,7 +28,6 @@ from tuimon.views.tui.profile.profile_pane import ProfilePane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.session.session import Session
 
 
 #: As the digits 1 to 6 count them.

@@ -36,8 +36,7 @@ from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.help import help_lines, terms_lines
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
 from tuimon.views.tui.sheets.picker import Picker, PickerRow
-from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet, standstill_lines
-from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
+from tuimon.views.tui.sheets.stack_sheets import StandstillSheet, ThreadSheet, standstill_lines
 from tuimon.views.tui.terminal_app import Capabilities
 
 FOUND = [

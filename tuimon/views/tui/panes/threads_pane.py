@@ -50,7 +50,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         Binding("right", "open", show=False),
     ]
 
-    class Opened(Message):
+    class ThreadOpened(Message):
         """The user opened a thread's sheet."""
 
         def __init__(self, row: ThreadRow) -> None:
@@ -137,7 +137,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         """Open the thread under the cursor."""
         row = self.selected()
         if row is not None:
-            self.post_message(self.Opened(row))
+            self.post_message(self.ThreadOpened(row))
 
     def on_click(self, event: Click) -> None:
         """A click puts the cursor there; a second one opens the thread."""

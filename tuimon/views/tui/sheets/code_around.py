@@ -1,4 +1,4 @@
-"""Code around a line: read off the app's thread once, then kept; and frames as lines."""
+"""Code around a line: read off the app's thread once, then kept."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from textual.dom import DOMNode
 
-from tuimon.views.format import plain
-from tuimon.views.tui.drawing.lines import Line, Span, line, place_column
+from tuimon.views.tui.drawing.lines import Line, line
 
 if TYPE_CHECKING:
-    from tuimon.records import Frame, Place, Process
+    from tuimon.records import Place, Process
     from tuimon.sources.stacks.closeup import CloseUp
 
 #: Lines with their numbers.
@@ -65,14 +64,3 @@ def code_lines(code: Code, number: int) -> list[Line]:
         )
         for n, text in code
     ]
-
-
-def frame_line(frame: Frame, spot: int, before: Span) -> Line:
-    """A frame of a stack: place, function, its line of code; the user's are bright."""
-    at, name = ("key", "strong") if frame.user else ("dim", "dim")
-    return line(
-        before,
-        (place_column(frame.file, frame.line, spot), at),
-        (f"{plain(frame.function)}()", name),
-        (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
-    )
