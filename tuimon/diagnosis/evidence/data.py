@@ -72,6 +72,11 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """The DataLoader whose batches train; None without, or without markers."""
         return training_loader(self._view.loaders(self.pid))
 
+    @property
+    def fetches(self) -> int:
+        """Batches for training that all loaders together have given in the run: some programs make one an epoch."""
+        return sum(row.fetches for row in self._view.loaders(self.pid) if row.latest.role != "eval")
+
     @cached_property
     def samples(self) -> Samples:
         """The training thread's stack samples in the data phase."""

@@ -64,8 +64,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
     Each batch, and each update, needs one of its own; a closure is evaluated as often as need be, and gradients that
     are returned are no update's. Without samples nobody knows of which graphs the passes are.
     """
-    loader, steps = evidence.data.loader, evidence.steps
-    fetches = loader.fetches if loader is not None else 0
+    steps, fetches = evidence.steps, evidence.data.fetches
     passes, samples = steps.backwards / max(1, fetches, steps.updates), evidence.samples.where(phase="backward")
     needed = evidence.samples.part(lambda node: node.is_in_closure) or samples.part(lambda node: node.returns_gradients)
     share = computes * (1.0 - 1.0 / max(1.0, passes))

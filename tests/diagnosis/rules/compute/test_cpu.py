@@ -42,18 +42,18 @@ LINES = frames(
 FORWARD, KEEPS, FREES, SLOPE = [20, 21], [22, 24], [23, 24], [25, 26, 24]
 
 
-def batches(padding, fetches, row_bytes=16):
+def batches(padding, fetches, row_bytes=16, number=0):
     """A loader without workers whose batches of text hold this part of padding; so many were fetched in 12 s."""
     facts = LoaderFacts("Rows", "map", 0, batch_size=16)
     measured = MeasuredBatches(10, 10_000 * row_bytes, 160, 10, None, 10_000, int(10_000 * padding))
     rows = {"facts": facts, "batches": measured, "window_s": 12.0, "fetches": fetches}
-    return Loader(t=12.0, pid=100, number=0, role="train", **rows)
+    return Loader(t=12.0, pid=100, number=number, role="train", **rows)
 
 
-def told(loader, *counted, backwards=10):
+def told(*loaders, counted=(), backwards=10):
     busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
     seen = [LINES, *(stacks(t, *counted) for t in range(1, 13))] if counted else []
-    (only,) = run(HEALTHY, busy, loader, *seen, backwards=backwards)
+    (only,) = run(HEALTHY, busy, *loaders, *seen, backwards=backwards)
     assert only.rule == "compute_bound_cpu"
     return only
 
@@ -81,11 +81,15 @@ def test_positions_that_are_padding_cost_their_part_of_the_passes(padding, row_b
         (120, None, "repeated_backward", None),  # nobody knows of which graphs they are
         (120, FREES, None, None),  # each is of a graph of its own
         (480, KEEPS, None, None),  # gradients of four batches add up
+        ((240, 240), KEEPS, None, None),  # the same, of a loader for each epoch
         (120, SLOPE, None, None),  # gradients that are returned are no update's
     ],
 )
 def test_of_several_passes_over_one_graph_one_would_do(fetches, line, cause, gain):
-    found = told(batches(0.0, fetches), *([(FORWARD, 15), (line, 30)] if line else []), backwards=40)
+    loaders = [
+        batches(0.0, each, number=n) for n, each in enumerate(fetches if isinstance(fetches, tuple) else [fetches])
+    ]
+    found = told(*loaders, counted=[(FORWARD, 15), (line, 30)] if line else [], backwards=40)
     assert found.cause == cause
     assert found.estimated_speedup == pytest.approx(gain, abs=0.001)
     assert ("backward runs 4 times for each batch" in found.headline) == (cause is not None)
