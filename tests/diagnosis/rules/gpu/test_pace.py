@@ -17,7 +17,7 @@ from tests.gpu_simulator.training import PID
 from tests.session.records import process, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.rules.gpu.pace import unexplained_idle
-from tuimon.records import Loader, LoaderFacts, MeasuredBatches
+from tuimon.records import Loader, LoaderFacts, MeasuredBatches, TraceTaken
 
 #: PCIe counters that show next to no copies.
 NO_COPIES = {"pcie_rx_bytes_per_s": 1e6, "pcie_tx_bytes_per_s": 1e6}
@@ -64,6 +64,11 @@ def test_where_nvml_contradicts_the_events_neither_is_believed():
     assert "as it should be" not in finding.headline
     assert "unknown: at most 0 % by its events, at least 6" in finding.headline
     assert not {"spin_wait", "queue_full", "low_precision_unused"} & found.keys()
+    assert finding.action.startswith("run tuimon trace")
+    trace = TraceTaken(t=1010.0, pid=PID, begin_s=1009.0, end_s=1010.0, steps=5, wanted=5, file="t.json.gz",
+                       gpu_span_ns=1_000_000_000, gpu_busy_ns=400_000_000)  # fmt: skip
+    found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.32, cpu=0.98, more=[trace], **NO_COPIES)
+    assert found["compute_bound"].action.startswith("go by the trace: the GPU idled 60 % of its steps")
 
 
 @pytest.mark.parametrize(("world_size", "praised"), [(None, True), (1, True), (2, False), (8, False)])

@@ -17,7 +17,7 @@ from tuimon.diagnosis.rules.needless import TEXT_BYTES, needless_work
 from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
-from tuimon.records import Place
+from tuimon.records import Place, TraceTaken
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import ms_text
 
@@ -126,7 +126,7 @@ def keeps_busy(rest: Rest) -> Finding | None:
     if gpu is None:
         return None
     if gpu.contradiction is not None and gpu.contradiction.by_events.high < REPORTED:
-        return _contradicted(gpu.contradiction)
+        return _contradicted(gpu.contradiction, evidence.gpu.trace)
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
     figures = {"gpu_ms_per_step": gpu.step_ms, "gpu_util": evidence.gpu.utilisation}
@@ -194,22 +194,22 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
     )
 
 
-def _contradicted(found: Contradiction) -> Finding:
-    """Events and NVML exclude each other: neither is believed."""
+def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
+    """Events and NVML exclude each other: neither is believed, but a trace is, whose profiler holds the CPU up."""
     events, counters = found
+    fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
+    if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:
+        traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
+        fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, at most so much without the profiler"
     return Finding(
         severity="info",
         headline=(
             f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
             " NVML's utilisation"
         ),
-        fixes=(
-            Fix(
-                "run tuimon trace to see which is right: queued work may wait for a copy or another stream, which no"
-                " event shows"
-            ),
-        ),
+        fixes=(Fix(fix),),
         evidence={
+            "gpu_idle_in_trace": traced,
             "gpu_idle_at_most_by_events": events.high,
             "gpu_idle_at_least_by_nvml": counters.low,
             "gpu_idle_at_least": events.low,
