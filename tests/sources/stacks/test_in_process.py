@@ -35,7 +35,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors, recorder
-from tuimon.sources.stacks.window_records import WindowRecords
+from tuimon.sources.stacks.source import WindowRecords
 from tuimon.sources.standstill import take_stacks
 from tuimon.views.state_text import sampling_text
 

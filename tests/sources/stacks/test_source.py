@@ -24,8 +24,7 @@ from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.pyspy import errors, recorder
 from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
-from tuimon.sources.stacks.source import IdleWorkers, StackSource
-from tuimon.sources.stacks.window_records import WindowRecords
+from tuimon.sources.stacks.source import IdleWorkers, StackSource, WindowRecords
 
 if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec import Struct
 
 from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import Record
+from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.cpu_budget import FASTEST_HZ
 from tuimon.sources.stacks.failures import SamplingFailures
-from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame, bare_name
+from tuimon.sources.stacks.frames.shorten import WindowStacks
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.in_process import AgentSamplers
+from tuimon.sources.stacks.loop_reports import LoopReports
 from tuimon.sources.stacks.pyspy import errors, recorder, same_core
 from tuimon.sources.stacks.pyspy.output import WindowSamples
+from tuimon.sources.stacks.pyspy.recorder import Ended
 from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, SampledProcesses, WindowSchedule
-from tuimon.sources.stacks.window_records import WindowRecords, lost_window
-from tuimon.torch_code import is_loader_idle_loop, loads_data
+from tuimon.torch_code import is_loader_idle_loop, is_worker_loop, loads_data
 
 #: Seconds between two reads: while a window ends, and at most (a process may appear).
 _POLL_S = 0.05
@@ -301,3 +304,84 @@ def _is_idle(stack: Sequence[RawFrame]) -> bool:
     """True if the worker's loop makes no batch: it waits for the indices of one."""
     own = next((frame for frame in reversed(stack) if loads_data(frame.file, bare_name(frame.function))), None)
     return own is not None and is_loader_idle_loop(own.file, bare_name(own.function))
+
+
+#: How many parked threads one record names at most.
+_PARKED_AT_ONCE = 64
+#: Longest thread name in a record.
+_THREAD_NAME_CHARS = 80
+
+
+class WindowRecords:
+    """Makes the records of all windows of a run; each frame is recorded once."""
+
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
+        self._ids = FrameIds()
+        self._loops = LoopReports(table, self._ids)
+        self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
+
+    def of_samples(
+        self,
+        ended: Ended,
+        samples: WindowSamples,
+        key: ProcessKey,
+        files: TargetFiles,
+        now_s: float,
+        in_process: bool = False,
+    ) -> Iterable[Record]:
+        """The samples, after the frames that are new in them; ``in_process``: by the process's own agent."""
+        main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
+        window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
+        if self._loops.has_loop(key):
+            self._table.see_training(ended.pid)
+        elif any(is_worker_loop(frame.file, frame.function) for stack in main for frame in stack):
+            self._table.see_loading(ended.pid)
+        for thread in samples.threads:
+            window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
+        loop = self._loops.due(key, files)
+        first, new = self._ids.pop_new_frames()
+        if new:
+            yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
+        yield Stacks(
+            t=round(min(now_s, ended.until_s), 3),
+            pid=ended.pid,
+            window_s=round(ended.window_s, 3),
+            samples=samples.instants,
+            stacks=window.stacks,
+            folded=window.folded,
+            failed=ended.failed,
+            cost_cpu_s=round(ended.cpu_s, 4),
+            parked=self.newly_parked(key, window.parked, {thread.tid for thread in samples.threads}),
+            cycles=samples.cycles,
+            in_process=in_process,
+            loop=loop,
+        )
+
+    def newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
+        """The threads that no earlier record of this process has named, a few at a time; ``live``: all its threads."""
+        named = self._parked.setdefault(key, set())
+        named &= live
+        new = [(tid, name) for tid, name in parked if tid not in named][:_PARKED_AT_ONCE]
+        named.update(tid for tid, _ in new)
+        return new
+
+    def forget_others(self, wanted: Collection[ProcessKey]) -> None:
+        """Drop what is held of processes that are no longer sampled."""
+        for key in [key for key in self._parked if key not in wanted]:
+            del self._parked[key]
+        self._loops.forget_others(wanted)
+
+
+def lost_window(ended: Ended, now_s: float) -> Stacks:
+    """The record of a window without samples: py-spy failed, at this cost."""
+    return Stacks(
+        t=round(min(now_s, ended.until_s), 3),
+        pid=ended.pid,
+        window_s=round(ended.window_s, 3),
+        samples=0,
+        stacks=[],
+        failed=ended.failed,
+        cost_cpu_s=round(ended.cpu_s, 4),
+        lost=True,
+    )

@@ -1,6 +1,6 @@
 """If no core is free, py-spy runs on the core of the thread that it samples.
 
-There it stops that thread for the time of a sample, 0.3 to 0.5 ms (it takes short turns: ``proc.short_turns``). On
+There it stops that thread for the time of a sample, 0.3 to 0.5 ms (it takes short turns: ``take_short_turns``). On
 another core it takes that from the threads that compute together on all of them: the phases in which they do get
 longer, but not one in which the thread works alone, and that is over by the time the stack is read more often than it
 should be. Its share was measured as 0.21 to 0.24 where it was 0.37 to 0.39 (steps of 4 ms, two cores), and as 0.37 to
