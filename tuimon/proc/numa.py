@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Collection
 
+from tuimon.proc import procfs
+
 _NODES = "/sys/devices/system/node"
 _NODE = re.compile(r"node(\d+)$")
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])$")
@@ -42,7 +44,7 @@ def core_list(numbers: Collection[int]) -> str:
 
 def cores_by_node(root: str = "") -> dict[int, frozenset[int]]:
     """The cores of each NUMA node that has any; empty where the kernel tells none. ``root``: where /sys is."""
-    found = {node: core_numbers(_text(f"{root}{_NODES}/node{node}/cpulist")) for node in _nodes(root)}
+    found = {node: core_numbers(procfs.read_text(f"{root}{_NODES}/node{node}/cpulist")) for node in _nodes(root)}
     return {node: cores for node, cores in found.items() if cores}
 
 
@@ -54,11 +56,11 @@ def nodes_near(bus_id: str, root: str = "") -> list[int] | None:
     match = _BUS_ID.match(bus_id)
     if match is None:
         return None
-    text = _text(f"{root}/sys/bus/pci/devices/{int(match[1], 16):04x}:{match[2].lower()}/numa_node").strip()
+    text = procfs.read_text(f"{root}/sys/bus/pci/devices/{int(match[1], 16):04x}:{match[2].lower()}/numa_node").strip()
     if not text.isdecimal():  # -1: the firmware does not say
         return None
     own = int(text)
-    distances = _text(f"{root}{_NODES}/node{own}/distance").split()
+    distances = procfs.read_text(f"{root}{_NODES}/node{own}/distance").split()
     near = [
         node
         for node, distance in zip(_nodes(root), distances, strict=False)
@@ -74,11 +76,3 @@ def _nodes(root: str) -> list[int]:
     except OSError:
         return []
     return sorted(int(match[1]) for name in names if (match := _NODE.match(name)) is not None)
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(65536)
-    except OSError:
-        return ""

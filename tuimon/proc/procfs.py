@@ -68,6 +68,11 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
         os.close(handle)
 
 
+def read_text(path: str) -> str:
+    """A small file of the kernel's; empty where it cannot be read."""
+    return (read_bytes(path) or b"").decode("ascii", "replace")
+
+
 def read_whole(path: str) -> bytes:
     """All of a file, which the kernel may give a page at a time; empty when it cannot be read.
 

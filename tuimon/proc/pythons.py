@@ -55,12 +55,10 @@ def _is_linked_into(pid: int) -> bool:
         if key not in _searched:
             if len(_searched) >= _PROGRAMS:
                 _searched.clear()
-            _searched[key] = found.st_size <= _PROGRAM_BYTES and _contains(path, _VARIABLES)
+            _searched[key] = False
+            if found.st_size <= _PROGRAM_BYTES:
+                with open(path, "rb") as program, mmap.mmap(program.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    _searched[key] = all(content.find(text) >= 0 for text in _VARIABLES)
         return _searched[key]
     except (OSError, ValueError):  # ValueError: an empty file
         return False
-
-
-def _contains(path: str, texts: tuple[bytes, ...]) -> bool:
-    with open(path, "rb") as program, mmap.mmap(program.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return all(content.find(text) >= 0 for text in texts)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field, structs
 
 from tuimon.node_ids import node_of
+from tuimon.proc.numa import core_list
 from tuimon.records import Collectives, Frame, Place, RankCollective, StandingProcess, Standstill, Steps
 from tuimon.session.stacks.activity import activity_of, innermost_wait, stands_in_wait
 from tuimon.session.stacks.trie import user_place
@@ -329,16 +329,8 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 def rank_list(ranks: Sequence[int]) -> str:
-    """``0-3, 6``, of ascending numbers."""
-    if not ranks:
-        return ""
-    runs = [[ranks[0], ranks[0]]]
-    for before, rank in pairwise(ranks):
-        if rank == before + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    """``0-3, 6``."""
+    return core_list(ranks).replace(",", ", ")
 
 
 def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON

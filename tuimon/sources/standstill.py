@@ -236,26 +236,18 @@ def grouped(
             idle += 1
             continue
         members.setdefault(frames, []).append((pid, thread.tid))
-    ordered = sorted(members.items(), key=lambda item: (not _is_first(item[1], training), -len(item[1])))
-    groups = [_group(frames, found, source) for frames, found in ordered[:GROUPS]]
+    is_first = {frames: any(pid == tid or tid in training for pid, tid in found) for frames, found in members.items()}
+    ordered = sorted(members.items(), key=lambda item: (not is_first[item[0]], -len(item[1])))
+    groups = []
+    for frames, found in ordered[:GROUPS]:
+        shown = []
+        for frame in frames[-DEPTH:]:
+            file, line, function = frame
+            is_user = is_user_file(file)
+            text = source(found[0][0], frame) if is_user else ""
+            shown.append(Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], text, is_user))
+        groups.append(StackGroup(shown, len(frames) - len(shown), found[:THREADS], max(0, len(found) - THREADS)))
     return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
-
-
-def _is_first(found: Iterable[tuple[int, int]], training: Collection[int]) -> bool:
-    return any(pid == tid or tid in training for pid, tid in found)
-
-
-def _group(
-    frames: tuple[RawFrame, ...], found: list[tuple[int, int]], source: Callable[[int, RawFrame], str]
-) -> StackGroup:
-    inner = frames[-DEPTH:]
-    shown = [_frame(frame, source(found[0][0], frame) if is_user_file(frame.file) else "") for frame in inner]
-    return StackGroup(shown, len(frames) - len(inner), found[:THREADS], max(0, len(found) - THREADS))
-
-
-def _frame(frame: RawFrame, text: str) -> Frame:
-    file, line, function = frame
-    return Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], text, is_user_file(file))
 
 
 #: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
@@ -334,7 +326,10 @@ class StandstillSource(Source):
 
     def _taken(self, suspicion: Suspicion, before: Waiting, after: Waiting) -> Standstill:
         live = [each for each in suspicion.processes if self._table.start_ticks(each.pid) is not None]
-        states = {each.pid: _state(each.pid) for each in live}
+        stats = {each.pid: procfs.read_thread_stat(each.pid, each.pid) for each in live}
+        states = {
+            pid: _STATES.get(stat.state, "waiting") if stat is not None else "ended" for pid, stat in stats.items()
+        }
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
         threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
         codes = _Codes(self._table)
@@ -398,11 +393,6 @@ def _unknown(each: Suspect, found: ProcessStacks) -> str | None:
     return "its training thread has ended" if has_left and found.unknown is None else found.unknown
 
 
-def _state(pid: int) -> str:
-    stat = procfs.read_thread_stat(pid, pid)
-    return _STATES.get(stat.state, "waiting") if stat is not None else "ended"
-
-
 def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:
     """True if no loop holds both where a thread is (``now``) and where it trained; frames root first.
 
@@ -410,22 +400,12 @@ def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: Sourc
     ``fit()`` inside the ``for`` has not. False where the source is not known, or one line calls both: that loop may
     be in C.
     """
-    here, there = _own(now), _own(trained)
-    if not here or not there:
-        return False
+    here, there = ([frame for frame in frames if not is_agent_file(frame.file)] for frames in (now, trained))
     for depth, (one, other) in enumerate(zip(here, there, strict=False)):
-        if _function(one) != _function(other):
+        if (one.file, bare_name(one.function)) != (other.file, bare_name(other.function)):
             return depth == 0  # below, one line calls both
         if blocks.in_one_loop(one.file, one.line, other.line) is not False:
             return False
         if one.line != other.line:
             return True
     return False
-
-
-def _own(frames: Sequence[RawFrame]) -> list[RawFrame]:
-    return [frame for frame in frames if not is_agent_file(frame.file)]
-
-
-def _function(frame: RawFrame) -> tuple[str, str]:
-    return frame.file, bare_name(frame.function)

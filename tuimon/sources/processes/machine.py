@@ -68,9 +68,12 @@ class ControlGroups:
         """Of each group that has a limit."""
         for folder, is_old in self._folders(controller):
             limit_name, used_name, cache_name = _FILES[controller][is_old]
-            limit, used = text(f"{folder}/{limit_name}").strip(), text(f"{folder}/{used_name}").strip()
+            limit, used = (
+                procfs.read_text(f"{folder}/{limit_name}").strip(),
+                procfs.read_text(f"{folder}/{used_name}").strip(),
+            )
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
-                cache = fields(text(f"{folder}/memory.stat")).get(cache_name, 0) if cache_name else 0
+                cache = fields(procfs.read_text(f"{folder}/memory.stat")).get(cache_name, 0) if cache_name else 0
                 yield ResourceUse(controller, max(0, int(used) - cache), int(limit))
 
     def tightest_cpu(self) -> GroupCpu | None:
@@ -78,9 +81,9 @@ class ControlGroups:
         groups: list[GroupCpu] = []
         for folder, is_old in self._folders("cpu"):
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_old else ("cpu.max",)
-            words = " ".join(text(f"{folder}/{name}") for name in names).split()
+            words = " ".join(procfs.read_text(f"{folder}/{name}") for name in names).split()
             if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # else "max", or -1
-                known = fields(text(f"{folder}/cpu.stat"))
+                known = fields(procfs.read_text(f"{folder}/cpu.stat"))
                 throttled_s = known.get("throttled_time", 0) / 1e9 if is_old else known.get("throttled_usec", 0) / 1e6
                 groups.append(GroupCpu(int(words[0]) / int(words[1]), throttled_s))
         return min(groups, default=None)
@@ -105,18 +108,13 @@ class ControlGroups:
 
 def oom_kills(counter: str) -> int | None:
     """The count of such a file; None where there is none."""
-    return fields(text(counter)).get("oom_kill")
+    return fields(procfs.read_text(counter)).get("oom_kill")
 
 
 def fields(of: str) -> dict[str, int]:
     """Numbers by name, of a file with one of each a line."""
     lines = (line.split() for line in of.splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
-
-
-def text(path: str) -> str:
-    """A file of the kernel's; empty where it cannot be read."""
-    return (procfs.read_bytes(path) or b"").decode("ascii", "replace")
 
 
 def _left(use: ResourceUse) -> int:
@@ -284,7 +282,7 @@ class MachineSource(Source):
         return fields(self._text(path))
 
     def _text(self, path: str) -> str:
-        return text(self._root + path)
+        return procfs.read_text(self._root + path)
 
 
 def _file_systems(process: str, pid: int) -> Iterator[ResourceUse]:

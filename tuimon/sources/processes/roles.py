@@ -32,7 +32,10 @@ def roles_of(
     trainers = parents = marked & processes.keys()
     if not trainers:
         likely = _likely_trainers({pid: p for pid, p in processes.items() if not _is_left(p, processes, before)}, waits)
-        trainers = _with_seen(likely, processes, seen)
+        found = {pid for pid in seen & processes.keys() if processes[pid].name != WORKER_THREAD}
+        # what was seen to train takes the place of what has started it and does not train itself
+        starters = (pid for pid in likely - found if any(_has_ancestor(processes[p], processes, {pid}) for p in found))
+        trainers = likely.difference(starters) | found
         parents = trainers | likely
     out: dict[int, ProcessRole] = {}
     for pid, process in processes.items():
@@ -47,15 +50,6 @@ def roles_of(
         else:
             out[pid] = "child" if _is_child(process, processes, parents) else "other"
     return out
-
-
-def _with_seen(likely: frozenset[int], processes: Mapping[int, ProcessFacts], seen: frozenset[int]) -> frozenset[int]:
-    """Who trains: what is likely, and what was seen to, in place of what has started it and does not train itself."""
-    found = {pid for pid in seen & processes.keys() if processes[pid].name != WORKER_THREAD}
-    starters = {
-        pid for pid in likely - found if any(_has_ancestor(processes[each], processes, {pid}) for each in found)
-    }
-    return frozenset((likely - starters) | found)
 
 
 def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int], bool]) -> frozenset[int]:
@@ -84,13 +78,13 @@ def _is_left(process: ProcessFacts, processes: Mapping[int, ProcessFacts], befor
 
 def _launched(pythons: Mapping[int, ProcessFacts], parents: Container[int]) -> set[int]:
     """The children of these that are programs of their own: no forks, nor helpers of Python's or torch's."""
-    return {pid for pid, p in pythons.items() if p.ppid in parents and _is_launched(p, pythons[p.ppid])}
-
-
-def _is_launched(process: ProcessFacts, parent: ProcessFacts) -> bool:
-    line = " ".join(process.command)
-    helps = any(name in line for name in (_SPAWNED, _FORKSERVER, *_SERVANTS))
-    return not helps and process.command != parent.command
+    children = ((pid, p, " ".join(p.command)) for pid, p in pythons.items() if p.ppid in parents)
+    forks = (_SPAWNED, _FORKSERVER, *_SERVANTS)
+    return {
+        pid
+        for pid, p, line in children
+        if p.command != pythons[p.ppid].command and not any(name in line for name in forks)
+    }
 
 
 def _has_ancestor(process: ProcessFacts, processes: Mapping[int, ProcessFacts], among: Container[int]) -> bool:
