@@ -13,7 +13,7 @@ from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import after, at
 from tuimon.node_ids import own_id
-from tuimon.records import BETWEEN, Place
+from tuimon.records import BETWEEN
 from tuimon.session.standing import BESIDE, THREAD_ROOT, Standing, groups_text, odd_one, standing
 from tuimon.text import size_text
 
@@ -104,7 +104,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
             f"{f': {_ended(gone)}' if gone else f': it waited for a worker at {at(worker)}' if worker else ''}"
         ),
         fixes=(Fix(_GONE if gone else _CHECK),),
-        where=tuple(dict.fromkeys([*places.values(), *_place_of(gone)]))[: _MOST_OTHERS + 1],
+        where=tuple(dict.fromkeys(filter(None, (*places.values(), gone and gone.place))))[: _MOST_OTHERS + 1],
         evidence={"share_of_run": stood_s / divided.total_s, "stood_still_s": stood_s},
     )
 
@@ -144,7 +144,7 @@ def _judged(still: Standstill) -> Finding | None:
     is_held_up = ranks[0].others or any(group.role == "thread" for group in groups)  # by who is there yet
     gone = next((rank.gone for rank in ranks if rank.gone is not None), None) if not is_held_up else None
     if gone is not None:
-        where += _place_of(gone)
+        where.append(gone.place)
         stands += f"{'; ' if ':' in stands else ': '}{_ended(gone)}"
     several = {}
     if len(ranks) + len(still.lost) > 1:
@@ -171,10 +171,6 @@ def _ended(gone: Gone) -> str:
     """``its queue is full, and thread event-writer has ended, which was in write() log.py:9``."""
     place = f", which was in {at(gone.place)}" if gone.place is not None else ""
     return f"{f'its queue is {gone.queue}, and ' if gone.queue else ''}{gone.who} has ended{place}"
-
-
-def _place_of(gone: Gone | None) -> list[Place]:
-    return [gone.place] if gone is not None and gone.place is not None else []
 
 
 def _grace_s(rank: StandingRank, is_taken: bool) -> float:

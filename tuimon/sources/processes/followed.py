@@ -104,9 +104,8 @@ class ChildrensCpu(Struct):
 _REREAD_AFTER = 10
 #: The share of a core below which an "other" process is idle.
 _IDLE_RATIO = 0.01
-#: Between two readings of a process's own memory and open files, in seconds: what grows fast is to be seen in the first
-#: half minute; and of what it shares with no other process.
-_OWN_EVERY_S, _PRIVATE_EVERY_S = 0.9, 1.9
+#: Between two readings of what a process shares with no other, in seconds.
+_PRIVATE_EVERY_S = 1.9
 #: The kernel walks all pages of a process for those that it shares with no other: at most this share of a core.
 _PRIVATE_RATIO = 0.005
 
@@ -128,9 +127,8 @@ class Followed(Struct):
     window_from_s: float | None = None
     window_cpu_s: float | None = None  # of the whole process when the window began
     least_window_s: float = 0.0  # its threads are not read before
-    own_due_s: float = 0.0  # its own memory is not read before, nor what it has open
     writing: Writing | None = None  # once it trains
-    private_due_s: float = 0.0  # nor what it shares with no other process
+    private_due_s: float = 0.0  # what it shares with no other process is not read before
 
     def read(self, now_s: float) -> ProcessStat | None:
         """Read the counters of its threads, when due; returns the process, None when it has ended."""
@@ -149,14 +147,14 @@ class Followed(Struct):
         self.reads += 1
         if not self.reads & (self.reads - 1) and self.no_ring is None and self.facts.is_python:  # 1, 2, 4, ...
             self.no_ring = why_no_ring(self.facts.pid)
-        renamed = name != self.facts.name
-        if renamed or orphaned or not self.facts.command or (self.reads % _REREAD_AFTER == 0 and self._is_another()):
+        is_due = name != self.facts.name or orphaned or not self.facts.command
+        if (
+            not is_due and self.reads % _REREAD_AFTER == 0
+        ):  # its program or variables may be new, its libraries if no Python
+            before, self.fingerprint = self.fingerprint, fingerprint(self.facts.pid)
+            is_due = before != self.fingerprint or not self.facts.is_python
+        if is_due:
             self.facts = read_facts(self.facts.pid, name) or self.facts
-
-    def _is_another(self) -> bool:
-        """True if its program, command line or variables are new; of what is no Python its libraries may be."""
-        before, self.fingerprint = self.fingerprint, fingerprint(self.facts.pid)
-        return before != self.fingerprint or not self.facts.is_python
 
     def used(self) -> ProcessStat | None:
         """The use of the whole process at the latest read; None when it is gone."""
@@ -171,8 +169,8 @@ class Followed(Struct):
 
         ``private``: with its private memory, if that is due; ``trains``: with what it writes.
         """
-        own, files = self._held(now_s)
-        written_bytes, written_to = self._written() if trains else (None, "")
+        pid, self.writing = self.facts.pid, self.writing or (Writing(self.facts.pid) if trains else None)
+        written_bytes, written_to = self.writing.read() if self.writing is not None and trains else (None, "")
         rows, folded, cpu_ratio, ended = self.meter.end_window(window_s)
         used = self.used()
         cpu_s = used.cpu_s if used is not None else None
@@ -182,31 +180,20 @@ class Followed(Struct):
         self.reported_s += (cpu_ratio or 0.0) * window_s
         return Threads(
             t=round(now_s, 3),
-            pid=self.facts.pid,
+            pid=pid,
             window_s=round(window_s, 3),
             cpu_ratio=cpu_ratio,
             rss_bytes=(used.rss_bytes or None) if used is not None else None,  # 0: it exits
-            own_bytes=own,
+            own_bytes=own_bytes(pid),
             private_bytes=self._private_bytes(now_s) if private else None,
             written_bytes=written_bytes,
             written_to=written_to,
-            open_files=files,
+            open_files=open_files(pid) if self.facts.is_python else None,
             threads=rows,
             folded=folded,
             ended=tuple(ended),
             ended_cpu_s=self.children.pass_unreported(),
         )
-
-    def _held(self, now_s: float) -> tuple[int | None, tuple[int, int] | None]:
-        """Readings of its own memory and of its open files, when due: three more files."""
-        if now_s < self.own_due_s:
-            return None, None
-        self.own_due_s = now_s + _OWN_EVERY_S
-        return own_bytes(self.facts.pid), open_files(self.facts.pid) if self.facts.is_python else None
-
-    def _written(self) -> tuple[int | None, str]:
-        self.writing = self.writing or Writing(self.facts.pid)
-        return self.writing.read()
 
     def _private_bytes(self, now_s: float) -> int | None:
         """A reading of what it shares with no other process, when due."""

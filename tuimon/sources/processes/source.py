@@ -61,19 +61,14 @@ class CostMeter:
             return
         self._due_s = now_s + self._every_s - 0.1
         _, own_now_s, children_now_s = self._past[-1]
-        sampler_ratio = (children_now_s - children_s) / span_s
+        sampler_ratio, stat = (children_now_s - children_s) / span_s, read_process_stat(os.getpid())
         yield Cost(
             t=round(now_s, 3),
             pid=0,
             cpu_ratio=round((own_now_s - own_s) / span_s + sampler_ratio, 4),
             sampler_cpu_ratio=round(sampler_ratio, 4),
-            rss_bytes=_resident_bytes(),
+            rss_bytes=stat.rss_bytes if stat is not None else 0,
         )
-
-
-def _resident_bytes() -> int:
-    pages = (procfs.read_bytes("/proc/self/statm") or b"0 0").split()
-    return int(pages[1]) * procfs.PAGE_BYTES
 
 
 class Descendants:

@@ -81,7 +81,8 @@ class ThreadMeter:
         if self.process is None:
             return
         self._reads += 1
-        resting = [tid for tid, thread in self._threads.items() if self._rests(tid, thread)]
+        idle = (tid for tid, thread in self._threads.items() if thread.slept >= _RESTS_AFTER and tid != self._pid)
+        resting = [tid for tid in idle if (tid + self._reads) % _RESTING_READS != 0]  # not read this time
         read = [self._read_thread(tid, self.process) for tid in self._threads.keys() - resting]
         if self._unexplained_ns() - self._ended_ns > _UNEXPLAINED_NS:
             read += [self._read_thread(tid, self.process) for tid in resting]
@@ -97,11 +98,6 @@ class ThreadMeter:
         self._ended_ns = self._unexplained_ns()
         if not tids:
             self.process = None
-
-    def _rests(self, tid: int, thread: _Thread) -> bool:
-        """True if a thread is not read this time."""
-        rests = thread.slept >= _RESTS_AFTER and tid != self._pid
-        return rests and (tid + self._reads) % _RESTING_READS != 0
 
     def _unexplained_ns(self) -> int:
         """CPU of the process beyond that of its threads as they were read last."""
@@ -150,14 +146,12 @@ class ThreadMeter:
         return listed, folded, round(sum(known), 3) if complete else None, ended
 
     def _row(self, tid: int, thread: _Thread, window_ns: float) -> ThreadCpu:
-        state = _STATES.get(thread.state, "waiting")
-        if thread.begin_cpu_ns is None:
-            return ThreadCpu(tid, thread.name, None, state)
-        cpu_ratio = round(max(thread.cpu_ns - thread.begin_cpu_ns, 0) / window_ns, 3)
-        if thread.delay_ns is None:
-            return ThreadCpu(tid, thread.name, cpu_ratio, state)
-        delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)
-        return ThreadCpu(tid, thread.name, cpu_ratio, state, delay_ratio)
+        cpu_ratio = delay_ratio = None
+        if thread.begin_cpu_ns is not None:
+            cpu_ratio = round(max(thread.cpu_ns - thread.begin_cpu_ns, 0) / window_ns, 3)
+            if thread.delay_ns is not None:
+                delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)
+        return ThreadCpu(tid, thread.name, cpu_ratio, _STATES.get(thread.state, "waiting"), delay_ratio)
 
 
 def list_rows(rows: list[ThreadCpu], main: int) -> tuple[list[ThreadCpu], int]:
