@@ -118,10 +118,10 @@ def test_stat_with_any_name(raw_name: bytes, name: str) -> None:
     assert (stat.state, stat.cpu_ticks, stat.start_ticks) == ("S", 100, 123456)
 
 
-def test_schedstat() -> None:
-    assert procfs.parse_schedstat(b"123 456 7\n") == SchedStat(123, 456, 7)
-    assert procfs.parse_schedstat(b"0 0\n") is None
-    assert procfs.parse_schedstat(b"") is None
+def test_schedstat(monkeypatch: pytest.MonkeyPatch) -> None:
+    for raw, counts in ((b"123 456 7\n", SchedStat(123, 456)), (b"0 0\n", None), (b"", None)):
+        monkeypatch.setattr(procfs, "read_bytes", lambda path, limit, raw=raw: raw)
+        assert procfs.read_schedstat(1, 1) == counts
 
 
 def test_a_process_that_is_not_there_has_no_stat() -> None:

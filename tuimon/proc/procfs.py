@@ -51,7 +51,6 @@ class SchedStat(Struct, frozen=True, gc=False):
 
     cpu_ns: int
     delay_ns: int
-    slices: int
 
 
 def read_bytes(path: str, limit: int = 65536) -> bytes | None:
@@ -270,19 +269,13 @@ def read_thread_stat(pid: int, tid: int) -> ThreadStat | None:
     return parse_stat(raw) if raw else None
 
 
-def parse_schedstat(raw: bytes) -> SchedStat | None:
-    """Parse ``cpu delay slices``; None on kernels built without the counters."""
+def read_schedstat(pid: int, tid: int) -> SchedStat | None:
+    """The scheduler's counts for one thread; None on kernels built without them."""
     try:
-        cpu_ns, delay_ns, slices = map(int, raw.split())
+        cpu_ns, delay_ns, _ = map(int, (read_bytes(f"/proc/{pid}/task/{tid}/schedstat", 128) or b"").split())
     except ValueError:
         return None
-    return SchedStat(cpu_ns, delay_ns, slices)
-
-
-def read_schedstat(pid: int, tid: int) -> SchedStat | None:
-    """The scheduler's counts for one thread."""
-    raw = read_bytes(f"/proc/{pid}/task/{tid}/schedstat", 128)
-    return parse_schedstat(raw) if raw else None
+    return SchedStat(cpu_ns, delay_ns)
 
 
 def thread_ids(pid: int) -> list[int]:

@@ -76,7 +76,7 @@ def test_a_thread_that_wakes_up_is_found_at_once(waiting: list[tuple[threading.T
     for thread, event in waiting[:3]:
         event.set()
         thread.join(0.0)
-        while (procfs.read_schedstat(os.getpid(), thread.native_id or 0) or procfs.SchedStat(0, 0, 0)).cpu_ns < 1e8:
+        while (procfs.read_schedstat(os.getpid(), thread.native_id or 0) or procfs.SchedStat(0, 0)).cpu_ns < 1e8:
             time.sleep(0.001)
         meter.read()
         rows, *_ = meter.end_window(1.0)

@@ -146,7 +146,10 @@ class MachineSource(Source):
         groups = [ControlGroups(listed, self._root) for listed in self._listed_groups()]
         group = min((use for each in groups for use in each.uses("memory")), key=_left, default=None)
         limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
-        own, self._of_run = _own_cores(), self._cores_of_run() or self._of_run
+        own, self._of_run = (
+            frozenset(os.sched_getaffinity(0)),
+            self._cores_of_run() or self._of_run,
+        )  # own: the header's
         of_run = self._of_run
         window_s, per_s = self._rates(now_s, dict(self._counters(limit, of_run or own)))
         busy, stolen, held = (per_s.get(name) for name in (("busy", of_run or own), ("stolen", of_run or own), "held"))
@@ -304,11 +307,3 @@ def _mount_point(root: str, path: str) -> str:
     while path != "/" and os.stat(root + os.path.dirname(path)).st_dev == device:
         path = os.path.dirname(path)
     return path
-
-
-def _own_cores() -> frozenset[int]:
-    """The cores that tuimon may use: those that the header counts."""
-    try:
-        return frozenset(os.sched_getaffinity(0))
-    except OSError:
-        return frozenset()
