@@ -146,10 +146,7 @@ class MachineSource(Source):
         groups = [ControlGroups(listed, self._root) for listed in self._listed_groups()]
         group = min((use for each in groups for use in each.uses("memory")), key=_left, default=None)
         limit = min((cpu for each in groups if (cpu := each.tightest_cpu()) is not None), default=None)
-        own, self._of_run = (
-            frozenset(os.sched_getaffinity(0)),
-            self._cores_of_run() or self._of_run,
-        )  # own: the header's
+        own, self._of_run = frozenset(os.sched_getaffinity(0)), self._cores_of_run() or self._of_run
         of_run = self._of_run
         window_s, per_s = self._rates(now_s, dict(self._counters(limit, of_run or own)))
         busy, stolen, held = (per_s.get(name) for name in (("busy", of_run or own), ("stolen", of_run or own), "held"))
