@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 
 from tuimon.proc import procfs
 
@@ -106,15 +107,12 @@ def _link(path: str) -> str:
 
 def _tcp_rows(pid: int) -> list[list[bytes]]:
     """The connections of a process's network namespace; a row's fields 1 to 3 are both addresses and the state."""
-    raw = (_whole(f"/proc/{pid}/net/{name}") for name in ("tcp", "tcp6"))
-    return [fields for text in raw for line in text.splitlines()[1:] if len(fields := line.split()) > 9]
-
-
-def _whole(path: str) -> bytes:
-    try:
-        return procfs.read_whole(path)
-    except OSError:
-        return b""
+    rows: list[list[bytes]] = []
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            lines = procfs.read_whole(f"/proc/{pid}/net/{name}").splitlines()[1:]
+            rows += [fields for line in lines if len(fields := line.split()) > 9]
+    return rows
 
 
 def _tcp_peer(pid: int, inode: str) -> str | None:

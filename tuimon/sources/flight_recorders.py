@@ -146,7 +146,13 @@ def _of_group(key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str,
     for entry in sorted(entries, key=lambda entry: entry.number):
         numbers.setdefault(entry.number, []).append(entry)
     last = max(numbers)
-    waits = next((number for number, launch in numbers.items() if not _is_over(launch)), None)
+    # of collectives that were coalesced only the whole ever ends
+    over = {
+        number
+        for number, launch in numbers.items()
+        if all(each.is_over for each in launch) or any(each.is_over for each in launch if each.name == _COALESCED)
+    }
+    waits = next((number for number in numbers if number not in over), None)
     return RankCollective(
         rank=rank,
         group=_group_name(key),
@@ -156,14 +162,6 @@ def _of_group(key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str,
         ),
         waits_for=waits,
         members=_members(key, config),
-    )
-
-
-def _is_over(launch: Iterable[_Entry]) -> bool:
-    """True if the collectives of one number have ended; of those that were coalesced only the whole ever does."""
-    entries = list(launch)
-    return any(entry.is_over for entry in entries if entry.name == _COALESCED) or all(
-        entry.is_over for entry in entries
     )
 
 

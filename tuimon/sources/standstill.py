@@ -92,7 +92,12 @@ def _stacks_of(
         unknown = errors.no_binary().message
     else:
         try:
-            return ProcessStacks(_threads_of(take(binary, pid, _DUMP_S), pid))
+            found, threads = list[ThreadStack](), take(binary, pid, _DUMP_S)
+            for thread in threads[:_THREADS]:
+                tid = thread.tid or (pid if len(threads) == 1 else 0)
+                frames = (RawFrame(f.file, max(f.line, 0), bare_name(f.function)) for f in reversed(thread.frames))
+                found.append(ThreadStack(tid, tuple(frames)))
+            return ProcessStacks(tuple(found))
         except dump.DumpError as error:
             unknown = errors.explain(str(error), pid).message
     samples = latest_samples(pid, since_s)
@@ -101,15 +106,6 @@ def _stacks_of(
     return ProcessStacks(
         tuple(ThreadStack(each.tid, each.stacks.most_common(1)[0][0]) for each in samples.threads if each.stacks)
     )
-
-
-def _threads_of(threads: list[dump.DumpThread], pid: int) -> tuple[ThreadStack, ...]:
-    found = []
-    for thread in threads[:_THREADS]:
-        tid = thread.tid or (pid if len(threads) == 1 else 0)
-        frames = (RawFrame(f.file, max(f.line, 0), bare_name(f.function)) for f in reversed(thread.frames))
-        found.append(ThreadStack(tid, tuple(frames)))
-    return tuple(found)
 
 
 # -- what a process waits for outside: the other end of a pipe or a connection, and children
@@ -332,6 +328,7 @@ class StandstillSource(Source):
         }
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
         threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
+        tids = {pid: {thread.tid for thread in found.threads} for pid, found in stacks.items()}
         codes = _Codes(self._table)
         groups = grouped(threads, codes.of, {each.tid for each in live if each.tid is not None})
         now_s = self._clock()
@@ -346,7 +343,8 @@ class StandstillSource(Source):
                     each.rank,
                     states[each.pid],
                     bytes_per_s(before.suspects.get(each.pid), after.suspects.get(each.pid)),
-                    _unknown(each, stacks[each.pid]),
+                    stacks[each.pid].unknown
+                    or ("its training thread has ended" if each.tid not in {None, *tids[each.pid]} else None),
                     each.tid,
                     codes.has_left(each, stacks[each.pid]),
                     idle_peers(each.pid, before, after, self._table.pids()),
@@ -385,12 +383,6 @@ class _Codes:
             files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks))
             self._of_process[pid] = files, SourceBlocks(files)
         return self._of_process[pid]
-
-
-def _unknown(each: Suspect, found: ProcessStacks) -> str | None:
-    """Why the stack of the thread that matters is not known."""
-    has_left = each.tid is not None and all(thread.tid != each.tid for thread in found.threads)
-    return "its training thread has ended" if has_left and found.unknown is None else found.unknown
 
 
 def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:

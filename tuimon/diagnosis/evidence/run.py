@@ -261,7 +261,12 @@ class Machine(Struct, frozen=True, dict=True):
 
         Text that shows neither a graph nor figures nor hooks is the last resort.
         """
-        return self.sure_keeping or tuple(self._left_behind()) or self._by_text
+        histories = self._view.session.memory_history
+        lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
+        most = max(lines, key=lambda line: line.growth_bytes or 0, default=None)
+        if self.sure_keeping or most is None or not most.growth_bytes:
+            return self.sure_keeping or self._by_text
+        return (Keeping("tensor", (Place(most.file, most.line, most.function, most.source),)),)
 
     @cached_property
     def sure_keeping(self) -> tuple[Keeping, ...]:
@@ -271,14 +276,6 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def _by_text(self) -> tuple[Keeping, ...]:
         return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items())
-
-    def _left_behind(self) -> Iterator[Keeping]:
-        """The line of the program whose tensors grow most with each step."""
-        histories = self._view.session.memory_history
-        lines = [line for pid in self.trainers if pid in histories for line in histories[pid].lines if line.user]
-        most = max(lines, key=lambda line: line.growth_bytes or 0, default=None)
-        if most is not None and most.growth_bytes:
-            yield Keeping("tensor", (Place(most.file, most.line, most.function, most.source),))
 
     @property
     def most_held(self) -> ProcessHeld | None:

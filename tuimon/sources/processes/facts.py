@@ -47,8 +47,17 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
     if stat is None:
         return None
     command = shortened(masked(command_line(pid)))  # in this order: half a secret is not recognised
-    readable = read_bytes(f"/proc/{pid}/environ", 1) is not None  # env -i leaves nothing to read
-    variables = _variables(environment(pid), readable)
+    environ, variables = environment(pid), None
+    if environ or read_bytes(f"/proc/{pid}/environ", 1) is not None:  # env -i leaves nothing to read
+        threads = _number(environ.get("OMP_NUM_THREADS", "").partition(",")[0])  # one number for each level: "4,2"
+        variables = Variables(
+            rank=_number(environ.get("RANK")),
+            world_size=_number(environ.get("WORLD_SIZE")),
+            has_run_id="TUIMON_RUN" in environ,
+            omp_num_threads=threads if threads is not None and threads > 0 else None,
+            markers_off=environ.get("TUIMON_MARKERS") == "0",
+            debug_settings=tuple(debug_settings.of_environment(environ.get)),
+        )
     return ProcessFacts(pid, stat.ppid, name, tuple(command), is_python(pid), variables)
 
 
@@ -61,27 +70,8 @@ def fingerprint(pid: int) -> int:
     return hash((program, read_bytes(f"/proc/{pid}/cmdline"), read_bytes(f"/proc/{pid}/environ")))
 
 
-def _variables(environ: dict[str, str], readable: bool = True) -> Variables | None:
-    if not environ and not readable:
-        return None
-    return Variables(
-        rank=_number(environ.get("RANK")),
-        world_size=_number(environ.get("WORLD_SIZE")),
-        has_run_id="TUIMON_RUN" in environ,
-        omp_num_threads=_count(environ.get("OMP_NUM_THREADS")),
-        markers_off=environ.get("TUIMON_MARKERS") == "0",
-        debug_settings=tuple(debug_settings.of_environment(environ.get)),
-    )
-
-
 def _number(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
     except ValueError:
         return None
-
-
-def _count(text: str | None) -> int | None:
-    """The first of the numbers that OpenMP takes, one for each level: ``4,2``."""
-    number = _number(text.partition(",")[0]) if text is not None else None
-    return number if number is not None and number > 0 else None

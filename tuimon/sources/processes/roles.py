@@ -57,18 +57,16 @@ def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int
 
     One that does nothing but wait for another program in Python to end has launched it: that may train.
     """
-    pythons = {pid: p for pid, p in processes.items() if p.is_python and not _is_helper(p)}
+    # what serves a training or loads its data may outlive it for a moment
+    helpers = {pid for pid, p in processes.items() if any(servant in " ".join(p.command) for servant in _SERVANTS)}
+    workers = {pid for pid, p in processes.items() if p.name == WORKER_THREAD}
+    pythons = {pid: p for pid, p in processes.items() if p.is_python and pid not in helpers | workers}
     ranked = {pid: p for pid, p in pythons.items() if p.rank is not None}
     candidates = ranked or pythons
     outermost = {pid for pid, p in candidates.items() if not _has_ancestor(p, processes, candidates)}
     while launchers := {pid for pid in {pythons[child].ppid for child in _launched(pythons, outermost)} if waits(pid)}:
         outermost = (outermost - launchers) | _launched(pythons, launchers)
     return frozenset(outermost)
-
-
-def _is_helper(process: ProcessFacts) -> bool:
-    """True if it serves a training or loads its data: some outlive the program that they serve, for a moment."""
-    return process.name == WORKER_THREAD or any(servant in " ".join(process.command) for servant in _SERVANTS)
 
 
 def _is_left(process: ProcessFacts, processes: Mapping[int, ProcessFacts], before: Mapping[int, ProcessRole]) -> bool:

@@ -367,7 +367,8 @@ class ProcessSource(Source):
                 followed.begin_window(used.cpu_s if used is not None else None)
                 continue
             if roles[pid] == "trainer":
-                due_s = longest_s if longest_s > self.period_s and self._may_wait(pid, followed) else 0.0
+                may_wait = pid not in self._focus and followed.reads * self.period_s > SETTLED_S
+                due_s = longest_s if longest_s > self.period_s and may_wait else 0.0
             else:
                 due_s = _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)
             least_s = due_s - self.period_s / 10  # reads are not to the millisecond
@@ -376,10 +377,6 @@ class ProcessSource(Source):
             if window_s >= max(least_s, self.period_s * _LEAST_OF_PERIOD):
                 private, trains = pid == first_worker, roles[pid] == "trainer"
                 yield followed.end_window(window_s, now_s, private=private, trains=trains)
-
-    def _may_wait(self, pid: int, followed: Followed) -> bool:
-        """True if the threads of a rank may be read less often: it is out of focus, and not new."""
-        return pid not in self._focus and followed.reads * self.period_s > SETTLED_S
 
 
 def _updated(record: Process, now_s: float, *, ended: bool = False) -> Process:

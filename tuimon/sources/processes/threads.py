@@ -134,7 +134,15 @@ class ThreadMeter:
 
         And the latest threads that have ended meanwhile.
         """
-        rows = [self._row(tid, thread, window_s * 1e9) for tid, thread in self._threads.items()]
+        rows, window_ns = list[ThreadCpu](), window_s * 1e9
+        for tid, thread in self._threads.items():
+            cpu_ratio = delay_ratio = None
+            if thread.begin_cpu_ns is not None:
+                cpu_ratio = round(max(thread.cpu_ns - thread.begin_cpu_ns, 0) / window_ns, 3)
+                if thread.delay_ns is not None:
+                    delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)
+            state = _STATES.get(thread.state, "waiting")
+            rows.append(ThreadCpu(tid, thread.name, cpu_ratio, state, delay_ratio))
         ratios = [row.cpu_ratio for row in rows]
         known = [ratio for ratio in ratios if ratio is not None]
         complete = len(known) == len(ratios) and not self._vanished and bool(ratios)
@@ -144,14 +152,6 @@ class ThreadMeter:
         ended, self._vanished = self._vanished[-_ENDED:], []
         listed, folded = list_rows(rows, self._pid)
         return listed, folded, round(sum(known), 3) if complete else None, ended
-
-    def _row(self, tid: int, thread: _Thread, window_ns: float) -> ThreadCpu:
-        cpu_ratio = delay_ratio = None
-        if thread.begin_cpu_ns is not None:
-            cpu_ratio = round(max(thread.cpu_ns - thread.begin_cpu_ns, 0) / window_ns, 3)
-            if thread.delay_ns is not None:
-                delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)
-        return ThreadCpu(tid, thread.name, cpu_ratio, _STATES.get(thread.state, "waiting"), delay_ratio)
 
 
 def list_rows(rows: list[ThreadCpu], main: int) -> tuple[list[ThreadCpu], int]:
