@@ -7,7 +7,7 @@ from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat, starmap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from tuimon.node_ids import node_of
 from tuimon.proc.numa import core_numbers
 from tuimon.records import Gpu, MachineMemory, Node, Threads
 from tuimon.session.gpus import DeviceTable
-from tuimon.session.series import LATEST, Series, Span, latest
+from tuimon.session.series import LATEST, Series, Span, latest, row_of
 
 #: Most nodes whose records are folded.
 NODES = 4096
@@ -102,13 +102,6 @@ def steady_growth(readings: Sequence[Reading], since_s: float = -math.inf) -> Gr
     return growth if is_steady and rate(last[0], last[-1]) >= part * rate(readings[0], readings[-1]) else None
 
 
-class ProcessHeld(NamedTuple):
-    """The memory that a process held."""
-
-    pid: int
-    held_bytes: int
-
-
 class Placement(NamedTuple):
     """The NUMA nodes of a training process."""
 
@@ -149,12 +142,8 @@ class _Used(NamedTuple):
     held: float
 
 
-class _Held(NamedTuple):
-    """How much of a resource was used at a moment; a row of a ``Series``."""
-
-    begin_s: float
-    end_s: float
-    used: float
+#: How much of a resource was used at a moment.
+_Held = row_of("used")
 
 
 class MachineTable:
@@ -168,8 +157,8 @@ class MachineTable:
     def __init__(self) -> None:
         self.devices = DeviceTable()
         self.latest: MachineMemory | None = None
-        self.most_held: ProcessHeld | None = None  # of any process at any time
-        self._resources: dict[str, Series[_Held]] = {}  # by the name of the resource
+        self.most_held: tuple[int, int] | None = None  # a process, and the most bytes that any has held
+        self._resources: dict[str, Series[Any]] = {}  # by the name of the resource
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own = array("d")  # of each window of a process: its begin, its end, and the cores that it used
         self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
@@ -177,8 +166,8 @@ class MachineTable:
 
     def add_threads(self, record: Threads, held_bytes: int = 0) -> None:
         """Fold a window of a process of the run, and what it holds."""
-        if held_bytes > (self.most_held.held_bytes if self.most_held is not None else 0):
-            self.most_held = ProcessHeld(record.pid, held_bytes)
+        if held_bytes > (self.most_held[1] if self.most_held is not None else 0):
+            self.most_held = record.pid, held_bytes
         cores = record.cpu_ratio
         if cores is None:  # as its known threads, or those of a start
             known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]

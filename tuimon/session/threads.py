@@ -268,7 +268,9 @@ class ThreadTable:
         self._cpu_counts = cpu_counts
         self._processes = processes
         self._known: dict[int, _Process] = {}
-        self._ended: dict[int, list[tuple[float, int]]] = {}  # by process, with the end of a thread's last window
+        self.ended: dict[
+            int, list[tuple[float, int]]
+        ] = {}  # by process, the latest threads, and when each window ended
         self._has_own_bytes = False  # whether the log has what is a process's own
 
     def add_threads(self, record: Threads, tid: int, steps: int = 0) -> int | None:
@@ -283,8 +285,8 @@ class ThreadTable:
         held_bytes = record.own_bytes if self._has_own_bytes else record.rss_bytes
         own.add_window(record, tid, held_bytes, steps)
         if record.ended:
-            ended = [*self._ended.get(record.pid, ()), *((record.t, each) for each in record.ended)]
-            self._ended[record.pid] = ended[-_ENDED:]
+            ended = [*self.ended.get(record.pid, ()), *((record.t, each) for each in record.ended)]
+            self.ended[record.pid] = ended[-_ENDED:]
         return held_bytes
 
     def begin_steps(self, t: float) -> None:
@@ -295,7 +297,7 @@ class ThreadTable:
     def forget(self, pid: int) -> None:
         """Drop the threads of a process that ended long ago."""
         self._known.pop(pid, None)
-        self._ended.pop(pid, None)
+        self.ended.pop(pid, None)
 
     def of(self, pid: int, span: Span = LATEST) -> Threads | None:
         """A process over a span; None where no window lies in it."""
@@ -350,10 +352,6 @@ class ThreadTable:
         columns = self._known[pid].use.columns(Span(last_s=GROWTH_S), ("end_s", what, "steps"))
         return readings_of(columns["end_s"], columns[what], columns["steps"])
 
-    def open_files(self, pid: int) -> tuple[int, int] | None:
-        """How many files a process has open, and may have at most."""
-        return self._known[pid].latest.open_files if pid in self._known else None
-
     def written(self, pid: int, span: Span = EVER) -> tuple[int | None, int, str]:
         """Bursts of writing since a process's first steps, or None if they are too close to be told apart.
 
@@ -365,10 +363,6 @@ class ThreadTable:
             return 0, 0, ""
         windows, of_bursts, bursts, burst_bytes = figures
         return bursts if 2 * of_bursts <= windows else None, burst_bytes, own.written_to
-
-    def ended(self, pid: int) -> Iterable[tuple[float, int]]:
-        """The latest threads of a process that have ended, each with the end of the window in which it did."""
-        return self._ended.get(pid, ())
 
     def disk_ratio(self, pid: int, span: Span = LATEST) -> float | None:
         """Share of a span's windows at whose end a process's main thread waited for the disk."""

@@ -24,7 +24,6 @@ from tuimon.session.machines import (
     Growth,
     MachineTable,
     Placement,
-    ProcessHeld,
     growth_going_on,
     steady_growth,
 )
@@ -175,7 +174,8 @@ class Machine(Struct, frozen=True, dict=True):
                 Store(_RESOURCES.get(each.name, "disk"), each.limit, max(0, each.limit - each.used), each.name)
             )
         for pid in self._begun:
-            if (files := self._threads.open_files(pid)) is not None:
+            latest = self._threads.of(pid)
+            if latest is not None and (files := latest.open_files) is not None:
                 found.append(Store("files", files[1], max(0, files[1] - files[0]), pid=pid))
         return tuple(sorted(found, key=lambda each: -each.left))
 
@@ -278,8 +278,8 @@ class Machine(Struct, frozen=True, dict=True):
         return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items())
 
     @property
-    def most_held(self) -> ProcessHeld | None:
-        """The process that has held the most memory of its own at a time, as far as it was read."""
+    def most_held(self) -> tuple[int, int] | None:
+        """The process that has held the most memory of its own at a time, and these bytes, as far as it was read."""
         return self._machine.most_held
 
     def steps_per_s(self, pid: int) -> float | None:

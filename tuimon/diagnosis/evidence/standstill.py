@@ -342,7 +342,10 @@ class _Standing(Struct, frozen=True, dict=True):
     def first(self) -> First:
         """What is known of it there."""
         waits_for = innermost_wait(self.own) or ("thread" if _waits_inside(self.own) else None)
-        others = {pid: list(self.other_stacks(pid)) for pid in (self.pid, *self.workers)}
+        others: dict[int, list[list[Frame]]] = {pid: [] for pid in (self.pid, *self.workers)}
+        for group in self.taken.groups if self.taken is not None else []:  # of threads beside these
+            for pid in others.keys() & {pid for pid, tid in group.threads if tid not in (pid, self.tid)}:
+                others[pid].append(group.frames)
         stacks = (self.own, *self.workers.values(), *(stack for each in others.values() for stack in each))
         for stack in map(_in_data_set, stacks):
             if activity_of(stack) in ("import", "compile") or outside_wait(stack) is not None:
@@ -373,12 +376,6 @@ class _Standing(Struct, frozen=True, dict=True):
         """True if all workers at work wait for a thread, and have none."""
         more = self.threads_of_waiting()
         return bool(more) and len(more) == len(self.workers) and not any(more.values())
-
-    def other_stacks(self, pid: int) -> Iterator[list[Frame]]:
-        """The taken stacks of a process's threads, but for its main thread and the one that trains."""
-        for group in self.taken.groups if self.taken is not None else []:
-            if any(each == pid and thread not in (pid, self.tid) for each, thread in group.threads):
-                yield group.frames
 
 
 def _waits_inside(stack: Sequence[Frame]) -> bool:
@@ -434,7 +431,7 @@ def _gone(pid: int, session: Session, stack: Sequence[Frame], begun_s: float) ->
     sampled = session.stacks.get(pid)
     if sampled is None or not waits_for_thread(stack):
         return None
-    gone = {tid: t for t, tid in session.threads.ended(pid)}
+    gone = {tid: t for t, tid in session.threads.ended.get(pid, ())}
     live = {user_place(sampled.last_of(tid)) for tid in sampled.tids(now=True) if tid not in gone}
     works = {place.function for place in live if place is not None}
     for tid, t in sorted(gone.items(), key=lambda each: -each[1]):

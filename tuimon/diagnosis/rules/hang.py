@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.standstill import Gone, Rest, StandingRank, Standstill
+from tuimon.diagnosis.evidence.standstill import Gone, Rest, Standstill
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.rule import BOUNDARIES, Rule
 from tuimon.diagnosis.threshold import MOST, SMALL, TRACE, Threshold
@@ -130,8 +130,11 @@ def may_hang(still: Standstill) -> bool:
 
 def _judged(still: Standstill) -> Finding | None:
     quiet_s, ranks, taken = still.quiet_s, still.ranks, still.taken
-    if still.has_moved or quiet_s < max(_grace_s(rank, taken is not None) for rank in ranks):
-        return None
+    for rank in ranks:  # in its first step it may wait for a start elsewhere
+        is_slow = rank.first not in (None, "stuck") or rank.wait == "slow" or (rank.wait == "file" and taken is None)
+        grace_s = SLOW_WAIT_S if is_slow else STACKS_S if rank.wait == "unknown" else HANG_S
+        if still.has_moved or quiet_s < grace_s:
+            return None
     if taken is None and any(rank.first for rank in ranks):
         return None
     groups = _groups(still)
@@ -171,14 +174,6 @@ def _ended(gone: Gone) -> str:
     """``its queue is full, and thread event-writer has ended, which was in write() log.py:9``."""
     place = f", which was in {at(gone.place)}" if gone.place is not None else ""
     return f"{f'its queue is {gone.queue}, and ' if gone.queue else ''}{gone.who} has ended{place}"
-
-
-def _grace_s(rank: StandingRank, is_taken: bool) -> float:
-    """How long a rank may wait for something outside the training, in its first step also for a start elsewhere."""
-    starts = rank.first not in (None, "stuck")
-    if starts or rank.wait == "slow" or (rank.wait == "file" and not is_taken):
-        return SLOW_WAIT_S
-    return STACKS_S if rank.wait == "unknown" else HANG_S
 
 
 def _groups(still: Standstill) -> list[Standing]:

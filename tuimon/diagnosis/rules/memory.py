@@ -403,12 +403,12 @@ def _held(evidence: Evidence, machine: Machine) -> str:
     name, size = ("container" if memory.limit_bytes else "machine"), memory.limit_bytes or memory.total_bytes
     text = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
     most = machine.most_held
-    return text if most is None else f"{text}, {_who(evidence.run, most.pid)} held {size_text(most.held_bytes)}"
+    return text if most is None else f"{text}, {_who(evidence.run, most[0])} held {size_text(most[1])}"
 
 
 def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:
     kind, most, memory = _KINDS[resource], machine.most_held, machine.memory
-    pid = most.pid if most is not None and resource == "memory" else None
+    pid = most[0] if most is not None and resource == "memory" else None
     keeping = _kept(machine, resource, pid)
     torch = max(evidence.gpu.memory, key=lambda row: row.peak_bytes or 0, default=None) if resource == "gpu" else None
     facts: dict[str, str | float | None] = {"resource": resource, "exit_code": end.exit_code}
@@ -417,8 +417,8 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
             "oom_kills": memory.oom_kills if memory is not None else None,
             "limit_bytes": memory.limit_bytes if memory is not None else None,
             "total_bytes": memory.total_bytes if memory is not None else None,
-            "most_held_pid": own_id(most.pid) if most is not None else None,
-            "most_held_bytes": most.held_bytes if most is not None else None,
+            "most_held_pid": own_id(most[0]) if most is not None else None,
+            "most_held_bytes": most[1] if most is not None else None,
         }
     if torch is not None:
         facts |= {"torch_peak_bytes": torch.peak_bytes, "reserved_bytes": torch.reserved_bytes}
