@@ -1,8 +1,8 @@
 """Entry point: ``tuimon`` and ``python -m tuimon``."""
 
+import os
+import site
 import sys
-
-from tuimon.cli.own_modules import put_own_modules_first
 
 
 def main() -> int:
@@ -11,6 +11,36 @@ def main() -> int:
     from tuimon.cli.main import run_command_line  # noqa: PLC0415  (all that others may have, too)
 
     return run_command_line(sys.argv[1:])
+
+
+def put_own_modules_first() -> None:
+    """Take the working directory and the script's folder off ``sys.path``, and put the folders in PYTHONPATH last.
+
+    Those are the training's: a ``msgspec.py`` there is not ours. A package that our environment lacks is still found
+    in PYTHONPATH, as pip relies on: it installs none that it finds there. A folder of our environment, or in which
+    tuimon itself was found (``pip install --target``), stays where it is.
+    """
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was removed
+        here = ""
+    listed = {_whole(folder, here) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder}
+    first = {here, _whole(os.path.dirname(os.path.realpath(sys.argv[0])), here)}
+    package = os.path.dirname(os.path.abspath(__file__))
+    own = {os.path.dirname(package), os.path.dirname(os.__file__), *site.getsitepackages(), site.USER_SITE}
+    kept: list[str] = []
+    last: list[str] = []
+    for entry in sys.path:
+        folder = _whole(entry, here)
+        if folder in own or folder not in first | listed:
+            kept.append(entry)
+        elif folder in listed:
+            last.append(entry)
+    sys.path[:] = kept + last
+
+
+def _whole(folder: str, here: str) -> str:
+    return os.path.normpath(os.path.join(here, folder))
 
 
 if __name__ == "__main__":

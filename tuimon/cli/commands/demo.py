@@ -86,15 +86,13 @@ def open_demo(demo: Demo, path: str) -> Monitor:
 
 def table() -> list[str]:
     """The runs as lines of text, each with the verdict on it."""
-    rows = [("NAME", "VERDICT", "RECORDED"), *((name, _verdict(demo), demo.about) for name, demo in DEMOS.items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return [f"{name:<{widths[0]}}  {verdict:<{widths[1]}}  {about}" for name, verdict, about in rows]
-
-
-def _verdict(demo: Demo) -> str:
     from tuimon.diagnosis.verdicts import fold
     from tuimon.views.finding_text import rule_title
 
-    with log_of(demo) as path:
-        _, findings = fold(read_log(path))
-    return rule_title(findings[0].rule)
+    rows = [("NAME", "VERDICT", "RECORDED")]
+    for name, demo in DEMOS.items():
+        with log_of(demo) as path:
+            _, findings = fold(read_log(path))
+        rows.append((name, rule_title(findings[0].rule), demo.about))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return [f"{name:<{widths[0]}}  {verdict:<{widths[1]}}  {about}" for name, verdict, about in rows]

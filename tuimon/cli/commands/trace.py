@@ -100,17 +100,13 @@ def _target(target: str) -> _Target:
         session.add(record)
     if session.exit is not None:
         raise TraceError(f"the run of {plain(path)} has ended", "A trace can only be taken of a running training")
-    pid = min(session.trainers(), key=lambda pid: _rank(session, pid), default=None)
+    ranks = {each.pid: each.rank for each in session.processes() if each.rank is not None}
+    pid = min(session.trainers(), key=lambda pid: ranks.get(pid, pid), default=None)
     if pid is None:
         raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
     from tuimon.views.trace_text import known_before
 
     return _Target(pid, known_before(session, pid))
-
-
-def _rank(session: Session, pid: int) -> int:
-    process = session.process(pid)
-    return process.rank if process is not None and process.rank is not None else pid
 
 
 def free_name(pid: int) -> str:
