@@ -542,16 +542,16 @@ def _is_beside_ranks(phase: Phase, cell: Cell) -> bool:
     return cell.phase == phase and cell.doing != "rank" and not cell.via
 
 
-def _runs(cell: Cell) -> bool:
-    return not cell.via and cell.doing in _RUNS
+def _own(*doing: Doing) -> Takes:
+    """Time of the training thread itself, at one of these."""
+    return lambda cell: not cell.via and cell.doing in doing
+
+
+_runs, _makes_objects, _awaits_thread, _awaits_batch = _own(*_RUNS), _own(*_PYTHON), _own("thread"), _own("batch")
 
 
 def _waits(cell: Cell) -> bool:
     return not cell.via and cell.doing not in _RUNS and cell.doing != "gc"
-
-
-def _makes_objects(cell: Cell) -> bool:
-    return not cell.via and cell.doing in _PYTHON
 
 
 def _compiles(cell: Cell) -> bool:
@@ -560,14 +560,6 @@ def _compiles(cell: Cell) -> bool:
 
 def _is_data(cell: Cell) -> bool:
     return cell.phase == "data" and not cell.via
-
-
-def _awaits_thread(cell: Cell) -> bool:
-    return not cell.via and cell.doing == "thread"
-
-
-def _awaits_batch(cell: Cell) -> bool:
-    return not cell.via and cell.doing == "batch"
 
 
 def _part(cell: Cell, share: float, doing: Doing, *via: Via) -> Cell:

@@ -63,7 +63,14 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None  # the others come late, as they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
-    exchange = least.exchange  # None if the share rests on the CPU
+    figures: dict[str, float | str | None] = {}
+    if (exchange := least.exchange) is not None:  # the share rests on the GPU's clock
+        figures = {
+            "exchange_at_least_share": exchange.share.low,
+            "exchange_at_most_share": exchange.share.high,
+            "waits_for_later_ranks_at_least_share": exchange.waiting,
+            "rests_on": exchange.rests_on,
+        }
     whole = len(measured) == len(compared) and len(rows) == evidence.world_size
     return Finding(
         headline=_headline(least, evidence.world_size),
@@ -75,16 +82,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": evidence.world_size,
-            **(
-                {
-                    "exchange_at_least_share": exchange.share.low,
-                    "exchange_at_most_share": exchange.share.high,
-                    "waits_for_later_ranks_at_least_share": exchange.waiting,
-                    "rests_on": exchange.rests_on,
-                }
-                if exchange is not None
-                else {}
-            ),
+            **figures,
         },
     )
 
