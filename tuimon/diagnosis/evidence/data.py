@@ -229,8 +229,8 @@ def lie_ready(loader: LoaderRow | None, workers: Workers, data: Samples) -> bool
         return False
     is_busy = workers.busy_ratio >= MOST
     if loader is None:
-        if is_busy and workers.number > 1 and workers.lack_cores:
-            return False  # who is at work in a fetch may wait for one, too
+        if is_busy and workers.number > 1 and (workers.ran_ratio or 0.0) > 2.0 * (workers.cpu_ratio or math.inf):
+            return False  # they wait for a core longer than they have one, and so may who is at work in a fetch
         draws = draws_indices(data)
         fetching = data.where(lambda node: not draws(node))
         taking = fetching.share(lambda node: _takes(node, is_busy))

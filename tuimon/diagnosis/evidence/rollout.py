@@ -8,7 +8,6 @@ from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST
-from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node, is_environment_step
 
@@ -44,7 +43,9 @@ def rollout_shares(main: Samples) -> Rollout | None:
     if data.total < MIN_SAMPLES or not making.total:
         return None
     stepping, loop = frozenset(making.through), frozenset(main.where(phase=_UPDATE).through)
-    acting = frozenset(filter(None, (_caller_of_model(row.node) for row in data.rows))) - stepping - loop
+    calling = (row.node.before("module") for row in data.rows if row.node.has("module"))
+    callers = (next((frame.code for frame in reversed(frames) if frame.user), None) for frames in calling)
+    acting = frozenset(filter(None, callers)) - stepping - loop
     own = stepping - main.training_path
     counts: Counter[str] = Counter()
     made = 0
@@ -66,12 +67,6 @@ def rollout_parts(main: Samples) -> tuple[float, float] | None:
         return None
     share = main.phases["data"] / main.in_steps.total
     return rollout.environment * share, rollout.policy * share
-
-
-def _caller_of_model(node: Node) -> Function | None:
-    """The user's function that calls the outermost module, by file and name."""
-    callers = node.before("module") if node.has("module") else ()
-    return next((frame.code for frame in reversed(callers) if frame.user), None)
 
 
 def _kind(node: Node) -> str:

@@ -65,25 +65,20 @@ class Workers(Struct, frozen=True, gc=False):
         """Those that make batches, and those that idle."""
         return self.number + self.idle
 
-    @property
-    def lack_cores(self) -> bool:
-        """True if they wait for a core longer than they have one."""
-        return self.ran_ratio is not None and self.cpu_ratio is not None and self.ran_ratio > 2.0 * self.cpu_ratio
-
 
 def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Workers:
     """The workers of a process: those that live, and what was measured of those that lived lately."""
-    recent = view.recent_workers(pid)
-    live = _pids(view.workers(pid) or _between_epochs(recent, view.now_s), pid, loader)
-    idle = _idle_pids(loader)
+    rows, facts = (loader.worker_rows, loader.facts) if loader is not None else ((), None)
+    recent, idle = view.recent_workers(pid), _idle_pids(loader)
+    by_descent = view.workers(pid) or _between_epochs(recent, view.now_s)
+    named = [row.pid for row in rows if row.pid not in (None, pid) and not row.ended]
+    live = [each for each in dict.fromkeys([*(worker.pid for worker in by_descent), *named]) if each not in idle]
     recent = [worker for worker in recent if worker.pid not in idle]
-    live = [each for each in live if each not in idle]
     pids = list(dict.fromkeys([*live, *(worker.pid for worker in recent)]))
     threads = [t for p in pids if (t := view.process_threads(p)) is not None]
     disk = [ratio for p in pids if (ratio := view.disk_ratio(p)) is not None]
     own = [view.samples(p) for p in pids]
     together = Samples.joined(own)
-    rows, facts = (loader.worker_rows, loader.facts) if loader is not None else ((), None)
     asked_for = facts.workers if facts is not None else 0
     by_markers = mean_of_known([row.busy_ratio for row in rows if asked_for and row.pid not in idle])
     number, renewed = asked_for - len(idle) if asked_for else len(live), are_renewed(live, recent)
@@ -205,14 +200,6 @@ def _between_epochs(recent: Sequence[Process], now_s: float) -> list[Process]:
     last_s = max((worker.t for worker in recent), default=-math.inf)
     last = [worker for worker in recent if worker.t == last_s]
     return last if len(recent) >= _GENERATIONS * len(last) and now_s - last_s <= _NEXT_S else []
-
-
-def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> list[int]:
-    """The workers by descent, and those that the loader names."""
-    named = (
-        [w.pid for w in loader.worker_rows if w.pid not in (None, pid) and not w.ended] if loader is not None else []
-    )
-    return list(dict.fromkeys([*(worker.pid for worker in workers), *named]))
 
 
 def _brief_share(view: SessionView, pid: int, number: int) -> float | None:

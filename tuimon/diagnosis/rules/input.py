@@ -15,10 +15,7 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
-from tuimon.diagnosis.evidence.data import (
-    HAND_OVER_MS,
-    is_loaders_own,
-)
+from tuimon.diagnosis.evidence.data import HAND_OVER_MS, is_loaders_own
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.rollout import Rollout
@@ -127,7 +124,10 @@ class Facts(Struct, frozen=True, dict=True):
             else f"an iterator is made anew for every {'batch' if each < 2 else f'{each} batches'}",
             "once": "make the iterator once, outside the loop, and " if each is not None else "",
             "preparers": f"{'threads of ' * threads}the training process prepare{'s' * (not threads)} it",
-            "in_workers": _SPAWN if threads else ": loading then overlaps with training",
+            "in_workers": " and multiprocessing_context='spawn': threads of this process make the items, which a forked"
+            " worker would wait for in vain"
+            if threads
+            else ": loading then overlaps with training",
             "cheaper": self._cheaper(),
         }
 
@@ -272,16 +272,10 @@ def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
 
 def _in_thread(model: StepModel, _: Facts) -> StepModel:
     """The model with the thread that makes the data as its one worker, which sets the pace."""
-    likely, certain = (
-        replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]
-    )
-    return model._replace(likely=likely, certain=certain)
+    one = [replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0, drawing_ms=0.0) for step in model[:2]]
+    return model._replace(likely=one[0], certain=one[1])
 
 
-_SPAWN = (
-    " and multiprocessing_context='spawn': threads of this process make the items, which a forked worker would wait for"
-    " in vain"
-)
 _AT_ONCE = ": build the batch in one operation instead of item by item"
 #: Beside those of any cause.
 _KEEPING = (
