@@ -17,16 +17,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.session.records import process, steps
 from tests.sources.log.literal_log import END, HEADER, STEPS, write
-from tests.state_size import size_of
+from tests.sources.log.long_log import TRAINER, beginning
 from tuimon.errors import LogError, NotALog
-from tuimon.records import SCHEMA, Exit, LoopStack, Mark, Notice, RangePlace, Record, StackCount, Stacks
+from tuimon.records import SCHEMA, Exit, Mark, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log import writer
-from tuimon.sources.log.facts import Facts
 from tuimon.sources.log.reader import LogSource, find_log, read_log
-from tuimon.sources.log.writer import LogWriter
+from tuimon.sources.log.writer import FACTS_LIMIT, PENDING_LIMIT, LogWriter
 
 
 @pytest.fixture
@@ -165,29 +163,6 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def records_of(pid):
-    """What a training that ends soon leaves in the log."""
-    stack = StackCount(pid, "MainThread", [1, 2, 3], 2)
-    sampled = {"samples": 40, "stacks": [stack], "cost_cpu_s": 0.01}
-    loop = [LoopStack("backward", [1, 2])]
-    yield process(pid=pid, start_unix_s=1.7e9 + pid)
-    yield Stacks(t=1.0, pid=pid, window_s=2.0, parked=[(pid, f"Thread-{pid}")], loop=loop, **sampled)
-    yield steps(1.0, {"data": 1.0}, pid=pid, range_places=[RangePlace("mine", "train.py", f"f{pid}", 1, 2)])
-    yield process(pid=pid, start_unix_s=1.7e9 + pid, ended=True)
-
-
-def test_a_log_keeps_no_more_of_six_hundred_processes_than_of_a_hundred():
-    facts, sizes = Facts(), {}
-    for count in range(1, 601):
-        for record in records_of(1000 + count):
-            own = msgspec.json.decode(msgspec.json.encode(record), type=type(record))  # shares nothing
-            facts.keep(own)
-            facts.complete(own)
-        if count in (100, 600):
-            sizes[count] = size_of(facts)
-    assert sizes[600] < 1.05 * sizes[100]
-
-
 LONG_END = Exit(t=900.0, pid=7, exit_code=1, last_line="RuntimeError: " + "x" * 400)
 
 
@@ -241,16 +216,38 @@ def test_what_is_held_back_is_bounded_and_keeps_the_header(full_disk: tuple[Path
     for number in range(5000):
         log.add_record(Mark(t=float(number), pid=7, name="m"))
     assert log.flush(0.0) is not None
-    assert log.lost == 3001
+    assert log.lost == 3000
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     notice = log.flush(10.0)
     assert notice is not None
-    assert "3001 records were lost" in notice.message
+    assert "3000 records were lost" in notice.message
     log.close()
     found = list(read_log(str(path)))
-    assert len(found) == 2000
+    assert len(found) == 1 + PENDING_LIMIT
     assert found[0] == HEADER
     assert found[-1].t == 4999.0
+
+
+def test_of_what_is_dropped_the_facts_that_come_once_are_kept(full_disk: tuple[Path, int]) -> None:
+    path, _ = full_disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    log = LogWriter(str(path))
+    begins = beginning()
+    for record in (*begins, *(Mark(t=float(number), pid=7, name="m") for number in range(PENDING_LIMIT))):
+        log.add_record(record)
+    assert log.lost == 1  # the notice
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert log.flush(10.0) is None
+    log.close()
+    assert list(read_log(str(path)))[: len(begins) - 1] == begins[:-1]
+
+
+def test_these_are_bounded_as_well(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    for _ in range(PENDING_LIMIT + FACTS_LIMIT + 7):
+        log.add_record(TRAINER)
+    assert log.lost == 7
+    log.discard()
 
 
 class FullDisk:

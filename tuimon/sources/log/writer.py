@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 import msgspec
+from msgspec import structs
 
 from tuimon.errors import LogError
 from tuimon.new_files import PRIVATE_MODE
-from tuimon.records import Notice, Record
+from tuimon.records import GPU_FACTS, Frames, Gpu, Header, Loader, Notice, Process, Record, Stacks, Steps
 from tuimon.sources.log.claim import cannot_write, claim, create, try_write
 from tuimon.sources.log.compression import Compressed, Plain, is_compressed
-from tuimon.sources.log.facts import Facts
 from tuimon.text import plain
 
 #: Time between a failed write and the next attempt.
@@ -24,6 +24,8 @@ RETRY_S = 5.0
 _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 #: Most records that are kept while the log cannot be written.
 PENDING_LIMIT = 2000
+#: ... and of those before them without which later ones say less: their facts come once.
+FACTS_LIMIT = 20_000
 #: Records of one batch: it is written whole or not at all.
 _BATCH = 50
 
@@ -34,6 +36,21 @@ _ENCODER = msgspec.json.Encoder()
 def line_of(record: Record) -> bytes:
     """A record as its line in the log."""
     return _ENCODER.encode(record) + b"\n"
+
+
+def brings_facts(record: Record) -> bool:
+    """True if a record holds what comes once, and what later ones rest on."""
+    match record:
+        case Header() | Process() | Frames():
+            return True
+        case Steps():
+            return bool(record.range_places) or record.first_step_s is not None or record.first_backward_s is not None
+        case Stacks():
+            return bool(record.parked or record.loop)
+        case Loader():
+            return record.facts is not None
+        case _:
+            return False
 
 
 class LogFile:
@@ -107,12 +124,14 @@ class LogWriter:
         self.lost = 0  # records dropped
         self._sleep = sleep
         self._pending: list[Record] = []
+        self._facts: list[Record] = []  # of the records that came before these and are dropped
+        self._gpus: dict[str, tuple[object, ...]] = {}  # the facts of each GPU that the file has
+        self._capabilities: dict[str, float] = {}  # of each GPU, which comes now and then
         self._broken = False
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
         self.path, handle, self._created = create(path, run)
         self._file = LogFile(handle)
-        self._facts = Facts()
         self._encoder = Compressed() if is_compressed(self.path) else Plain()
         try:
             self._earlier_bytes = claim(handle, self.path, force)
@@ -126,10 +145,13 @@ class LogWriter:
 
     def add_record(self, record: Record) -> None:
         """Keep a record for the next ``flush``."""
-        self._facts.keep(record)
+        if isinstance(record, Gpu) and record.compute_capability is not None:
+            self._capabilities[record.uuid] = record.compute_capability
         if len(self._pending) >= PENDING_LIMIT:
-            del self._pending[0 if self._begun else 1]  # never the header: without it the rest cannot be read
-            self.lost += 1
+            oldest = self._pending.pop(0)
+            is_kept = brings_facts(oldest) and len(self._facts) < FACTS_LIMIT
+            self.lost += not is_kept
+            self._facts += [oldest] if is_kept else []
         self._pending.append(record)
 
     def flush(self, now_s: float) -> Notice | None:
@@ -173,6 +195,7 @@ class LogWriter:
         """Write all records kept, or those that there is room for. Raises OSError."""
         if not self._pending:
             return
+        self._pending[:0], self._facts = self._facts, []
         if self._earlier_bytes:
             self._drop_earlier()
         while self._pending:
@@ -186,17 +209,27 @@ class LogWriter:
         if self._file.torn and is_compressed(self.path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
-        whole = (each for record in self._pending[:count] for each in self._facts.complete(record))
-        lines = b"\n" * self._file.torn + b"".join(map(line_of, whole))
+        lines = b"\n" * self._file.torn + b"".join(line_of(self._with_news(each)) for each in self._pending[:count])
         try:
             self._file.append(self._encoder.encode(lines))
         except OSError:
             self._encoder.abandon()
-            self._facts.forget_written()
+            self._gpus.clear()  # the latest may not be in the file
             raise
         self._encoder.keep()
         del self._pending[:count]
         self._begun = True
+
+    def _with_news(self, record: Record) -> Record:
+        """A record as the file needs it: that of a GPU with what seldom changes only where that is news."""
+        if not isinstance(record, Gpu):
+            return record
+        whole = structs.replace(record, compute_capability=self._capabilities.get(record.uuid))
+        facts = tuple(getattr(whole, name) for name in GPU_FACTS)
+        if self._gpus.get(record.uuid) == facts:
+            return structs.replace(record, **dict.fromkeys(GPU_FACTS))
+        self._gpus[record.uuid] = facts
+        return whole
 
     def _drop_earlier(self) -> None:
         self._file.empty()
