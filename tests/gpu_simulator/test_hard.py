@@ -27,7 +27,6 @@ def test_numbers_come_again():
     numbers = {marker.flag for marker in training.markers if marker.kind == layout.GPU_TIME}
     assert {layout.FIRST_EVENT, layout.LAST_EVENT} <= numbers
     assert_right(training, records)
-    assert all(record.given_up == 0 for record in timed(records))
 
 
 def test_a_device_that_hangs_for_a_while():
@@ -55,7 +54,6 @@ def test_turns_that_change_their_stream_are_left_out():
 
     records = training.run(turn, 30)
     assert shares(records).steps >= 50
-    assert sum(record.given_up for record in timed(records)) >= 20
     assert shares(records).of("backward").span == pytest.approx(
         90 * (110 * US + hardware.current.gap_ns) / (31.1 * MS), rel=0.03
     )

@@ -5,7 +5,7 @@ from itertools import cycle
 import pytest
 
 from tests.gpu_simulator import loops
-from tests.gpu_simulator.comparison import shares, timed
+from tests.gpu_simulator.comparison import shares
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import simulated
 from tests.gpu_simulator.training import Training
@@ -35,7 +35,6 @@ def test_gpu_time_of_each_phase_is_the_truth_and_its_idle_time_within_its_bounds
     training, records = simulated(kind)
     told = assert_true(training, records)
     assert sum(told.of(name).span for name in PHASES) == pytest.approx(1)
-    assert all(record.given_up == 0 for record in timed(records))
     for name in PHASES:
         found, idle = told.of(name), training.truth.idle_ns[name] / training.truth.total_ns
         assert found.idle - OF_STEP <= idle <= found.idle + found.maybe_idle + OF_STEP, name
