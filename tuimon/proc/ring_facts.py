@@ -68,16 +68,7 @@ def reported_frames(fact: object, name: str) -> Frames:
     files = fact.get("files")
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         return ()
-    return _frames(fact.get(name), files)
-
-
-#: The stacks read last, and those before: the ranks of a run have the same, and hold them once.
-_latest: list[tuple[ReportedStack, ...]] = []
-_LATEST = 4
-
-
-def _frames(stack: object, files: list[str]) -> Frames:
-    """Empty if any of them is no frame."""
+    stack = fact.get(name)
     out: list[tuple[str, int, str]] = []
     for frame in stack if isinstance(stack, list) and len(stack) <= _FRAMES else ():
         match frame:
@@ -86,6 +77,11 @@ def _frames(stack: object, files: list[str]) -> Frames:
             case _:
                 return ()
     return tuple(out)
+
+
+#: The stacks read last, and those before: the ranks of a run have the same, and hold them once.
+_latest: list[tuple[ReportedStack, ...]] = []
+_LATEST = 4
 
 
 class RingFacts(Struct, frozen=True, gc=False):

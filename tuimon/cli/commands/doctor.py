@@ -117,7 +117,15 @@ def py_spy() -> Check:
     if binary is None:
         message = f"not found: {_INSIDE}, no phases without markers"
         return Check("py-spy", "fail", message, install_command("py-spy"), True)
-    done = _dump_of_child(binary)
+    with _idle_python() as child:
+        done = subprocess.run(
+            [binary, "dump", "--nonblocking", "--json", "--pid", str(child.pid)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env={name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"},
+        )
     version = version_of("py-spy")
     if done.returncode == 0 and _has_frames(done.stdout):
         return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
@@ -127,18 +135,6 @@ def py_spy() -> Check:
         return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
     upgrade = install_command("py-spy", upgrade=True)
     return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", upgrade)
-
-
-def _dump_of_child(binary: str) -> subprocess.CompletedProcess[str]:
-    with _idle_python() as child:
-        return subprocess.run(
-            [binary, "dump", "--nonblocking", "--json", "--pid", str(child.pid)],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-            env={name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"},
-        )
 
 
 def _has_frames(text: str) -> bool:

@@ -60,7 +60,13 @@ def examine(pid: int, agent: str) -> Target:
         raise CannotInject(f"the memory map of process {pid} may not be read", ALLOW_PTRACE)
     maps = parse_maps(raw)
     paths = {part.path for part in maps}
-    minor = _minor(pid, paths)
+    found = next((match for path in paths if (match := _LIBRARY.search(path) or _PROGRAM.search(path))), None)
+    found = found or next((match for path in paths if (match := _FOLDER.search(path))), None)
+    if found is None:
+        raise CannotInject(f"process {pid} runs no Python 3 that tuimon knows", RUN_INSTEAD)
+    minor = int(next(filter(None, found.groups())))
+    if minor < _OLDEST_MINOR:
+        raise CannotInject(f"process {pid} runs Python 3.{minor}; the agent needs 3.{_OLDEST_MINOR}", RUN_INSTEAD)
     if any("/ld-musl-" in path for path in paths):
         raise CannotInject(f"process {pid} runs on musl, which tuimon was never tried with", RUN_INSTEAD)
     if not any(_TORCH.search(path) for path in paths):
@@ -87,18 +93,6 @@ def _check_owner(pid: int) -> None:
             f"process {pid} belongs to {name}, and code goes only into processes of your own",
             f"sudo -u {name} tuimon attach --inject {pid}",
         )
-
-
-def _minor(pid: int, paths: set[str]) -> int:
-    """Minor version of the process's Python."""
-    found = next((match for path in paths if (match := _LIBRARY.search(path) or _PROGRAM.search(path))), None)
-    found = found or next((match for path in paths if (match := _FOLDER.search(path))), None)
-    if found is None:
-        raise CannotInject(f"process {pid} runs no Python 3 that tuimon knows", RUN_INSTEAD)
-    minor = int(next(filter(None, found.groups())))
-    if minor < _OLDEST_MINOR:
-        raise CannotInject(f"process {pid} runs Python 3.{minor}; the agent needs 3.{_OLDEST_MINOR}", RUN_INSTEAD)
-    return minor
 
 
 def python_mappings(pid: int, maps: list[Mapping]) -> tuple[Mapping, ...]:

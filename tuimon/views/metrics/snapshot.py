@@ -62,10 +62,20 @@ def rank_samples(session: Session, rank: str, pid: int) -> Iterator[MetricSample
     if stats is not None:
         yield from _step_samples(session, rank, stats)
     yield from _recent_samples(now, rank, pid)
-    yield from _process_samples(now, rank, pid)
+    process, threads, saved = now.process(pid), now.process_threads(pid), session.checkpoints(pid)
+    if process is not None:
+        yield MetricSample(table.MARKERS, (rank,), float(process.markers))
+    if threads is not None:
+        yield from known(table.PROCESS_CPU, (rank,), threads.cpu_ratio)
+        yield from known(table.PROCESS_MEMORY, (rank,), threads.rss_bytes)
     yield from _gpu_samples(now, rank, pid)
     yield from _loader_samples(now, rank, pid)
-    yield from _checkpoint_samples(session, rank, pid)
+    if saved is not None:
+        yield from known(table.CHECKPOINTS, (rank,), saved.number)
+        yield MetricSample(table.CHECKPOINT_SIZE, (rank,), saved.size_bytes)
+        yield MetricSample(table.CHECKPOINT_TIME, (rank,), saved.seconds)
+        if saved.file_system:
+            yield MetricSample(table.CHECKPOINT_INFO, (rank, label_value(saved.file_system)), 1)
 
 
 def distribution(totals: Totals) -> Distribution:
@@ -91,17 +101,6 @@ def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[Met
         yield MetricSample(table.LAST_STEP, (rank,), session.header.wall_unix_s + stats.last_step_s - session.header.t)
 
 
-def _checkpoint_samples(session: Session, rank: str, pid: int) -> Iterator[MetricSample]:
-    saved = session.checkpoints(pid)
-    if saved is None:
-        return
-    yield from known(table.CHECKPOINTS, (rank,), saved.number)
-    yield MetricSample(table.CHECKPOINT_SIZE, (rank,), saved.size_bytes)
-    yield MetricSample(table.CHECKPOINT_TIME, (rank,), saved.seconds)
-    if saved.file_system:
-        yield MetricSample(table.CHECKPOINT_INFO, (rank, label_value(saved.file_system)), 1)
-
-
 def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSample]:
     steps = now.steps(pid)
     if steps is not None:
@@ -121,15 +120,6 @@ def _recent_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSam
             yield MetricSample(table.PHASE_SHARE, (rank, row.name), row.share)
             if row.estimated:
                 yield from known(table.PHASE_ERROR, (rank, row.name), row.error)
-
-
-def _process_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSample]:
-    process, threads = now.process(pid), now.process_threads(pid)
-    if process is not None:
-        yield MetricSample(table.MARKERS, (rank,), float(process.markers))
-    if threads is not None:
-        yield from known(table.PROCESS_CPU, (rank,), threads.cpu_ratio)
-        yield from known(table.PROCESS_MEMORY, (rank,), threads.rss_bytes)
 
 
 def _gpu_samples(now: SessionView, rank: str, pid: int) -> Iterator[MetricSample]:

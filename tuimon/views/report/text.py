@@ -142,7 +142,14 @@ def _ranks(report: dict[str, Any]) -> list[list[str]]:
     worst = sorted(news, key=lambda rank: (rank["state"] in WELL, -_late_ms(rank)))[:_WORST]
     lines = ["Ranks, first those that are not well or hold the others up" if worst else "Ranks"]
     lines += [text for rank in worst for text in _rank(rank)]
-    return [[*lines, *_all_ranks(summary)]]
+    parts = []
+    if summary["steps"]:
+        least, _, most = summary["steps"]
+        parts.append(f"{count(least)} to {count(most)} steps")
+    if summary["median_ms"]:
+        least, middle, most = summary["median_ms"]
+        parts.append(f"{ms(middle)} ({ms(least)} to {ms(most)})")
+    return [[*lines, *_wrap(f"  all {count(summary['count'])}: {', '.join(parts)}  {_shares(summary['phases'])}")]]
 
 
 def _trainings(report: dict[str, Any]) -> list[str]:
@@ -179,17 +186,6 @@ def _late_ms(rank: dict[str, Any]) -> float:
     """How much longer a rank's own work is than the others'; 0 where that is little."""
     late_ms: float = rank.get("late_ms") or 0.0
     return late_ms if late_ms > _LATE_SHARE * (rank["steps"]["median_ms"] or 0.0) else 0.0
-
-
-def _all_ranks(summary: dict[str, Any]) -> list[str]:
-    parts = []
-    if summary["steps"]:
-        least, _, most = summary["steps"]
-        parts.append(f"{count(least)} to {count(most)} steps")
-    if summary["median_ms"]:
-        least, middle, most = summary["median_ms"]
-        parts.append(f"{ms(middle)} ({ms(least)} to {ms(most)})")
-    return _wrap(f"  all {count(summary['count'])}: {', '.join(parts)}  {_shares(summary['phases'])}")
 
 
 def _shares(phases: list[dict[str, Any]]) -> str:

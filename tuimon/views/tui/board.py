@@ -136,7 +136,13 @@ class Board(Widget):
         if not width:
             return
         wanted = self._wanted_rows(size)
-        boxes = lay_out(width, height, self._visible(size), wanted, self.zoomed)
+        # the panes that have not been hidden; the loaders only where they have workers and there is room for them
+        with_loaders = self._loaders_chosen
+        if with_loaders is None:
+            least_width, least_height = _ROOM_FOR_LOADERS
+            with_loaders = self.loaders.has_workers() and width >= least_width and height >= least_height
+        shown = self._shown | {"loaders"} if with_loaders else self._shown - {"loaders"}
+        boxes = lay_out(width, height, shown, wanted, self.zoomed)
         if boxes == self._boxes:
             return
         self._boxes = boxes
@@ -174,15 +180,6 @@ class Board(Widget):
         facts = self.title_line.state
         usual = KEYS_OF_SEVERAL if facts is not None and facts.training.text else KEYS
         self.keys_line.show_keys(KEYS_OF.get(self.zoomed or "", usual))
-
-    def _visible(self, size: Size) -> set[str]:
-        """The panes that have not been hidden; the loaders only where they have workers and there is room for them."""
-        chosen = self._loaders_chosen
-        if chosen is None:
-            width, height = size
-            least_width, least_height = _ROOM_FOR_LOADERS
-            chosen = self.loaders.has_workers() and width >= least_width and height >= least_height
-        return self._shown | {"loaders"} if chosen else self._shown - {"loaders"}
 
     async def open_filter(self) -> None:
         """Open the filter's input over the keys."""

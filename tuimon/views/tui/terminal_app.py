@@ -40,7 +40,10 @@ class TerminalApp(App[ReturnType]):
         super().__init__(ansi_color=True if mono else None)
         self._installed = _installation()
         self.terminal_lost = False
-        capabilities = capabilities or self._of_terminal(mono)
+        if capabilities is None:
+            glyphs = glyphs_of(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
+            few = self.console.color_system == "standard"
+            capabilities = Capabilities("none" if mono else "16" if few else "many", glyphs)
         Canvas.mono = mono
         Canvas.characters = capabilities.glyphs
         self._dark, self._light = palette.THEMES_16 if capabilities.colours == "16" else palette.THEMES
@@ -73,11 +76,6 @@ class TerminalApp(App[ReturnType]):
     def redraw_terminal(self) -> None:
         """Draw all of the screen again."""
         self.refresh()
-
-    def _of_terminal(self, mono: bool) -> Capabilities:
-        glyphs = glyphs_of(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
-        few = self.console.color_system == "standard"
-        return Capabilities("none" if mono else "16" if few else "many", glyphs)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our colours, known before our themes are."""
