@@ -75,14 +75,16 @@ def sets_pace(samples: Samples) -> Callable[[Node], bool]:
     It lies on the path of training, or beside calls of other machines, to which it is polite; or it limits a rate.
     ``samples``: of that thread.
     """
-    path = samples.training_path.union(samples.where(below="network").through)
+    path = {*(update_path(samples) or samples.training_path), *samples.where(below="network").through}
     return lambda node: node.boundary == "rest" and (limits_rate(node) or node.frame.code in path)
 
 
 def limits_rate(node: Node) -> bool:
     """True if a sleep lies in an environment's step, or in a function called for nothing else: ``limiter.wait()``."""
     name, caller = node.frame.function.rpartition(".")[2], node.parent.frame.source if node.parent is not None else ""
-    return node.makes_data or re.match(rf"\s*[\w.]*\b{re.escape(name)}\(", caller) is not None
+    by_name = rf"\s*[\w.]*\b{re.escape(name)}\("
+    by_object = r"\s*(?:with\s+)?[\w.]+(?:\([^()]*\))?:?\s*(?:#|$)"  # ``throttle()``, ``with limiter:``
+    return node.makes_data or re.match(by_object if name.startswith("__") else by_name, caller) is not None
 
 
 def user_path(row: Sample) -> Stack:

@@ -118,7 +118,6 @@ class Facts(Struct, frozen=True, dict=True):
             else "steps the environment",
             "spare": evidence.run.cores - 1,
             "option": "dataloader_num_workers" if evidence.gpu.launching.owner == "transformers" else "num_workers",
-            "threads": f"{workers.threads:.0f}",
             "starts": "its workers are started anew for every epoch"
             if each is None
             else f"an iterator is made anew for every {'batch' if each < 2 else f'{each} batches'}",
@@ -433,7 +432,7 @@ CAUSES = (
     ),
     _of_workers(
         "slow_item",
-        ": {are} {busy} busy, with {threads} threads in each that wait for {run.cores} cores{at}",
+        ": {are} {busy} busy, with {workers.threads:.0f} threads in each that wait for {run.cores} cores{at}",
         (Remedy(ONE_THREAD), _cheaper()),
         when=lambda f: f.workers.crowd_cores,
         in_order=True,

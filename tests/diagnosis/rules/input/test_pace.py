@@ -31,6 +31,12 @@ LINES = frames(
     ("loop.py", 47, "main", "loss.backward()", True),
     ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("data.py", 7, "fetch", "time.sleep(0.1 * 2**attempt)", True),
+    ("loop.py", 41, "main", "throttle()  # be nice", True),
+    ("robot.py", 5, "__call__", "time.sleep(left)", True),  # 55
+    ("loop.py", 41, "main", "with rate:", True),
+    ("robot.py", 6, "__enter__", "time.sleep(left)", True),
+    ("loop.py", 44, "main", "batch = make(queue)", True),
+    ("data.py", 3, "__call__", "time.sleep(0.01)", True),
     first=30,
 )
 PASSES = (([49, 50], 10), ([51, 52], 20))
@@ -49,11 +55,22 @@ def found(phases, *counted, thread=None, beside=(), rule=None):
         ([([30, 31, 32], 60), ([30], 10)], None, "wait() robot.py:3"),
         ([([30, 33], 70)], None, "step() robot.py:9"),
         ([([34, 32], 70)], None, "wait() robot.py:3"),
+        ([([54, 55], 70)], None, "__call__() robot.py:5"),
+        ([([56, 57], 70)], None, "__enter__() robot.py:6"),
         ([([35], 70)], None, "main() loop.py:42"),
         ([([36, 37], 65), ([36, 38, 39], 5)], None, "page() site.py:4"),
         ([([42, 43, 44], 70)], [45, 46], "wait() feed.py:5"),
     ],
-    ids=["limiter of a robot", "real time", "limiter", "the loop itself", "polite", "thread that may read so often"],
+    ids=[
+        "limiter of a robot",
+        "real time",
+        "limiter",
+        "called",
+        "entered",
+        "the loop itself",
+        "polite",
+        "thread that may read so often",
+    ],
 )
 def test_a_loop_is_paced(counted, thread, line):
     first = found({"between": 80, "backward": 20}, *counted, thread=thread)
@@ -71,9 +88,10 @@ def test_waits_for_a_core_beside_the_sleep_leave_it_the_pace():
     ("counted", "thread", "cause", "line"),
     [
         ([([40, 41], 70)], None, "hand_rolled_loader", "make_batch() data.py:2"),
+        ([([58, 59], 70)], None, "hand_rolled_loader", "__call__() data.py:3"),
         ([([42, 43, 44], 70)], [47, 48], "hand_rolled_loader", "read() feed.py:9"),
     ],
-    ids=["makes a batch", "thread that reads"],
+    ids=["makes a batch", "an object that makes one", "thread that reads"],
 )
 def test_what_a_batch_waits_for_is_no_pace(counted, thread, cause, line):
     first = found({"between": 80, "backward": 20}, *counted, thread=thread)

@@ -344,6 +344,14 @@ def test_an_iterator_that_is_made_for_each_batch_is_to_be_made_once(persistent, 
         assert gained == sorted(gained, reverse=True) and all(each < 0.8 * gained[0] for each in kept)
 
 
+def test_workers_of_an_iterator_for_each_batch_gain_nothing_before_it_is_made_once():
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=0)
+    fetched = Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=16, wait_ns=800_000_000, facts=facts,
+                     epochs=16, given=1, length=250)  # fmt: skip
+    first, *_ = run({"data": 50, "forward": 50}, fetched, stacks(12, ([3, 4, 1], 60)), cpu_count=16)
+    assert first.action.startswith("make the iterator once, outside the loop, and set num_workers=")
+
+
 def test_threads_of_workers_that_wait_for_the_cores_are_to_be_fewer():
     """NumPy's BLAS has as many in each worker as there are cores."""
     crowded = []
