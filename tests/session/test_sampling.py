@@ -200,10 +200,10 @@ def test_native_threads_by_name(name, role):
 
 
 def test_over_the_whole_run():
-    records = [window(float(t), failed=1, cost_cpu_s=0.02) for t in range(1, 201) if t % 4]
+    records = [window(float(t), failed=1, folded=2, cost_cpu_s=0.02) for t in range(1, 201) if t % 4]
     sampling = session_of(process(), *records, threads(200.0, (100, "python", 1.0, "running"))).over("whole").sampling()
     assert sampling.coverage_ratio == pytest.approx(150 / 199)
-    assert (sampling.rate_hz, sampling.failed) == (pytest.approx(20.0), 150)
+    assert (sampling.rate_hz, sampling.failed, sampling.folded) == (pytest.approx(20.0), 150, 300)
     assert sampling.cpu_ratio == pytest.approx(150 * 0.02 / 200)
 
 

@@ -55,6 +55,12 @@ def text(record):
     return groups_text(standing(record), 4)
 
 
+def test_threads_that_a_record_does_not_list_count():
+    record = taken([(BACKWARD, range(100, 131)), (GATHER, [131])])
+    many = structs.replace(record.groups[0], more=200)
+    assert [each.number for each in standing(structs.replace(record, groups=[many, *record.groups[1:]]))] == [1, 231]
+
+
 def test_few_that_wait_elsewhere_come_before_many():
     record = taken([(BACKWARD, range(100, 131)), (GATHER, [131])])
     assert text(record) == "rank 31 in barrier() train.py:50, 31 ranks in backward() train.py:48"

@@ -89,12 +89,15 @@ def test_a_trace_and_memory_keep_to_it_too() -> None:
     work = [TracedWork("aten::mm", "forward", 3, 10**6, 10**6, "train.py:4")] * 40
     syncs = [TracedSync("cudaStreamSynchronize", "aten::item", "other", "train.py:5", 3, 10**6)] * 40
     trace = TraceTaken(
-        t=2.0, pid=100, begin_s=1.0, end_s=2.0, steps=3, wanted=3, file="t.gz", operators=work, syncs=syncs
+        t=2.0, pid=100, begin_s=1.0, end_s=2.0, steps=3, wanted=5, file="t.gz", operators=work, syncs=syncs, folded=70
     )
     session = session_of(header(), process(), steps(1.0, {"forward": 5, "backward": 5}), trace, HISTORY)
     report = report_of(session, [], "run.jsonl")
     whole = keeps_to(Report, as_json([report], full=True))
     assert len(whole["traces"][0]["operators"]) == 40 and whole["memory"][0]["lines"]
+    told = whole["traces"][0]["text"]
+    assert told[0].startswith("Trace of 3 steps, of 5 that were ordered,")
+    assert told[-1] == "70 more operators, kernels and waits are in the file alone"
     shown = keeps_to(Report, as_json([report]))
     assert len(as_json([report]).encode()) <= MOST_BYTES
     for name in ("operators", "syncs"):

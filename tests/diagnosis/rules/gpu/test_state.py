@@ -50,7 +50,9 @@ def test_the_clocks_of_a_gpu_that_others_use_are_not_ours():
 
 def retried(*counts, first_s=1001.0):
     return [
-        TorchMemory(t=first_s + 15.0 + n, pid=PID, device=0, allocated_bytes=70, reserved_bytes=78, alloc_retries=count)
+        TorchMemory(
+            t=first_s + 15.0 + n, pid=PID, device=0, allocated_bytes=70, reserved_bytes=78, alloc_retries=count, ooms=2
+        )
         for n, count in enumerate(counts)
     ]
 
@@ -58,6 +60,7 @@ def retried(*counts, first_s=1001.0):
 def test_retries_after_warm_up_are_reported():
     finding = findings("gpu_bound", *USUAL, util=0.99, more=retried(4, 7))["allocator_retries"]
     assert (finding.severity, finding.evidence["retries"]) == ("warning", 3 + 4)
+    assert finding.evidence["caught_ooms"] == 2
     assert "expandable_segments" in finding.action
 
 
