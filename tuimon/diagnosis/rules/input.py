@@ -22,7 +22,7 @@ from tuimon.diagnosis.evidence.rollout import Rollout
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers, collating_function
-from tuimon.diagnosis.finding import Change, Finding, Fix, What
+from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.rest import sleep_that_paces
@@ -240,6 +240,7 @@ class Cause(Struct, frozen=True):
     whole: Callable[[Facts], float | None] = lambda f: None  # of the time in which that function is sampled, the work
     model: Callable[[StepModel, Facts], StepModel] = lambda model, f: model
     in_order: bool = False  # the remedies as they stand, not by their gain: a fault is mended before items get cheaper
+    severity: Severity = "warning"  # where the gain of the first remedy is not known
 
 
 def _cheaper(more: str = "", what: What = "items", when: Callable[[Facts], bool] = lambda f: True) -> Remedy:
@@ -436,6 +437,7 @@ CAUSES = (
         (Remedy(ONE_THREAD), _cheaper()),
         when=lambda f: f.workers.crowd_cores,
         in_order=True,
+        severity="critical",
     ),
     _of_workers(None, ": the workers make it{at}", (_cheaper(),), when=lambda f: not f.workers.are_saturated),
     _of_workers(
@@ -515,15 +517,13 @@ def input_bound(evidence: Evidence) -> Finding | None:
         ),
     )
     cause = facts.cause
-    fixes = [fix for remedy in (*cause.remedies, *_KEEPING) if (fix := remedy.fix(facts)) is not None]
-    if not cause.in_order:
-        fixes.sort(key=lambda surely_and_fix: -surely_and_fix[0])
-    best, *others = [fix for _, fix in fixes]
+    found = [each for remedy in (*cause.remedies, *_KEEPING) if (each := remedy.fix(facts)) is not None]
+    best, *others = [fix for _, fix in sorted(found, key=lambda each: 0.0 if cause.in_order else -each[0])]
     waits = f"{percent(claim.share)} of each step waits"
     if claim.on_gpu is not None:
         waits = f"the GPU waits {idle_part(claim.on_gpu)} of each step"
     return Finding(
-        severity="info" if cause is _ROLLOUT and facts.rollout.is_by_policy else "critical",
+        severity="info" if cause is _ROLLOUT and facts.rollout.is_by_policy else cause.severity,
         headline=f"{waits} for data{cause.clause.format_map(facts.words)}",
         fixes=(best, *(fix for fix in others if fix.estimated_speedup is not None)),
         cause=cause.name,
