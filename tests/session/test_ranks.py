@@ -210,7 +210,7 @@ def of_one_more(sized):
 
 
 def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
-    assert of_one_more(lambda records: size_of(session_of(*records))) < 48_500
+    assert of_one_more(lambda records: size_of(session_of(*records))) < 48_000
 
 
 def test_16_ranks_take_little_more_after_two_hours_than_after_ten_minutes():

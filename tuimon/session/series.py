@@ -154,7 +154,7 @@ class Series(Generic[R]):
         self._numbers = array("d")
         self._counts: list[_Packed | None] = []  # of each row: key, count, key, count ...
         self._levels = bytearray()  # of each row: 2 ** level windows are joined in it; never rises
-        self._apart: list[float] = []
+        self._apart: tuple[float, ...] = ()
         self._held: dict[
             tuple[int, bool], tuple[int, Any]
         ] = {}  # from a row on, sums or counts: until which, and these
@@ -196,7 +196,7 @@ class Series(Generic[R]):
     def keep_apart(self, t: float) -> None:
         """Never join rows with a moment between their middles: a span may begin there. Of many, the latest hold."""
         if t not in self._apart:
-            self._apart = [*self._apart[1 - _APART :], t]
+            self._apart = (*self._apart[1 - _APART :], t)
 
     def split(self, t: float) -> None:
         """Divide the row that a moment lies in, as if its sums were spread evenly over it, and keep the parts apart."""
