@@ -209,6 +209,10 @@ UNREAD = {
     "Frame.branch": "keeps the position of the fields behind it, in logs of earlier versions",
     "Frame.inside": "keeps the position of the fields behind it, in logs of earlier versions",
     "OptimizerFacts.package": "for the user's own analysis of the log: whose optimizer it is",
+    **dict.fromkeys(
+        ("Steps.timed", "Steps.min_ns", "Steps.median_ns", "Steps.p95_ns", "Stacks.rate_hz", "Cost.window_s"),
+        "for the user's own analysis of the log: a window's figure without its histogram, or its sums",
+    ),
     "_Exchange.second": "the number by which ranks are compared: " + _BY_POSITION,
     "Contradiction.by_counters": _BY_POSITION,
     "Contradiction.by_events": _BY_POSITION,

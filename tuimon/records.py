@@ -193,7 +193,7 @@ def bucket_length_ns(bucket: int) -> float:
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
-    """The training steps of one process that ended in a window: sums, lengths, and the slowest step on its own.
+    """The training steps of one process that ended in a window: sums, quantiles, and the slowest step on its own.
 
     The ``total_ns`` of the phases add up to ``total_ns``; only ``eval`` is not part of it, as it is of no step.
     """
@@ -202,14 +202,18 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     count: Count  # steps
     first_index: Count  # number of the first of these steps, from 0 at the start of the marker stream
     total_ns: Count  # length of all these steps, but for those in ``slowed``
+    # How many of them were timed boundary by boundary: of these are the lengths below and the slowest. The others were
+    # counted, in a fast loop, and their phases are estimated from those that were timed. None: all.
+    timed: Count | None = None
     # How many of them a profiler of ours slowed or held up (a trace, the memory history), a stop held up (SIGSTOP), or
     # began before the first marker (the first step without a DataLoader): they count, and their times are in no other
     # figure than ``slowed_ns``.
     slowed: Count = 0
     slowed_ns: Count = 0
-    # (``length_bucket``, steps) of those that were timed boundary by boundary, as the slowest is. The others were
-    # counted, in a fast loop, and their phases are estimated from those that were timed.
-    histogram: list[tuple[Bucket, Positive]] = msgspec.field(default_factory=list)
+    min_ns: Count | None = None
+    median_ns: Count | None = None
+    p95_ns: Count | None = None
+    histogram: list[tuple[Bucket, Positive]] = msgspec.field(default_factory=list)  # (``length_bucket``, steps)
     phases: list[PhaseTime]
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
     range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
@@ -430,6 +434,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking; or by the agent inside it)."""
 
     window_s: Seconds
+    rate_hz: Amount | None = None  # achieved, not requested
     samples: Count  # instants at which all threads were sampled
     stacks: Annotated[list[StackCount], _LISTED]
     folded: Count = 0  # samples of rare stacks that are not listed, summed over threads
@@ -966,6 +971,7 @@ class Notice(Record, frozen=True, kw_only=True, tag="notice"):
 class Cost(Record, frozen=True, kw_only=True, tag="cost"):
     """Resources that tuimon itself uses in a window."""
 
+    window_s: Seconds | None = None
     cpu_ratio: Amount  # of all its processes, with py-spy
     sampler_cpu_ratio: Amount  # of py-spy alone
     rss_bytes: Count  # resident memory

@@ -8,7 +8,7 @@ import pytest
 
 from tests.session.records import totals_of
 from tuimon.records import Steps, length_bucket
-from tuimon.sources.markers.steps_record import BUCKETS, histogram
+from tuimon.sources.markers.steps_record import BUCKETS, histogram, quantile
 
 MS = 1_000_000
 
@@ -42,3 +42,9 @@ def test_many_are_bounded_and_quantiles_hold(count: int, spread: float) -> None:
     found, true = quantiles(lengths)
     assert found[0] == pytest.approx(true[0], rel=0.05 + 0.1 * spread)
     assert found[1:] == pytest.approx(true[1:], rel=0.15 + 0.15 * spread)
+
+
+def test_quantile():
+    assert quantile([], 0.5) is None
+    assert quantile([1, 2, 3, 4], 0.5) == 3
+    assert quantile([1, 2, 3, 4], 1.0) == 4

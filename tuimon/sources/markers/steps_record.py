@@ -185,6 +185,7 @@ class StepsRecorder:
         """The record of a window; ``first_index``: number of the first step; ``dropped``: markers since the last."""
         usual = [step for step in ended if step.usual]
         timed = [step for step in usual if step.timed]
+        lengths = sorted(step.total_ns for step in timed)
         slowest = max(timed, key=lambda step: step.total_ns, default=None)
         count, usual_ns = sum(step.count for step in ended), sum(step.total_ns for step in usual)
         eval_ns, eval_count = loop.steps.take_evaluation()
@@ -205,7 +206,11 @@ class StepsRecorder:
             count=count,
             first_index=first_index,
             total_ns=usual_ns,
-            histogram=histogram(step.total_ns for step in timed),
+            timed=len(lengths) if len(lengths) < count else None,
+            min_ns=lengths[0] if lengths else None,
+            median_ns=quantile(lengths, 0.5),
+            p95_ns=quantile(lengths, 0.95),
+            histogram=histogram(lengths),
             slowed=count - sum(step.count for step in usual),
             slowed_ns=sum(step.total_ns for step in ended) - usual_ns,
             phases=phase_times(self._counted.add_up(usual), eval_ns),
@@ -255,3 +260,8 @@ def histogram(lengths_ns: Iterable[int]) -> list[tuple[int, int]]:
 def _middle(group: list[tuple[int, int]]) -> tuple[int, int]:
     steps = sum(steps for _, steps in group)
     return round(sum(bucket * steps for bucket, steps in group) / steps), steps
+
+
+def quantile(ordered: list[int], q: float) -> int | None:
+    """The q-quantile (0..1) of sorted values by the nearest rank; None of nothing."""
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None

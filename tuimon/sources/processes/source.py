@@ -65,6 +65,7 @@ class CostMeter:
         yield Cost(
             t=round(now_s, 3),
             pid=0,
+            window_s=round(span_s, 3),
             cpu_ratio=round((own_now_s - own_s) / span_s + sampler_ratio, 4),
             sampler_cpu_ratio=round(sampler_ratio, 4),
             rss_bytes=stat.rss_bytes if stat is not None else 0,
