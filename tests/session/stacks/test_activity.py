@@ -14,6 +14,7 @@ SELECT = Frame(f"{LIB}/selectors.py", 415, "select")
 WAIT = Frame(f"{LIB}/threading.py", 327, "Condition.wait")
 COMMUNICATE = Frame(f"{LIB}/subprocess.py", 1196, "communicate")
 LOOP = Frame(f"{TORCH}/utils/data/_utils/worker.py", 349, "_worker_loop")
+ITEMS = Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")
 CONV = Frame(f"{TORCH}/nn/modules/conv.py", 543, "_conv_forward")
 
 
@@ -52,6 +53,7 @@ def user(text):
         ((MAIN, Frame(f"{LIB}/json/decoder.py", 353, "raw_decode")), "python"),
         ((LOOP, Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")), "python"),
         ((LOOP, Frame(f"{TORCH}/utils/data/_utils/collate.py", 52, "collate")), "python"),
+        ((LOOP, ITEMS, MAIN, Frame(f"{LIB}/multiprocessing/synchronize.py", 95, "__enter__")), "lock"),
         ((), "python"),
     ],
 )

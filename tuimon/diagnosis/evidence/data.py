@@ -157,10 +157,10 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def of_iterator(self) -> int | None:
         """The few batches that the loop takes of each iterator: no epoch, and no more than workers make ahead."""
         loader = self.loader
-        if loader is None or loader.epoch is None or not loader.epoch.done:
+        if loader is None or loader.epoch is None or not loader.epoch.done or loader.epoch.length is None:
             return None
         each = round(loader.fetches / (loader.epoch.done + 1))
-        return each if each <= min(loader.ready_most or 1, (loader.epoch.length or math.inf) - 1) else None
+        return each if each <= min(loader.ready_most or 1, loader.epoch.length - 1) else None
 
     @cached_property
     def lie_ready(self) -> bool:

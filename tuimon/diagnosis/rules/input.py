@@ -444,7 +444,16 @@ CAUSES = (
     _of_workers(
         "workers_saturated",
         ": {are} {do}{at}",
-        (_workers("set {option}={n} (now {workers.number}) on this {run.cores}-core machine{computing}"), _cheaper()),
+        (
+            _workers(
+                "set {option}={n} (now {workers.number}) on this {run.cores}-core machine{computing}",
+                when=lambda f: f.wait != "lock",  # more of them wait for it as well
+            ),
+            _cheaper(when=lambda f: f.wait != "lock"),
+            Remedy(  # without it each makes batches all the time, and not in turn
+                "{cheaper}", "items", to=lambda f: 1.0 / f.workers.number, when=lambda f: f.wait == "lock"
+            ),
+        ),
         when=lambda f: f.workers.waiting or f.evidence.run.free_cores >= MOST * min(1.0, f.workers.ran_ratio or 1.0),
     ),
     _of_workers(

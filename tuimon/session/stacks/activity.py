@@ -163,11 +163,11 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
 
 
 def _who_waits(inner: Sequence[Frame]) -> Activity | None:
-    """The first frame, from the innermost on, that names a wait. One that stands by does not wait in what it runs."""
+    """The first frame, from the innermost on, that names a wait. Who runs code of the user's does not wait in it."""
     is_run = False
     for frame in inner:
         who = _waiter(frame.file, frame.function)
-        if who is not None and not (who == "idle" and is_run):
+        if who is not None and not (who in ("idle", "data") and is_run):
             return who
         is_run = is_run or frame.user
     return None
@@ -189,8 +189,12 @@ def _awaits(stack: Sequence[Frame], text: re.Pattern[str], file: re.Pattern[str]
 
 
 def awaits_process(stack: Sequence[Frame]) -> bool:
-    """True if a stack waits for a message of another process, in multiprocessing or at a line of the user's."""
-    return _awaits(stack, _RECEIVES, _MESSAGES)
+    """True if a stack waits for a message of another process, in multiprocessing or at a line of the user's.
+
+    A lock that the user's code takes itself is not that of a queue.
+    """
+    takes_lock = len(stack) > 1 and stack[-2].user and stack[-1].function.rpartition(".")[2] in _LOCKS
+    return not takes_lock and _awaits(stack, _RECEIVES, _MESSAGES)
 
 
 def awaits_program(stack: Sequence[Frame]) -> bool:

@@ -325,8 +325,14 @@ def test_workers_that_are_started_for_every_epoch():
 
 @pytest.mark.parametrize(
     ("persistent", "given", "length", "once"),
-    [(False, 1, 250, True), (True, 1, 250, True), (False, 1, 1, False), (False, 50, 250, False)],
-    ids=["next(iter(loader))", "with workers that stay", "an epoch of one batch", "part of an epoch"],
+    [
+        (False, 1, 250, True),
+        (True, 1, 250, True),
+        (False, 1, 1, False),
+        (False, 50, 250, False),
+        (False, 1, None, False),
+    ],
+    ids=["next(iter(loader))", "with workers that stay", "an epoch of one batch", "part of an epoch", "unknown"],
 )
 def test_an_iterator_that_is_made_for_each_batch_is_to_be_made_once(persistent, given, length, once):
     """Of 43 ms that each takes, 10 wait for its first batch: that is left if workers stay."""
