@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
+from tuimon.session.stacks.activity import takes_lock
 from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
@@ -41,7 +42,9 @@ def wait_of(hot: HotLine | None, *several: Samples) -> str | None:
     """The wait in which most samples at a line are, of several threads; None if they compute."""
 
     def kind(node: Node) -> str:
-        return "network" if node.has("network") else "message" if node.awaits_message else node.activity
+        if node.has("network"):
+            return "network"
+        return "message" if node.awaits_message and not takes_lock(node.frames) else node.activity
 
     at_line = Samples.joined(several).where(lambda node: hot is not None and node.place == hot.place)
     kinds = at_line.counted(lambda row: (kind(row.node),))

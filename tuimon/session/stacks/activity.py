@@ -175,9 +175,12 @@ def _who_waits(inner: Sequence[Frame]) -> Activity | None:
 
 def stands_in_wait(stack: Sequence[Frame]) -> bool:
     """True if the innermost frame is Python's own that waits, for a queue, an event or a connection; for no lock."""
-    if not stack or _wait(stack[-1].file, stack[-1].function) is None:
-        return False
-    return stack[-1].function.rpartition(".")[2] not in _LOCKS
+    return bool(stack) and _wait(stack[-1].file, stack[-1].function) is not None and not takes_lock(stack)
+
+
+def takes_lock(stack: Sequence[Frame]) -> bool:
+    """True if the innermost frame is one that takes a lock."""
+    return bool(stack) and stack[-1].function.rpartition(".")[2] in _LOCKS
 
 
 def _awaits(stack: Sequence[Frame], text: re.Pattern[str], file: re.Pattern[str]) -> bool:
@@ -189,12 +192,8 @@ def _awaits(stack: Sequence[Frame], text: re.Pattern[str], file: re.Pattern[str]
 
 
 def awaits_process(stack: Sequence[Frame]) -> bool:
-    """True if a stack waits for a message of another process, in multiprocessing or at a line of the user's.
-
-    A lock that the user's code takes itself is not that of a queue.
-    """
-    takes_lock = len(stack) > 1 and stack[-2].user and stack[-1].function.rpartition(".")[2] in _LOCKS
-    return not takes_lock and _awaits(stack, _RECEIVES, _MESSAGES)
+    """True if a stack waits for a message of another process, in multiprocessing or at a line of the user's."""
+    return _awaits(stack, _RECEIVES, _MESSAGES)
 
 
 def awaits_program(stack: Sequence[Frame]) -> bool:
