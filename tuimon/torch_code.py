@@ -27,9 +27,10 @@ _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
 _CLOSURE_CALLERS = frozenset({"step", "obj_func", "_directional_evaluate", "_strong_wolfe"})
 _UPDATE = re.compile(r"_(single|multi)_tensor_(\w+)")
-#: A line of an optimizer that multiplies or factorizes matrices, and functions that are named after such a method.
+#: A line that multiplies or factorizes matrices, and functions that are named after such a method.
 _PRODUCTS = re.compile(
-    r"\s@=?\s|\b(?:addmm|baddbmm|bmm|cholesky\w*|eigh|einsum|inv|kron|matmul|matrix_\w+|mm|qr|solve\w*|svd|tensordot)_?\("
+    r"\s@=?\s|\b(?:addmm|baddbmm|bmm|cholesky\w*|conv(?:_transpose)?\dd|eigh|einsum|inv|kron|linear|matmul|matrix_\w+|mm|qr"
+    r"|scaled_dot_product_attention|solve\w*|svd|tensordot)_?\("
 )
 _MATRIX_METHODS = re.compile(r"newton_?schulz|zeropower|orthogonal|precondition|inverse_?root|matrix_(?:inverse|power)")
 #: Callees of ``optimizer.py`` are hooks.

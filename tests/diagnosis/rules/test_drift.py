@@ -139,6 +139,24 @@ def test_the_line_that_grows_is_named_though_another_takes_more():
     assert "in other" in drift.headline
 
 
+HOOKS = frames(
+    ("train.py", 9, "main", "loss.backward()", True),
+    ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
+    ("train.py", 8, "main", "out = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 1850, "inner", "result = hook(self, args, result)"),
+    ("probes.py", 9, "keep", "self.features[name] = output.pow(2)", True),
+    ("probes.py", 12, "forward", "return output.pow(2)", True),
+)
+
+
+@pytest.mark.parametrize(("stack", "action"), [((2, 3, 4), "registers hooks anew"), ((2, 5), "lists of losses")])
+def test_what_is_known_of_the_line_that_grows_is_told(stack, action):
+    windows = [{"forward": 40 + 8 * t, "backward": 45} for t in range(30)]
+    samples = [(([0, 1], 9), (stack, 8 + round(1.6 * t))) for t in range(30)]
+    drift = course_of(*windows, samples=samples, lines=HOOKS)
+    assert drift.where[0].file == "probes.py" and action in drift.action
+
+
 def test_work_that_grows_is_seen_through_a_neighbour_that_comes_and_goes():
     delays = [0.0 if t % 3 else 0.8 for t in range(30)]
     lengths = [(100 + 10 * t) / (1 - delay) - 90 for t, delay in enumerate(delays)]

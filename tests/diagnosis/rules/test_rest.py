@@ -12,7 +12,7 @@ LINES = frames(
     (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
     ("model.py", 12, "forward", "self.lock.acquire()", True),
     ("model.py", 13, "forward", "time.sleep(0.02)", True),
-    ("model.py", 14, "forward", "return F.relu(x)", True),
+    ("model.py", 14, "forward", "return x @ self.weight", True),
     ("train.py", 62, "main", "loss.backward()", True),
     ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
     ("train.py", 64, "main", "torch.save(model, path)", True),
@@ -23,6 +23,13 @@ LINES = frames(
     (f"{TORCH}/nn/functional.py", 6520, "multi_head_attention_forward"),
     (f"{TORCH}/nn/functional.py", 2100, "softmax"),
     ("train.py", 60, "main", "accuracy = (model(x).argmax(1) == y).mean()", True),
+    ("model.py", 20, "forward", "x = F.one_hot(items, self.n_items).float()", True),  # 35
+    ("model.py", 21, "forward", "x = one_layer(F.one_hot(items, 9).float())", True),
+    ("graph.py", 22, "normalised", "adjacency = adjacency.coalesce()", True),
+    ("model.py", 23, "forward", "h, c = self.cell(x[:, t], (h, c))", True),
+    ("model.py", 24, "forward", "x = self.blocks[i](x, masks[i])", True),
+    ("model.py", 25, "forward", "return (error + F.softplus(error)).mean()", True),  # 40
+    ("model.py", 26, "forward", "return F.conv2d(x, self.kernel)", True),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -69,6 +76,11 @@ def test_beside_what_is_worth_a_change_it_is_left_out():
         ([31, 33], "15 % in attention that returns its weights", "need_weights=False"),
         ([32], None, "in order"),
         ([33], None, "in order"),
+        ([35], "15 % in one-hot vectors", "nn.Embedding"),
+        ([36, 24], None, "in order"),
+        ([37], "15 % in sparse tensors", "build sparse tensors once"),
+        ([38, 24], "15 % in a recurrent cell that is run position by position", "one call of nn.LSTM"),
+        ([39, 24], None, "in order"),
     ],
 )
 def test_what_is_known_of_a_function_that_takes_much_of_a_pass_is_told(inside, what, action):
@@ -83,3 +95,21 @@ def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_li
     told = found(([20, 21, 24, 33], 30), ([34, 21, 24, 33], 15), (COMPUTES, 5), phases=twice)["compute_bound_cpu"]
     assert "mostly forward, run at train.py:60 and train.py:61, 90 % of it in softmax()" in told.headline
     assert "of torch/nn/functional.py" in told.headline
+
+
+@pytest.mark.parametrize(
+    ("inside", "samples", "line"),
+    [
+        ([40], 21, "21 % in forward() model.py:25"),
+        ([40], 19, None),  # less than half of forward
+        ([40, 33], 40, None),  # a call of torch's that has frames of its own
+        ([41], 40, None),  # a product
+        ([22], 21, None),  # a wait
+    ],
+)
+def test_a_line_whose_own_operations_are_most_of_forward_is_told_and_is_not_in_order(inside, samples, line):
+    told = found(([20, 21, *inside], samples), (COMPUTES, 40 - samples))["compute_bound_cpu"]
+    assert (line is not None) == ("model.py" in told.headline) and (line or "") in told.headline
+    assert ("whether forward() model.py:25 has to be computed in each step" in told.fixes[0].action) == (
+        line is not None
+    )

@@ -22,6 +22,7 @@ from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import MARKERS, STEP_TIMES, Rule
+from tuimon.diagnosis.rules.rest import mend_of_growth
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import after, percent
 from tuimon.text import ms_text
@@ -102,6 +103,11 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     grown, together = found.grown, course.does_more_work(found.grown) if found.is_fault else ""
     if together:
         found = found._replace(cause="more_work", action=_MEANT)
+    hot, phase = evidence.hottest_in(grown.phase), grown.of(grown.phase)
+    place = course.place(grown) or (hot.place if hot is not None else None)
+    if found.cause is None:
+        known = mend_of_growth(evidence.samples.where(phase=grown.phase), place)
+        found = found._replace(action=known or found.action)
     before, now = grown.work if together else grown.step
     times = f"{ms_text(before)} -> {ms_text(now)}"
     longer = f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
@@ -113,8 +119,6 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         least = max(1.0, least_ratio(grown.before.steps_ms, grown.now.steps_ms))
         most = max(least, min(now / before, WIDEST_RANGE * least))
         fix = Fix.gaining(found.action, Interval(least, most), likely=most)
-    hot, phase = evidence.hottest_in(grown.phase), grown.of(grown.phase)
-    place = course.place(grown) or (hot.place if hot is not None else None)
     return Finding(
         severity="warning" if found.is_fault else "info",
         cause=found.cause,

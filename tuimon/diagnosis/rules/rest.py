@@ -15,8 +15,11 @@ from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
 from tuimon.diagnosis.rule import Rest
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
-from tuimon.session.stacks.samples import Sample, Samples
+from tuimon.records import Place
+from tuimon.session.stacks.samples import HotLine, Sample, Samples
+from tuimon.session.stacks.trie import Node
 from tuimon.text import code_place, plain
+from tuimon.torch_code import multiplies
 
 #: How many functions are remembered: a run has some hundreds.
 _FRAMES_HELD = 4096
@@ -31,6 +34,7 @@ class Known(NamedTuple):
     what: str
     action: str
     innermost: bool = False  # only where nothing is below it
+    growing: str | None = None  # what to do where steps take longer and longer there
 
 
 #: From public reports and torch's own pages:
@@ -47,6 +51,7 @@ KNOWN = (
         r"torch/nn/modules/module\.py \S+ .*\bhook\(",
         "hooks of modules",
         "remove the hooks that training does not need (handle.remove()), or let them run once in many steps",
+        growing="see whether each step registers hooks anew: register them once, or remove them (handle.remove())",
     ),
     Known(
         r"torch/nn/functional\.py multi_head_attention_forward .*\battn_output_weights\b",
@@ -59,9 +64,24 @@ KNOWN = (
         "load the model with attn_implementation='sdpa'",
     ),
     Known(
-        r"torch/nn/modules/rnn\.py forward .*_cell\(",
+        # the text of the latter: h, c = self.cell(x[:, t], (h, c))
+        r"torch/nn/modules/rnn\.py forward .*_cell\("
+        r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?)?(?:[a-z]|step|pos|time)\], .*\b\1\b",
         "a recurrent cell that is run position by position",
-        "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN",
+        "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; of another cell compute for all positions,"
+        " before the loop, what needs no state",
+    ),
+    Known(
+        r"\bone_hot\(",
+        "one-hot vectors",
+        "use the indices: nn.Embedding looks up what nn.Linear makes of one-hot vectors; most losses take indices",
+        innermost=True,
+    ),
+    Known(
+        r"\b(?:coalesce|to_sparse\w*|sparse_\w+_tensor)\(",
+        "sparse tensors that are built",
+        "build sparse tensors once, before the loop, if what they are made of does not change",
+        innermost=True,
     ),
     Known(
         r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
@@ -112,6 +132,29 @@ def _known_in(row: Sample) -> set[Known]:
     return {known for frame, known in at_frames if not known.innermost or frame is row.node.frame}
 
 
+def mend_of_growth(samples: Samples, place: Place | None) -> str | None:
+    """What to do about time that grows at a line, by what is known of most of the samples there."""
+    at_place = samples.where(lambda node: node.place == place)
+    counts = at_place.counted(_known_in)
+    return next((known.growing for known in KNOWN if counts[known] > MOST * at_place.total), None)
+
+
+def _heavy_line(evidence: Evidence) -> HotLine | None:
+    """The line of the user's whose own operations are most of forward, with its function's share of the step in such.
+
+    Calls of modules, products and waits are none of these. Backward does not show whose it is.
+    """
+    samples = evidence.samples.where(phase="forward").whole
+
+    def is_own(node: Node) -> bool:
+        return node.frame.user and node.activity not in WAITS and not multiplies("", node.frame.source)
+
+    hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
+    if hot is None or samples.part(lambda node: is_own(node) and node.place == hot.place) < MOST:
+        return None
+    return hot._replace(share=hot.share * evidence.steps.share_of("forward"))
+
+
 def against_order(rest: Rest) -> Iterator[tuple[str, str | None]]:
     """What is known of the rest besides that the model computes, each with what to do; nobody knows what that gains."""
     evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
@@ -121,6 +164,11 @@ def against_order(rest: Rest) -> Iterator[tuple[str, str | None]]:
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core make both shorter
             yield f"{percent(share)} in {known.what}", known.action
+    hot = _heavy_line(evidence)
+    if hot is not None and is_sure(evidence, hot.share):
+        line = at(hot.place)
+        keep = "keep what does not change between steps, and check the shapes that meet there"
+        yield f"{percent(hot.share)} in {line}", f"see whether {line} has to be computed in each step: {keep}"
     left = list(rest.cells)
     for is_it, what, action in _BESIDE:
         cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
