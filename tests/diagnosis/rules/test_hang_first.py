@@ -86,21 +86,6 @@ def hangs(**facts):
     return [finding for finding in diagnose(standing(**facts)) if finding.rule == "hang"]
 
 
-@pytest.mark.parametrize("worker", [FUTURE, LOCK])
-def test_a_forked_worker_that_waits_for_a_thread_it_does_not_have(worker):
-    (only,) = hangs(worker=worker)
-    assert (
-        only.headline
-        == (
-            "nothing has moved for 16 s: a worker in __getitem__() data.py:15, the training is waiting for a batch"
-            " train.py:20"
-        )
-        or worker is LOCK
-    )
-    assert only.severity == "critical" and only.where[0].file == "data.py"
-    assert "multiprocessing_context='spawn'" in only.action
-
-
 def test_it_may_be_the_worker_of_a_later_loader():
     """As that of the first validation, which a thread's lock stops that was free at the first fork."""
     (only,) = hangs(worker=LOCK, made=[steps(3.0, {"forward": 4, "backward": 6}, count=100)])

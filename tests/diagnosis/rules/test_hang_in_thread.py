@@ -83,17 +83,3 @@ def test_where_all_stacks_are_taken_the_thread_that_trains_is_the_training():
     assert [place.line for place in only.where] == [22]
     gone = structs.replace(taken, groups=groups[:1])
     assert not standing_in_thread(AT_LOCK, LOOKS, SLEEPS, more=[gone])  # it has ended
-
-
-def test_a_main_thread_that_goes_on_holds_nobody_up_whatever_it_was_at_when_all_stacks_were_taken():
-    training = Frame("serve.py", 23, "fit", "batch = ready.get()", True)
-    draws = Frame("serve.py", 61, "main", "draw(sum(sizes))", True)
-    root = Frame("/usr/lib/python3.11/threading.py", 1002, "_bootstrap", "", False)
-    groups = [StackGroup([draws], 0, [(100, 100)]), StackGroup([root, training], 0, [(100, 107)])]
-    rows = [StandingProcess(100, "trainer", None, "waiting", 0.0, None, 107)]
-    taken = Standstill(t=25.5, pid=0, quiet_s=16.0, groups=groups, processes=rows)
-    (only,) = standing_in_thread(AT_PREFETCH, LOOKS, SLEEPS, more=[taken])
-    assert [place.line for place in only.where] == [23]
-    helper = structs.replace(taken, groups=[StackGroup([root, draws], 0, [(100, 108)]), *groups[1:]])
-    (only,) = standing_in_thread(AT_PREFETCH, LOOKS, SLEEPS, more=[helper])
-    assert [place.line for place in only.where] == [61, 23]

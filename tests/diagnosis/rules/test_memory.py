@@ -17,8 +17,6 @@ from tuimon.records import (
     Loader,
     LoaderFacts,
     MachineMemory,
-    MemoryHistory,
-    MemoryLine,
     ResourceUse,
     StackCount,
     Stacks,
@@ -488,20 +486,6 @@ def test_an_allocation_that_failed_is_named_with_its_line_of_an_attached_run_too
 def test_the_line_that_kept_is_named_after_the_end_too():
     finding = ended((), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), kills=1, exit_code=137)
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
-
-
-def test_without_a_line_that_keeps_the_allocators_history_names_one():
-    lines = [
-        MemoryLine("torch/nn.py", 5, "f", "", False, 900, 9, 90),
-        MemoryLine("train.py", 9, "main", "weights()", True, 800, 1, 0),
-        MemoryLine("train.py", 7, "main", "out = model(x)", True, 500, 5, 50),
-    ]
-    held = {"device": "cpu", "steps": 5, "live_bytes": 9000, "most_bytes": 9000}
-    history = MemoryHistory(t=12.0, pid=100, trigger="asked", lines=lines, **held)
-    assert [place.line for place in run_that_holds(by(86), history).where] == [7]
-    keeps = Frames(t=1.0, pid=0, first=0, frames=[KEEPS])
-    assert [place.line for place in run_that_holds(by(86), history, keeps).where] == [4]
-    assert [place.line for place in run_that_holds(by(86), history, fills_up()).where] == [7]
 
 
 def fills_up():

@@ -112,21 +112,6 @@ def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.3 * 5 / 20), rel=0.01)
 
 
-@pytest.mark.parametrize(("update", "rest", "rules"), [(36, 4, {"optimizer_bound"}), (20, 4, {"compute_bound_cpu"})])
-def test_a_librarys_own_optimizer_is_the_update_not_side_work(update, rest, rules):
-    """Markers do not know it: what samples show in its files is taken from the time after backward."""
-    other = update + rest
-    windows = paced(data=1, forward=40, backward=59 - other, other=other)
-    samples = ([40, 41, 47], 40), ([40, 41, 42], 59 - other), ([40, 48], update), ([40, 45], rest)
-    session = trained(FRAMEWORK, *windows, stacks(8, *samples))
-    assert set(found(session)) == rules
-    rows = {row.name: row for row in session.over("recent").phases(100).rows}
-    assert rows["optimizer"].share == pytest.approx(update / 99, abs=0.01)
-    assert rows["other"].share == pytest.approx(rest / 99, abs=0.01)
-    assert rows["optimizer"].estimated and rows["optimizer"].error > 0.05
-    assert not rows["backward"].estimated
-
-
 def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side_work():
     """Its training function asks the schedule and clears gradients; its progress bar is side work."""
     own = frames(
@@ -166,21 +151,6 @@ def test_beside_no_training_there_is_no_side_work():
     assert "side_work" not in found(session)
     reasons = dict(unjudged(session))
     assert "no batch, backward pass or update" in reasons["side_work"]
-
-
-def test_an_evaluation_that_takes_gradients_is_named_though_it_has_run_before_training():
-    windows = paced(data=5, forward=15, backward=20, eval=60, eval_count=5)
-    early = frames(
-        ("train.py", 7, "main", "evaluate(model)", True),
-        ("/lib/site-packages/torch/autograd/__init__.py", 9, "grad"),
-        ("train.py", 29, "validate", "for x in held_out:", True),
-        ("/lib/site-packages/torch/utils/data/dataloader.py", 5, "__next__"),
-        first=30,
-    )
-    samples = ([30, 6, 31], 6), ([5, 6, 7], 60), ([5, 6, 31], 60), ([5, 32, 33], 5)
-    finding = found(trained(early, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
-    assert finding.cause == "evaluation"
-    assert [place.line for place in finding.where] == [30]
 
 
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
