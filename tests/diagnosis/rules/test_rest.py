@@ -87,7 +87,7 @@ def test_what_is_known_of_a_function_that_takes_much_of_a_pass_is_told(inside, w
     told = found(([20, 21, 24, *inside], 15), (COMPUTES, 25))["compute_bound_cpu"]
     assert (what is None) != (what is not None and what in told.headline)
     assert action in told.action and "use a GPU" in told.fixes[-1].action
-    assert ("in order" in told.action) == (what is None)
+    assert ("in order" in told.action) == (what is None) == (told.where[0].file == "train.py")
 
 
 def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_lines_are_named():

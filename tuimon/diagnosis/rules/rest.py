@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
@@ -16,7 +16,7 @@ from tuimon.diagnosis.rule import Rest
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
 from tuimon.records import Place
-from tuimon.session.stacks.samples import HotLine, Sample, Samples
+from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import code_place, plain
 from tuimon.torch_code import multiplies
@@ -126,16 +126,20 @@ def _known_at(file: str, function: str, source: str) -> tuple[Known, ...]:
     return tuple(known for known in KNOWN if re.search(known.frame, f"{file} {function} {source}"))
 
 
-def _known_in(row: Sample) -> set[Known]:
-    """What is known of the functions that a sample passes through."""
-    at_frames = ((frame, known) for frame in row.node.frames for known in _known_at(*frame.code, frame.source))
-    return {known for frame, known in at_frames if not known.innermost or frame is row.node.frame}
+def _known_in(node: Node) -> set[Known]:
+    """What is known of the functions that a stack passes through."""
+    at_frames = ((frame, known) for frame in node.frames for known in _known_at(*frame.code, frame.source))
+    return {known for frame, known in at_frames if not known.innermost or frame is node.frame}
+
+
+def _passes_through(known: Known, node: Node) -> bool:
+    return known in _known_in(node)
 
 
 def mend_of_growth(samples: Samples, place: Place | None) -> str | None:
     """What to do about time that grows at a line, by what is known of most of the samples there."""
     at_place = samples.where(lambda node: node.place == place)
-    counts = at_place.counted(_known_in)
+    counts = at_place.counted(lambda row: _known_in(row.node))
     return next((known.growing for known in KNOWN if counts[known] > MOST * at_place.total), None)
 
 
@@ -155,25 +159,35 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
     return hot._replace(share=hot.share * evidence.steps.share_of("forward"))
 
 
-def against_order(rest: Rest) -> Iterator[tuple[str, str | None]]:
-    """What is known of the rest besides that the model computes, each with what to do; nobody knows what that gains."""
+class Against(NamedTuple):
+    """What speaks against order, in words, with what to do and its line; nobody knows what that gains."""
+
+    what: str
+    action: str | None
+    hot: HotLine | None = None
+
+
+def against_order(rest: Rest) -> Iterator[Against]:
+    """What is known of the rest besides that the model computes."""
     evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
     computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
-    counts = samples.counted(lambda row: [(known, row.phase) for known in _known_in(row)])
+    counts = samples.counted(lambda row: [(known, row.phase) for known in _known_in(row.node)])
     for known in KNOWN if samples.total >= MIN_SAMPLES else ():
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core make both shorter
-            yield f"{percent(share)} in {known.what}", known.action
+            hot = samples.where(partial(_passes_through, known)).hottest()
+            yield Against(f"{percent(share)} in {known.what}", known.action, hot)
     hot = _heavy_line(evidence)
     if hot is not None and is_sure(evidence, hot.share):
         line = at(hot.place)
         keep = "keep what does not change between steps, and check the shapes that meet there"
-        yield f"{percent(hot.share)} in {line}", f"see whether {line} has to be computed in each step: {keep}"
+        see = f"see whether {line} has to be computed in each step: {keep}"
+        yield Against(f"{percent(hot.share)} in {line}", see, hot)
     left = list(rest.cells)
     for is_it, what, action in _BESIDE:
         cells, left = [cell for cell in left if is_it(cell)], [cell for cell in left if not is_it(cell)]
         if is_sure(evidence, sum(cell.between.low if cell.basis == "sampled" else cell.cpu for cell in cells)):
-            yield f"{percent(Cells(cells).cpu)} in {what}", action
+            yield Against(f"{percent(Cells(cells).cpu)} in {what}", action)
 
 
 def is_in_order(rest: Rest) -> bool:

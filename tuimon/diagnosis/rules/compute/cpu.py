@@ -126,7 +126,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     used, hot = evidence.threads.figures.cpu_ratio if evidence.threads.figures else None, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
     against = list(against_order(rest))
-    mends = [advice_on_debugging("compute_bound_cpu", evidence), *(action for _, action in against), _to_gpu(evidence)]
+    mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.action for each in against), _to_gpu(evidence)]
     fixes = [action for action in mends if action is not None]
     if not fixes and not against and is_in_order(rest):
         fixes = ["leave it as it is: the loop is in order, and the time is the model's own work"]
@@ -138,12 +138,12 @@ def on_the_cpu(rest: Rest) -> Finding | None:
             (
                 f"the model computes on the CPU for {percent(share)} of each step{on}, mostly"
                 f" {pass_in_words(evidence, heaviest)}",
-                *(what for what, _ in against),
+                *(each.what for each in against),
             )
         ),
         fixes=tuple(map(Fix, fixes)),
         share_of_step=share,
-        where=(hot.place,) if hot else (),
+        where=tuple(dict.fromkeys(each.place for each in (*(one.hot for one in against), hot) if each is not None)),
         evidence={"cpu_ratio": used, "step_ms": evidence.steps.mean_ms},
     )
 
