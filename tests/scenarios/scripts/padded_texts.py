@@ -21,11 +21,11 @@ def main():
     args = options()
 
     def collate(texts):
-        length = max(map(len, texts)) if args.fixed else LONGEST
+        length = max(map(len, texts)) if args.fixed else LONGEST  # <- cause
         ids = torch.zeros(len(texts), length, dtype=torch.long)
         for row, text in zip(ids, texts, strict=True):
-            row[: len(text)] = text
-        return {"input_ids": ids, "attention_mask": ids != 0}  # <- cause
+            row[: len(text)] = text  # <- cause
+        return {"input_ids": ids, "attention_mask": ids != 0}
 
     table = nn.Embedding(64, 64)
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 256, batch_first=True), 2)
