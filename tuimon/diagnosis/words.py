@@ -26,12 +26,12 @@ class Wait(NamedTuple):
     less: str
 
 
-_HELD_UP = "see what holds up those that are waited for at {}"
+_KEPT_WAITING = "see who keeps {} waiting"
 #: By what a thread does.
 WAITS = {
     "sleep": Wait("sleeps", "leave out the sleep at {}, or shorten it, unless it sets the pace"),
-    "lock": Wait("waits for a lock, a queue or a thread", f"{_HELD_UP}: hold a lock for what needs it alone"),
-    "message": Wait("waits for another process", _HELD_UP),
+    "lock": Wait("waits for a lock, a queue or a thread", f"{_KEPT_WAITING}, and hold a lock only for what needs it"),
+    "message": Wait("waits for another process", _KEPT_WAITING),
     "io": Wait("reads or writes, or waits for another process,", "cache what {} reads, or read and write in a thread"),
     "network": Wait("calls other machines", "collect what {} sends or asks for, or do it in a thread"),
     "import": Wait("imports modules", "import before the loop what is imported at {}"),

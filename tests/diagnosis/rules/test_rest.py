@@ -30,6 +30,7 @@ LINES = frames(
     ("model.py", 24, "forward", "x = self.blocks[i](x, masks[i])", True),
     ("model.py", 25, "forward", "return (error + F.softplus(error)).mean()", True),  # 40
     ("model.py", 26, "forward", "return F.conv2d(x, self.kernel)", True),
+    ("model.py", 27, "forward", "hx = self.cell(inputs[:, step, :], hx)", True),
     first=20,
 )
 LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24], [25, 26], [27]
@@ -45,7 +46,7 @@ def found(*counted, phases=HEALTHY):
 @pytest.mark.parametrize(
     ("wait", "line", "what", "action"),
     [
-        (LOCK, 12, "waits for a lock, a queue or a thread in forward", "see what holds up"),
+        (LOCK, 12, "waits for a lock, a queue or a thread in forward", "see who keeps forward() model.py:12 waiting"),
         (SLEEP, 13, "sleeps in forward", "leave out the sleep at forward() model.py:13"),
     ],
 )
@@ -80,6 +81,7 @@ def test_beside_what_is_worth_a_change_it_is_left_out():
         ([36, 24], None, "in order"),
         ([37], "15 % in sparse tensors", "build sparse tensors once"),
         ([38, 24], "15 % in a recurrent cell that is run position by position", "one call of nn.LSTM"),
+        ([42, 24], "15 % in a recurrent cell that is run position by position", "one call of nn.LSTM"),
         ([39, 24], None, "in order"),
     ],
 )

@@ -66,7 +66,7 @@ KNOWN = (
     Known(
         # the text of the latter: h, c = self.cell(x[:, t], (h, c))
         r"torch/nn/modules/rnn\.py forward .*_cell\("
-        r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?)?(?:[a-z]|step|pos|time)\], .*\b\1\b",
+        r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?)?(?:[a-z]|step|pos|time)(?:, ?[:.]+)?\], .*\b\1\b",
         "a recurrent cell that is run position by position",
         "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; of another cell compute for all positions,"
         " before the loop, what needs no state",
@@ -180,7 +180,7 @@ def against_order(rest: Rest) -> Iterator[Against]:
     hot = _heavy_line(evidence)
     if hot is not None and is_sure(evidence, hot.share):
         line = at(hot.place)
-        keep = "keep what does not change between steps, and check the shapes that meet there"
+        keep = "keep what does not change between steps, and check the shapes of its tensors"
         see = f"see whether {line} has to be computed in each step: {keep}"
         yield Against(f"{percent(hot.share)} in {line}", see, hot)
     left = list(rest.cells)

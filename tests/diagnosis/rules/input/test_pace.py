@@ -119,5 +119,5 @@ def test_workers_that_take_turns_at_a_lock_gain_by_none_more_and_at_most_as_many
     first = run({"data": 80, "forward": 20}, LINES, fetching, *workers(2, 0.03, ([60, 61, 62, 63], 40)))[0]
     assert first.headline.endswith("each waits for a lock, a queue or a thread")
     (fix,) = first.fixes
-    assert fix.action.startswith("see what holds up those that are waited for at read() data.py:9")
+    assert fix.action.startswith("see who keeps read() data.py:9 waiting")
     assert fix.gain is not None and fix.gain.low <= 2.0
