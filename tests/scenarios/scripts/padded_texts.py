@@ -24,7 +24,7 @@ def main():
         length = max(map(len, texts)) if args.fixed else LONGEST  # <- cause
         ids = torch.zeros(len(texts), length, dtype=torch.long)
         for row, text in zip(ids, texts, strict=True):
-            row[: len(text)] = text  # <- cause
+            row[: len(text)] = text
         return {"input_ids": ids, "attention_mask": ids != 0}
 
     table = nn.Embedding(64, 64)
