@@ -290,7 +290,7 @@ def _sum_of_known(one: int | None, other: int | None) -> int | None:
 class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Batches that were measured as the training got them, sums.
 
-    ``[count, bytes, samples, on_cpu, pinned, tokens, padding]``. ``samples``: rows of each one's first tensor.
+    ``[count, bytes, samples, on_cpu, pinned, tokens, padding, tensors]``. ``samples``: rows of each one's first tensor.
     ``on_cpu``: how many of the batches had all their tensors there; ``pinned``: how many had all those that were there
     in pinned memory. ``tokens``: by the shape of the token ids; ``padding``: how many of these a mask leaves out. None:
     of some of them it is unknown.
@@ -303,6 +303,7 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
     pinned: Count | None = None
     tokens: Count | None = None
     padding: Count | None = None
+    tensors: Count | None = None
 
     def plus(self, other: MeasuredBatches) -> MeasuredBatches:
         """Both together."""
@@ -314,6 +315,7 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
             _sum_of_known(self.pinned, other.pinned),
             _sum_of_known(self.tokens, other.tokens),
             _sum_of_known(self.padding, other.padding),
+            _sum_of_known(self.tensors, other.tensors),
         )
 
     @property

@@ -62,7 +62,7 @@ def recorded(hooked):
     markers = []
 
     def emit(kind, value=0, flag=0):
-        if kind not in (layout.BATCH, layout.POSITION, layout.TOKENS):
+        if kind not in (layout.BATCH, layout.POSITION, layout.TENSORS, layout.TOKENS):
             markers.append((kind, value, flag))
 
     with pytest.MonkeyPatch.context() as patched:  # undone before the hooks are, as the ring's own belongs to them

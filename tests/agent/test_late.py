@@ -24,6 +24,7 @@ from tuimon.agent.ring.layout import (
     POSITION,
     RANGE_POP,
     RANGE_PUSH,
+    TENSORS,
 )
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat import rebinding
@@ -51,7 +52,7 @@ def markers():
     reader = RingReader(runtime.writer().path)
     try:
         read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        found = [marker for marker in read if marker.kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION)]
+        found = [marker for marker in read if marker.kind not in (BATCH, GC_PAUSE, OPTIMIZER_MADE, POSITION, TENSORS)]
         return [marker.kind for marker in found], reader.name(found[0].value >> 16)
     finally:
         reader.close()

@@ -126,8 +126,8 @@ def test_a_loop_with_gaps_is_measured_and_has_gaps(hooked, measured, monkeypatch
 
 def found(batch, **more):
     """The Batch of one, without a loader."""
-    value = batches.measure(batch, torch)
-    return None if value is None else unpack_batch(value)
+    measured = batches.measure(batch, torch)
+    return None if measured is None else unpack_batch(measured[1])
 
 
 def tokens(batch):
@@ -239,6 +239,7 @@ def test_positions_and_tokens_are_in_the_ring(hooked, clock):
     found = {m.kind: (m.flag > 0, layout.unpack_pair(m.value)) for m in reader.read() if m.kind in layout.OF_LOADERS}
     reader.close()
     assert (found[layout.TOKENS], found[layout.POSITION]) == ((True, (8, 6)), (True, (1, 4)))
+    assert found[layout.TENSORS] == (True, (2, None))
 
 
 ONE = torch.zeros(2, 3)
@@ -283,7 +284,7 @@ CIRCLE.append(CIRCLE)
         [1, 2.5, b"", True],
         len,
         torch,  # modules, classes and functions hold what is no batch
-        [torch.zeros(1) for _ in range(65)],
+        [torch.zeros(1) for _ in range(1025)],
         list(range(5000)),
         DEEP,
         CIRCLE,
@@ -294,6 +295,11 @@ CIRCLE.append(CIRCLE)
 )
 def test_what_cannot_be_measured_is_not(batch):
     assert found(batch) is None
+
+
+def test_many_tensors_are_counted():
+    targets = [{"boxes": torch.zeros(3, 4), "label": torch.zeros(3)} for _ in range(80)]
+    assert batches.measure([ONE, targets, ONE], torch)[0] == 161
 
 
 def test_where_tensors_lie():

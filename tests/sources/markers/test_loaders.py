@@ -261,6 +261,17 @@ def test_tokens_belong_to_the_batch_that_is_measured_next():
     assert script.records()[0].batches == MeasuredBatches(1, 1 << 15, 8, 1, None, 4096, None)
 
 
+def test_how_many_tensors_belongs_to_the_batch_that_is_measured_next():
+    script = LoaderScript(FACTS).feed("f1 b")
+    for tensors in (169, 150):
+        script.put(layout.TENSORS, tensors, 1)
+        script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
+    (record,) = script.records()
+    assert record.batches == MeasuredBatches(2, 1 << 16, 16, 2, tensors=319)
+    script.feed("f1 b").put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
+    assert script.records()[0].batches == MeasuredBatches(1, 1 << 15, 8, 1)
+
+
 def test_the_position_in_an_epoch_holds_until_that_ends():
     script = LoaderScript(FACTS).feed("f1 b")
     assert [(each.given, each.length) for each in script.records()] == [(None, None)]  # it may have begun before

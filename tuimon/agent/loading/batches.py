@@ -15,20 +15,20 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import runtime
 from ..outside import attempt
-from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TOKENS, pack_batch, pack_pair
+from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TENSORS, TOKENS, pack_batch, pack_pair
 from ..torch_compat import captures, compilations
 from ..torch_compat.unobserved import attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
 #: Least time between two rounds: lengths of text differ, so that the tokens of 30 batches are 3 % off, of 300 1 %.
 DUE_NS = 100_000_000
 #: A batch that took long to measure is followed by a rest so many times as long, up to a second: most take 6 us, one of
-#: 64 tensors 40, one with a list of 1000 numbers 150.
+#: 64 tensors 40, one with a list of 1000 numbers 150, one of 1000
+#: tensors 1000.
 REST = 5000
 _MOST_NS = 1_000_000_000
 #: Fetches of a round: of loaders that take turns, a batch of each is measured.
 _ROUND_FETCHES = 4
-#: Most tensors of a batch, and most objects that are searched for them, this many levels deep.
-_TENSORS_LIMIT = 64
+#: Most objects of a batch that are searched for tensors, this many levels deep.
 _OBJECTS_LIMIT = 1024
 _LEVELS = 6
 #: torch's query whether a device has a context, in ``torch._C``.
@@ -86,19 +86,20 @@ def inspect_batch(iterator: Any, number: int, batch: Any) -> None:
         return
     _measured.append(loader)
     begin_ns = monotonic_ns()
-    found, tokens = attempt(_figures, batch) or (None, None)  # of tensors of a kind of their own, none
-    for kind, figure in ((TOKENS, tokens), (BATCH, found), (POSITION, attempt(position_of, iterator))):
+    tensors, found, tokens = attempt(_figures, batch) or (None, None, None)  # of tensors of a kind of their own, none
+    position = attempt(position_of, iterator)
+    for kind, figure in ((TENSORS, tensors), (TOKENS, tokens), (BATCH, found), (POSITION, position)):
         if figure is not None:
             runtime.emit(kind, figure, loader)
     end_ns = monotonic_ns()
     _rest_until_ns = max(_rest_until_ns, end_ns + min(REST * (end_ns - begin_ns), _MOST_NS))
 
 
-def _figures(batch: Any) -> Tuple[Optional[int], Optional[int]]:
+def _figures(batch: Any) -> Optional[Tuple[int, int, Optional[int]]]:
     torch = sys.modules["torch"]
     with unobserved():
         found = measure(batch, torch)
-        return found, count_tokens(batch) if found is not None else None
+        return (*found, count_tokens(batch)) if found is not None else None
 
 
 def forget() -> None:
@@ -109,19 +110,20 @@ def forget() -> None:
     epoch_lengths.clear()
 
 
-def measure(batch: Any, torch: Any) -> Optional[int]:
-    """What is marked of a batch's tensors; None if it has none of a plain size."""
+def measure(batch: Any, torch: Any) -> Optional[Tuple[int, int]]:
+    """How many tensors a batch has, and what is marked of them; None if it has none of a plain size."""
     tensors = _tensors(batch)
     if not tensors or not all(has_plain_size(each) and read(each, "layout") is torch.strided for each in tensors):
         return None
     on_cpu = [tensor for tensor in tensors if read(tensor, "is_cpu")]
     shape = read(tensors[0], "shape")
-    return pack_batch(
+    packed = pack_batch(
         sum(read(tensor, "numel") * read(tensor, "element_size") for tensor in tensors),
         shape[0] if shape else None,
         len(on_cpu) == len(tensors),
         are_pinned(on_cpu, torch),
     )
+    return (len(tensors), packed) if packed is not None else None
 
 
 def _tensors(batch: Any) -> Optional[List[Any]]:
@@ -131,7 +133,7 @@ def _tensors(batch: Any) -> Optional[List[Any]]:
     objects = 0
     for _ in range(_LEVELS):
         objects += len(level)
-        if objects > _OBJECTS_LIMIT or len(tensors) > _TENSORS_LIMIT:
+        if objects > _OBJECTS_LIMIT:
             return None
         inner: List[Any] = []
         for value in level:
@@ -145,7 +147,7 @@ def _tensors(batch: Any) -> Optional[List[Any]]:
             elif kind not in _PLAIN and kind.__module__ != "builtins":
                 inner.extend(attributes(value).values())
         level = inner
-    return list(tensors.values()) if not level and len(tensors) <= _TENSORS_LIMIT else None
+    return list(tensors.values()) if not level else None
 
 
 def count_tokens(batch: Any) -> Optional[int]:

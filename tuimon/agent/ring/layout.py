@@ -52,6 +52,7 @@ WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its
 GPU_TIME = 18  # a boundary's event was found done; flag: its number; value: ``pack_gpu_time``
 GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from now on; value: ``pack_gpu_anchor``
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
+TENSORS = 24  # of the batch that the next BATCH measures; flag: as there, value: how many
 BATCH = 26  # a batch was measured; flag: name id of its loader's facts, value: ``pack_batch``
 TOKENS = 28  # of the batch that the next BATCH measures; flag: as there, value: ``pack_pair``, positions and padding
 POSITION = 30  # batches that an epoch has given, and has; flag: name id of its loader's facts, value: ``pack_pair``
@@ -96,7 +97,7 @@ BOUNDARIES = frozenset(
     )
 )
 #: Kinds that report of a loader; the flag is the name id of its facts.
-OF_LOADERS = frozenset((WORKER, BATCH, TOKENS, POSITION))
+OF_LOADERS = frozenset((WORKER, TENSORS, BATCH, TOKENS, POSITION))
 #: Kinds that belong to no loop of their thread, and so do not end its gap.
 OF_NO_LOOP = OF_LOADERS | {COMPILER, GC_PAUSE, MARK, OPTIMIZER_MADE, STEP_SIZE}
 #: Kinds of what stands in for boundaries that are only counted.

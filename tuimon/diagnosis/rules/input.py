@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.rollout import Rollout
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
-from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers, collating_function
+from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers, collating_function, user_place
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
@@ -42,6 +42,8 @@ MOST_WORKERS_RATIO = 4
 _LEFT = 4
 #: Most workers to begin with.
 MOST_FIRST_WORKERS = 8
+#: Most tensors of a batch that has one for each field of its samples: our choice; an annotated image has some ten.
+_MOST_FIELDS = 16
 
 
 class Facts(Struct, frozen=True, dict=True):
@@ -128,6 +130,7 @@ class Facts(Struct, frozen=True, dict=True):
             if threads
             else ": loading then overlaps with training",
             "cheaper": self._cheaper(),
+            "tensors": self.apart,
         }
 
     def _cheaper(self) -> str:
@@ -180,6 +183,16 @@ class Facts(Struct, frozen=True, dict=True):
         enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
         numbers = ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most)
         return self.model.best_number(n for n in numbers if has < n <= most)
+
+    @cached_property
+    def apart(self) -> int | None:
+        """Tensors of a batch, if these are the samples' own, more than its fields and its samples; else None."""
+        loader = self.loader
+        batches = loader.batches if loader is not None else None
+        if loader is None or batches is None or batches.tensors is None:
+            return None
+        tensors = round(batches.tensors / batches.count)
+        return tensors if tensors > max(_MOST_FIELDS, loader.facts.batch_size or 0) else None
 
     @property
     def loaders_own(self) -> float:
@@ -256,6 +269,12 @@ def _is_of_workers(cell: Cell) -> bool:
 _workers = partial(Remedy, what="workers", to=lambda f: f.more_workers)
 #: Rows that take what workers do while a batch is waited for.
 _of_workers = partial(Cause, takes=_is_of_workers, at=lambda f: f.workers.hot, whole=lambda f: f.workers.busy_ratio)
+
+
+def _collating(facts: Facts) -> HotLine | None:
+    """The user's function that makes batches of items."""
+    place = user_place(facts.loader.facts.collate) if facts.loader is not None else None
+    return HotLine(place, 1.0, 0) if place is not None else None
 
 
 def _after_the_fetch(model: StepModel, facts: Facts) -> StepModel:
@@ -356,13 +375,21 @@ _HAND_OVER = Cause(
             "set num_workers=0 (now {workers.number}): handing a batch over takes longer than to make it", "workers"
         ),
         Remedy(
+            "join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays: each"
+            " tensor is handed over by itself",
+            "fetch",
+            to=lambda f: HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) if f.apart else None,
+        ),
+        Remedy(
             f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
             "fetch",
+            when=lambda f: f.apart is None,
             changes_training=True,
         ),
     ),
     takes=lambda cell: cell.doing == "hand_over",
     when=lambda f: f.lie_ready,
+    at=lambda f: (_collating(f) if f.apart else None) or f.own,
 )
 CAUSES = (
     _STARTING,

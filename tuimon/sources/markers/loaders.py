@@ -108,6 +108,7 @@ class _Loader(Struct):
     awaits_training: bool = False  # the epoch that was exhausted last: of its batches none was trained on so far
     batches: MeasuredBatches | None = None
     tokens: tuple[int | None, int | None] = (None, None)  # of the batch that is measured next, and how many are padding
+    tensors: int | None = None  # of that batch
     iterator: int = 0  # the latest
     given: int | None = None  # batches that it has given in this epoch
     length: int | None = None  # batches of an epoch
@@ -238,9 +239,13 @@ class LoaderTracker:
             self.add_worker(key, value)
         elif kind == layout.BATCH:
             self.add_batch(key, value)
-        elif (loader := self._loader(key)) is not None and kind == layout.TOKENS:
+        elif (loader := self._loader(key)) is None:
+            return
+        elif kind == layout.TENSORS:
+            loader.tensors, _ = layout.unpack_pair(value)
+        elif kind == layout.TOKENS:
             loader.tokens = layout.unpack_pair(value)
-        elif loader is not None:
+        else:
             loader.given, loader.length = layout.unpack_pair(value)
 
     def add_batch(self, key: int, value: int) -> None:
@@ -249,8 +254,9 @@ class LoaderTracker:
         if loader is None or batch is None:
             return
         pinned = None if batch.is_pinned is None else int(batch.is_pinned)
-        measured = MeasuredBatches(1, batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned, *loader.tokens)
-        loader.tokens = (None, None)
+        kept = batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned, *loader.tokens, loader.tensors
+        loader.tokens, loader.tensors = (None, None), None
+        measured = MeasuredBatches(1, *kept)
         loader.batches = measured if loader.batches is None else loader.batches.plus(measured)
 
     def add_worker(self, key: int, pid: int) -> None:

@@ -10,7 +10,7 @@ from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import MIN_SAMPLES
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, Place
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
 
 FETCHING = ([FETCH, IN_FETCH], 300)
 
@@ -78,6 +78,17 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     (larger,) = first.fixes[1:]
     assert larger.action == f"use larger batches: {ALIKE}"
     assert (larger.estimated_speedup, *larger.gain) == pytest.approx((1 / 0.42, 1 / 0.69, 1 / 0.42), rel=0.05)
+
+
+@pytest.mark.parametrize(("tensors", "first"), [(169, "join the 169 tensors of a batch"), (24, "use larger")])
+def test_of_many_tensors_in_a_batch_few_are_to_be_made(tensors, first):
+    facts = LoaderFacts("Boxes", "map", workers=2, prefetch=2, batch_size=24, collate=Place("data.py", 9, "collate"))
+    batches = MeasuredBatches(2, 1 << 20, 48, 2, tensors=2 * tensors)
+    many = structs.replace(handed_over(6.2, 8.0, ready_none=5), facts=facts, batches=batches)
+    found, *_ = run(STARVED, many, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    assert found.action.startswith(first)
+    assert found.estimated_speedup > 1.3
+    assert found.where[0].function == ("collate" if tensors == 169 else "main")
 
 
 @pytest.mark.parametrize("ready_none", [3, 60])
