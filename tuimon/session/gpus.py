@@ -69,8 +69,16 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def others(self) -> list[GpuProcess]:
-        """The processes on it that do not belong to the run."""
-        return [process for process in self.latest.processes if process.pid not in self.run_pids]
+        """The processes on it that are surely not of the run.
+
+        None is where the driver names no process of the run: the pids may be of another namespace, and any the run's.
+        """
+        return [each for each in self.latest.processes if self.run_pids and each.pid not in self.run_pids]
+
+    @property
+    def is_shared(self) -> bool:
+        """True if there are more processes on it than the run's own, whichever these are."""
+        return len(self.latest.processes) > max(1, len(self.run_pids))
 
 
 #: Most Xid errors that are kept, the newest.

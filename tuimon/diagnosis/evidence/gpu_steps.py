@@ -143,7 +143,7 @@ def gpu_steps(
     if step_ms <= 0:
         return None
     by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
-    alone = ranks < 2 and not any(row.others for row in gpus)
+    alone = ranks < 2 and not any(row.is_shared for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
     copies = Copies(in_forward, copying)
     by_counters = idle_by_counters(gpus, copies, alone=alone)
@@ -204,7 +204,7 @@ def why_wide(
         rates = [rate for row in gpus for rate in (row.latest.pcie_rx_bytes_per_s, row.latest.pcie_tx_bytes_per_s)]
         if ranks > 1:
             reasons.append("NVML counts NCCL's kernels as busy, also where they wait")
-        if any(row.others for row in gpus):
+        if any(row.is_shared for row in gpus):
             reasons.append("NVML counts other programs as busy")
         if copies.sampled is None and all(rate is None for rate in rates):
             reasons.append("NVML gives no PCIe rates, so copies may take all that no kernel does")

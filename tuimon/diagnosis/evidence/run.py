@@ -288,13 +288,6 @@ class Machine(Struct, frozen=True, dict=True):
         return summary.per_second if summary is not None else None
 
     @cached_property
-    def has_strangers(self) -> bool:
-        """True if a process that is none of the run's is on one of its GPUs."""
-        known = self._view.process
-        latest = self._machine.devices.latest()
-        return any(known(process.pid) is None for gpu in latest for process in gpu.processes)
-
-    @cached_property
     def cores(self) -> int | None:
         """How many the run may use; None without a header."""
         return self._view.session.nodes.cpu_counts.get(self.node)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, RunEvidence, worst_of
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.rules.cores import lost_share
+from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import percent
 from tuimon.node_ids import own_id
@@ -125,30 +128,42 @@ def _shared_gpu(evidence: Evidence) -> Finding | None:
     Processes on one GPU take turns: while one computes, the other waits. On other nodes strangers count alone.
     """
     for gpu in evidence.gpu.rows:
-        found = _strangers(gpu, evidence.run.here) or _siblings(evidence, gpu)
+        found = _strangers(evidence, gpu, evidence.run.here) or _siblings(evidence, gpu)
         if found is not None:
             return found
-    elsewhere = (machine for machine in evidence.run.machines[1:] if machine.has_strangers)
-    taken = (_strangers(gpu, machine) for machine in elsewhere for gpu in evidence.run.gpus_used_on(machine.node))
+    elsewhere = ((row, each) for each in evidence.run.machines[1:] for row in evidence.run.gpus_used_on(each.node))
+    taken = (_strangers(evidence, gpu, machine) for gpu, machine in elsewhere)
     return max(filter(None, taken), key=lambda finding: finding.share_of_step or 0.0, default=None)
 
 
-def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
-    ratios = {process.pid: process.sm_ratio for process in gpu.others if process.sm_ratio is not None}
-    taken = sum(ratios.values())
-    if taken < REPORTED:
+def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | None:
+    """Programs that compute while the training has work for the GPU; what they take of its idle time does no harm.
+
+    Worked example: they take half of the time, and the GPU has none of the training's work for 20 to 30 % of it. So 20
+    to 50 % of each step is lost, unless its own kernels ran meanwhile, as under MPS. Without GPU times only a GPU that
+    nearly always runs a kernel shows any harm.
+    """
+    known = [process for process in gpu.others if process.sm_ratio is not None]
+    taken = min(1.0, sum(process.sm_ratio or 0.0 for process in known))
+    own = sum(process.sm_ratio or 0.0 for process in gpu.latest.processes if process.pid in gpu.run_pids)
+    steps, used = evidence.gpu.steps if machine is evidence.run.here else None, utilisation(gpu)
+    idle = steps.idle if steps is not None else Interval(1.0 - used if used is not None else 0.0, 1.0)
+    lost = Interval(max(0.0, min(taken, 1.0 - own) - idle.high), min(taken, 1.0 - idle.low))
+    if lost.high < REPORTED:
         return None
-    pid = max(ratios, key=ratios.__getitem__)
+    pid = max(known, key=lambda process: process.sm_ratio or 0.0).pid
     who = f"process {own_id(pid)}" if own_id(pid) else "another program"  # which the driver does not name here
+    action = "choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"
+    fix = without_cost(evidence, action, lost)
     return Finding(
-        severity="critical",
+        severity="critical" if (used or 0.0) >= NEARLY_ALL else "info",
         headline=(
-            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training waits"
-            " meanwhile"
+            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training"
+            f" {'may wait' if lost.low < SMALL else 'waits'} meanwhile"
         ),
-        fixes=(Fix("choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"),),
-        share_of_step=min(1.0, taken),
-        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios), **machine.facts},
+        fixes=(fix if steps is not None else fix.by_up_to(fix.gain and fix.gain.high),),
+        share_of_step=lost.high,
+        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(known), **machine.facts},
     )
 
 

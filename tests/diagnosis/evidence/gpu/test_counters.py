@@ -23,8 +23,9 @@ def row(**figures):
         ([row()], UNKNOWN, 1, ["PCIe"]),
         ([row(pcie_rx_bytes_per_s=1e9)], UNKNOWN, 8, ["NCCL"]),
         ([row()], UNKNOWN, 8, ["NCCL", "PCIe"]),
-        ([row(processes=[GpuProcess(9, 1 << 30)])], SAMPLED, 1, ["other programs"]),
+        ([row(processes=[GpuProcess(8), GpuProcess(9)])], SAMPLED, 1, ["other programs"]),
         ([row()], SAMPLED, 1, ["launches are hardly ahead"]),
+        ([row(processes=[GpuProcess(0)])], SAMPLED, 1, ["launches are hardly ahead"]),  # the training itself
     ],
 )
 def test_each_reason_is_named_with_what_measures_it(gpus, copies, ranks, reasons):

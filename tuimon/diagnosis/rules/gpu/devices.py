@@ -45,7 +45,7 @@ def idle_gpu(evidence: Evidence) -> Finding | None:
     own = [row for row in gpus if row.used_by_run]
     if not own or not evidence.gpu.has_stepped:
         return None
-    still = [row for row in own if runs_nothing(row) and not row.others]
+    still = [row for row in own if runs_nothing(row) and len(row.latest.processes) == len(row.run_pids)]
     if len(still) == len(own):
         return _idle("model_on_cpu", _MODEL_ON_CPU, still, own, evidence.hottest_in("forward"))
     if still:

@@ -1,0 +1,58 @@
+"""What is said of logs of an H100 with one fact of the GPU altered: each row is a fault that no log at hand has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pytest
+from msgspec import structs
+
+from tests.recorded_logs import log_path
+from tuimon.diagnosis.verdicts import fold
+from tuimon.records import Gpu, GpuProcess
+from tuimon.sources.log.reader import read_log
+
+Facts = Mapping[str, object]
+
+
+class Altered(NamedTuple):
+    """A log, what each record of its GPU has instead, and what is then said by this rule, at which place."""
+
+    log: str
+    facts: Callable[[Gpu], Facts]
+    rule: str
+    says: tuple[str, str] | None  # severity, and words of the headline; None: the rule is silent
+    first: bool = False
+
+
+def _beside(ratio: float, own: float = 0.0) -> Callable[[Gpu], Facts]:
+    def facts(gpu: Gpu) -> Facts:
+        ours = [GpuProcess(each.pid, each.memory_bytes, own) for each in gpu.processes]
+        return {"processes": [*ours, GpuProcess(99, 1 << 30, ratio)], "pids": [*gpu.pids, 99]}
+
+    return facts
+
+
+def _unnamed(gpu: Gpu) -> Facts:
+    return {"processes": [GpuProcess(0, each.memory_bytes, 0.6) for each in gpu.processes], "pids": []}
+
+
+ALTERED = (
+    Altered("seed_dummy_loader", _beside(0.2), "neighbour", None),  # which leaves its GPU idle for 93 % of the time
+    Altered("guard_in_every_layer", _beside(0.5, 0.5), "neighbour", ("critical", "the training waits"), first=True),
+    Altered("guard_in_every_layer", _beside(0.5, 0.95), "neighbour", ("info", "may wait")),  # both at a time
+    Altered("masked_loss", _unnamed, "neighbour", None),
+)
+
+
+@pytest.mark.parametrize("case", ALTERED, ids=lambda case: f"{case.log}-{case.rule}")
+def test_a_fact_of_the_gpu_that_was_altered_is_told(case: Altered) -> None:
+    log = read_log(str(log_path(f"h100_{case.log}")))
+    altered = (structs.replace(each, **case.facts(each)) if isinstance(each, Gpu) else each for each in log)
+    findings = fold(altered)[1]
+    found = next((finding for finding in findings if finding.rule == case.rule), None)
+    assert (found is None) == (case.says is None)
+    if found is not None and case.says is not None:
+        assert found.severity == case.says[0] and case.says[1] in found.headline
+    assert not case.first or findings[0] is found
