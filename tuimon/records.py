@@ -81,6 +81,19 @@ class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     elements: Count | None = None  # of these tensors, together
 
 
+class UnusedGradients(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Gradients that backward computes and no optimizer holds: ``[tensors, of_tensors, inputs, of_inputs]``.
+
+    ``tensors``: parameters of the graph that have such. ``inputs``: those of its matrix products and convolutions whose
+    gradient leads to none that an optimizer holds; none of a compiled graph is known.
+    """
+
+    tensors: Count
+    of_tensors: Positive
+    inputs: Count
+    of_inputs: Count
+
+
 class Process(Record, frozen=True, kw_only=True, tag="process"):
     """A process of the run appeared, changed or ended: all facts about it, not only what changed."""
 
@@ -102,6 +115,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     # or "float16" of float32 parameters is autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
     optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # that have stepped, at most four
+    unused_gradients: UnusedGradients | None = None
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...

@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 from .gpu_clock import cuda
 from .gpu_clock.clock import GpuClock
 from .outside import attempt, shielded_at_fork, variable
-from .process import facts, loop_stacks, optimizer_facts, precision, starter
+from .process import facts, gradients, loop_stacks, optimizer_facts, precision, starter
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.writer import RangeNames, RingWriter
@@ -76,6 +76,8 @@ unchecked_steps = 0
 
 #: After this many boundaries, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
+#: After this many, the optimizers that take turns are taken to be known.
+_GRADIENTS_BOUNDARIES = 16
 
 
 def emit_timed(kind: int, value: int = 0) -> None:
@@ -197,6 +199,7 @@ def _use_ring(writer: RingWriter) -> None:
         loop_stacks.forget()
         optimizer_facts.forget()
         precision.forget()
+        gradients.forget()
         compilations.begin()
         facts_due = True
         _flush_at_end_of_child()
@@ -237,6 +240,8 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
         return
     _boundaries += 1
     is_new = attempt(_note, boundary, sys._getframe(1), optimizer)
+    if boundary == loop_stacks.BACKWARD and _boundaries >= _GRADIENTS_BOUNDARIES:
+        attempt(gradients.count, outputs)
     if _boundaries & (_boundaries - 1) and not is_new:  # 1, 2, 4, ... 64
         return
     if optimizer is not None:
@@ -284,6 +289,7 @@ def publish_facts_anew() -> None:
     if _writer is not None:
         facts_due, _boundaries = True, 0
         loop_stacks.begin_loop()
+        gradients.forget()
 
 
 def start_clock() -> None:

@@ -15,7 +15,7 @@ from tuimon.agent.ring import paths
 from tuimon.agent.ring.files import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import FILE_LIMIT
-from tuimon.records import Count, Index, OptimizerFacts
+from tuimon.records import Count, Index, OptimizerFacts, UnusedGradients
 from tuimon.text import plain
 
 _Text = Annotated[str, Meta(min_length=1)]
@@ -99,6 +99,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     cudnn_tf32: bool | None = None
     matmul_dtypes: tuple[_Text, ...] = ()
     optimizers: _Optimizers = ()
+    unused_gradients: UnusedGradients | None = None
     intra_op_threads: Index | None = None  # that share out an operation on the CPU
     debug_settings: tuple[_Text, ...] = ()  # that slow every step down
     vectors: _Text | None = None  # what torch's products on the CPU may use: "avx512_bf16"

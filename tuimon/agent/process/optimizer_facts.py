@@ -5,7 +5,7 @@ One that begins to step later, or that steps in turn with others, is found some 
 
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from ..outside import attempt
 from ..torch_compat.unobserved import attributes, class_attribute, has_plain_size, is_referable, read, unobserved
@@ -20,9 +20,23 @@ _NAME_CHARACTERS = 64
 _known: List[Tuple[Callable[[], Any], Dict[str, Any]]] = []
 
 
+def _live() -> List[Any]:
+    return [known for known in (reference() for reference, _ in _known) if known is not None]
+
+
+def held() -> List[Set[int]]:
+    """For each optimizer the ids of the parameters that it trains; nothing where there may be more optimizers."""
+    live = _live()
+    with unobserved():
+        return [
+            {id(each) for group in parameter_groups(known) for each in group["params"] if read(each, "requires_grad")}
+            for known in (live if len(live) < _OPTIMIZERS_LIMIT else ())
+        ]
+
+
 def is_new(optimizer: Any) -> bool:
     """True if this optimizer is not described yet, and there is room for it."""
-    live = [known for known in (reference() for reference, _ in _known) if known is not None]
+    live = _live()
     return len(live) < _OPTIMIZERS_LIMIT and not any(known is optimizer for known in live)
 
 

@@ -16,7 +16,7 @@ _PARAMETERS_LIMIT = 4096
 #: Most nodes of one graph that are visited, 0.7 us each.
 NODES_LIMIT = 256
 #: Nodes of matrix products and convolutions, which autocast computes in lower precision.
-_PRODUCTS = frozenset("%sBackward0" % name for name in ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution"))
+PRODUCTS = frozenset("%sBackward0" % name for name in ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution"))
 
 #: Instruction sets for products of floats, the best first, and the query for each in ``torch.cpu``.
 VECTORS = (
@@ -85,7 +85,7 @@ def read_products(outputs: Any) -> None:
             return
         seen.add(node)
         nodes.extend(following for following, _ in node.next_functions)
-        if type(node).__name__ in _PRODUCTS:
+        if type(node).__name__ in PRODUCTS:
             name = _name(node._input_metadata[0].dtype)
             if name not in _products:
                 _products.append(name)

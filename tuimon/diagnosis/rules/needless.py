@@ -1,4 +1,4 @@
-"""Work that a training need not do, with what it costs: positions that are padding, and passes over one graph."""
+"""Work that a training need not do, with what it costs: padding, passes over one graph, gradients nobody uses."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ TEXT_BYTES = Threshold(
 
 
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
-    """By what the batches hold, and by how often backward runs."""
+    """By what the batches hold, how often backward runs, and for what."""
     gpu, step = evidence.gpu.steps, of_step(evidence)
     if gpu is not None:
         computes = {name: gpu.share(name) for name in MODEL}
     else:  # what is not done waits for no core
         computes = {name: step.computing.where({name}).cpu + step.where({name}, via="core").cpu for name in MODEL}
-    found = (_padding(evidence, sum(computes.values())), _repeated(evidence, computes["backward"]))
+    backward = computes["backward"]
+    found = (_padding(evidence, sum(computes.values())), _repeated(evidence, backward), _unused(evidence, backward))
     yield from (each for each in found if each is not None)
 
 
@@ -81,6 +82,25 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
         _without(evidence, action, share) if keeps else Fix(action),
         share,
         backwards_per_batch=passes,
+    )
+
+
+def _unused(evidence: Evidence, computes: float) -> Finding | None:
+    """Gradients that no optimizer holds; each input of a product is taken to cost backward the same."""
+    unused = evidence.process.unused_gradients if evidence.process is not None else None
+    share = computes * unused.inputs / (unused.of_inputs or 1) if unused is not None else 0.0
+    if unused is None or not is_sure(evidence, share, early=False):
+        return None
+    action = (
+        "freeze what no optimizer trains: run it under torch.no_grad(), or set requires_grad_(False) on its parameters"
+    )
+    return _finding(
+        evidence,
+        "unused_gradients",
+        f"gradients of {unused.tensors} of {unused.of_tensors} parameters are computed, and no optimizer holds these",
+        _without(evidence, action, share),
+        share,
+        unused_share=unused.inputs / unused.of_inputs,
     )
 
 

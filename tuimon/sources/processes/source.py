@@ -343,6 +343,7 @@ class ProcessSource(Source):
             cudnn_tf32=own.cudnn_tf32,
             matmul_dtypes=list(own.matmul_dtypes),
             optimizers=list(own.optimizers),
+            unused_gradients=own.unused_gradients,
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
             planned_steps=own.planned_steps,

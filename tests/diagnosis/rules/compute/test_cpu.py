@@ -3,8 +3,8 @@
 import pytest
 
 from tests.diagnosis.cpu import HEALTHY, run
-from tests.session.records import frames, stacks, threads
-from tuimon.records import Gpu, Loader, LoaderFacts, MeasuredBatches
+from tests.session.records import frames, process, stacks, threads
+from tuimon.records import Gpu, Loader, LoaderFacts, MeasuredBatches, UnusedGradients
 
 TORCH = "/lib/site-packages/torch"
 
@@ -94,3 +94,14 @@ def test_of_several_passes_over_one_graph_one_would_do(fetches, line, cause, gai
     assert found.estimated_speedup == pytest.approx(gain, abs=0.001)
     assert ("backward runs 4 times for each batch" in found.headline) == (cause is not None)
     assert ("mostly backward, 4 times a step" in found.headline) == (cause is None)
+
+
+@pytest.mark.parametrize(("inputs", "cause"), [((8, 10), "unused_gradients"), ((1, 100), None), ((0, 0), None)])
+def test_gradients_for_nobody_cost_their_part_of_backward(inputs, cause):
+    busy = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
+    (found,) = run(HEALTHY, busy, process(unused_gradients=UnusedGradients(44, 46, *inputs)))
+    assert found.cause == cause
+    if cause is not None:
+        assert "gradients of 44 of 46 parameters" in found.headline and "requires_grad_(False)" in found.action
+        assert found.share_of_step == pytest.approx(0.45 * 0.8)
+        assert 1.2 < found.best.gain.low < found.best.gain.high <= 1 / (1 - 0.45 * 0.8)

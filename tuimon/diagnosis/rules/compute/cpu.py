@@ -167,10 +167,10 @@ COMPUTE_BOUND_CPU = Rule(
     thresholds=(MOST, REPORTED, LARGE, TEXT_BYTES, *CONFIDENCE),
     of_rest=on_the_cpu,
     only_in_order=True,
-    causes=("python", "padding", "repeated_backward"),
+    causes=("python", "padding", "repeated_backward", "unused_gradients"),
     takes=lambda cell, finding: (
         computes(cell)
         and finding.cause != "python"
-        and (finding.cause != "repeated_backward" or cell.phase == "backward")
+        and (finding.cause not in ("repeated_backward", "unused_gradients") or cell.phase == "backward")
     ),
 )

@@ -265,7 +265,7 @@ COMPUTE_BOUND = Rule(
     thresholds=(*IDLE_BOUNDS, LARGE, TEXT_BYTES),
     of_rest=keeps_busy,
     only_in_order=True,
-    causes=("padding", "repeated_backward"),
+    causes=("padding", "repeated_backward", "unused_gradients"),
     ranked_as="info",
 )
 
