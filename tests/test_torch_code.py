@@ -10,13 +10,7 @@ import pytest
 
 import tuimon
 from tuimon import code_origin, torch_code
-from tuimon.library_code import (
-    is_collector,
-    is_environment,
-    is_generation,
-    is_rollout_entry,
-    steps_environment,
-)
+from tuimon.library_code import is_collector, is_environment, is_generation, is_rollout_entry, steps_environment
 
 #: Where a torch may lie: installed for a user or by the system, and built in place.
 TORCHES = (

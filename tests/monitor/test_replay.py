@@ -38,7 +38,7 @@ def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path: Path) -> Non
     stands = StackCount(100, "MainThread", [0], 10)
     in_the_hang: list[Record] = []
     for t in range(9, 41):
-        in_the_hang.append(records.threads(t, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
+        in_the_hang.append(records.thread(t, 0.0, state="waiting"))
         in_the_hang.append(records.steps(t, {}, count=0, first_index=90, open_phase="backward", open_for_s=t - 8.0))
         in_the_hang.append(Stacks(t=t + 0.0, pid=100, window_s=1.0, samples=10, stacks=[stands]))
     for record in (

@@ -1,5 +1,8 @@
 """Literal records for tests: a run in a few calls."""
 
+from msgspec import Struct
+
+from tuimon.diagnosis import diagnose
 from tuimon.records import (
     Frame,
     Frames,
@@ -76,6 +79,23 @@ def threads(t, *rows, pid=100, cpu_ratio=1.0):
     )
 
 
+def thread(t, cpu, delay=None, pid=100, state="running", name="python"):
+    """A window of a process of one thread: its CPU, and its wait for a core."""
+    return threads(t, (pid, name, cpu, state, delay), pid=pid, cpu_ratio=cpu)
+
+
+def rank(number, pid=None, of=2, after_s=0.0, **more):
+    """The process of a rank as the launcher, process 50, starts it; ``after_s``: so long after the first."""
+    facts = {"rank": number, "world_size": of, "ppid": 50, "python": "3.11.7", "start_unix_s": 1.7e9 + after_s}
+    return process(100 + number if pid is None else pid, **facts | more)
+
+
+def counted(places, samples):
+    """Stacks as ``stacks`` takes them, of places by name: ``{"main, forward": 3}``."""
+    numbers = {name: number for number, name in enumerate(places)}
+    return [([numbers[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
+
+
 def totals_of(*windows):
     """What windows of steps come to."""
     stats = StepStats(100)
@@ -84,12 +104,40 @@ def totals_of(*windows):
     return stats.since_start()
 
 
-def session_of(*records):
-    """A session with these records folded."""
-    session = Session()
+def extend(session, *records):
+    """The session, with these records folded, or lists of them."""
     for record in records:
-        session.add(record)
+        if isinstance(record, Struct):
+            session.add(record)
+        else:
+            extend(session, *record)
     return session
+
+
+def session_of(*records):
+    """A session with these records folded, or lists of them."""
+    return extend(Session(), *records)
+
+
+def one_process(*records, **facts):
+    """A session of one training process, and of what else was recorded; ``facts``: of the process."""
+    return session_of(header(), process(**facts), *records)
+
+
+def loop(ends, phases, *sampled, **more):
+    """A loop: windows of like steps that end at these seconds, or at 1, 2, ... ``ends``, with their samples if any.
+
+    ``sampled``: see ``stacks``; ``more``: see ``steps``.
+    """
+    count, pid = more.get("count", 10), more.get("pid", 100)
+    seconds = range(1, ends + 1) if isinstance(ends, int) else ends
+    made = [steps(t, phases, **{"first_index": int(count * (t - 1))} | more) for t in seconds]
+    return [(each, stacks(each.t, *sampled, pid=pid)) for each in made] if sampled else made
+
+
+def by_rule(session):
+    """The findings on a session by their rule, the most important first."""
+    return {finding.rule: finding for finding in diagnose(session)}
 
 
 def hot_lines(view, pid, phase=None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import header, process, session_of, steps, thread, threads
 from tuimon.records import Gpu, MachineMemory, ThreadCpu, Threads
 from tuimon.session.gpus import Device
 from tuimon.session.machines import MachineTable
@@ -237,7 +237,7 @@ def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps() 
     table = table_of(*((float(t), [(100, 0.1, None), (7, 0.8, None)]) for t in range(1, 9)), (9.0, [(100, 1.0, None)]))
     assert mean(table)[7].cpu_ratio == pytest.approx(0.8 * 8 / 9)
     for t in range(10, 30):
-        table.add_threads(threads(float(t), (100, "python", 1.0, "running"), cpu_ratio=1.0), 100)
+        table.add_threads(thread(float(t), 1.0), 100)
     assert list(mean(table)) == [100]
 
 
@@ -255,7 +255,7 @@ def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:
 def used(begin: int, end: int, cores: float | None, use: MachineTable, offset: float = 0.0) -> None:
     """A process of the run in windows of a second."""
     for t in range(begin + 1, end + 1):
-        use.add_threads(threads(t + offset, (100, "python", cores, "running"), cpu_ratio=cores))
+        use.add_threads(thread(t + offset, cores))
 
 
 def test_the_run_is_taken_off_over_the_same_time() -> None:
@@ -318,7 +318,7 @@ def test_the_mean_is_of_the_time_since_the_first_step() -> None:
 def test_windows_of_a_merged_log_are_as_good() -> None:
     use = MachineTable()
     for t in (60.0, 120.0):
-        of_run = threads(t, (100, "python", 0.5, "running"), cpu_ratio=0.5)
+        of_run = thread(t, 0.5)
         use.add_threads(structs.replace(of_run, window_s=60.0))
         use.add_memory(MachineMemory(t=t, pid=0, window_s=60.0, busy_cores=0.9))
     found = use.cores_taken(Span(), None, 0.0)

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.session import records
-from tests.session.records import session_of
+from tests.session.records import one_process
 from tests.views.streams import gpu
 from tuimon.records import TracedFlops, TraceTaken
 from tuimon.session.progress import flops_rate, run_progress
@@ -23,15 +23,13 @@ def trace(*rows: TracedFlops, steps: int = 2, t: float = 20.0) -> TraceTaken:
 
 def run(*traces: TraceTaken, name: str = H100, gpus: int = 1, parent: str | None = None, **facts: object) -> Session:
     """Ten steps a second."""
-    found = session_of(records.header())
-    found.add(records.process(gpu_uuids=[f"GPU-{index}" for index in range(gpus)], **facts))
-    for index in range(gpus):
-        found.add(structs.replace(gpu(1, index), name=name, parent_uuid=parent))
-    for t in range(1, 21):
-        found.add(records.steps(float(t), {"forward": 50, "backward": 50}, first_index=10 * (t - 1)))
-    for each in traces:
-        found.add(each)
-    return found
+    return one_process(
+        [structs.replace(gpu(1, index), name=name, parent_uuid=parent) for index in range(gpus)],
+        records.loop(20, {"forward": 50, "backward": 50}),
+        traces,
+        gpu_uuids=[f"GPU-{index}" for index in range(gpus)],
+        **facts,
+    )
 
 
 def mfu(session: Session) -> float | None:

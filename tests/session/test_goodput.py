@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import frames, header, one_process, process, session_of, stacks, steps
 from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.goodput import goodput
 from tuimon.views.headless import summary_lines
@@ -41,7 +41,7 @@ def made(t, samples, **more):
 def parts(*records):
     """A run whose loop begins at 10 s, after an import of 4 s and 6 s in its own set-up."""
     before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 11)]
-    found = goodput(session_of(header(), process(), LINES, *before, *records))
+    found = goodput(one_process(LINES, *before, *records))
     assert sum(found.parts.values()) == pytest.approx(found.total_s)
     return found
 
@@ -55,7 +55,7 @@ def test_a_stop_is_no_training_and_leaves_the_rate_of_the_steps():
     found = parts(*before, *stop, *after)
     assert found.parts["outside"] == pytest.approx(20.0)
     assert found.parts["training"] == pytest.approx(10.0)
-    session = session_of(header(), process(), *before, *stop, *after)
+    session = one_process(*before, *stop, *after)
     assert session.over("whole").steps(100).per_second == pytest.approx(10.0, rel=0.1)
 
 
@@ -92,7 +92,7 @@ def test_waits_outside_before_the_loop_have_names(part, said, lines):
     waits = [stacks(float(t), (list(range(20, 20 + len(lines))), 20)) for t in range(5, 9)]
     before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in (*range(1, 5), 9, 10)]
     records = sorted([*waits, *before], key=lambda record: record.t)
-    found = goodput(session_of(header(), process(), LINES, frames(*lines, first=20), *records))
+    found = goodput(one_process(LINES, frames(*lines, first=20), *records))
     assert found.parts == pytest.approx({"import": 4.0, part: 4.0, "set-up": 2.0})
     assert f"{said} 40 %" in goodput_text(found)
 
@@ -167,7 +167,7 @@ def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
     waits = [stacks(float(t), (LOAD, 20), pid=101) for t in range(4, 9)]
     after = [stacks(float(t), (LOAD, 20)) for t in (9, 10)]
     records = [*before, *waits, *after, *made(11, ((TRAIN, 20),)), stacks(11.0, (LOAD, 20), pid=101)]
-    found = goodput(session_of(header(), process(), pip, LINES, *records))
+    found = goodput(one_process(pip, LINES, *records))
     assert found.parts == pytest.approx({"import": 3.0, "program": 5.0, "set-up": 2.0, "training": 1.0})
 
 
@@ -200,7 +200,7 @@ def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_befor
     before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 9)]
     late = stacks(10.5, (SAVE, 20))
     first = steps(10.8, PHASES, count=8, first_step_s=10.0, first_backward_s=10.1)
-    found = goodput(session_of(header(), process(), LINES, *before, first, late, *made(12, ((TRAIN, 20),))))
+    found = goodput(one_process(LINES, *before, first, late, *made(12, ((TRAIN, 20),))))
     assert (found.parts["set-up"], found.parts["checkpoint"]) == pytest.approx((4.0, 2.5))
 
 
@@ -213,7 +213,7 @@ def test_somebody_at_a_debugger_is_no_training():
 
 
 def test_the_time_before_the_first_samples_is_divided_as_they_are():
-    found = goodput(session_of(header(), process(), LINES, stacks(3.0, (IMPORT, 20)), stacks(4.0, (LOAD, 20))))
+    found = goodput(one_process(LINES, stacks(3.0, (IMPORT, 20)), stacks(4.0, (LOAD, 20))))
     assert found.parts == pytest.approx({"import": 3.0, "set-up": 1.0})
 
 
@@ -225,7 +225,7 @@ def test_an_extension_that_is_built_before_the_loop_is_compiled():
         first=20,
     )
     before = [stacks(float(t), ([20, 21, 22], 20)) for t in range(1, 11)]
-    assert goodput(session_of(header(), process(), lines, *before)).parts == pytest.approx({"compile": 10.0})
+    assert goodput(one_process(lines, *before)).parts == pytest.approx({"compile": 10.0})
 
 
 def test_checkpoints_and_compilation_between_steps_are_no_training():
@@ -285,13 +285,8 @@ def test_a_rank_that_was_restarted_has_lost_the_time_before():
 
 
 def test_headless_and_the_report_show_it():
-    session = session_of(
-        header(),
-        process(),
-        LINES,
-        *made(11, ((TRAIN, 20),)),
-        *made(12, ((TRAIN, 20),)),
-        Exit(t=12.5, pid=100, exit_code=0),
+    session = one_process(
+        LINES, *made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), Exit(t=12.5, pid=100, exit_code=0)
     )
     said = "16 % of 13s in steps; set-up 80 %, after the last step 4 %"
     assert f"goodput: {said}" in summary_lines(session, [])

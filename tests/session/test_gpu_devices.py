@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import extend, one_process, process, session_of, steps
 from tuimon.records import Gpu, GpuProcess, Throttle
 
 
@@ -69,7 +69,7 @@ def test_histories_go_together():
 
 
 def test_the_histories_of_a_whole_run_are_of_its_steps():
-    session = session_of(header(), process(100, gpu_uuids=["GPU-0"]))
+    session = one_process(gpu_uuids=["GPU-0"])
     for t in range(1, 2001):
         session.add(steps(t, {"forward": 100.0} if t > 10 else {}, count=10 if t > 10 else 0, first_index=10 * t))
         session.add(gpu(t, util_ratio=0.5 if t > 10 else 0.0, memory_used_bytes=2 << 30 if t == 20 else 1 << 30))
@@ -100,14 +100,13 @@ def test_errors_since_the_run_began_and_what_is_told_once():
 def test_the_link_of_a_gpu_is_kept_where_a_record_leaves_it_out():
     session = session_of(gpu(1, pcie_generation=1, pcie_width=16), gpu(2))
     assert (only(session).latest.pcie_generation, only(session).latest.pcie_width) == (1, 16)
-    session.add(gpu(3, pcie_generation=5, pcie_width=16))
-    session.add(gpu(4))
+    extend(session, gpu(3, pcie_generation=5, pcie_width=16), gpu(4))
     assert (only(session).latest.pcie_generation, only(session).latest.pcie_width) == (5, 16)
 
 
 def run_of(gpus, seconds=20, **process_facts):
     """Ten steps a second, on GPUs that draw so many watts each."""
-    session = session_of(header(), process(100, **process_facts))
+    session = one_process(**process_facts)
     for t in range(1, seconds + 1):
         session.add(steps(t, {"forward": 100.0}, count=10, first_index=10 * (t - 1)))
         for index, watts in enumerate(gpus):
@@ -138,6 +137,5 @@ def test_joules_are_not_known_without_counter_steps_or_owner():
 def test_a_driver_that_was_loaded_anew_counts_from_zero():
     session = session_of(process(100, gpu_uuids=["GPU-0"]))
     for t in range(1, 21):
-        session.add(steps(t, {"forward": 100.0}))
-        session.add(gpu(t, energy_j=(9000.0 if t < 10 else 0.0) + 100.0 * t))
+        extend(session, steps(t, {"forward": 100.0}), gpu(t, energy_j=(9000.0 if t < 10 else 0.0) + 100.0 * t))
     assert joules(session) == {"GPU-0": pytest.approx(10.0)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import MS, header, process, session_of, steps
+from tests.session.records import MS, one_process, steps
 from tuimon.records import GpuPhase, GpuTime, Lead, TorchMemory
 
 PHASES = {"data": 40, "forward": 20, "backward": 30, "optimizer": 10}
@@ -24,7 +24,7 @@ def gpu_time(t, spans=SPANS, turns=4, leads=(), **more):
 
 
 def session(*records):
-    return session_of(header(), process(gpu_uuids=["GPU-a"]), *records)
+    return one_process(*records, gpu_uuids=["GPU-a"])
 
 
 def test_nothing_is_told_of_a_process_without_a_gpu():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.session import records
-from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads
+from tests.session.records import MS, extend, frames, hot_lines, one_process, process, stacks, steps, threads
 from tests.state_size import largest, size_of
 from tests.views import streams
 from tuimon.diagnosis.verdicts import Verdicts
@@ -51,7 +51,7 @@ PLACES = [("train.py", line, "main", "source", True) for line in range(1, 200)]
 
 
 def begun():
-    return session_of(header(), process(), frames(*PLACES))
+    return one_process(frames(*PLACES))
 
 
 def holds_still(session, fill, plateau, rounds):
@@ -130,8 +130,7 @@ def test_all_ranks_of_a_job_are_kept_at_its_end():
     for rank, pid in enumerate(ranks):
         session.add(process(pid, rank=rank))
         train(session, 10.0, pid)
-    for pid in ranks:
-        session.add(process(pid, t=20.0 + (pid - 1000) / 64, rank=pid - 1000, ended=True))
+    extend(session, [process(pid, t=20.0 + (pid - 1000) / 64, rank=pid - 1000, ended=True) for pid in ranks])
     assert session.trainers() == list(ranks)
     assert all(session.over("whole").steps(pid).total == 10 for pid in ranks)
 
@@ -206,8 +205,7 @@ def test_a_pid_that_is_used_again_begins_from_nothing():
     session = begun()
     train(session, 10.0)
     live(session, 10.0, 100)
-    session.add(process(t=11.0, ended=True))
-    session.add(process(t=12.0, start_unix_s=1.7e9 + 500))
+    extend(session, process(t=11.0, ended=True), process(t=12.0, start_unix_s=1.7e9 + 500))
     assert session.step_stats.get(100) is None
     assert session.stacks.get(100) is None
 
@@ -237,9 +235,7 @@ def test_a_tick_after_150_windows_costs_what_it_cost_after_50():
     calls = {}
     for count in range(1, 151):
         t = begin_s + 2 * count
-        session.add(window(numbers, t, pid))
-        for record in streams.seconds(int(t - begin_s) + 6, 1)[0]:
-            session.add(record)
+        extend(session, window(numbers, t, pid), streams.seconds(int(t - begin_s) + 6, 1)[0])
         if count in (50, 150):
             calls[count] = calls_of(lambda: Verdicts().judge_moment(session, 1.0)) + calls_of(
                 lambda: hot_lines(session.over("recent"), pid)
@@ -344,13 +340,9 @@ def test_a_day_of_a_rank_takes_a_few_megabytes() -> None:
 
 def test_the_session_keeps_the_course_of_a_process() -> None:
     phases = {"data": 30, "forward": 10, "between": 10, "eval": 5}
-    windows = [records.steps(float(t), phases, first_index=10 * (t - 1)) for t in range(1, 4)]
-    session = records.session_of(
-        records.header(),
-        records.process(),
-        records.threads(0.5, (100, "python", 0.7, "running", 0.2)),
-        *windows,
-        records.steps(4.0, {"data": 1}, count=0),
+    windows = records.loop(3, phases)
+    session = records.one_process(
+        records.threads(0.5, (100, "python", 0.7, "running", 0.2)), *windows, records.steps(4.0, {"data": 1}, count=0)
     )
     rows = session.step_stats[100].stretches()
     assert [(row.end_s, row.steps, row.first_step) for row in rows] == [(1.0, 10, 0), (2.0, 10, 10), (3.0, 10, 20)]
@@ -360,10 +352,9 @@ def test_the_session_keeps_the_course_of_a_process() -> None:
 
 
 def test_windows_of_more_than_30_s_ago_go_but_for_three_with_a_step() -> None:
-    session = records.session_of(records.header(), records.process())
+    session = records.one_process()
     for at in range(6):
         session.add(records.steps(20.0 * (at + 1), {"data": 1.0}, count=int(at != 3), first_index=at))
     assert session.over("recent").step_totals(100).steps == 3
-    for at in range(6, 40):
-        session.add(records.steps(114.0 + at, {"data": 1.0}, count=1, first_index=at))
+    extend(session, [records.steps(114.0 + at, {"data": 1.0}, count=1, first_index=at) for at in range(6, 40)])
     assert session.over("recent").step_totals(100).steps == 30

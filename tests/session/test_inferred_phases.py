@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps, totals_of
+from tests.session.records import (
+    counted,
+    extend,
+    frames,
+    header,
+    hot_lines,
+    loop,
+    one_process,
+    process,
+    session_of,
+    stacks,
+    steps,
+    totals_of,
+)
 from tuimon.session.phase_table import Moved, SplitShares, phase_table
 from tuimon.session.state import run_state
 
@@ -47,7 +60,6 @@ PLACES = {
     "<module>": (f"{TORCH}/optim/adadelta.py", 11, "<module>"),
     "parameters": (f"{TORCH}/nn/modules/module.py", 12, "parameters"),
 }
-NUMBERS = {name: number for number, name in enumerate(PLACES)}
 TRAINING = {
     "train, fetch, __next__, item": 20,
     "train, forward, _call_impl": 30,
@@ -56,10 +68,9 @@ TRAINING = {
 }
 
 
-def counts(samples):
+def phases_of(samples):
     """Samples of each phase, by frames alone."""
-    listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
-    session = session_of(header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed))
+    session = one_process(frames(*PLACES.values()), stacks(1, *counted(PLACES, samples)), markers=False)
     return session, +session.over("recent").samples(100).marked_counts()
 
 
@@ -69,7 +80,7 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
         "evaluate, eval forward, _call_impl": 15,
         "evaluate, eval count": 5,
     }
-    session, found = counts(TRAINING | evaluation)
+    session, found = phases_of(TRAINING | evaluation)
     assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 25}
     rows = {row.name: row.share for row in session.over("recent").phases(100).rows}
     assert rows["eval"] == pytest.approx(0.2)
@@ -78,66 +89,64 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
 
 def test_where_nothing_else_trains_gradients_do():
     by_hand = {"train, fetch, __next__, item": 20, "train, forward, _call_impl": 30, "train, backward, grad()": 40}
-    _, found = counts(by_hand)
+    _, found = phases_of(by_hand)
     assert found == {"data": 20, "forward": 30, "backward": 40}
 
 
 def test_what_a_line_imports_is_in_no_phase_of_a_loop_without_markers():
     """The constructor of an optimizer, above the loop, imports much when the first one is made."""
-    _, found = counts(TRAINING | {"train, early, import": 12, "train, early, <module>": 20})
+    _, found = phases_of(TRAINING | {"train, early, import": 12, "train, early, <module>": 20})
     assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 
 
 def test_evaluation_may_come_before_the_forward_pass():
     evaluation = {"train, early, eval fetch, __next__": 5, "train, early, eval forward, _call_impl": 5}
-    _, found = counts(TRAINING | evaluation)
+    _, found = phases_of(TRAINING | evaluation)
     assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 10}
 
 
 def test_a_function_that_fetches_and_runs_the_model_is_training_where_nothing_else_is():
     helper = {"train, early, eval fetch, __next__": 5, "train, early, eval forward, _call_impl": 5}
     samples = {stack: n for stack, n in TRAINING.items() if "step" in stack or "backward" in stack}
-    _, found = counts(samples | helper)
+    _, found = phases_of(samples | helper)
     assert found == {"data": 5, "forward": 5, "backward": 40, "optimizer": 10}
 
 
 @pytest.mark.parametrize("where", ["train, ahead", "train, plot, ahead"])
 def test_the_next_batch_fetched_below_the_update_is_data(where):
-    _, found = counts(TRAINING | {f"{where}, __next__, item": 9})
+    _, found = phases_of(TRAINING | {f"{where}, __next__, item": 9})
     assert found == {"data": 29, "forward": 30, "backward": 40, "optimizer": 10}
 
 
 def test_a_forward_pass_below_the_line_of_backward_is_forward_where_there_is_no_other():
     """As in ``backward(`` on one line and ``model(x))`` on the next."""
     samples = {stack: n for stack, n in TRAINING.items() if "forward" not in stack}
-    _, found = counts(samples | {"train, plot, _call_impl": 7})
+    _, found = phases_of(samples | {"train, plot, _call_impl": 7})
     assert found == {"data": 20, "forward": 7, "backward": 40, "optimizer": 10}
 
 
 def test_a_stack_without_its_root_counts_nowhere_unless_a_boundary_shows_its_phase():
     lost = {"item": 3, "parameters": 4, "__next__": 2}
-    session, found = counts(TRAINING | {"train, plot": 8} | lost)
+    session, found = phases_of(TRAINING | {"train, plot": 8} | lost)
     assert found == {"data": 22, "forward": 30, "backward": 40, "optimizer": 10, "other": 8}
     [line] = hot_lines(session.over("recent"), 100, "other")
     assert (line.samples, line.share) == (8, 1.0)
 
 
 def test_what_was_before_the_first_backward_is_of_no_step():
-    loading = ([NUMBERS["plot"], NUMBERS["item"]], 500)
-    training = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in TRAINING.items()]
-    importing = ([NUMBERS[name] for name in ("plot", "import", "<module>", "wrapper")], 50)  # a decorator of that name
-    session = session_of(header(), process(markers=False), frames(*PLACES.values()), stacks(1, loading, importing))
+    set_up = {"plot, item": 500, "plot, import, <module>, wrapper": 50}  # a decorator of that name
+    loading, importing, *training = counted(PLACES, set_up | TRAINING)
+    session = one_process(frames(*PLACES.values()), stacks(1, loading, importing), markers=False)
     assert session.over("recent").phases(100) is None
     session.add(stacks(2, loading, *training))  # it begins here: some of these are of the set-up
     assert session.over("recent").phases(100) is None
-    session.add(stacks(3, *training))
-    session.add(stacks(4, loading))
+    extend(session, stacks(3, *training), stacks(4, loading))
     assert session.over("recent").samples(100).marked_counts().total() == 600
 
 
 def test_what_the_line_of_the_fetch_does_beside_fetching_is_no_data():
     """Markers have the forward pass begin where the fetch ends: the old batch is freed after that."""
-    _, found = counts(TRAINING | {"train, fetch": 6})
+    _, found = phases_of(TRAINING | {"train, fetch": 6})
     assert found == {"data": 20, "forward": 36, "backward": 40, "optimizer": 10}
 
 
@@ -157,7 +166,7 @@ def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_marke
     ]
     fetch = [([0, 1], fetches)] if fetches else []
     window = stacks(1, *fetch, ([2], 30), ([3, 4], 7), ([5, 6], 20), ([7, 8], 20))
-    session = session_of(header(), process(markers=False), frames(*places), window)
+    session = one_process(frames(*places), window, markers=False)
     found = session.over("recent").samples(100).marked_counts()
     expected = {"data": fetches + 7, "forward": 20, "backward": 20}
     expected[phase] += 30
@@ -171,7 +180,7 @@ def test_what_may_be_of_any_phase_makes_none_of_them_sure():
         ("/lib/site-packages/events/learner.py", 777, "on_batch"),
         (f"{TORCH}/autograd/__init__.py", 7, "backward"),
     )
-    session = session_of(header(), process(markers=False), called, stacks(1, ([1, 2], 40), ([0], 60)))
+    session = one_process(called, stacks(1, ([1, 2], 40), ([0], 60)), markers=False)
     rows = {row.name: row for row in session.over("recent").phases(100).rows}
     assert rows["other"].share == 0.6
     assert [rows[name].error for name in ("data", "forward", "other")] == [0.6] * 3
@@ -221,13 +230,7 @@ def forward_steps(t, **more):
 
 
 def shares_of(*counted, phases=PHASES):
-    session = session_of(
-        header(),
-        process(),
-        frames(*INFERRING),
-        *(steps(t, phases, first_index=10 * (t - 1), backwards=0, updates=0) for t in (1, 2)),
-        stacks(2.0, *counted),
-    )
+    session = one_process(frames(*INFERRING), loop((1, 2), phases, backwards=0, updates=0), stacks(2.0, *counted))
     table = session.over("recent").phases(session.trainer())
     return {row.name: round(row.share, 2) for row in table.rows if row.share}
 
@@ -257,22 +260,15 @@ def test_a_process_that_trains_goes_before_one_that_does_not():
 
 
 def test_steps_before_the_first_backward_were_an_evaluation():
-    session = session_of(
-        header(),
-        process(),
-        *(forward_steps(t) for t in (1, 2, 3)),
-        *(steps(t, {"forward": 4, "backward": 6}, first_index=10 * (t - 4)) for t in (4, 5, 6)),
-    )
+    trained = [steps(t, {"forward": 4, "backward": 6}, first_index=10 * (t - 4)) for t in (4, 5, 6)]
+    session = one_process([forward_steps(t) for t in (1, 2, 3)], trained)
     view = session.over("run")
     assert view.steps(100).total == 30
     assert {row.name for row in view.phases(100).rows if row.share} == {"forward", "backward"}
 
 
 def attached(*windows):
-    session = session_of(header(), process(markers=False), frames(*INFERRING))
-    for t, counted in enumerate(windows, 1):
-        session.add(stacks(float(t), *counted))
-    return session
+    return one_process(frames(*INFERRING), [stacks(t, *seen) for t, seen in enumerate(windows, 1)], markers=False)
 
 
 INFERENCE = [(FETCH, 40), (CALL, 8), (MODEL, 30), (WRITE, 22)]
@@ -316,8 +312,7 @@ def test_without_markers_those_train_whose_samples_show_it():
     processes = [process(100, markers=False), *(process(pid, ppid=100, markers=False) for pid in (101, 102))]
     session = session_of(header(), *processes, frames(*INFERRING))
     assert session.trainers() == [100, 101, 102]  # nothing is known yet
-    for t in (1.0, 2.0):
-        session.add(stacks(t, *INFERENCE, pid=102))
+    extend(session, [stacks(t, *INFERENCE, pid=102) for t in (1.0, 2.0)])
     assert session.trainers() == [102] and session.trainer() == 102
     session.add(stacks(2.0, (BACKWARD, 9), pid=101))
     assert session.trainers() == [101]

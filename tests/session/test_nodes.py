@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import by_rule, header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
@@ -85,14 +85,12 @@ def test_a_rank_on_another_node_is_judged_by_its_own_gpus() -> None:
 
 
 def judged(*records) -> dict[str, Finding]:
-    session = session_of(*NODES)
-    for t in range(1, 12):
-        for number, pid in enumerate((FIRST, SECOND)):
-            for record in rank(number, pid, float(t)):
-                session.add(record)
-    for record in records:
-        session.add(record)
-    return {finding.rule: finding for finding in diagnose(session)}
+    session = session_of(
+        *NODES,
+        [rank(number, pid, float(t)) for t in range(1, 12) for number, pid in enumerate((FIRST, SECOND))],
+        records,
+    )
+    return by_rule(session)
 
 
 def memory(node: int, available: int) -> MachineMemory:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import extend, header, one_process, process, rank, session_of, steps, thread
 from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
-from tuimon.session.processes import RunProcesses
+from tuimon.session.processes import RunProcesses, ranks_of, restarts
 from tuimon.session.ranks import training_rows, which_training
 
 
@@ -83,23 +83,20 @@ def names_of(session):
     return of_threads, {row.pid: row.name for found in session.over("recent").loaders(100) for row in found.worker_rows}
 
 
+def worker(pid, t=0.0):
+    return process(pid, "worker", ppid=100, t=t), thread(t + 1, 1.0, pid=pid)
+
+
 def run_with_workers(*pids):
-    session = session_of(process(100), steps(1, {"data": 1}))
-    for pid in pids:
-        session.add(process(pid, "worker", ppid=100))
-        session.add(threads(2, (pid, "python", 1.0, "running"), pid=pid))
-    return session
+    return one_process(steps(1, {"data": 1}), map(worker, pids))
 
 
 def test_a_worker_has_one_name_whoever_shows_it():
     """Found in another order than they were started in, and beside those of an evaluation."""
     session = run_with_workers(203, 201, 202, 205)
-    session.add(loader(2.0, 3, "train", (201, 0), (202, 1), (203, 2)))
-    session.add(loader(2.0, 4, "eval", (205, 0)))
+    extend(session, loader(2.0, 3, "train", (201, 0), (202, 1), (203, 2)), loader(2.0, 4, "eval", (205, 0)))
     assert names_of(session) == ({201: "worker 0", 202: "worker 1", 203: "worker 2", 205: "eval worker 0"},) * 2
-    session.add(process(204, "worker", ppid=100, t=3.0))
-    session.add(threads(4, (204, "python", 1.0, "running"), pid=204))
-    session.add(loader(4.0, 5, "train", (204, 0)))
+    extend(session, worker(204, 3.0), loader(4.0, 5, "train", (204, 0)))
     found, _ = names_of(session)
     assert (found[201], found[204], found[205]) == ("loader 3 worker 0", "loader 5 worker 0", "eval worker 0")
     assert {row.kind for row in session.over("recent").threads()} == {"worker"}
@@ -107,16 +104,13 @@ def test_a_worker_has_one_name_whoever_shows_it():
 
 def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before():
     session = run_with_workers(201)
-    session.add(loader(2.0, 0, "train", (201, 0)))
-    session.add(process(201, "worker", ppid=100, ended=True, t=3.0))
-    session.add(process(202, "worker", ppid=100, t=3.0))
-    session.add(threads(4, (202, "python", 1.0, "running"), pid=202))
-    session.add(loader(4.0, 1, "train", (202, 0)))
+    extend(session, loader(2.0, 0, "train", (201, 0)), process(201, "worker", ppid=100, ended=True, t=3.0))
+    extend(session, worker(202, 3.0), loader(4.0, 1, "train", (202, 0)))
     assert names_of(session)[0] == {202: "worker 0"}
 
 
 def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
-    session = session_of(process(100), steps(1, {"data": 1}))
+    session = one_process(steps(1, {"data": 1}))
     table, sizes = session.loaders, []
     for epoch in range(4_000):
         table.add_loader(loader(2.0, epoch, "train", (1000 + epoch, 0)))
@@ -152,11 +146,6 @@ def alone(number, **more):
     return process(100 + number, start_unix_s=1.7e9 + number, **more)
 
 
-def rank(number, pid, ppid, **more):
-    facts = {"rank": number, "world_size": 2, "ppid": ppid, "python": "3.11.7"}
-    return process(pid, **(facts | more))
-
-
 def trained(*processes, focus=None):
     session = session_of(header(), *processes, *(steps(1.0, EVEN, pid=p.pid) for p in processes))
     session.focus_on(focus)
@@ -179,20 +168,20 @@ def test_processes_that_are_no_ranks_are_trainings():
 
 
 def test_processes_of_one_group_are_ranks():
-    session = trained(*(rank(n, 10 + n, 50) for n in range(2)))
+    session = trained(*(rank(n, 10 + n) for n in range(2)))
     assert (which_training(session).text, which_training(session).text_of_rank(1)) == ("2 ranks", "rank 1 of 2")
     assert len(training_rows(session)) == 1
 
 
 def test_two_groups_of_one_command_are_two_trainings():
-    session = trained(*(rank(n, 10 + n, 50) for n in range(2)), *(rank(n, 20 + n, 60) for n in range(2)), focus=21)
+    session = trained(*(rank(n, 10 + n) for n in range(2)), *(rank(n, 20 + n, ppid=60) for n in range(2)), focus=21)
     assert which_training(session).text == "2 ranks, training 2 of 2"
     assert which_training(session).text_of_rank(1) == "rank 1 of 2, training 2 of 2"
     assert [(row.ranks, row.first.pid) for row in training_rows(session)] == [(2, 10), (2, 20)]
 
 
 def test_each_of_several_launchers_with_one_rank_is_a_training_of_its_own():
-    session = trained(*(rank(0, 10 + n, 50 + n, world_size=1) for n in range(3)))
+    session = trained(*(rank(0, 10 + n, of=1, ppid=50 + n) for n in range(3)))
     assert which_training(session).text == "training 1 of 3"
 
 
@@ -207,12 +196,85 @@ def test_one_after_the_other_only_the_one_that_goes_on_counts():
 
 
 def test_an_earlier_start_of_the_same_ranks_is_no_other_training():
-    before = [rank(n, 10 + n, 50) for n in range(2)]
+    before = [rank(n, 10 + n) for n in range(2)]
     session = trained(*before)
-    for process_ in before:
-        session.add(rank(process_.rank, process_.pid, 50, ended=True, t=2.0))
+    extend(session, [rank(process_.rank, process_.pid, ended=True, t=2.0) for process_ in before])
     for n in range(2):
-        session.add(rank(n, 30 + n, 50, start_unix_s=1.7e9 + 60, t=3.0))
-        session.add(steps(4.0, EVEN, pid=30 + n))
+        extend(session, rank(n, 30 + n, after_s=60, t=3.0), steps(4.0, EVEN, pid=30 + n))
     assert which_training(session).text == "2 ranks"
     assert [row.first.pid for row in training_rows(session)] == [30]
+
+
+# -- which processes are the ranks of one training, on literal processes
+
+
+def pids(focus, *processes, training=None):
+    known = {p.pid: p for p in processes}
+    trained = set(known) if training is None else training
+    return [p.pid for p in ranks_of(focus, known, trained)]
+
+
+def test_ranks_come_in_their_order():
+    assert pids(12, rank(1, 12), rank(0, 11), process(50, role="other")) == [11, 12]
+
+
+def test_a_training_without_ranks_has_none():
+    assert pids(11, process(11), process(12)) == []
+
+
+def test_a_rank_that_has_made_no_step_yet_is_among_them():
+    assert pids(11, rank(0, 11), rank(1, 12, role="other"), training={11}) == [11, 12]
+
+
+def test_children_of_a_rank_inherit_its_number_but_are_none():
+    worker = rank(0, 21, ppid=11, role="worker")
+    compiler = rank(0, 22, ppid=11, role="other")
+    shell = rank(1, 23, role="other", python=None)
+    own = rank(1, 12, ppid=23)
+    assert pids(11, rank(0, 11), worker, compiler, shell, own, training={11}) == [11, 12]
+
+
+def test_after_a_restart_the_new_processes_are_the_ranks():
+    before = [rank(n, 10 + n, ended=True, t=60.0) for n in (0, 1)]
+    after = [rank(n, 30 + n, after_s=70, t=61.0) for n in (0, 1)]
+    assert pids(30, *before, *after) == [30, 31]
+    assert restarts(after, [*before, *after]) == {0: 1, 1: 1}
+
+
+def test_a_smaller_restart_leaves_no_ghost():
+    before = [rank(n, 10 + n, of=4, ended=True) for n in range(4)]
+    after = [rank(n, 30 + n, after_s=70) for n in (0, 1)]
+    assert pids(30, *before, *after) == [30, 31]
+    same_size = [rank(n, 40 + n, of=4, after_s=70) for n in (0, 1)]  # two more are to come
+    assert pids(40, *before, *same_size) == [40, 41]
+
+
+def test_a_rank_that_dies_while_the_others_go_on_stays():
+    assert pids(11, rank(0, 11), rank(1, 12, ended=True, after_s=1)) == [11, 12]
+
+
+def test_one_that_comes_back_alone_takes_its_place():
+    lost, back = rank(1, 12, ended=True), rank(1, 32, after_s=200)
+    assert pids(11, rank(0, 11), lost, back) == [11, 32]
+    assert restarts([rank(0, 11), back], [rank(0, 11), lost, back]) == {1: 1}
+
+
+def test_when_all_have_ended_all_are_shown():
+    assert pids(11, rank(0, 11, ended=True), rank(1, 12, ended=True, after_s=30)) == [11, 12]
+
+
+def test_two_trainings_in_one_command_are_apart():
+    first = [rank(n, 10 + n) for n in (0, 1)]
+    second = [rank(n, 20 + n, ppid=60) for n in (0, 1)]
+    assert pids(10, *first, *second) == [10, 11]
+    assert pids(20, *first, *second) == [20, 21]
+    over = [rank(p.rank, p.pid, ppid=p.ppid, after_s=n, ended=True) for n, p in enumerate(first + second)]
+    assert pids(10, *over) == [10, 11] and pids(20, *over) == [20, 21]
+    larger = [rank(n, 30 + n, ppid=70, of=3) for n in range(3)]
+    assert pids(30, *first, *larger) == [30, 31, 32]
+
+
+def test_one_training_after_the_other_in_one_command():
+    first = [rank(n, 10 + n, ended=True) for n in (0, 1)]
+    second = [rank(n, 20 + n, ppid=60, after_s=100) for n in (0, 1)]
+    assert pids(20, *first, *second) == [20, 21]

@@ -21,13 +21,12 @@ def loader(t, number=0, batch_size=32, **more):
 def run(*more, mode="run", seconds=20, step=None, **facts):
     """Ten steps a second."""
     header = records.header()
-    found = session_of(type(header)(**{**{f: getattr(header, f) for f in header.__struct_fields__}, "mode": mode}))
-    found.add(records.process(**facts))
-    for t in range(1, seconds + 1):
-        found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1), **(step or {})))
-    for record in more:
-        found.add(record)
-    return found
+    return session_of(
+        type(header)(**{**{f: getattr(header, f) for f in header.__struct_fields__}, "mode": mode}),
+        records.process(**facts),
+        [records.steps(float(t), PHASES, first_index=10 * (t - 1), **(step or {})) for t in range(1, seconds + 1)],
+        more,
+    )
 
 
 def test_nothing_is_made_up():

@@ -7,7 +7,19 @@ from collections import Counter
 import msgspec
 import pytest
 
-from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import (
+    MS,
+    extend,
+    frames,
+    header,
+    one_process,
+    process,
+    rank,
+    session_of,
+    stacks,
+    steps,
+    threads,
+)
 from tests.state_size import size_of
 from tuimon.records import Exit, Gpu, PhaseTime, RankStep, SlowStep
 from tuimon.session.ranks import RankTimes, rank_rows, split_ranks, with_utilisation
@@ -22,24 +34,19 @@ EVEN = {"data": 5, "forward": 20, "backward": 75}
 LATE = {"data": 45, "forward": 20, "backward": 35}
 
 
-def rank(number, **more):
-    return process(100 + number, rank=number, world_size=3, ppid=50, python="3.11.7", **more)
+RANKS = [rank(n, of=3) for n in range(3)]
 
 
 def window(t, number, phases=EVEN, cpu=0.4, state="running", **more):
     pid = 100 + number
-    return threads(t, (pid, "python", cpu, state, 0.0), pid=pid), steps(
-        t, phases, pid=pid, first_index=10 * int(t), **more
-    )
+    made = steps(t, phases, pid=pid, first_index=10 * int(t), **more)
+    return threads(t, (pid, "python", cpu, state, 0.0), pid=pid), made
 
 
 def run(until=10, late=2, phases=LATE, **more):
-    records = [header(), LINES, *(rank(n) for n in range(3))]
-    for t in range(1, until + 1):
-        for n in range(3):
-            records += window(t, n, phases, 0.8, **more) if n == late else window(t, n)
-    records.append(stacks(until, ([2], 30), ([0, 1], 10), pid=100 + late))
-    return session_of(*records)
+    of_late = {late: {"phases": phases, "cpu": 0.8, **more}}
+    made = [window(t, n, **of_late.get(n, {})) for t in range(1, until + 1) for n in range(3)]
+    return session_of(header(), LINES, RANKS, made, stacks(until, ([2], 30), ([0, 1], 10), pid=100 + late))
 
 
 def test_a_row_says_how_far_a_rank_is_and_what_its_step_consists_of():
@@ -62,10 +69,7 @@ def test_who_holds_the_others_up_and_what_they_wait():
 
 def test_figures_are_of_the_last_thirty_seconds():
     session = run()
-    for t in range(11, 60):
-        for n in range(3):
-            for record in window(t, n):
-                session.add(record)
+    extend(session, [window(t, n) for t in range(11, 60) for n in range(3)])
     assert [row.late_ms for row in rank_rows(session.over("recent"))] == pytest.approx([0, 0, 0])
 
 
@@ -77,7 +81,7 @@ def test_a_step_longer_than_that_stays():
 
 def test_ranks_of_different_lengths_and_one_that_is_lost():
     session = run()
-    session.add(rank(1, t=10.0, ended=True))
+    session.add(rank(1, of=3, t=10.0, ended=True))
     assert [row.state for row in rank_rows(session.over("recent"))] == ["training", "lost", "training"]
     session.add(Exit(t=11.0, pid=50, exit_code=1))
     assert [row.state for row in rank_rows(session.over("recent"))] == ["training", "ended", "training"]
@@ -85,20 +89,15 @@ def test_ranks_of_different_lengths_and_one_that_is_lost():
 
 def test_a_rank_that_has_come_to_the_end_of_its_data_is_compared_with_nobody():
     """It waits for the others outside its steps: what its samples show belongs to none of them."""
-    records = [header(), *(rank(n) for n in range(3))]
-    for t in range(1, 20):
-        for n in range(3):
-            records += window(t, n, EVEN if n != 2 or t < 9 else {}, count=0 if n == 2 and t >= 9 else 10)
-    rows = rank_rows(session_of(*records).over("recent"))
+    stays = {"phases": {}, "count": 0}
+    made = [window(t, n, **(stays if n == 2 and t >= 9 else {})) for t in range(1, 20) for n in range(3)]
+    rows = rank_rows(session_of(header(), RANKS, made).over("recent"))
     assert [(row.late_ms is None, row.step_ms) for row in rows] == [(False, 100), (False, 100), (True, 100)]
     assert rows[2].behind and dict(rows[2].phases)["backward"] == pytest.approx(0.75)
 
 
 def test_one_that_has_not_begun_and_one_that_says_nothing_any_more():
-    session = session_of(header(), *(rank(n) for n in range(3)))
-    for t in range(1, 40):
-        for record in (*window(t, 0), *(window(t, 1) if t < 10 else ())):
-            session.add(record)
+    session = session_of(header(), RANKS, [(window(t, 0), window(t, 1) if t < 10 else ()) for t in range(1, 40)])
     rows = rank_rows(session.over("recent"))
     assert [row.state for row in rows] == ["training", "silent", "starting"]
     assert rows[1].behind == 300
@@ -106,11 +105,9 @@ def test_one_that_has_not_begun_and_one_that_says_nothing_any_more():
 
 
 def test_a_stopped_one():
-    session = session_of(header(), *(rank(n) for n in range(3)))
-    for t in range(1, 11):
-        for n in range(3):
-            for record in window(t, n, cpu=0.1, state="stopped" if n == 1 and t % 2 == 0 else "running"):
-                session.add(record)
+    states = [("running", "stopped" if t % 2 == 0 else "running", "running") for t in range(1, 11)]
+    made = [window(t, n, cpu=0.1, state=of[n]) for t, of in enumerate(states, 1) for n in range(3)]
+    session = session_of(header(), RANKS, made)
     row = rank_rows(session.over("recent"))[1]
     assert (row.state, row.stopped_ratio) == ("stopped", pytest.approx(0.5, abs=0.06))
 
@@ -123,7 +120,7 @@ def test_windows_that_end_at_different_moments_are_no_lag():
 
 def test_nor_is_what_a_long_window_has_not_told_of_yet():
     """After a pause of all ranks, the one with windows of a second is soon many steps ahead of a window with few."""
-    session = session_of(header(), *(rank(n) for n in range(3)))
+    session = session_of(header(), RANKS)
     totals = [0, 0, 0]
 
     def add(t, number, count, window_s):
@@ -151,7 +148,7 @@ def test_time_that_no_marker_divides_is_divided_by_samples():
 
 
 def test_a_training_of_one_process_has_no_rows():
-    assert rank_rows(session_of(header(), process(100), steps(1, EVEN)).over("recent")) == []
+    assert rank_rows(one_process(steps(1, EVEN)).over("recent")) == []
 
 
 def test_collections_are_counted_by_step():
@@ -162,7 +159,7 @@ def test_the_utilisation_of_a_ranks_gpus_is_their_mean_over_the_steps():
     """And not the last reading, after them; rules, which do not need it, do not pay for it."""
     session = run()
     for n in range(3):
-        session.add(rank(n, gpu_uuids=[f"GPU-{n}"]))
+        session.add(rank(n, of=3, gpu_uuids=[f"GPU-{n}"]))
         for t in range(12):
             util = 0.1 * (n + 1) if t < 11 else 0.0
             session.add(Gpu(t=float(t), pid=0, index=n, uuid=f"GPU-{n}", name="X", util_ratio=util))
@@ -193,11 +190,10 @@ def of_rank(pid):
 def session_after(windows, ranks):
     """Of ranks that have made so many windows of 4 s each; all are alike, and share objects."""
     pids = range(100, 100 + ranks)
-    session = session_of(*[process(pid=pid, rank=pid - 100, world_size=ranks) for pid in pids])
-    for at in range(windows):
-        for pid in pids:
-            session.add(steps(4.0 * at, PHASES, pid=pid, first_index=10 * at, window_s=4.0))
-    return session
+    return session_of(
+        *[process(pid=pid, rank=pid - 100, world_size=ranks) for pid in pids],
+        [steps(4.0 * at, PHASES, pid=pid, first_index=10 * at, window_s=4.0) for at in range(windows) for pid in pids],
+    )
 
 
 def records_of(ranks):
@@ -295,8 +291,8 @@ def test_a_rank_with_few_samples_is_taken_to_be_like_the_others():
 
 
 def test_on_a_gpu_and_without_scheduler_figures_waiting_in_backward_is_unknown():
-    for rank in (times(cpu=0.9, on_gpu=True, forward=5, backward=5), times(forward=5, backward=5)):
-        split = split_ranks([rank, rank])
+    for each in (times(cpu=0.9, on_gpu=True, forward=5, backward=5), times(forward=5, backward=5)):
+        split = split_ranks([each, each])
         assert (split[0].wait_ms["backward"], split[0].waits_ms, split[0].late_ms) == (None, None, 0)
 
 

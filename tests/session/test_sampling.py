@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import extend, frames, header, one_process, process, session_of, stacks, steps, threads
 from tuimon.records import Cost, Gil, GilCount, GilFunction, Place, StackCount, Stacks
 from tuimon.views.state_text import sampling_text
 
@@ -18,7 +18,7 @@ def window(t, samples=20, pid=100, window_s=1.0, **more):
 
 
 def test_nothing_is_known_before_the_first_window():
-    assert session_of(header(), process()).over("recent").sampling() is None
+    assert one_process().over("recent").sampling() is None
 
 
 def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
@@ -106,8 +106,7 @@ def test_how_long_a_thread_has_shown_one_stack():
     assert session.stacks[100].threads.same_stack_s(100) == 0.0
     session.add(stacks(2.0, ([0, 2], 20)))
     assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(1.0)
-    session.add(window(3.0, samples=0, lost=True))
-    session.add(stacks(9.0, ([0, 2], 20)))
+    extend(session, window(3.0, samples=0, lost=True), stacks(9.0, ([0, 2], 20)))
     assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(8.0)
     session.add(stacks(10.0, ([0], 20)))
     assert session.stacks[100].threads.same_stack_s(100) == pytest.approx(1.0)

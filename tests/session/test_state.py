@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps, threads
 from tuimon.records import NO_TORCH_YET, Exit, Gpu
 from tuimon.session.state import RunState, run_state, stands_still, unseen_trainings
 from tuimon.views.state_text import state_text, unseen_text
@@ -15,7 +15,7 @@ STEP = {"data": 10, "forward": 50, "backward": 40}
 
 
 def test_before_the_first_step_it_starts_whatever_it_does():
-    session = session_of(header(), process(), LOADING, stacks(2, ([0], 30)), steps(3, {}, count=0, open_phase="data"))
+    session = one_process(LOADING, stacks(2, ([0], 30)), steps(3, {}, count=0, open_phase="data"))
     state = run_state(session)
     assert state[:4] == ("starting", 3.0, "setting up", 2.0)
     assert (state.place.function, state.place.line) == ("load", 40)
@@ -32,9 +32,8 @@ def test_a_process_that_only_waits_for_those_it_has_started_does_not_start():
         ("/v/site-packages/torch/multiprocessing/spawn.py", 140, "join"),
         ("/lib/python3.11/multiprocessing/connection.py", 930, "wait"),
     )
-    session = session_of(header(), process(), joining, process(101, "worker", ppid=100, markers=False))
-    for t in range(1, 70):
-        session.add(stacks(t, ([0, 1, 2], 30)))
+    session = one_process(joining, process(101, "worker", ppid=100, markers=False))
+    extend(session, [stacks(t, ([0, 1, 2], 30)) for t in range(1, 70)])
     assert state_text(run_state(session)) == "waiting for its processes for 1m09s"
     session.add(threads(70, (101, "python", 0.9, "running"), pid=101, cpu_ratio=0.9))
     assert state_text(run_state(session)) == "waiting for its processes for 1m10s: they compute on 0.9 cores"
@@ -45,14 +44,14 @@ def test_a_process_that_only_waits_for_those_it_has_started_does_not_start():
 
 
 def test_a_run_that_has_ended_before_any_step_starts_no_more():
-    session = session_of(header(), process(), LOADING, stacks(2, ([0], 30)), Exit(t=3.0, pid=100, exit_code=0))
+    session = one_process(LOADING, stacks(2, ([0], 30)), Exit(t=3.0, pid=100, exit_code=0))
     state = run_state(session)
     assert (state.name, state.for_s, state.doing) == ("ended", 3.0, "setting up")
 
 
 def test_a_process_that_a_signal_has_stopped_does_not_set_up():
     window = stacks(2, ([0], 30))
-    session = session_of(header(), process(), LOADING, window, threads(3, (100, "main", 0.0, "stopped")))
+    session = one_process(LOADING, window, threads(3, (100, "main", 0.0, "stopped")))
     state = run_state(session)
     assert state[:4] == ("starting", 3.0, "stopped by a signal (kill -CONT 100 lets it go on)", None)
     assert state.place.line == 40
@@ -61,26 +60,23 @@ def test_a_process_that_a_signal_has_stopped_does_not_set_up():
 
 
 def test_a_pause_in_which_a_signal_has_stopped_the_process():
-    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
-    session.add(steps(10, {}, count=0, first_index=50, backwards=0, open_phase="forward", open_for_s=6.0))
-    session.add(threads(10, (100, "main", 0.0, "stopped")))
+    still = steps(10, {}, count=0, first_index=40, backwards=0, open_phase="forward", open_for_s=6.0)
+    session = one_process(loop(4, STEP), still, threads(10, (100, "main", 0.0, "stopped")))
     assert run_state(session).doing == "stopped by a signal (kill -CONT 100 lets it go on), in forward"
 
 
 def test_a_loop_that_was_left_has_ended():
-    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
-    for t in range(5, 12):
-        session.add(steps(t, {}, count=0, first_index=50, backwards=0, outside_s=1.0))
+    left = loop(range(5, 12), {}, count=0, first_index=40, backwards=0, outside_s=1.0)
+    session = one_process(loop(4, STEP), left)
     assert run_state(session) == RunState("between_steps", 7.0, "its training loop has ended", 7.0)
     assert stands_still(session)
-    session.add(steps(12, STEP, first_index=50, outside_s=0.5, open_phase="data", open_for_s=0.1))
+    session.add(steps(12, STEP, first_index=40, outside_s=0.5, open_phase="data", open_for_s=0.1))
     assert run_state(session) == RunState("training")
 
 
 def test_a_step_that_is_open_shows_its_inside():
-    session = session_of(header(), process(), steps(3, {}, count=0, backwards=0))
-    for t in range(4, 24):
-        session.add(steps(t, {}, count=0, backwards=1, open_phase="backward", open_for_s=0.5))
+    opened = loop(range(4, 24), {}, count=0, first_index=0, backwards=1, open_phase="backward", open_for_s=0.5)
+    session = one_process(steps(3, {}, count=0, backwards=0), opened)
     assert run_state(session) == RunState("step_open", 20.0, "in backward", 0.5, None, 20)
 
 
@@ -96,9 +92,9 @@ FETCH_AND_BACKWARD = frames(
 
 def place_in(phase, open_for_s):
     """The line shown of a step that is open in this phase, after a window of fetches, backwards and a line between."""
-    session = session_of(header(), process(), FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
-    session.add(stacks(20, ([0, 1, 2], 12), ([3, 4], 30), ([5], 3)))
-    session.add(steps(20, {}, count=0, backwards=14, open_phase=phase, open_for_s=open_for_s))
+    seen = stacks(20, ([0, 1, 2], 12), ([3, 4], 30), ([5], 3))
+    opened = steps(20, {}, count=0, backwards=14, open_phase=phase, open_for_s=open_for_s)
+    session = one_process(FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0), seen, opened)
     place = run_state(session).place
     return place.line if place is not None else None
 
@@ -109,12 +105,11 @@ def test_the_line_of_an_open_step_is_one_of_the_phase_that_it_is_in():
 
 
 def test_a_phase_that_has_lasted_is_at_no_line_that_was_sampled_before_it():
-    session = session_of(header(), process(), FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
+    session = one_process(FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
     session.add(stacks(20, ([5], 50)))
     session.add(steps(24, {}, count=0, backwards=1, open_phase="other", open_for_s=4.5))
     assert run_state(session).place is None
-    session.add(stacks(25, ([5], 50)))
-    session.add(steps(25, {}, count=0, backwards=0, open_phase="other", open_for_s=5.5))
+    extend(session, stacks(25, ([5], 50)), steps(25, {}, count=0, backwards=0, open_phase="other", open_for_s=5.5))
     assert run_state(session).place.line == 15
 
 
@@ -130,7 +125,7 @@ COMPILER = frames(
 @pytest.mark.parametrize("stack", [[20, 21], [20, 21, 22, 23]])
 def test_a_step_in_which_the_model_is_compiled_says_that(stack):
     """A step that torch has traced a backward pass in, and samples as well."""
-    session = session_of(header(), process(), COMPILER, FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
+    session = one_process(COMPILER, FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
     session.add(stacks(3, ([5], 20)))
     for t in range(4, 24):
         session.add(steps(t, {}, count=0, backwards=int(t == 4), open_phase="other", open_for_s=t - 4.0))
@@ -142,15 +137,15 @@ def test_a_step_in_which_the_model_is_compiled_says_that(stack):
 
 
 def test_a_part_of_a_step_that_is_not_sampled_yet_is_not_known_to_compile():
-    session = session_of(header(), process(), COMPILER, steps(3, {}, count=0, backwards=1), stacks(4, ([20, 21], 20)))
+    session = one_process(COMPILER, steps(3, {}, count=0, backwards=1), stacks(4, ([20, 21], 20)))
     session.add(steps(9, {}, count=0, backwards=0, open_phase="other", open_for_s=4.0))
     assert run_state(session).doing == "in other"
 
 
 def test_a_loop_at_work_trains_and_a_pause_of_it_is_said():
-    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
+    session = one_process(loop(4, STEP))
     assert run_state(session) == RunState("training")
-    pause = {"count": 0, "first_index": 50, "backwards": 0, "open_phase": "other"}
+    pause = {"count": 0, "first_index": 40, "backwards": 0, "open_phase": "other"}
     session.add(steps(6, {}, **pause, open_for_s=2.0))
     assert run_state(session).name == "training"  # for so short a time that it is no news
     session.add(steps(10, {}, **pause, open_for_s=6.0))
@@ -158,10 +153,9 @@ def test_a_loop_at_work_trains_and_a_pause_of_it_is_said():
 
 
 def standing(open_s, doing_s, longest_ms=100):
-    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
-    session.add(steps(15, {"forward": longest_ms}, first_index=50, count=1))
-    session.add(steps(15 + open_s, {}, count=0, first_index=51, open_phase="forward", open_for_s=doing_s))
-    return stands_still(session)
+    longest = steps(15, {"forward": longest_ms}, first_index=40, count=1)
+    still = steps(15 + open_s, {}, count=0, first_index=41, open_phase="forward", open_for_s=doing_s)
+    return stands_still(one_process(loop(4, STEP), longest, still))
 
 
 def test_a_loop_stands_still_once_no_boundary_has_come_for_long():
@@ -172,28 +166,26 @@ def test_a_loop_stands_still_once_no_boundary_has_come_for_long():
 
 
 def test_steps_that_have_always_been_long_are_no_pause():
-    session = session_of(header(), process())
-    session.add(steps(20, {"forward": 19_000}, count=1))
-    session.add(steps(30, {}, count=0, first_index=1, backwards=0, open_phase="forward", open_for_s=10.0))
-    assert run_state(session).name == "training"
+    still = steps(30, {}, count=0, first_index=1, backwards=0, open_phase="forward", open_for_s=10.0)
+    assert run_state(one_process(steps(20, {"forward": 19_000}, count=1), still)).name == "training"
 
 
 def test_a_training_that_samples_alone_show():
-    loop = frames(
+    lines = frames(
         ("train.py", 12, "main", "loss.backward()", True),
         ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
     )
-    session = session_of(header(), process(markers=False), loop, stacks(1, ([0, 1], 50)))
+    session = one_process(lines, stacks(1, ([0, 1], 50)), markers=False)
     assert run_state(session) == RunState("training")
 
 
 def test_a_pause_that_samples_alone_show_is_said_and_not_judged():
-    loop = frames(
+    lines = frames(
         ("train.py", 12, "main", "loss.backward()", True),
         ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
         ("train.py", 20, "embed", "points = umap(codes)", True),
     )
-    session = session_of(header(), process(markers=False), loop, stacks(1, ([0, 1], 50)))
+    session = one_process(lines, stacks(1, ([0, 1], 50)), markers=False)
     seen = []
     for t in range(2, 9):
         session.add(stacks(t, ([2], 50)))
@@ -261,8 +253,8 @@ def test_one_that_runs_a_model_is_named_however_few_cores_it_gets():
         ("train.py", 9, "main", "score = model(x)", True),
         ("/v/site-packages/torch/nn/modules/module.py", 9, "_call_impl"),
     )
-    assert unseen_trainings(session_of(header(), process(), idle)) == []
-    (found,) = unseen_trainings(session_of(header(), process(), model, stacks(69, ([0, 1], 20)), idle))
+    assert unseen_trainings(one_process(idle)) == []
+    (found,) = unseen_trainings(one_process(model, stacks(69, ([0, 1], 20)), idle))
     assert (found.pid, found.cores) == (100, 0.2)
 
 
@@ -280,7 +272,7 @@ def test_why_it_is_not_seen(facts, says):
 
 def test_one_that_only_uses_a_gpu_is_named_too():
     gpu = Gpu(t=69.0, pid=0, index=0, uuid="u", name="H", pids=[100])
-    session = session_of(header(), process(), gpu, threads(70, (100, "python", 0.1, "waiting"), cpu_ratio=0.1))
+    session = one_process(gpu, threads(70, (100, "python", 0.1, "waiting"), cpu_ratio=0.1))
     (found,) = unseen_trainings(session)
     assert "uses 0.10 cores and a GPU, but" in unseen_text(found)
 
@@ -291,5 +283,5 @@ def test_nothing_is_named_in_the_first_minute_beside_a_training_that_is_seen_or_
     assert unseen_trainings(run(process(role="worker"))) == []
     compiling = frames(("/v/lib/python3.11/site-packages/torch/_inductor/codecache.py", 9, "compile"))
     assert unseen_trainings(run(process(), compiling, stacks(69, ([0], 20)))) == []
-    idle = session_of(header(), process(), threads(70, (100, "python", 0.1, "waiting"), cpu_ratio=0.1))
+    idle = one_process(threads(70, (100, "python", 0.1, "waiting"), cpu_ratio=0.1))
     assert unseen_trainings(idle) == []

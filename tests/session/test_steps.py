@@ -3,7 +3,18 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps, total_of
+from tests.session.records import (
+    frames,
+    header,
+    hot_lines,
+    loop,
+    one_process,
+    process,
+    session_of,
+    stacks,
+    steps,
+    total_of,
+)
 from tuimon.records import Loader, RangeTime
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
@@ -14,7 +25,7 @@ def shares(table):
 
 
 def test_phases_are_shares_of_the_step_and_add_up():
-    session = session_of(*(steps(t, PHASES, first_index=10 * t) for t in range(1, 6)))
+    session = session_of(loop(5, PHASES))
     table = session.over("recent").phases(100)
     assert shares(table) == {"data": 0.4, "forward": 0.2, "backward": 0.25, "optimizer": 0.1, "other": 0.05}
     assert table.rows[0].ms_per_step == pytest.approx(40)
@@ -187,7 +198,7 @@ def test_nothing_is_inferred_while_markers_may_yet_come():
 
 
 def test_nothing_is_inferred_before_a_whole_step_was_seen():
-    set_up = session_of(header(), process(markers=False), LOOP_FRAMES)
+    set_up = one_process(LOOP_FRAMES, markers=False)
     set_up.add(structs.replace(stacks(1, ([4, 5], 40)), cycles=1))  # one backward may be a trial, or a long step
     assert set_up.over("recent").phases(100) is None
     set_up.add(structs.replace(stacks(2, *LOOP_SAMPLES), cycles=1))
@@ -205,7 +216,7 @@ def test_the_history_is_divided_like_the_table():
 
 
 def test_without_markers_the_table_covers_as_much_as_was_sampled():
-    session = session_of(header(), process(markers=False), LOOP_FRAMES)
+    session = one_process(LOOP_FRAMES, markers=False)
     covered = []
     for t in range(1, 41):
         session.add(stacks(t, *LOOP_SAMPLES))
@@ -215,7 +226,7 @@ def test_without_markers_the_table_covers_as_much_as_was_sampled():
 
 
 def test_no_phases_are_inferred_of_what_does_not_train():
-    session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, ([8, 9], 50)))
+    session = one_process(LOOP_FRAMES, stacks(1, ([8, 9], 50)), markers=False)
     assert session.over("recent").phases(100) is None
 
 
@@ -268,7 +279,7 @@ def test_what_an_optimizer_does_between_its_closures_is_its_own():
         ("train.py", 11, "closure", "loss.backward()", True),
         ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
     )
-    windows = [steps(t, {"between": 50, "backward": 45, "optimizer": 5}, first_index=10 * t) for t in range(1, 5)]
+    windows = loop(4, {"between": 50, "backward": 45, "optimizer": 5})
     samples = stacks(4, ([0, 1], 25), ([0, 1, 2, 3], 30), ([0, 1, 4, 5], 45))
     found = shares(session_of(lines, *windows, samples).over("recent").phases(100))
     assert (found["optimizer"], found["forward"], found["backward"]) == (0.25, 0.3, 0.45)
@@ -297,7 +308,7 @@ def test_how_many_steps_were_timed():
 
 
 def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
-    usual = [steps(t, PHASES, first_index=10 * (t - 1)) for t in range(1, 6)]
+    usual = loop(5, PHASES)
     # of these ten, five took 4 s in all
     slowed = steps(6, PHASES, count=5, first_index=50, window_s=4.5)
     slowed = structs.replace(slowed, count=10, slowed=5, slowed_ns=4_000_000_000)

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, steps, threads, total_of
+from tests.session.records import (
+    MS,
+    extend,
+    frames,
+    header,
+    hot_lines,
+    loop,
+    one_process,
+    process,
+    session_of,
+    stacks,
+    steps,
+    thread,
+    threads,
+    total_of,
+)
 from tuimon.diagnosis.evidence.run import core_demand
 from tuimon.records import Exit, Loader, LoaderFacts, Notice
 from tuimon.session.session import Session
@@ -17,27 +32,23 @@ LOOP = frames(
     ("train.py", 12, "main", "loss.backward()", True),
     ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
 )
-EARLY, LATE = stacks(1, ([1], 60), ([2, 3], 20), ([4, 5], 20)), stacks(1, ([2, 3], 80), ([4, 5], 20))
-
-
-def at(t, record):
-    return type(record)(**{name: getattr(record, name) for name in record.__struct_fields__} | {"t": t})
+EARLY, LATE = (([1], 60), ([2, 3], 20), ([4, 5], 20)), (([2, 3], 80), ([4, 5], 20))
 
 
 def run():
     """A minute that prepares data for long, and a minute that does not; set-up before, and a long end."""
-    session = session_of(header(), process(), LOOP, stacks(1, ([0], 900)), steps(1, {}, count=0))
-    for t in range(2, 122):
-        session.add(
-            steps(t, {"between": 80, "backward": 20}, first_index=10 * (t - 2), first_step_s=1.0 if t == 2 else None)
+    phases, begun = {"between": 80, "backward": 20}, {2: 1.0}
+    trained = [
+        (
+            steps(t, phases, first_index=10 * (t - 2), first_step_s=begun.get(t)),
+            stacks(t, *(EARLY if t < 62 else LATE)),
+            threads(t, (100, "python", 1.0 if t < 62 else 0.5, "running", 0.2)),
         )
-        session.add(at(float(t), EARLY if t < 62 else LATE))
-        session.add(threads(t, (100, "python", 1.0 if t < 62 else 0.5, "running", 0.2)))
-    for t in range(122, 152):
-        session.add(steps(t, {}, count=0, first_index=1200))
-        session.add(stacks(t, ([1], 100)))
-    session.add(process(ended=True, t=152.0))
-    return session
+        for t in range(2, 122)
+    ]
+    stays = loop(range(122, 152), {}, ([1], 100), count=0, first_index=1200)
+    set_up = stacks(1, ([0], 900)), steps(1, {}, count=0)
+    return one_process(LOOP, set_up, trained, stays, process(ended=True, t=152.0))
 
 
 def test_phases_are_divided_by_samples_of_all_of_it():
@@ -59,16 +70,10 @@ def test_what_came_after_the_last_step_is_no_part_of_it():
 
 def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_after_it():
     """Without a DataLoader a step ends with its update, but only the next backward, or the end, shows that it has."""
-    session, late = Session(), Session()
-    for each in (session, late):
-        each.add(header())
-        each.add(process())
-        for t in range(1, 31):
-            each.add(steps(t, {"backward": 100}, first_index=10 * t, backwards=10, updates=10, gc_ns=0))
-        each.add(steps(31, {}, count=0, first_index=310, backwards=1, updates=1, gc_ns=2 * MS, gc_count=1))
-    for t in range(32, 92):
-        late.add(steps(t, {}, count=0, first_index=310, gc_ns=500 * MS, gc_count=1))
-    late.add(steps(92, {"backward": 100}, count=1, first_index=310, last_step_s=30.9, gc_ns=500 * MS, gc_count=1))
+    opened = steps(31, {}, count=0, first_index=300, backwards=1, updates=1, gc_ns=2 * MS, gc_count=1)
+    session, late = (one_process(loop(30, {"backward": 100}, gc_ns=0), opened) for _ in range(2))
+    extend(late, loop(range(32, 92), {}, count=0, first_index=300, gc_ns=500 * MS, gc_count=1))
+    late.add(steps(92, {"backward": 100}, count=1, first_index=300, last_step_s=30.9, gc_ns=500 * MS, gc_count=1))
     before, after = session.over("whole").step_totals(100), late.over("whole").step_totals(100)
     assert (before.sums.span_s, before.steps) == (30.0, 300)
     assert (after.sums.span_s, after.steps, after.sums.gc_ns, after.sums.gc_count) == (31.0, 301, 2 * MS, 1)
@@ -89,7 +94,7 @@ def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
 
 def test_workers_that_lived_one_after_the_other_count_as_one():
     """Two of each epoch: seen half their lives, they use half a core each, and wait for one as long."""
-    session = session_of(header(), process())
+    session = one_process()
     for t in range(1, 41):
         epoch, second = divmod(t - 1, 4)
         pids = (200 + epoch, 300 + epoch)
@@ -97,7 +102,7 @@ def test_workers_that_lived_one_after_the_other_count_as_one():
             for pid in pids if epoch == 0 else (*pids, 199 + epoch, 299 + epoch):
                 session.add(process(pid, "worker", ppid=100, t=t - 1.0, ended=pid not in pids))
         session.add(steps(t, {"data": 20, "backward": 80}, first_index=10 * t))
-        session.add(threads(t, (100, "python", 0.7, "running", 0.3), cpu_ratio=0.7))
+        session.add(thread(t, 0.7, 0.3))
         for pid in pids if second in (1, 2) else ():
             rows = (pid, "pt_data_worker", 0.5, "running", 0.5), (pid + 1000, "pt_data_worker", 0.0, "idle", 0.0)
             session.add(threads(t, *rows, pid=pid, cpu_ratio=0.5))
@@ -124,16 +129,13 @@ def test_a_view_holds_until_the_session_moves_on(span):
 def test_loaders_of_a_long_run_are_told_by_all_their_windows():
     """Two windows of eight have fetches that wait: which of them were kept would decide."""
     facts = LoaderFacts("Rows", "map", workers=2, prefetch=2)
-    session = session_of(header(), process())
+    session = one_process()
     for t in range(1, 1001):
-        session.add(steps(float(t), {"data": 5.0, "forward": 5.0}, first_index=10 * (t - 1)))
         waits = t % 8 in (3, 4)
-        session.add(
-            Loader(
-                t=float(t), pid=100, number=0, window_s=1.0, fetches=10, facts=facts,
-                wait_ns=10 * (100 if waits else 1) * MS, ready_fetches=10, ready_none=10 if waits else 0,
-            )
-        )  # fmt: skip
+        fetched = {"fetches": 10, "wait_ns": 10 * (100 if waits else 1) * MS}
+        ready = {"ready_fetches": 10, "ready_none": 10 if waits else 0}
+        extend(session, loop([t], {"data": 5.0, "forward": 5.0}))
+        session.add(Loader(t=float(t), pid=100, number=0, window_s=1.0, facts=facts, **fetched, **ready))
     (row,) = session.over("whole").loaders(100)
     assert row.wait_ms == pytest.approx((2 * 100 + 6 * 1) / 8, rel=0.03)
     assert row.ready_none_ratio == pytest.approx(0.25, abs=0.01)
@@ -163,9 +165,7 @@ def test_focus_moves_on_when_the_first_trainer_ends():
 
 
 def test_threads_have_roles_and_places():
-    session = session_of(
-        header(),
-        process(100),
+    session = one_process(
         process(201, "worker", ppid=100),
         process(202, "worker", ppid=100),
         process(300, "other", ppid=100, command=["/usr/bin/bash", "x"]),
@@ -184,13 +184,10 @@ def test_threads_have_roles_and_places():
 
 
 def test_a_worker_that_takes_the_place_of_another_has_its_number():
-    session = session_of(process(100), steps(1, {"data": 1}))
-    for pid in (201, 202):
-        session.add(process(pid, "worker", ppid=100))
-    session.add(process(201, "worker", ppid=100, ended=True))
+    workers = [process(pid, "worker", ppid=100) for pid in (201, 202)]
+    session = one_process(steps(1, {"data": 1}), workers, process(201, "worker", ppid=100, ended=True))
     session.add(process(203, "worker", ppid=100))
-    for pid in (202, 203):
-        session.add(threads(2, (pid, "python", 1.0, "running"), pid=pid))
+    extend(session, [threads(2, (pid, "python", 1.0, "running"), pid=pid) for pid in (202, 203)])
     assert [row.role for row in session.over("recent").threads()] == ["worker 1", "worker 0"]
     assert len(session.over("recent").workers(100)) == 2
 
@@ -207,8 +204,7 @@ def test_the_last_picture_keeps_its_threads_and_workers():
         process(202, "worker", ppid=100, ended=True, t=2.0),
     )
     assert [row.role for row in session.over("recent").threads()] == ["main", "worker 0"]
-    session.add(process(201, "worker", ppid=100, ended=True, t=60.0))
-    session.add(process(100, ended=True, t=61.0))
+    extend(session, process(201, "worker", ppid=100, ended=True, t=60.0), process(100, ended=True, t=61.0))
     rows = session.over("recent").threads()
     assert [(row.role, row.ended) for row in rows] == [("main", True), ("worker 0", True)]
     assert [p.pid for p in session.over("recent").workers(100)] == [201]
@@ -228,12 +224,11 @@ def test_the_end_is_kept():
 
 
 def test_of_workers_started_for_every_epoch_a_trainer_that_ended_had_those_of_its_last_one():
-    session = session_of(process(100), steps(1, {"data": 1}))
+    session = one_process(steps(1, {"data": 1}))
     for epoch in range(3):
-        for pid in (200 + 2 * epoch, 201 + 2 * epoch):
-            session.add(process(pid, "worker", ppid=100, t=2.0 * epoch))
-        for pid in (200 + 2 * epoch, 201 + 2 * epoch):
-            session.add(process(pid, "worker", ppid=100, ended=True, t=2.0 * epoch + 2))
+        pids = (200 + 2 * epoch, 201 + 2 * epoch)
+        extend(session, [process(pid, "worker", ppid=100, t=2.0 * epoch) for pid in pids])
+        extend(session, [process(pid, "worker", ppid=100, ended=True, t=2.0 * epoch + 2) for pid in pids])
     assert session.over("recent").workers(100) == []
     session.add(process(100, ended=True, t=6.5))
     assert [worker.pid for worker in session.over("recent").workers(100)] == [204, 205]
@@ -241,10 +236,9 @@ def test_of_workers_started_for_every_epoch_a_trainer_that_ended_had_those_of_it
 
 
 def test_a_forked_rank_is_no_worker_once_it_trains():
-    session = session_of(process(100), steps(1, {"data": 1}), process(201, "worker", ppid=100))
+    session = one_process(steps(1, {"data": 1}), process(201, "worker", ppid=100))
     assert session.run_processes.had_workers(100)
     session.add(process(201, "trainer", ppid=100))
     assert not session.run_processes.had_workers(100)
-    session.add(process(202, "worker", ppid=100))
-    session.add(process(202, "worker", ppid=100, ended=True))
+    extend(session, process(202, "worker", ppid=100), process(202, "worker", ppid=100, ended=True))
     assert session.run_processes.had_workers(100) and session.over("recent").workers(100) == []

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, stacks, steps, thread, threads
 from tests.session.stacks import profiles
 from tests.views.playback import MAIN, Launched, Output, Playback
 from tuimon.diagnosis import diagnose
@@ -262,7 +262,7 @@ def rank_second(t, rank, late):
     pid, own_ms = MAIN + rank, 105.0 if late else 75.0
     phases = {"data": 2, "forward": 50 if late else 20, "backward": 50 if late else 80, "optimizer": 3}
     return [
-        threads(t, (pid, "python", own_ms / 105, "running", 0.0), pid=pid, cpu_ratio=own_ms / 105),
+        thread(t, own_ms / 105, 0.0, pid=pid),
         steps(t, phases, pid=pid, first_index=10 * int(t)),
     ]
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tests.gpu_simulator import sessions
 from tests.session import records
-from tests.session.records import session_of
+from tests.session.records import extend, one_process, session_of
 from tests.small_terminal import SmallTerminal
 from tests.views.tui.running_app import texts
 from tuimon.diagnosis.finding import Finding, Fix
@@ -38,10 +38,9 @@ PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 
 
 def session(*more: object, windows: int = 40) -> Session:
-    found = session_of(records.header(), records.process(), *more)
-    for t in range(1, windows + 1):
-        found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1)))
-    return found
+    return one_process(
+        *more, [records.steps(float(t), PHASES, first_index=10 * (t - 1)) for t in range(1, windows + 1)]
+    )
 
 
 class Terminal(io.StringIO):
@@ -88,7 +87,7 @@ def test_a_line_has_at_most_100_columns() -> None:
 
 
 def test_while_a_training_starts_there_is_a_line_in_ten_seconds() -> None:
-    stream, found = io.StringIO(), session_of(records.header(), records.process())
+    stream, found = io.StringIO(), one_process()
     view = HeadlessView(stream)
     for t in range(1, 26):
         found.add(records.steps(float(t), {}, count=0))
@@ -111,11 +110,9 @@ def test_colour_only_on_a_terminal_that_wants_it(
 
 def test_before_the_first_step_it_says_what_it_waits_for() -> None:
     assert progress(Session()) == "waiting for a Python process that trains"
-    found = Session()
-    found.add(records.header())
+    found = session_of(records.header())
     assert progress(found) == "starting for 0.0s"
-    found.add(records.process())
-    found.add(records.steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0))
+    extend(found, records.process(), records.steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0))
     assert progress(found) == "starting for 1.0s"
     found.add(records.frames(("/lib/site-packages/torch/_inductor/codecache.py", 9, "compile")))
     found.add(records.stacks(3.0, ([0], 20)))
@@ -269,7 +266,7 @@ def test_a_training_without_hooks_that_fails_was_in_its_environment() -> None:
 
 def test_after_the_end_a_rate_that_is_only_estimated_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SamplerTable, "steps_per_second", lambda self, pid, now_s: 2.0)
-    whole = session_of(records.header(), records.process(markers=False), Exit(t=5.0, pid=100, exit_code=0))
+    whole = one_process(Exit(t=5.0, pid=100, exit_code=0), markers=False)
     assert whole.shown() is whole.over("whole")
     assert whole.shown().steps(100) == StepSummary(0, 2.0, None, None, None, None, 0, estimated=True)
 
@@ -286,7 +283,7 @@ def test_headless_names_the_lead_and_the_idle_share() -> None:
 
 def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds() -> None:
     """Their events do not bound what the CPU launches late: see ``GpuTime.bounded``."""
-    old = session_of(records.header(), records.process(), records.steps(1.0, {"forward": 100}, count=4))
+    old = one_process(records.steps(1.0, {"forward": 100}, count=4))
     spans = [GpuPhase("forward", 400_000_000, 40_000_000, 0)]
     old.add(GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=4, total_ns=400_000_000, phases=spans, leads=[]))
     assert idle_bounds(with_idle_bounds(old.over("recent"), 100)[0].rows[1]) == (

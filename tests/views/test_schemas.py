@@ -12,7 +12,7 @@ import pytest
 from bench.fleet_logs import Job, write
 from docs.make_schema import FOLDER, texts
 from tests.recorded_logs import LOGS
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import one_process, steps
 from tests.views.tui.sheets.test_sheets import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
@@ -91,7 +91,7 @@ def test_a_trace_and_memory_keep_to_it_too() -> None:
     trace = TraceTaken(
         t=2.0, pid=100, begin_s=1.0, end_s=2.0, steps=3, wanted=5, file="t.gz", operators=work, syncs=syncs, folded=70
     )
-    session = session_of(header(), process(), steps(1.0, {"forward": 5, "backward": 5}), trace, HISTORY)
+    session = one_process(steps(1.0, {"forward": 5, "backward": 5}), trace, HISTORY)
     report = report_of(session, [], "run.jsonl")
     whole = keeps_to(Report, as_json([report], full=True))
     assert len(whole["traces"][0]["operators"]) == 40 and whole["memory"][0]["lines"]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import header, process, session_of, steps, thread
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.runs import Run, run_of
 from tuimon.records import GpuProcess, MachineMemory
@@ -23,8 +23,8 @@ def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_
         found.add(process(200 + number, role="worker", ppid=100, torch=None))
     for t in range(1, 21):
         for pid, (cpu, wait) in enumerate(workers, 200):
-            found.add(threads(t, (pid, "pt_data_worker", cpu, "running", wait), pid=pid, cpu_ratio=cpu))
-        found.add(threads(t, (100, "python", main[0], "running", main[1]), cpu_ratio=main[0]))
+            found.add(thread(t, cpu, wait, pid=pid, name="pt_data_worker"))
+        found.add(thread(t, main[0], main[1]))
         found.add(MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores))
         found.add(steps(float(t), _PHASES, first_index=10 * (t - 1)))
     return found
@@ -59,7 +59,7 @@ def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
     busy = session((0.7, 0.3), [], 1.9)
     quiet = session_of(header(cpu_count=2), process(100))
     for t in range(1, 21):
-        quiet.add(threads(t, (100, "python", 1.0, "running", 0.0), cpu_ratio=1.0))
+        quiet.add(thread(t, 1.0, 0.0))
         quiet.add(steps(float(t), {name: 0.7 * ms for name, ms in _PHASES.items()}, first_index=10 * (t - 1)))
     rows = {row.name: row for row in compare([run_of(quiet, (), "a")], [run_of(busy, (), "b")]).rows}
     cpu = rows["CPU time"]

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.session.records import header, process, session_of, stacks, steps, threads
+from tests.session.records import header, process, session_of, stacks, steps, thread
 from tuimon.diagnosis import diagnose, judge
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import missing
@@ -15,7 +15,7 @@ def training():
     session = session_of(header(), process())
     for t in range(1, 13):
         session.add(steps(t, {"data": 62, "forward": 11, "backward": 27}, first_index=10 * (t - 1)))
-    session.add(threads(12, (100, "python", 0.4, "running", 0.0), cpu_ratio=0.4))
+    session.add(thread(12, 0.4, 0.0))
     session.add(stacks(12, ([1, 2], 50)))
     return session
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import by_rule, frames, header, process, session_of, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence import gpu
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
@@ -79,7 +79,7 @@ def judged(training: Training, turn: list[int | None], shift: int = 0, delay: fl
             session.add(record)
     for rank in range(training.ranks):
         session.add(stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=100 + rank))
-    return {finding.rule: finding for finding in diagnose(session)}
+    return by_rule(session)
 
 
 def test_ranks_that_take_turns_are_told_with_their_shares_the_phase_and_the_line() -> None:

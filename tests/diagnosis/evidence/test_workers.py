@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import by_rule, frames, header, process, session_of, stacks, steps, thread
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.data import lie_ready, training_loader
 from tuimon.diagnosis.evidence.evidence import evidence_of
@@ -112,8 +112,8 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(fetche
             session.add(process(pid, "worker", ppid=100, t=t - 0.9))
         session.add(stacks(t, *fetches, ([4, 5], 60)))
         session.add(stacks(t, ([10, 11], 18), ([10, 12], 2), pid=pid))
-        session.add(structs.replace(threads(t, (100, "python", 0.25, "running"), cpu_ratio=0.25), ended_cpu_s=brief_s))
-    first = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
+        session.add(structs.replace(thread(t, 0.25), ended_cpu_s=brief_s))
+    first = by_rule(session)["input_bound"]
     assert first.cause == cause
 
 
@@ -167,7 +167,7 @@ def attached(waiting, *, anew):
 
 @pytest.mark.parametrize(("waiting", "anew", "told"), [(10, True, True), (30, True, False), (10, False, False)])
 def test_their_starts_are_the_cause_where_most_of_the_wait_is_there(waiting, anew, told):
-    first = next(finding for finding in diagnose(attached(waiting, anew=anew)) if finding.rule == "input_bound")
+    first = by_rule(attached(waiting, anew=anew))["input_bound"]
     assert ("started anew for every epoch" in first.headline) == told
     assert any("persistent_workers=True: workers then stay" in fix.action for fix in first.fixes) == anew
 

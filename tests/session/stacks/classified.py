@@ -6,13 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuimon.records import Frame
+from tuimon.records import Frame, LoopStack
 from tuimon.session.stacks.loop import NOTHING_SEEN, Seen
 from tuimon.session.stacks.phases import Fact, placed
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 
 Counted = tuple[Sequence[Frame], int]
+
+SITE = "/v/lib/python3.11/site-packages"
+TORCH = f"{SITE}/torch"
+FETCH = Frame(f"{TORCH}/utils/data/dataloader.py", 1, "__next__")
+MODULE = Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl")
+BACKWARD = Frame(f"{TORCH}/_tensor.py", 3, "backward")
+UPDATE = Frame(f"{TORCH}/optim/adam.py", 4, "step")
+GRAD = Frame(f"{TORCH}/autograd/__init__.py", 5, "grad")
+
+
+def own(line: int, source: str = "", *below: Frame, no_grad: tuple[int, int] | None = None) -> list[Frame]:
+    """A stack at a line of the loop."""
+    return [Frame("train.py", line, "main", source, True, no_grad=no_grad), *below]
 
 
 FACTS: dict[str, Fact] = {
@@ -45,6 +58,19 @@ def classified(counted: Iterable[Counted], **known: Any) -> list[Sample]:
         next(found[stack[:depth]] for depth in range(len(stack), 0, -1) if stack[:depth] in found)
         for stack, _ in numbered
     ]
+
+
+def by_names(
+    stacks: Mapping[str, int], frames: Mapping[str, Frame], noted: str = "", **known: bool
+) -> dict[str, Sample]:
+    """The sample of each stack of named frames, root first; ``noted``: the stack of a backward that hooks have told."""
+    numbers, trie = {name: number for number, name in enumerate(frames)}, Trie()
+    trie.add_frames(0, list(frames.values()))
+    ids = {stack: tuple(numbers[name] for name in stack.split()) for stack in (noted, *stacks)}
+    seen = Seen.of([LoopStack("backward", list(ids[noted]))] if noted else [], trie)
+    found = by_ids({ids[stack]: count for stack, count in stacks.items()}, trie, seen, **known)
+    samples = {sample.node.ids: sample for sample in found}
+    return {stack: samples[ids[stack]] for stack in stacks if ids[stack] in samples}
 
 
 def last_of(*stacks: Sequence[Frame], count: int = 20, **known: Any) -> Sample:

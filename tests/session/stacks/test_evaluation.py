@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps
-from tests.session.records import session_of as records_of
+from tests.session.records import counted, frames, loop, one_process
 from tuimon.diagnosis import diagnose
 from tuimon.records import Loader, LoaderFacts
 
@@ -45,7 +44,6 @@ PLACES = {
     "policy": (f"{SB3}/evaluation.py", 90, "evaluate_policy"),
     "environment": ("/v/lib/python3.11/site-packages/gymnasium/core.py", 5, "step"),
 }
-NUMBERS = {name: number for number, name in enumerate(PLACES)}
 TRAINING = {"prepare, batch": 3, "forward, module": 6, "backward, backward()": 9, "update, step()": 3}
 PHASES = {"between": 4, "backward": 4.5, "optimizer": 1.5}
 LOADER = LoaderFacts(dataset="D", kind="map", workers=2)
@@ -53,13 +51,9 @@ LOADER = LoaderFacts(dataset="D", kind="map", workers=2)
 
 def session_of(evaluation, phases=PHASES, windows=12, more=(), **facts):
     """Windows of 1 s, each with five times so many samples; ``facts``: more of the steps."""
-    samples = TRAINING | evaluation
-    listed = [([NUMBERS[name] for name in stack.split(", ")], 5 * n) for stack, n in samples.items()]
-    session = records_of(header(), process(), frames(*PLACES.values()), *more)
-    for t in range(1, windows + 1):
-        session.add(steps(t, phases, count=100, first_index=100 * (t - 1), **facts))
-        session.add(stacks(t, *listed))
-    return session
+    samples = {stack: 5 * n for stack, n in (TRAINING | evaluation).items()}
+    made = loop(windows, phases, *counted(PLACES, samples), count=100, **facts)
+    return one_process(frames(*PLACES.values()), *more, made)
 
 
 def shares(session):

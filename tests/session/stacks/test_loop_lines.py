@@ -1,37 +1,46 @@
-"""The loop of the docstring of ``session.stacks.loop``: what each of its lines is."""
+"""Each line of a loop, and each stack by its frames: the loop of the docstring of ``session.stacks.loop``."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 
 import pytest
 
-from tests.session.stacks.classified import by_ids, classified, last_of
+from tests.session.stacks.classified import (
+    BACKWARD,
+    FETCH,
+    GRAD,
+    MODULE,
+    SITE,
+    TORCH,
+    UPDATE,
+    by_ids,
+    by_names,
+    classified,
+    last_of,
+    own,
+)
 from tuimon.records import Frame, LoopStack
 from tuimon.session.stacks.loop import Seen
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import Trie
 
-TORCH = "/v/lib/python3.11/site-packages/torch"
 BELOW = {
-    "fetch": Frame(f"{TORCH}/utils/data/dataloader.py", 1, "__next__"),
-    "module": Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
-    "backward": Frame(f"{TORCH}/_tensor.py", 3, "backward"),
-    "update": Frame(f"{TORCH}/optim/adam.py", 4, "step"),
-    "grad": Frame(f"{TORCH}/autograd/__init__.py", 5, "grad"),
+    "fetch": FETCH,
+    "module": MODULE,
+    "backward": BACKWARD,
+    "update": UPDATE,
+    "grad": GRAD,
     "augment": Frame("train.py", 9, "augment", "", True),
     "log": Frame("train.py", 8, "log", "", True),
 }
 LOOP = [(44, "fetch"), (46, "module"), (47, "backward"), (49, "update")]
 
 
-def at(line: int, *below: Frame, source: str = "") -> list[Frame]:
-    """A stack at a line of the loop."""
-    return [Frame("train.py", line, "main", source, True), *below]
-
-
 def stacks_of(loop: Iterable[tuple[int, str | None]]) -> list[list[Frame]]:
     """Stacks at lines of the loop, each with what it calls."""
-    return [at(line, *([BELOW[below]] if below else [])) for line, below in loop]
+    return [own(line, "", *([BELOW[below]] if below else [])) for line, below in loop]
 
 
 def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> Sample:
@@ -39,25 +48,24 @@ def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int
     return last_of(*stacks_of([*loop, (line, below)]), count=count)
 
 
-SITE = "/v/lib/python3.11/site-packages"
 METRIC = Frame(f"{SITE}/torchmetrics/metric.py", 315, "forward")
 
 
 @pytest.mark.parametrize(
     ("line", "inside", "found"),
     [
-        (46, [BELOW["module"], METRIC], ("other", "forward")),
+        (46, [MODULE, METRIC], ("other", "forward")),
         (46, [Frame(f"{SITE}/sklearn/metrics/_classification.py", 7, "f1_score")], ("other", "forward")),
         (46, [Frame(f"{SITE}/lightning/pytorch/core/module.py", 7, "log_dict")], ("other", "forward")),
         (46, [Frame(f"{SITE}/lightning/pytorch/core/module.py", 9, "toggle_optimizer")], ("forward", None)),
-        (46, [BELOW["module"], METRIC, Frame(f"{SITE}/torchmetrics/image/ssim.py", 8, "update")], ("forward", None)),
-        (46, [BELOW["module"]], ("forward", None)),
-        (50, [BELOW["module"], METRIC], ("other", None)),
+        (46, [MODULE, METRIC, Frame(f"{SITE}/torchmetrics/image/ssim.py", 8, "update")], ("forward", None)),
+        (46, [MODULE], ("forward", None)),
+        (50, [MODULE, METRIC], ("other", None)),
     ],
 )
 def test_a_metric_before_backward_is_side_work_unless_one_may_train_on_it(line, inside, found):
     """Markers count it as forward: they measure from the fetch to backward."""
-    last = last_of(*stacks_of(LOOP), at(line, *inside))
+    last = last_of(*stacks_of(LOOP), own(line, "", *inside))
     assert (last.phase, last.moved_from) == found
 
 
@@ -92,17 +100,16 @@ def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(
 ) -> None:
     """Its outer frames were read on line 50, its inner ones in the update before; many show a second update."""
     loop = [(stack, 20) for stack in stacks_of(LOOP)]
-    probes = (at(50, BELOW["update"]), in_update), (at(50, BELOW["module"]), in_module)
+    probes = (own(50, "", UPDATE), in_update), (own(50, "", MODULE), in_module)
     assert classified([*loop, *probes])[-1].phase == phase
 
 
 def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
-    frames = {frame: number for number, frame in enumerate({f: 0 for stack in stacks_of(LOOP) for f in stack})}
-    table = Trie()
-    table.add_frames(0, [*frames, Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")])
-    steps = {tuple(frames[frame] for frame in stack): 1 for stack in stacks_of(LOOP)}
-    found = by_ids({**steps, (len(frames),): 10 * len(LOOP)}, table)
-    assert [sample.phase for sample in found] == ["data", "forward", "backward", "optimizer"]
+    exits = Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")
+    lines = {str(line): own(line)[0] for line, _ in LOOP}
+    steps = {f"{line} {below}": 1 for line, below in LOOP}
+    found = by_names(steps | {"exits": 10 * len(LOOP)}, lines | BELOW | {"exits": exits})
+    assert [sample.phase for sample in found.values()] == ["data", "forward", "backward", "optimizer"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +145,7 @@ def test_before_a_sample_has_shown_which_lines_train_nothing_is_sure() -> None:
 
 
 def test_before_that_a_wait_is_outside_the_model() -> None:
-    last = last_of(at(40, source="time.sleep(0.1)"), count=50)
+    last = last_of(own(40, "time.sleep(0.1)"), count=50)
     assert (last.phase, last.unsure) == ("other", False)
 
 
@@ -150,7 +157,7 @@ def test_the_lines_after_the_update_are_known_without_a_sample_of_backward() -> 
 
 @pytest.mark.parametrize("source", ["time.sleep(0.1)", "batch = queue.read(4)"])
 def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) -> None:
-    last = classified([(at(47, BELOW["backward"]), 1), (at(40, source=source), 50)])[-1]
+    last = classified([(own(47, "", BACKWARD), 1), (own(40, source), 50)])[-1]
     assert (last.phase, last.unsure) == ("data", False)
 
 
@@ -172,7 +179,7 @@ def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
 
 def test_what_samples_show_of_a_boundary_counts_before_what_the_hooks_noted() -> None:
     frames = Trie()
-    frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BELOW["backward"]])
+    frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BACKWARD])
     frames.add_frames(2, [Frame("train.py", 85, "train", "", True)])
     seen = Seen.of([noted(90, "backward", 10, frames)], frames)  # of the search for a learning rate
     assert by_ids({(0, 1): 1, (2,): 9}, frames, seen=seen)[-1].phase == "other"
@@ -218,3 +225,149 @@ def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backw
     rest, torn = called([(70, "main")], loop, backward), called([(70, "main")], [(28, "backward")], 1)
     forward, *_ = classified((stack, count) for count, stack in [*rest, *torn])
     assert (forward.phase, forward.excluded) == ("forward", excluded)
+
+
+# -- the phase of a stack by its frames
+
+
+USER = Frame("train.py", 1, "main", "", True)
+OUR_FETCH = Frame("/x/tuimon/agent/hooks.py", 1, "tuimon_fetch")
+OUR_BACKWARD = Frame("/x/tuimon/agent/hooks.py", 2, "tuimon_backward")
+ENGINE = Frame(f"{TORCH}/autograd/__init__.py", 2, "backward")
+WRAPPER = Frame(f"{TORCH}/optim/optimizer.py", 3, "wrapper")
+CLIP = Frame(f"{TORCH}/nn/utils/clip_grad.py", 5, "clip_grad_norm_")
+SCHEDULER = Frame(f"{TORCH}/optim/lr_scheduler.py", 6, "step")
+ZERO_GRAD = Frame(f"{TORCH}/optim/optimizer.py", 7, "zero_grad")
+NEW_OPTIMIZER = Frame(f"{TORCH}/optim/adam.py", 8, "__init__")
+NEW_LAYER = Frame(f"{TORCH}/nn/modules/linear.py", 9, "reset_parameters")
+OPTIMIZERS = Frame(f"{TORCH}/optim/adadelta.py", 411, "<module>")
+COMPILE = Frame(f"{TORCH}/_dynamo/convert_frame.py", 12, "_compile")
+IMPORT = Frame("<frozen importlib._bootstrap>", 1, "_find_and_load")
+
+
+@pytest.mark.parametrize(
+    "stack, phase",
+    [
+        ([USER, OUR_FETCH, USER], "data"),
+        ([USER, FETCH], "data"),
+        ([USER, OUR_FETCH, MODULE], "data"),  # a transform that is a module
+        ([USER, OUR_BACKWARD], "backward"),
+        ([USER, ENGINE], "backward"),
+        ([USER, OUR_BACKWARD, MODULE], "backward"),  # checkpointing
+        ([USER, WRAPPER], "optimizer"),
+        ([USER, WRAPPER, USER, MODULE], "forward"),  # a closure
+        ([USER, WRAPPER, USER, OUR_BACKWARD], "backward"),
+        ([USER, MODULE, USER], "forward"),
+        ([USER, COMPILE, USER], "forward"),  # of a model: it calls no module while it is compiled
+        ([USER, OUR_BACKWARD, COMPILE], "backward"),
+        ([USER, WRAPPER, COMPILE], "optimizer"),
+        ([USER, CLIP], "rest"),
+        ([USER, SCHEDULER], "rest"),
+        ([USER, ZERO_GRAD], "rest"),
+        ([USER, NEW_OPTIMIZER], "rest"),
+        ([USER, NEW_LAYER], "rest"),
+        ([USER, IMPORT, MODULE], "rest"),
+        ([USER, IMPORT, OPTIMIZERS, WRAPPER], "rest"),  # a decorator has the name of what is around every step
+        ([USER, IMPORT, USER, WRAPPER], "optimizer"),  # a script that trains while it is imported
+        ([USER], "rest"),
+        ([], "rest"),
+    ],
+)
+def test_phase(stack, phase):
+    trie = Trie()
+    trie.add_frames(0, stack)
+    assert trie.node(range(len(stack))).boundary == phase
+
+
+# -- samples that were read while the stack changed: an update below a line that calls none
+
+
+LOG = [*own(48, "log(loss)"), Frame("train.py", 9, "log", "pairs += 1", True)]
+PASSES = own(44, "loss = model(x)", MODULE), own(45, "loss.backward()", BACKWARD)
+
+
+def test_the_only_sample_of_an_update_is_none_that_is_torn() -> None:
+    stacks = [(PASSES[0], 20), (PASSES[1], 20), (LOG, 20), (own(46, "optimizer.step()", UPDATE), 1)]
+    found = [sample.phase for sample in classified(stacks, has_loader=True)]
+    assert found == ["forward", "backward", "other", "optimizer"]
+
+
+@pytest.mark.parametrize("torn", [1, 2])
+def test_a_backward_below_a_line_that_steps_an_environment_in_nearly_all_other_samples_is_torn(torn: int) -> None:
+    library = f"{SITE}/stable_baselines3"
+    (main,), train = own(50, "agent.learn(1000)"), Frame(f"{library}/dqn/dqn.py", 5, "train")
+    collect = Frame(f"{library}/common/off_policy_algorithm.py", 6, "collect_rollouts")
+    step = Frame(f"{library}/common/monitor.py", 7, "step")
+    scan = Frame("arena.py", 20, "scan", "gap = offset @ offset", True)
+    steps = [main, collect, step, scan], [main, train, BACKWARD], [main, train, MODULE]
+    samples = classified([*((stack, 20) for stack in steps), ([main, collect, BACKWARD], torn)])
+    assert samples[0].phase == "data"
+
+
+# -- updates that the program writes itself: without an optimizer, what runs without gradients after backward
+
+
+STEP = own(20, "loss = net(x)", MODULE), own(21, "loss.backward()", BACKWARD)
+BLOCK = (22, 26)
+UPDATED = own(24, "p -= lr * g", no_grad=BLOCK)
+CALLED = own(24, "update(params)", Frame("train.py", 6, "update", "m.mul_(0.9).add_(g)", True), no_grad=BLOCK)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "phase"),
+    [
+        ([UPDATED], "optimizer"),
+        ([CALLED], "optimizer"),
+        ([own(25, "p.grad = None", no_grad=BLOCK)], "optimizer"),
+        ([own(27, "log(loss)")], "other"),  # with gradients
+        ([own(19, "wanted = teacher(x)", no_grad=(19, 19))], "data"),  # before backward
+        ([own(28, "optimizer.step()", UPDATE), CALLED], "other"),
+    ],
+)
+def test_which_work_is_an_update(stacks: list[list[Frame]], phase: str) -> None:
+    last = last_of(*STEP, *stacks)
+    assert (last.phase, last.moved_from) == (phase, "other" if phase == "optimizer" else None)
+
+
+def test_a_loop_that_does_not_train_updates_nothing() -> None:
+    found = last_of(STEP[0], own(24, "rows.append(out)", no_grad=BLOCK), forward_only=True)
+    assert found.phase == "other"
+
+
+# -- what is done to a model before its forward pass is no data
+
+
+def phases_beside_a_step(*stacks: list[Frame]) -> list[str]:
+    """Of these stacks."""
+    return [sample.phase for sample in classified((stack, 100) for stack in (*STEP, *stacks))][len(STEP) :]
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("optim/optimizer.py", "zero_grad"),
+        ("optim/sgd.py", "__init__"),
+        ("nn/modules/module.py", "load_state_dict"),
+        ("nn/modules/module.py", "zero_grad"),
+        ("nn/modules/linear.py", "__init__"),
+        ("nn/init.py", "kaiming_uniform_"),
+    ],
+)
+def test_a_model_that_is_made_loaded_or_cleared_is_no_data(file: str, function: str) -> None:
+    assert phases_beside_a_step(own(19, "", Frame(f"{TORCH}/{file}", 9, function))) == ["other"]
+
+
+def test_a_batch_that_is_made_is() -> None:
+    padding = Frame(f"{TORCH}/nn/utils/rnn.py", 9, "pad_sequence")
+    assert phases_beside_a_step(own(19), own(19, "", padding)) == ["data", "data"]
+
+
+def test_what_a_data_set_does_with_a_model_is_data() -> None:
+    item, made = Frame("train.py", 5, "__getitem__", "", True), Frame(f"{TORCH}/nn/modules/linear.py", 9, "__init__")
+    assert phases_beside_a_step(own(19, "x = next(batches)", FETCH, item, made)) == ["data"]
+
+
+def test_the_users_code_that_a_library_of_modules_calls_may_be_data() -> None:
+    """Such as a hook that makes the next batch: the innermost of the user's lines decides."""
+    called = Frame(f"{TORCH}/nn/modules/module.py", 9, "__getattr__")
+    assert phases_beside_a_step(own(19, "", called, Frame("train.py", 5, "make", "", True))) == ["data"]

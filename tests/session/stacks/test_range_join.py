@@ -1,7 +1,6 @@
 """Samples and user ranges: the join by the places where ranges were opened and closed."""
 
-from tests.session.records import frames, header, hot_lines, process, stacks, steps
-from tests.session.records import session_of as records_of
+from tests.session.records import counted, frames, hot_lines, one_process, stacks, steps
 from tuimon.records import RangePlace
 from tuimon.session.stacks.phases import RangeJoin
 from tuimon.session.stacks.samples import RANGE
@@ -25,13 +24,11 @@ FRAMES = {
     "log": ("log.py", 5, "log", "", True),
     "other step": ("other.py", 21, "main", "", True),
 }
-NUMBERS = {name: number for number, name in enumerate(FRAMES)}
 
 
 def session_of(samples, *records, places=PLACES):
-    listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
     told = steps(1, {"forward": 10}, range_places=places)
-    return records_of(header(), process(), frames(*FRAMES.values()), *records, told, stacks(2.5, *listed))
+    return one_process(frames(*FRAMES.values()), *records, told, stacks(2.5, *counted(FRAMES, samples)))
 
 
 def ranges_of(stack, **more):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, hot_lines, process, session_of, stacks, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, extend, frames, hot_lines, loop, one_process, stacks, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.node_ids import id_on_node
 from tuimon.sources.log.joined.identity import FrameIds, Identity
@@ -39,12 +38,10 @@ def together(*windows):
 
 def training(markers=True):
     """Twelve seconds of it."""
-    session = session_of(header(), process(markers=markers), LINES)
+    session, rows = one_process(LINES, markers=markers), [(100, "python", 0.0, "sleeping", 0.0)]
+    rows.append((TRAINER, "python", 0.7, "running", 0.25))
     for t in range(1, 13):
-        if markers:
-            session.add(steps(t, PHASES, first_index=10 * t, tid=TRAINER))
-        rows = ((100, "python", 0.0, "sleeping", 0.0), (TRAINER, "python", 0.7, "running", 0.25))
-        session.add(threads(t, *rows))
+        extend(session, loop([t], PHASES, tid=TRAINER) if markers else (), threads(t, *rows))
         session.add(together(stacks(t, MAIN), stacks(t, FETCH, FORWARD, BACKWARD, tid=TRAINER)))
     return session
 
@@ -54,7 +51,7 @@ def test_its_phases_and_lines_are_those_of_the_thread_that_trains(markers):
     session = training(markers)
     assert session.over("recent").phases(100).inferred is not markers
     assert [line.place.line for line in hot_lines(session.over("recent"), 100, "data")] == [5]
-    bound = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
+    bound = by_rule(session)["input_bound"]
     assert (bound.where[0].function, bound.where[0].line) == ("__getitem__", 5)
 
 
@@ -66,16 +63,14 @@ def test_what_it_waits_for_a_core_is_what_that_thread_waits():
 
 
 def test_the_users_code_in_a_thread_of_autograds_own_trains_nothing():
-    session = session_of(header(), process(markers=False), LINES)
-    for t in range(1, 13):
-        session.add(together(stacks(t, MAIN), stacks(t, OWN_OF_AUTOGRAD, tid=TRAINER)))
+    seen = [together(stacks(t, MAIN), stacks(t, OWN_OF_AUTOGRAD, tid=TRAINER)) for t in range(1, 13)]
+    session = one_process(LINES, seen, markers=False)
     assert session.over("recent").phases(100) is None
 
 
 def test_a_main_thread_that_trains_again_is_the_one_that_counts():
     session = training()
-    for t in range(13, 16):
-        session.add(steps(t, PHASES, first_index=10 * t))
+    extend(session, loop(range(13, 16), PHASES))
     assert session.training_tid(100) == 100
     assert [sample.node.ids for sample in session.over("recent").samples(100).rows] == [(0,)]
 

@@ -1,13 +1,20 @@
-"""The call tree: merged by function, lines kept, bounded, deep stacks without recursion."""
+"""Trie, call tree and hot lines: merged by function, lines kept, bounded, deep stacks without recursion."""
 
+import doctest
+import gc
 import sys
+import weakref
+
+import pytest
 
 from tests.session.records import frames
 from tests.session.stacks import profiles
-from tests.session.stacks.profiles import MAIN
+from tests.session.stacks.profiles import MAIN, PLACES
+from tuimon.records import Frame
+from tuimon.session.stacks import trie
 from tuimon.session.stacks.call_tree import CallTree, program_part
-from tuimon.session.stacks.samples import Sample, Samples
-from tuimon.session.stacks.trie import Trie
+from tuimon.session.stacks.samples import Sample, Samples, line_table
+from tuimon.session.stacks.trie import Trie, user_place
 
 
 def table(*places):
@@ -145,3 +152,134 @@ def test_of_a_session():
     assert tree.share(next(n for n in tree.root.walk() if n.function == "select").own) == 0.62
     frame = session.trie.node([1]).frame
     assert (frame.file, frame.line, frame.function, frame.source, frame.user) == profiles.PLACES[1]
+
+
+# -- the trie: its worked example, which nodes stay, the place of a stack in the user's code
+
+
+def test_the_worked_example_runs() -> None:
+    assert doctest.testmod(trie) == (0, 11)
+
+
+def test_nodes_are_shared_and_go_with_what_counts_them() -> None:
+    known = table(("a.py", 1, "main"), ("a.py", 2, "load"), ("a.py", 3, "fit"))
+    load, fit = known.node([0, 1]), known.node([0, 2])
+    assert load.parent is fit.parent is known.node([0])
+    gone = weakref.ref(load)
+    del load
+    gc.collect()
+    assert gone() is None
+    assert known.node([0, 2]) is fit
+    assert known.node([0, 1]).frame.function == "load"
+
+
+def test_a_comprehension_belongs_to_its_function() -> None:
+    function, comprehension = Frame("a.py", 3, "rows", "", True), Frame("a.py", 4, "<listcomp>", "", True)
+    place = user_place([function, comprehension])
+    assert place is not None
+    assert (place.function, place.line) == ("rows", 4)
+    alone = user_place([comprehension])
+    assert alone is not None
+    assert alone.function == "<listcomp>"
+
+
+def test_lines_near_another_are_those_that_frames_brought():
+    table = Trie()
+    table.add_frames(0, [Frame("a.py", 4, "f", "x = 1"), Frame("a.py", 5, "f", "y = 2"), Frame("a.py", 9, "f", "far")])
+    table.add_frames(3, [Frame("b.py", 5, "g", "other"), Frame("a.py", 6, "f", "")])
+    assert table.lines_near("a.py", 5, 1) == [(4, "x = 1"), (5, "y = 2")]
+    assert table.lines_near("c.py", 5, 1) == []
+
+
+def test_a_stack_of_any_depth_is_a_node() -> None:
+    known = table(("r.py", 1, "main", "", True), ("r.py", 9, "again", "", True))
+    deep = known.node([0] + [1] * 20_000)
+    assert len(deep.frames) == len(deep.ids) == 20_001
+    gone = weakref.ref(deep)
+    del deep
+    gc.collect()
+    assert gone() is None
+
+
+# -- hot lines: own and total, recursion, libraries, phases
+
+
+def of_stacks(known, *counted):
+    return line_table([Sample(known.node(ids), count, "none") for ids, count in counted])
+
+
+def of_session(**more):
+    session = profiles.session(2)
+    return session.over("recent").samples(MAIN).table(**more)
+
+
+def rows(found):
+    return {
+        (row.place.file.rpartition("/")[2], row.place.line): (row.own, row.total, row.activity) for row in found.lines
+    }
+
+
+def test_most_own_samples_first_and_own_adds_up():
+    found = of_session()
+    assert [row.place.line for row in found.lines][:3] == [44, 21, 55]
+    assert sum(row.own for row in found.lines) == found.samples == 200
+    assert found.activities == (("data", 124), ("torch", 56), ("sync", 16), ("sleep", 4))
+
+
+def test_every_line_by_itself():
+    found = rows(of_session(libraries=True))
+    assert found["selectors.py", 415] == (124, 124, "data")
+    assert found["train.py", 44] == (0, 124, "data")
+    assert found["conv.py", 543] == (28, 28, "torch")
+    assert ("module.py", 1773) not in found  # what torch puts between a call and its forward
+
+
+def test_lines_of_one_phase():
+    found = of_session(part="forward")
+    assert found.samples == 40
+    assert {row.place.line for row in found.lines if row.own} == {21, 24}
+
+
+def test_recursion_counts_once():
+    known = table(("r.py", 1, "main", "", True), ("r.py", 9, "again", "", True))
+    found = rows(of_stacks(known, ([0] + [1] * 500, 3)))
+    assert found == {("r.py", 9): (3, 3, "python"), ("r.py", 1): (0, 3, "python")}
+
+
+def test_without_user_code_the_innermost_line_of_a_package():
+    known = table(("/x/site-packages/a/b.py", 1, "run"), ("/usr/lib/python3.11/json/decoder.py", 2, "decode"))
+    found = of_stacks(known, ([0, 1], 3))
+    assert [(row.place.file, row.own, row.total, row.user) for row in found.lines] == [
+        ("/x/site-packages/a/b.py", 3, 3, False)
+    ]
+
+
+def test_most_of_what_is_done_at_a_line_names_it():
+    known = table(PLACES[1], PLACES[8], ("/e/torch/nn/modules/conv.py", 1, "f"))
+    (row,) = of_stacks(known, ([0, 1], 3), ([0, 2], 7)).lines
+    assert row.activity == "torch"
+
+
+def test_bounded():
+    known = table(*(("f.py", n, "f", "", True) for n in range(1, 2000)))
+    found = of_stacks(known, *(([n], 1) for n in range(1999)))
+    assert len(found.lines) == 500
+    assert found.samples == 1999
+
+
+def test_a_line_is_one_row_whatever_has_a_frame_in_it():
+    text = "batch = torch.stack([load(n) for n in range(9)])"
+    known = table(*(("/p/a.py", 7, name, text, True) for name in ("main", "<listcomp>", "<genexpr>")))
+    found = of_stacks(known, ([0], 1), ([0, 1], 3), ([1, 2], 1))
+    (row,) = found.lines
+    assert (row.place.function, row.own, row.total, row.activity) == ("main", 5, 5, "python")
+
+
+def test_a_lambda_shares_the_row_of_its_line():
+    text = "order = sorted(words, key=by)"
+    lines = ((8, "mask"), (7, "<lambda>"), (7, "mask"), (9, "main"))
+    known = table(*(("train.py", line, function, text, True) for line, function in lines))
+    rows = Samples(tuple(Sample(known.node([n]), count, "none") for n, count in enumerate((2, 1, 3, 1)))).lines()
+    found = [(row.place.line, row.place.function, row.samples) for row in rows]
+    assert found == [(7, "mask", 4), (8, "mask", 2), (9, "main", 1)]
+    assert rows[0].share == pytest.approx(4 / 7)

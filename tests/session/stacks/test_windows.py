@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps, threads
 from tuimon.session.series import EVER, Span
 from tuimon.session.stacks.process import RECENT
 from tuimon.session.stacks.trie import Trie
@@ -31,51 +32,37 @@ def lines(session, over="recent"):
 
 
 def trained(seconds):
-    found = [header(), process(), FRAMES]
-    for t in range(1, seconds + 1):
-        found += [steps(t, STEP, first_index=10 * t), stacks(t, TRAINING)]
-    return session_of(*found)
+    return one_process(FRAMES, loop(seconds, STEP, TRAINING))
 
 
 def test_a_long_evaluation_at_the_end_explains_no_step():
     session = trained(3)
-    for t in range(4, 44):
-        session.add(steps(t, {}, count=0, first_index=40))
-        session.add(stacks(t, EVALUATION))
+    extend(session, loop(range(4, 44), {}, EVALUATION, count=0, first_index=30))
     assert lines(session) == {2: 90}
     assert lines(session, "now") == {9: 900}
 
 
 def test_once_its_step_has_ended_it_counts():
     session = trained(3)
-    for t in range(4, 9):
-        session.add(steps(t, {}, count=0, first_index=40))
-        session.add(stacks(t, EVALUATION))
-    session.add(steps(9, STEP, count=1, first_index=40))
+    extend(session, loop(range(4, 9), {}, EVALUATION, count=0, first_index=30))
+    session.add(steps(9, STEP, count=1, first_index=30))
     assert lines(session) == lines(session, "now") == {2: 90, 9: 150}
 
 
 @pytest.mark.parametrize("lag", [1, 2])
 def test_samples_that_come_before_their_steps_count(lag):
     session = trained(3)
-    for t in range(4, 4 + lag):
-        session.add(stacks(t, TRAINING))
+    extend(session, [stacks(t, TRAINING) for t in range(4, 4 + lag)])
     assert lines(session) == {2: 90 + 30 * lag}
 
 
 def test_without_steps_all_samples_count():
-    session = session_of(header(), process(markers=False), FRAMES)
-    for t in range(1, 5):
-        session.add(stacks(t, TRAINING if t < 3 else EVALUATION))
-    assert lines(session) == {2: 60, 9: 60}
+    assert lines(unmarked(TRAINING, TRAINING, EVALUATION, EVALUATION)) == {2: 60, 9: 60}
 
 
-def unmarked(*windows):
+def unmarked(*sampled):
     """A process without markers, with these samples, a second each."""
-    session = session_of(header(), process(markers=False), FRAMES)
-    for t, samples in enumerate(windows, 1):
-        session.add(stacks(t, samples))
-    return session
+    return one_process(FRAMES, [stacks(t, samples) for t, samples in enumerate(sampled, 1)], markers=False)
 
 
 def test_what_follows_the_last_update_for_long_is_no_part_of_a_step_without_markers():
@@ -99,9 +86,9 @@ def test_rollouts_as_long_as_those_before_count_without_markers_before_the_next_
 @pytest.mark.parametrize(("pause_s", "state"), [(8, "training"), (9, "between_steps")])
 def test_a_loop_that_few_samples_show_has_paused_once_some_would_have_shown_it(pause_s, state):
     """One of 90 samples is in backward: among 30 a second, three are within 9 s."""
-    session = session_of(header(), process(markers=False), FRAMES)
-    for t in range(1, 5 + pause_s):
-        session.add(stacks(float(t), *([([0, 1], 1), ([2], 89)] if t < 5 else [EVALUATION])))
+    seconds = range(1, 5 + pause_s)
+    few = [stacks(float(t), *([([0, 1], 1), ([2], 89)] if t < 5 else [EVALUATION])) for t in seconds]
+    session = one_process(FRAMES, few, markers=False)
     assert run_state(session).name == state
 
 
@@ -113,7 +100,7 @@ def test_an_evaluation_that_fetches_counts_without_markers():
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_backward_seen_long_ago_tells_the_lines_above_it_whether_anybody_asked_meanwhile(is_asked):
     above = frames(("/home/me/train.py", 1, "<module>", "total = total + x[i]", True), first=10)
-    session = session_of(header(), process(), FRAMES, above)
+    session = one_process(FRAMES, above)
     for t in range(1, 50):
         session.add(steps(t, {"between": 90, "backward": 10}, first_index=10 * t))
         session.add(stacks(t, TRAINING if t == 5 else ([10], 5)))
@@ -128,10 +115,8 @@ def test_of_many_ranks_sixteen_at_a_time_show_their_newest_samples():
     session = session_of(header(), FRAMES, *(process(pid, rank=pid - 100, world_size=48) for pid in ranks))
     totals = []
     for t in range(1, 9):
-        for pid in ranks:
-            session.add(steps(t, STEP, pid=pid, first_index=10 * t))
-        for pid in ranks:
-            session.add(stacks(t, TRAINING, pid=pid))
+        extend(session, [steps(t, STEP, pid=pid, first_index=10 * t) for pid in ranks])
+        extend(session, [stacks(t, TRAINING, pid=pid) for pid in ranks])
         totals.append([session.over("recent").samples(pid).total for pid in ranks])
         assert totals[-1][0] == 30 * t  # the rank in focus
     for before, after in pairwise(totals[1:]):
@@ -194,3 +179,42 @@ def test_rare_stacks_of_long_ago_count_for_their_callers():
     assert sum(older.values()) == 130 * windows.covered_s(Span(end_s=100.0))
     assert older[0,] > 80 * 100
     assert len(older) < 2000  # of 10,000
+
+
+# -- samples of a program that was outside its loop show nothing of its steps
+
+
+@pytest.mark.parametrize("samples_first", [False, True])
+def test_windows_outside_the_loop_are_left_out(samples_first):
+    session = one_process(FRAMES, loop(4, STEP), stacks(4, TRAINING))
+    for t in range(5, 9):
+        pair = [steps(t, {}, count=0, first_index=40, outside_s=1.0), stacks(t, EVALUATION)]
+        extend(session, reversed(pair) if samples_first else pair)
+    assert lines(session) == {2: 30}
+    extend(session, steps(9, STEP, first_index=40), stacks(9, TRAINING))
+    assert lines(session) == {2: 60}
+
+
+def test_a_window_that_was_mostly_inside_stays():
+    session = one_process(FRAMES, loop(4, STEP), steps(5, STEP, first_index=40, outside_s=0.3))
+    session.add(stacks(5, ([0, 1], 21), ([2], 9)))
+    assert lines(session) == {2: 21, 9: 9}
+
+
+# -- where threads are, by the latest window of samples
+
+
+def place(session):
+    (row,) = [row for row in session.over("recent").threads() if row.tid == 100]
+    return row.place and row.place.function
+
+
+def test_samples_of_the_set_up_say_nothing_of_a_thread_that_trains():
+    set_up = stacks(5.0, EVALUATION)
+    session = one_process(FRAMES, threads(5.0, (100, "python", 0.5, "running")), set_up)
+    assert place(session) == "evaluate"
+    setting_up = structs.replace(set_up, t=6.0, window_s=4.0)
+    extend(session, steps(6.0, STEP, first_step_s=5.0, first_backward_s=5.0), setting_up)
+    assert place(session) is None
+    session.add(stacks(7.0, TRAINING))
+    assert place(session) == "<module>"

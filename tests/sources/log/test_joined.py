@@ -14,18 +14,7 @@ from bench.fleet_logs import Job, write
 from tests.sources.log.literal_log import HEADER
 from tuimon.errors import NotALog, UsageError
 from tuimon.node_ids import node_of, own_id
-from tuimon.records import (
-    Cost,
-    Exit,
-    Node,
-    Notice,
-    Process,
-    Record,
-    StackGroup,
-    StandingProcess,
-    Standstill,
-    Steps,
-)
+from tuimon.records import Cost, Exit, Node, Notice, Process, Record, StackGroup, StandingProcess, Standstill, Steps
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.joined.identity import FrameIds, Identity

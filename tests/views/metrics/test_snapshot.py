@@ -92,7 +92,7 @@ def test_checkpoints_of_a_rank() -> None:
 
 
 def test_what_was_not_measured_is_absent() -> None:
-    session = records.session_of(records.header(), records.process(markers=False, torch=None))
+    session = records.one_process(markers=False, torch=None)
     found = figures(session)
     assert found["tuimon_markers"] == {("0",): 0.0}
     assert not {"tuimon_steps_total", "tuimon_step_seconds", "hw_gpu_utilization_ratio", "tuimon_finding"} & set(found)
@@ -100,7 +100,7 @@ def test_what_was_not_measured_is_absent() -> None:
 
 
 def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
-    session = records.session_of(records.header(), records.process())
+    session = records.one_process()
     ends_ms = (0.05, 0.99, 1.01, 30.0, 600_000.0)
     for t, ms in enumerate(ends_ms, 1):
         session.add(records.steps(float(t), {"backward": ms}, count=1, first_index=t - 1))
@@ -114,7 +114,7 @@ def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
 
 
 def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
-    session = records.session_of(records.header(), records.process())
+    session = records.one_process()
     window = records.steps(1.0, {"backward": 1.0}, count=1000)
     session.add(structs.replace(window, histogram=[(length_bucket(1_000_000), 100)]))
     found = figures(session)
@@ -127,7 +127,7 @@ def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
 
 def test_counters_never_fall_while_the_view_of_the_warm_up_changes() -> None:
     """The first window leaves the figures of the whole run once it turns out to be warm-up; pauses move in and out."""
-    session = records.session_of(records.header(), records.process())
+    session = records.one_process()
     windows = [
         records.steps(1.0, {"backward": 900}, count=1),
         records.steps(2.0, {}, count=0),
@@ -149,7 +149,7 @@ def test_counters_never_fall_while_the_view_of_the_warm_up_changes() -> None:
 
 
 def test_labels_are_bounded_whatever_a_log_holds() -> None:
-    session = records.session_of(records.header(), records.process())
+    session = records.one_process()
     names = [PhaseTime(f"made up {n}", 1_000_000) for n in range(500)]
     session.add(structs.replace(records.steps(1.0, {"backward": 10}), phases=[PhaseTime("data", 5), *names]))
     assert list(figures(session)["tuimon_phase_seconds_total"]) == [("0", "data")]
@@ -167,7 +167,7 @@ def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...],
 
 
 def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
-    session = records.session_of(records.header(), records.process(100), records.process(101))
+    session = records.one_process(records.process(101))
     ranks = RankLabels()
     ranks.of(session)
     session.add(records.process(100, t=5.0, ended=True))
@@ -192,7 +192,7 @@ def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
 
 def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
     """Another thread reads snapshots while records are folded: sums and counts always belong together."""
-    session, snapshots = records.session_of(records.header(), records.process()), Snapshots()
+    session, snapshots = records.one_process(), Snapshots()
     seen: list[tuple[float, float]] = []
     enough = threading.Event()
 

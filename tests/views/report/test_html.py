@@ -19,7 +19,7 @@ from rich.console import Console
 from tests.gpu_simulator import sessions
 from tests.recorded_logs import log_path
 from tests.session import records
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import one_process, steps
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
 from tuimon.records import (
@@ -94,7 +94,7 @@ def log_of(path: Path, told: Iterable[Record]) -> str:
 
 def run(windows: int = 60, command: str = "train.py", source: str = "x = load(i)") -> list[Record]:
     header = records.header()
-    steps = (records.steps(float(t), PHASES, first_index=10 * (t - 1)) for t in range(1, windows + 1))
+    steps = records.loop(windows, PHASES)
     frames = Frames(t=1.0, pid=100, first=0, frames=[Frame("/a/train.py", 7, "main", source, True)])
     stacks = Stacks(t=2.0, pid=100, window_s=1.0, samples=20, stacks=[StackCount(100, "MainThread", [0], 20)])
     return [
@@ -271,11 +271,11 @@ NOTHING = (0.0,) * 5
 
 
 def chart(*records, pid=100):
-    return chart_of(session_of(header(), process(), *records).over("whole"), pid)
+    return chart_of(one_process(*records).over("whole"), pid)
 
 
 def rows(*records, between=NOTHING):
-    session = session_of(header(), process(), *records)
+    session = one_process(*records)
     return rows_of(session.step_stats[100].stretches(), 0.0, between)
 
 

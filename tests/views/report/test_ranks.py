@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bench.fleet_logs import Job, write
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import header, loop, process, session_of, steps, thread, threads
 from tests.views.report.test_html import log_of, page_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
@@ -78,7 +78,7 @@ def two_trainings() -> Session:
         session.add(process(pid, command=["python", f"train{ppid}.py"], **facts))
     for t in range(1, 14):
         for pid, _, _, phases, cpu in ranks:
-            session.add(threads(t, (pid, "python", cpu, "running", 0.0), pid=pid, cpu_ratio=cpu))
+            session.add(thread(t, cpu, 0.0, pid=pid))
             session.add(steps(t, phases, pid=pid, first_index=10 * (t - 1)))
     return session
 
@@ -105,7 +105,7 @@ def test_processes_without_ranks_are_not_called_so(tmp_path: Path, capsys: pytes
     records = [header()]
     for pid in (100, 200):
         records.append(process(pid, command=["python", f"train{pid}.py"]))
-        records += [steps(t, EVEN, pid=pid, first_index=10 * (t - 1)) for t in range(1, 14)]
+        records += loop(13, EVEN, pid=pid)
     lines = text_report(report_of(session_of(*records), [], "run.jsonl")).splitlines()
     assert "Training processes" in lines and "Ranks" not in lines
     page = page_of(log_of(tmp_path / "run.jsonl", records), capsys=capsys)

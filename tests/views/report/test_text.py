@@ -31,7 +31,7 @@ def run() -> list[Record]:
     return [
         records.header(),
         records.process(),
-        *(records.steps(float(t), PHASES, first_index=10 * (t - 1)) for t in range(1, 61)),
+        *records.loop(60, PHASES),
         Notice(t=60.0, pid=0, source="gpu", level="info", message="no [bold]driver\x1b[1m"),
         Exit(t=61.0, pid=100, exit_code=0),
     ]

@@ -2,17 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.gpu import (
-    BACKWARD,
-    FORWARD,
-    IN_BACKWARD,
-    LINES,
-    MODULE,
-    PID,
-    STEP,
-    gpu,
-    gpu_time,
-)
+from tests.diagnosis.gpu import BACKWARD, FORWARD, IN_BACKWARD, LINES, MODULE, PID, STEP, gpu, gpu_time
 from tests.session.records import header, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import GpuProcess

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tests.session.records import MS, frames, header, hot_lines, process, session_of, stacks, threads
+from tests.session.records import MS, extend, frames, hot_lines, one_process, process, session_of, stacks, threads
 from tests.session.stacks import profiles
 from tests.views import streams
 from tests.views.playback import MAIN
@@ -106,8 +106,7 @@ def test_what_was_not_measured_is_absent():
 
 def idle(items_ms, wait_ms, hand_over_ms):
     turn = LoaderWorker(7, 0, 10, items_ms, 1.0, wait_ms, hand_over_ms)
-    session = Session()
-    session.add(Loader(t=1.0, pid=MAIN, number=0, window_s=1.0, fetches=10, facts=TRAIN, workers=[turn]))
+    session = session_of(Loader(t=1.0, pid=MAIN, number=0, window_s=1.0, fetches=10, facts=TRAIN, workers=[turn]))
     return texts(session.over("recent").loaders(MAIN), 116, 10)[3]
 
 
@@ -178,10 +177,9 @@ async def test_threads_of_several_ranks_name_theirs():
 @pytest.mark.parametrize(("covered", "is_shown"), [(True, False), (False, True)])
 def test_no_notice_denies_samples_that_there_are(covered, is_shown):
     text = "no stack samples: py-spy was not found"
-    session = session_of(header(), process(), Notice(t=1.0, pid=0, source="stacks", level="warning", message=text))
+    session = one_process(Notice(t=1.0, pid=0, source="stacks", level="warning", message=text))
     if covered:
-        session.add(frames(("train.py", 1, "f")))
-        session.add(stacks(3.0, ([0], 20)))
+        extend(session, frames(("train.py", 1, "f")), stacks(3.0, ([0], 20)))
     notes = ThreadsPane().collect(session, ()).notes
     assert any(text in note for note in notes) == is_shown
 

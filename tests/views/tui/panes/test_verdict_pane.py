@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import header, one_process, process, session_of, steps
 from tests.session.test_state import run
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
@@ -17,7 +17,6 @@ from tuimon.records import NO_TORCH_YET, Cost, Exit, Place
 from tuimon.session.loaders import EpochRow
 from tuimon.session.progress import Left, RunProgress
 from tuimon.session.ranks import Which
-from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state, unseen_trainings
 from tuimon.session.steps import StepSummary
 from tuimon.views.finding_text import NONE_KNOWN, NONE_SURE, ONLY_MINOR, speedup
@@ -171,7 +170,7 @@ HANG = Finding(rule="hang", severity="critical", headline="nothing moves", fixes
 
 
 def test_one_that_gives_way_is_never_shown():
-    first, session, shown = FirstVerdict(), session_of(header(), process()), []
+    first, session, shown = FirstVerdict(), one_process(), []
     for t in range(1, 16):
         session.add(steps(float(t), STEP))
         found = [SMALL] if t < 4 else [INPUT_BOUND]
@@ -181,7 +180,7 @@ def test_one_that_gives_way_is_never_shown():
 
 
 def test_a_hang_and_the_end_of_a_run_wait_for_nothing():
-    session = session_of(header(), process(), steps(1.0, STEP))
+    session = one_process(steps(1.0, STEP))
     assert FirstVerdict().measuring_s(session, [HANG]) is None
     assert FirstVerdict().measuring_s(session, [INPUT_BOUND]) is not None
     session.add(Exit(t=2.0, pid=1, exit_code=0))
@@ -284,8 +283,7 @@ def test_run_name(command, name):
 )
 def test_a_program_that_only_starts_the_training_is_no_name_of_it(command, name):
     pane = TitleLine()
-    session = Session()
-    session.add(structs.replace(header(), command=command))
+    session = session_of(structs.replace(header(), command=command))
     assert pane.collect(session, ()).name == command[0]
     session.add(process())
     assert pane.collect(session, ()).name == name

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.session.records import header, process, session_of, steps
+from tests.session.records import header, one_process, session_of, steps
 from tests.trace.kineto_file import call, event, of_recording, write
 from tuimon.errors import TraceError
 from tuimon.records import TraceTaken
@@ -190,5 +190,5 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
 
 def test_the_length_of_a_step_before_it_is_known() -> None:
     whole = steps(1.0, {"data": 10.0, "backward": 20.0}, count=20)
-    before = known_before(session_of(header(), process(), whole), 100)
+    before = known_before(one_process(whole), 100)
     assert (before.pid, before.step_ms) == (100, pytest.approx(30.0, rel=0.01))

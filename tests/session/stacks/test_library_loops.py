@@ -1,16 +1,13 @@
-"""Loops that a library owns, and its functions' lines: what it calls before the model makes the batch."""
+"""Stacks of a loop that a library owns: its functions' lines, its callbacks, rollouts in an optimizer's closure."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.session.stacks.classified import by_ids
-from tuimon.records import Frame, LoopStack
-from tuimon.session.stacks.loop import Seen
+from tests.session.stacks.classified import BACKWARD, FETCH, MODULE, SITE, by_names
+from tuimon.records import Frame
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Trie
 
-SITE = "/v/lib/python3.11/site-packages"
 LIBRARY = f"{SITE}/nice/trainer.py"
 FRAMES = {
     "main": Frame("train.py", 37, "main", "model.fit(x)", True),
@@ -41,11 +38,11 @@ FRAMES = {
     "model:predict": Frame(f"{SITE}/nice/model.py", 96, "predict"),
     "save": Frame(f"{SITE}/nice/checkpoints.py", 12, "save"),
     "notify": Frame(f"{SITE}/nice/callbacks.py", 9, "notify"),
-    "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
-    "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
+    "fetch": FETCH,
+    "module": MODULE,
     "update_hooks": Frame(f"{SITE}/torch/optim/optimizer.py", 530, "wrapper"),
     "update": Frame(f"{SITE}/torch/optim/adam.py", 227, "step"),
-    "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
+    "backward": BACKWARD,
     "grad": Frame(f"{SITE}/torch/autograd/__init__.py", 9, "grad"),
     "augment": Frame("train.py", 22, "augment", "x[i] = x[j]", True),
     "numpy": Frame(f"{SITE}/numpy/lib.py", 5, "median"),
@@ -55,23 +52,13 @@ FRAMES = {
     "step:backward": Frame("train.py", 25, "step", "self.backward(loss)", True),
     "on_batch": Frame("train.py", 30, "on_batch", "histogram(net)", True),
 }
-IDS = {name: number for number, name in enumerate(FRAMES)}
 TRAINING = ["main fit epoch:fetch fetch", "main fit batch:model module", "main fit batch:backward backward"]
 WHOLE_PATH = "main fit epoch:batch batch:backward backward"
 
 
-def ids(stack: str) -> tuple[int, ...]:
-    """Of frames by name, root first."""
-    return tuple(IDS[name] for name in stack.split())
-
-
 def classified(stack: str, training: list[str], *, has_loader: bool = True, noted: str = WHOLE_PATH) -> Sample:
     """A stack among those of training, whose loop was noted."""
-    table = Trie()
-    table.add_frames(0, list(FRAMES.values()))
-    seen = Seen.of([LoopStack("backward", list(ids(noted)))] if noted else [], table)
-    stacks = {ids(each): 20 for each in [*training, stack]}
-    return by_ids(stacks, table, has_loader=has_loader, seen=seen)[-1]
+    return by_names(dict.fromkeys([*training, stack], 20), FRAMES, noted, has_loader=has_loader)[stack]
 
 
 @pytest.mark.parametrize(
@@ -277,10 +264,103 @@ def test_few_of_many_samples_that_seem_to_update_after_the_update_were_torn(upda
 
     What a library does after the update is none of the data, also where it steps the environment itself.
     """
-    table = Trie()
-    table.add_frames(0, list(FRAMES.values()))
-    seen = Seen.of([LoopStack("backward", list(ids(WHOLE_PATH)))], table)
-    stacks = {ids(each): 20 for each in [*TRAINING[1:], "main fit epoch:prepare environment"]}
-    torn = {ids("main fit epoch:end update_hooks update"): updates}
-    *_, last = by_ids({**stacks, **torn, ids("main fit epoch:end save"): 60}, table, seen=seen)
-    assert last.phase == phase
+    stacks = dict.fromkeys([*TRAINING[1:], "main fit epoch:prepare environment"], 20)
+    more = {"main fit epoch:end update_hooks update": updates, "main fit epoch:end save": 60}
+    assert by_names(stacks | more, FRAMES, WHOLE_PATH)["main fit epoch:end save"].phase == phase
+
+
+# -- loops that a library owns: its callbacks are side work, whichever line they are called from
+
+
+IGNITE = {
+    "main": Frame("train.py", 37, "main", "trainer.run(loader)", True),
+    "run": Frame(f"{SITE}/ignite/engine/engine.py", 1056, "run"),
+    "fire": Frame(f"{SITE}/ignite/engine/engine.py", 453, "_fire_event"),
+    "fetch": FETCH,
+    "loss": Frame("train.py", 22, "update", "loss = cost(net(x), y)", True),
+    "backward_line": Frame("train.py", 23, "update", "loss.backward()", True),
+    "module": MODULE,
+    "backward": BACKWARD,
+    "environment": Frame(f"{SITE}/gymnasium/core.py", 576, "step"),
+    "wrapper": Frame("train.py", 50, "observation", "return draw(state)", True),
+    "after": Frame("train.py", 32, "after", "histogram(net)", True),
+    "histogram": Frame("train.py", 44, "histogram", "bins[int(v)] += 1", True),
+}
+STEP = ["main run fetch", "main run loss module", "main run backward_line backward"]
+
+
+def phase_of(stack: str, others: list[str], has_loader: bool = False) -> str:
+    """The phase of a stack among others."""
+    return by_names(dict.fromkeys([*others, stack], 20), IGNITE, has_loader=has_loader)[stack].phase
+
+
+def test_a_wrapper_of_an_environment_that_a_library_steps_makes_the_data() -> None:
+    training = ["main run module", "main run backward", "main run environment"]
+    assert phase_of("main run environment wrapper", training) == "data"
+    assert phase_of("main run fire after", [*STEP, "main run environment"]) == "other"
+
+
+def test_without_a_loader_a_function_that_the_library_calls_may_make_the_data() -> None:
+    assert phase_of("main run fire after histogram", [each for each in STEP if "fetch" not in each]) == "data"
+
+
+def test_markers_tell_of_a_loader_whose_fetches_no_sample_has_seen() -> None:
+    others = [each for each in STEP if "fetch" not in each]
+    assert phase_of("main run fire after histogram", others, has_loader=True) == "other"
+
+
+def test_a_call_of_the_users_own_on_the_line_that_trains_is_no_callback() -> None:
+    """``step(histogram())``: what is called before the step makes its data."""
+    others = ["main fetch", "main loss module", "main backward_line backward"]
+    assert phase_of("main after histogram", others) == "data"
+
+
+def test_what_a_library_does_between_update_and_fetch_is_side_work_though_it_is_on_the_line_that_fetches() -> None:
+    """``trainer.run(loader)`` fetches, runs the model and calls backward: its number tells nothing."""
+    others = ["main run fetch", "main run module", "main run backward"]
+    assert phase_of("main run fire", others) == "other"
+    assert phase_of("main", others) == "forward"  # the old batch is freed
+
+
+# -- rollouts of a training that a library runs in an optimizer's closure
+
+
+TRAINER = f"{SITE}/nice/trainer.py"
+CLOSURE = {
+    "main": Frame("train.py", 37, "main", "trainer.fit(model)", True),
+    "fit": Frame(TRAINER, 258, "fit"),
+    "update": Frame(f"{SITE}/torch/optim/adam.py", 227, "step"),
+    "closure:loss": Frame(TRAINER, 131, "closure"),
+    "closure:backward": Frame(TRAINER, 141, "closure"),
+    "backward": BACKWARD,
+    "training_step": Frame("train.py", 20, "training_step", "return self.shared_step(batch)", True),
+    "play": Frame("train.py", 23, "shared_step", "played = self.play(self.policy)", True),
+    "loss": Frame("train.py", 25, "shared_step", "loss = cost(self.policy(played))", True),
+    "before": Frame("train.py", 11, "fill_buffer", "play(env)", True),
+    "reset": Frame("train.py", 22, "shared_step", "state = env.reset()", True),
+    "act": Frame("train.py", 30, "play", "action = policy(state)", True),
+    "env.step": Frame("train.py", 31, "play", "state, reward, *_ = env.step(action)", True),
+    "module": MODULE,
+    "decode": Frame("policy.py", 9, "forward", "state = env.step(action)", True),
+    "environment": Frame(f"{SITE}/nice/envs/tsp.py", 9, "step"),
+}
+LOSS = "main fit update closure:loss training_step "
+IN_CLOSURE = {LOSS + "loss module": 30, "main fit update closure:backward backward": 40}
+
+
+def in_closure(*stacks: str) -> list[Sample]:
+    """Of these stacks, among those of training."""
+    found = by_names(IN_CLOSURE | dict.fromkeys(stacks, 20), CLOSURE, has_loader=True)
+    return [found[stack] for stack in stacks]
+
+
+def test_what_a_model_steps_in_its_forward_pass_is_no_rollout() -> None:
+    for sample in in_closure(LOSS + "loss module", LOSS + "loss module decode environment"):
+        assert sample.phase == "forward"
+
+
+def test_only_what_markers_count_as_forward_is_moved_out_of_it() -> None:
+    """They show a rollout in the closure that a batch was fetched for as forward, one before the fetch as side work."""
+    within, before = in_closure(LOSS + "play env.step environment", "main before env.step environment")
+    assert (within.phase, within.excluded, within.moved_from) == ("data", True, "forward")
+    assert (before.phase, before.excluded, before.moved_from) == ("data", False, None)
