@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple, TypeVar
 
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
@@ -15,6 +15,7 @@ from tuimon.session.stacks.trie import Node
 from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 
+K = TypeVar("K")
 #: A fix by larger batches changes more than the time of a step.
 CHANGES_TRAINING = "this changes the training: retune the learning rate"
 
@@ -38,17 +39,23 @@ WAITS = {
 }
 
 
-def wait_of(hot: HotLine | None, *several: Samples) -> str | None:
-    """The wait in which most samples at a line are, of several threads; None if they compute."""
+def most_at(place: Place | None, several: Iterable[Samples], kind: Callable[[Node], K | None]) -> K | None:
+    """The kind of which most samples at a line are, of several threads; None if they are of none."""
+    at_line = Samples.joined(several).where(lambda node: node.place == place)
+    kinds = at_line.counted(lambda row: filter(None, (kind(row.node),)))
+    return next((each for each, count in kinds.items() if place and count >= MOST * at_line.total), None)
 
-    def kind(node: Node) -> str:
+
+def wait_of(place: Place | None, *several: Samples) -> str | None:
+    """The wait in which most samples at a line are; None if they compute."""
+
+    def kind(node: Node) -> str | None:
         if node.has("network"):
             return "network"
-        return "message" if node.awaits_message and not takes_lock(node.frames) else node.activity
+        doing = "message" if node.awaits_message and not takes_lock(node.frames) else node.activity
+        return doing if doing in WAITS else None
 
-    at_line = Samples.joined(several).where(lambda node: hot is not None and node.place == hot.place)
-    kinds = at_line.counted(lambda row: (kind(row.node),))
-    return next((each for each, count in kinds.items() if each in WAITS and count >= MOST * at_line.total), None)
+    return most_at(place, several, kind)
 
 
 def at(place: Place) -> str:

@@ -21,8 +21,8 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.steps import FIRST_STEPS, SLOW_RATIO
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Fix
 from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import MARKERS, STEP_TIMES, Rule
-from tuimon.diagnosis.rules.rest import mend_of_growth
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.diagnosis.words import after, percent
 from tuimon.text import ms_text
@@ -106,8 +106,8 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     hot, phase = evidence.hottest_in(grown.phase), grown.of(grown.phase)
     place = course.place(grown) or (hot.place if hot is not None else None)
     if found.cause is None:
-        known = mend_of_growth(evidence.samples.where(phase=grown.phase), place)
-        found = found._replace(action=known or found.action)
+        known = known_of(place, evidence.samples.where(phase=grown.phase))
+        found = found._replace(action=known.if_growing if known is not None else found.action)
     before, now = grown.work if together else grown.step
     times = f"{ms_text(before)} -> {ms_text(now)}"
     longer = f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"

@@ -24,6 +24,7 @@ from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers, collating_function, user_place
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
+from tuimon.diagnosis.known import Known, known_of, mostly_in
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model.edits import HALF
@@ -104,7 +105,7 @@ class Facts(Struct, frozen=True, dict=True):
         blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
         busy, threads = percent(min(1.0, workers.busy_ratio or 0.0)), evidence.data.pool is not None
         return {
-            "at": in_library(hot),
+            "at": f"{in_library(hot)}{mostly_in(self.known)}",
             "run": evidence.run,
             "workers": workers,
             "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
@@ -134,14 +135,16 @@ class Facts(Struct, frozen=True, dict=True):
         }
 
     def _cheaper(self) -> str:
-        """``make augment() data.py:31 cheaper (cache it)``, or what to do about a line that waits.
+        """``make augment() data.py:31 cheaper (cache it)``, by what is known of that line or of its wait.
 
         A line of the loop's own, which only takes items, has no name.
         """
         path, hot = update_path(self.evidence.samples), self.hot
         takes = self.samples.part(lambda node: hot is not None and node.place == hot.place, below="fetch") > 0
         if hot is None or (takes and hot.library is None and hot.function in path):
-            return "make items cheaper"
+            return "make items cheaper" if self.known is None else self.known.action
+        if self.known is not None:
+            return f"in {work_at(hot, path)}, {self.known.action}"
         wait = self.wait or ("io" if self.workers.waiting and hot == self.workers.hot else None)
         if wait is not None:
             return WAITS[wait].less.format(work_at(hot, path))
@@ -152,8 +155,18 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def wait(self) -> str | None:
         """The wait that takes the time at the line to blame, whoever is there; None if it computes."""
-        others = self.workers.samples, self.evidence.data.senders.making, *self.evidence.threads.others.values()
-        return wait_of(self.hot, self.samples, *others)
+        return wait_of(self.hot and self.hot.place, *self.everyones)
+
+    @cached_property
+    def known(self) -> Known | None:
+        """What is known of that line."""
+        return known_of(self.hot and self.hot.place, *self.everyones)
+
+    @property
+    def everyones(self) -> tuple[Samples, ...]:
+        """The samples of all who may be there."""
+        others = self.evidence.threads.others.values()
+        return self.samples, self.workers.samples, self.evidence.data.senders.making, *others
 
     # -- figures
 
@@ -397,11 +410,7 @@ CAUSES = (
     Cause(
         "sampler",
         ": the training process draws the indices{at}",
-        (
-            _cheaper(
-                ": draw whole arrays of indices at once, or the next epoch's in a thread while this one trains", "fetch"
-            ),
-        ),
+        (_cheaper(", or draw the next epoch's indices in a thread while this one trains", "fetch"),),
         takes=lambda cell: cell.doing == "draw",
         at=lambda f: f.samples.with_callees(f.samples.hottest(f.evidence.data.draws)),
         whole=lambda f: f.evidence.data.working_share,

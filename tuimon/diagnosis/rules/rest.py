@@ -5,106 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
+from tuimon.diagnosis.known import Known, known_in, known_of
 from tuimon.diagnosis.rule import Rest
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
-from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node
 from tuimon.text import code_place, plain
 from tuimon.torch_code import multiplies
 
-#: How many functions are remembered: a run has some hundreds.
-_FRAMES_HELD = 4096
 #: Calls that lead to work and do none: their time is that of whatever they call.
 _LEADS = re.compile(r"_call_impl|_engine_run_backward|tuimon_\w+|wrapper|step")
-
-
-class Known(NamedTuple):
-    """Functions of a library, and what is publicly known of the time in them."""
-
-    frame: str  # an expression of ``file function line``; the line has a text where ``torch_code.tells`` says so
-    what: str
-    action: str
-    innermost: bool = False  # only where nothing is below it
-    growing: str | None = None  # what to do where steps take longer and longer there
-
-
-#: From public reports and torch's own pages:
-#: https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.cached.html,
-#: https://github.com/pytorch/pytorch/issues/100347 (attention), .../50584 (derivatives), .../94160 (subclasses).
-KNOWN = (
-    Known(
-        r"torch/nn/utils/(?:parametri\w+|weight_norm|spectral_norm)\.py ",
-        "parametrized weights, computed anew for each use",
-        "compute parametrized weights once a step: with torch.nn.utils.parametrize.cached(); or make them plain ones"
-        " (remove_parametrizations)",
-    ),
-    Known(
-        r"torch/nn/modules/module\.py \S+ .*\bhook\(",
-        "hooks of modules",
-        "remove the hooks that training does not need (handle.remove()), or let them run once in many steps",
-        growing="see whether each step registers hooks anew: register them once, or remove them (handle.remove())",
-    ),
-    Known(
-        r"torch/nn/functional\.py multi_head_attention_forward .*\battn_output_weights\b",
-        "attention that returns its weights",
-        "call nn.MultiheadAttention with need_weights=False: it then uses scaled_dot_product_attention",
-    ),
-    Known(
-        r"/transformers/\S+ eager_attention_forward ",
-        "attention written out",
-        "load the model with attn_implementation='sdpa'",
-    ),
-    Known(
-        # the text of the latter: h, c = self.cell(x[:, t], (h, c))
-        r"torch/nn/modules/rnn\.py forward .*_cell\("
-        r"| (\w+)[\w, ()]* = [\w.]+\(\w+\[(?::, ?)?(?:[a-z]|step|pos|time)(?:, ?[:.]+)?\], .*\b\1\b",
-        "a recurrent cell that is run position by position",
-        "run the whole sequence by one call of nn.LSTM, nn.GRU or nn.RNN; of another cell compute for all positions,"
-        " before the loop, what needs no state",
-    ),
-    Known(
-        r"\bone_hot\(",
-        "one-hot vectors",
-        "use the indices: nn.Embedding looks up what nn.Linear makes of one-hot vectors; most losses take indices",
-        innermost=True,
-    ),
-    Known(
-        r"\b(?:coalesce|to_sparse\w*|sparse_\w+_tensor)\(",
-        "sparse tensors that are built",
-        "build sparse tensors once, before the loop, if what they are made of does not change",
-        innermost=True,
-    ),
-    Known(
-        r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
-        "forward passes made again, for activation checkpointing",
-        "checkpoint fewer layers, if there is memory for their activations",
-    ),
-    Known(
-        r"torch/autograd/functional\.py ",
-        "derivatives that are made row by row",
-        "set vectorize=True, or use torch.func (jacrev, vmap)",
-    ),
-    Known(
-        r"torch/(?:_tensor|overrides)\.py (?:__torch_function__|handle_torch_function) ",
-        "operations on a tensor's subclass, each of which goes through Python",
-        "make plain tensors of them before the model: x.as_subclass(torch.Tensor)",
-    ),
-    Known(
-        r"torch/nn/modules/module\.py ",
-        "Python between the modules",
-        "use torch.compile, or fewer and larger modules",
-        innermost=True,
-    ),
-)
 
 
 #: Time that is no pass of the model's, in words, and what to do about it; the first that holds.
@@ -119,28 +37,6 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
     (lambda cell: cell.phase == "data", "data", None),
     (lambda cell: cell.phase == "other", "work beside the passes", None),
 )
-
-
-@lru_cache(_FRAMES_HELD)
-def _known_at(file: str, function: str, source: str) -> tuple[Known, ...]:
-    return tuple(known for known in KNOWN if re.search(known.frame, f"{file} {function} {source}"))
-
-
-def _known_in(node: Node) -> set[Known]:
-    """What is known of the functions that a stack passes through."""
-    at_frames = ((frame, known) for frame in node.frames for known in _known_at(*frame.code, frame.source))
-    return {known for frame, known in at_frames if not known.innermost or frame is node.frame}
-
-
-def _passes_through(known: Known, node: Node) -> bool:
-    return known in _known_in(node)
-
-
-def mend_of_growth(samples: Samples, place: Place | None) -> str | None:
-    """What to do about time that grows at a line, by what is known of most of the samples there."""
-    at_place = samples.where(lambda node: node.place == place)
-    counts = at_place.counted(lambda row: _known_in(row.node))
-    return next((known.growing for known in KNOWN if counts[known] > MOST * at_place.total), None)
 
 
 def _heavy_line(evidence: Evidence) -> HotLine | None:
@@ -159,6 +55,10 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
     return hot._replace(share=hot.share * evidence.steps.share_of("forward"))
 
 
+def _is_of(known: Known, node: Node) -> bool:
+    return known_in(node) == known
+
+
 class Against(NamedTuple):
     """What speaks against order, in words, with what to do and its line; nobody knows what that gains."""
 
@@ -171,14 +71,16 @@ def against_order(rest: Rest) -> Iterator[Against]:
     """What is known of the rest besides that the model computes."""
     evidence, samples = rest.evidence, rest.evidence.samples.where(phase=PASSES).whole
     computes = {name: rest.cells.computing.where({name}).cpu for name in PASSES}
-    counts = samples.counted(lambda row: [(known, row.phase) for known in _known_in(row.node)])
-    for known in KNOWN if samples.total >= MIN_SAMPLES else ():
+    counts = samples.counted(lambda row: [(known, row.phase)] if (known := known_in(row.node)) is not None else [])
+    told = []
+    for known in dict.fromkeys(known for (known, _), _ in counts.most_common()) if samples.total >= MIN_SAMPLES else ():
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core make both shorter
-            hot = samples.where(partial(_passes_through, known)).hottest()
+            told.append(known)
+            hot = samples.where(partial(_is_of, known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
     hot = _heavy_line(evidence)
-    if hot is not None and is_sure(evidence, hot.share):
+    if hot is not None and is_sure(evidence, hot.share) and known_of(hot.place, samples) not in told:
         line = at(hot.place)
         keep = "keep what does not change between steps, and check the shapes of its tensors"
         see = f"see whether {line} has to be computed in each step: {keep}"

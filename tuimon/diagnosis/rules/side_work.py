@@ -22,6 +22,7 @@ from tuimon.diagnosis.evidence.lines import (
 )
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.known import Known, known_of, mostly_in
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
@@ -113,9 +114,15 @@ class _Work(Struct, frozen=True):
         return less_by_option(owner, library) if library is not None else ""
 
     @property
+    def known(self) -> Known | None:
+        """What is known of its line."""
+        samples = self.evidence.samples.where(phase="other")
+        return known_of(self.hot.place, samples) if self.hot is not None and self.kind is None else None
+
+    @property
     def wait(self) -> str:
         """What to do about a line that waits for others; nothing where it works."""
-        wait = wait_of(self.hot, self.evidence.samples)
+        wait = wait_of(self.hot.place, self.evidence.samples) if self.hot is not None else None
         return WAITS[wait].less.format(self.at) if wait in ("lock", "message", "network") else ""
 
     def without(self, action: str, part: float) -> Fix:
@@ -135,6 +142,7 @@ _KINDS: dict[SideWorkKind, tuple[str, Role]] = {
 #: What to do about it, as templates; the first that holds.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
+    (lambda f: f.known and not f.by_option, "in {f.at}, {f.known.action}; or do it less often"),
     (  # nothing trains: the work is what the model is run for, and every step needs it
         lambda f: f.evidence.steps.phases is not None and not f.evidence.steps.phases.updates,
         "make {f.at} cheaper, or do it in another process while the model runs",
@@ -214,7 +222,7 @@ def _headline(work: _Work) -> str:
         what = kind
     elif work.hot is not None and not is_all:
         what += f", {percent(share * work.hot_part)} in {kind}"
-    return f"{waits}{what}{in_library(work.hot)}"
+    return f"{waits}{what}{in_library(work.hot)}{mostly_in(work.known)}"
 
 
 # -- which function it is, by where samples leave the path of training

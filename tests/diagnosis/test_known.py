@@ -1,0 +1,351 @@
+"""What is known of a line: each row with stacks that it knows, and with others that look like them."""
+
+import pytest
+
+from tuimon.diagnosis.known import BELOW, INNERMOST, THROUGH, known_in, known_of
+from tuimon.records import Frame
+from tuimon.session.stacks.samples import Sample, Samples
+from tuimon.session.stacks.trie import Node, Trie
+
+SITE, PYTHON = "/venv/lib/python3.11/site-packages", "/usr/lib/python3.11"
+MODULE = f"{SITE}/torch/nn/modules/module.py"
+
+
+def stack(*frames: str) -> Node:
+    """Of frames, ``file function`` and, of some, the text of the line; of the user's that text alone will do."""
+    table, listed = Trie(), []
+    for number, text in enumerate(frames):
+        file, *rest = text.split(" ", 2)
+        if file.startswith("/"):
+            function, source = (*rest, "")[:2]
+            listed.append(Frame(file, 10 + number, function, source, file.startswith("/home/")))
+        else:
+            listed.append(Frame("/home/me/train.py", 10 + number, "work", text, True))
+    table.add_frames(0, listed)
+    return table.node(range(len(listed)))
+
+
+#: By row: stacks that it knows; stacks of which another row, or none, is true.
+CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
+    "parametrized weights, computed anew for each use": (
+        [("y = model(x)", f"{SITE}/torch/nn/utils/parametrize.py get_parametrized", "return w / w.norm()")],
+        [("y = model(x)", f"{SITE}/torch/nn/utils/rnn.py pad_sequence")],
+    ),
+    "hooks of modules": (
+        [("y = model(x)", f"{MODULE} inner result = hook(self, args, result)", "stats[name] = output.std()")],
+        [("y = model(x)", f"{MODULE} _call_impl return forward_call(*args)", "y = x.exp()")],
+    ),
+    "attention that returns its weights": (
+        [("y = a(x)", f"{SITE}/torch/nn/functional.py multi_head_attention_forward attn_output_weights = softmax(s)")],
+        [("y = a(x)", f"{SITE}/torch/nn/functional.py multi_head_attention_forward")],
+    ),
+    "attention written out": (
+        [("y = a(x)", f"{SITE}/transformers/models/bert/modeling_bert.py eager_attention_forward")],
+        [("y = a(x)", f"{SITE}/transformers/integrations/sdpa_attention.py sdpa_attention_forward")],
+    ),
+    "a recurrent cell that is run position by position": (
+        [("h, c = self.cell(x[:, t], (h, c))", "i = torch.sigmoid(self.gate(x))")],
+        [("x = self.blocks[i](x, masks[i])",)],
+    ),
+    "forward passes made again, for activation checkpointing": (
+        [("loss.backward()", f"{SITE}/torch/utils/checkpoint.py unpack_hook", "return x.relu()")],
+        [("y = checkpoint(block, x)", f"{SITE}/torch/utils/checkpoint.py checkpoint", "return x.relu()")],
+    ),
+    "derivatives that are made row by row": (
+        [("j = jacobian(f, x)", f"{SITE}/torch/autograd/functional.py jacobian")],
+        [("j = jacrev(f)(x)", f"{SITE}/torch/_functorch/eager_transforms.py wrapper_fn")],
+    ),
+    "operations on a tensor's subclass, each of which goes through Python": (
+        [("y = x * 2", f"{SITE}/torch/_tensor.py __torch_function__")],
+        [("y = x.norm()", f"{SITE}/torch/_tensor.py norm")],
+    ),
+    "a product of several tensors, from left to right": (
+        [("y = torch.einsum('bi,ij,bj->b', x, w, x)", f"{SITE}/torch/functional.py einsum")],
+        [("y = torch.einsum('bi,ij->bj', x, w)", f"{SITE}/torch/functional.py einsum")],
+    ),
+    "copies of the model for nn.DataParallel": (
+        [("y = model(x)", f"{SITE}/torch/nn/parallel/replicate.py replicate")],
+        [("y = model(x)", f"{SITE}/torch/nn/parallel/distributed.py forward")],
+    ),
+    "a function that is called row by row": (
+        [
+            ("f = table.apply(lambda row: score(row), axis=1)", f"{SITE}/pandas/core/frame.py apply", "return a * b"),
+            ("y = np.vectorize(f)(x)", f"{SITE}/numpy/lib/function_base.py _vectorize_call", "return a * b"),
+        ],
+        [("y = table.sum()", f"{SITE}/pandas/core/frame.py sum")],
+    ),
+    "one-hot vectors": (
+        [("x = F.one_hot(items, self.n).float()",)],
+        [("x = self.one_hot_embedding[items]",), ("x = rows @ w  # instead of F.one_hot(items)",)],
+    ),
+    "sparse tensors that are built": (
+        [("adj = adj.coalesce()",), ("a = torch.sparse_coo_tensor(i, v)",)],
+        [("y = torch.sparse.mm(adj, x)",)],
+    ),
+    "arrays that are copied whole to append to them": (
+        [
+            ("self.scores = torch.cat([self.scores, scores])",),
+            ("xs = np.concatenate((xs, x))",),
+            ("xs = np.append(xs, x)", f"{SITE}/numpy/lib/_function_base_impl.py append"),
+            ("self.log = self.log + [loss]",),
+            ("t = pd.concat([t, row])", f"{SITE}/pandas/core/reshape/concat.py concat"),
+        ],
+        [("x = torch.cat([x, skip], dim=1)",), ("xs = np.concatenate(parts)",), ("self.x = torch.cat([self.a, b])",)],
+    ),
+    "searches through a sequence from its start": (
+        [("codes = [letters.index(c) for c in text]",), ("if key in self.seen:",), ("while key not in taken:",)],
+        [("for key in self.seen:",), ("x = x.index_select(0, ids)",), ("keep = [k for k in keys]",)],
+    ),
+    "lists that are shifted": (
+        [("self.items.pop(0)",), ("queue.insert(0, item)",), ("del self.items[0]",)],
+        [("self.items.pop()",), ("table.insert(10, x)",), ("del self.items[-1]",)],
+    ),
+    "draws that shuffle all there is to take a few": (
+        [("i = np.random.choice(self.size, size=64, replace=False)",), ("i = torch.randperm(n)[:64]",)],
+        [("i = rng.choice(self.size, size=64, replace=False)",), ("order = torch.randperm(n)",)],
+    ),
+    "draws by weights that are summed up each time": (
+        [
+            ("i = np.random.choice(n, size=64, p=self.p)",),
+            ("i = torch.multinomial(self.weights, 1)",),
+            ("i = random.choices(ids, weights=w)", f"{PYTHON}/random.py choices"),
+        ],
+        [("i = np.random.choice(n, size=64)",)],
+    ),
+    "draws in Python, one by one": (
+        [("batch = random.sample(self.memory, 64)", f"{PYTHON}/random.py sample")],
+        [("batch = self.sample(64)", "/home/me/random.py sample return i")],
+    ),
+    "arrays and tensors made of Python's lists": (
+        [("x = torch.tensor(rows)",), ("x = np.array([r.values for r in rows])",), ("x = torch.FloatTensor(batch)",)],
+        [("x = torch.from_numpy(rows)",), ("x = torch.tensor_split(x, 3)",), ("x = np.array_split(x, 3)",)],
+    ),
+    "tensors that are read element by element": (
+        [
+            ("for p, t in zip(predicted, true):", f"{SITE}/torch/_tensor.py __iter__"),
+            ("total += losses[i].item()",),
+            ("hits += int(found[i])",),
+        ],
+        [("total += loss.item()",), ("y = float(x[2:8].sum())",)],
+    ),
+    "deep copies, made object by object": (
+        [
+            (
+                "self.average = copy.deepcopy(model)",
+                f"{PYTHON}/copy.py deepcopy",
+                f"{SITE}/torch/_tensor.py __deepcopy__",
+            )
+        ],
+        [("shutil.copy(a, b)", f"{PYTHON}/shutil.py copy")],
+    ),
+    "rows and cells looked up by pandas": (
+        [("row = self.table.iloc[i]", f"{SITE}/pandas/core/indexing.py __getitem__")],
+        [("means = self.table.groupby('id').mean()", f"{SITE}/pandas/core/groupby/groupby.py mean")],
+    ),
+    "text or objects that are parsed anew": (
+        [
+            ("item = json.loads(line)", f"{PYTHON}/json/__init__.py loads", f"{PYTHON}/json/decoder.py raw_decode"),
+            (
+                "t = pd.read_csv(path)",
+                f"{SITE}/pandas/io/parsers/readers.py read_csv",
+                f"{SITE}/pandas/core/frame.py f",
+            ),
+            ("box = eval(text)",),
+            ("item = pickle.loads(blob)",),
+            ("words = line.split()",),
+        ],
+        [("model.eval()",), ("a, b = x.split(64, dim=1)",), ("pickle.dump(state, file)",)],
+    ),
+    "texts that are searched or split into tokens": (
+        [
+            ("text = re.sub('<.*?>', '', text)", f"{PYTHON}/re/__init__.py sub"),
+            ("ids = tokenizer(text)", f"{SITE}/transformers/tokenization_utils.py tokenize"),
+        ],
+        [("y = model(ids)", f"{SITE}/transformers/models/bert/modeling_bert.py forward")],
+    ),
+    "whole files of tensors or arrays": (
+        [
+            ("x = torch.load(path)", f"{SITE}/torch/serialization.py load"),
+            ("x = np.load(path)", f"{SITE}/numpy/lib/_npyio_impl.py load", f"{SITE}/numpy/lib/format.py read_array"),
+        ],
+        [("torch.save(x, path)", f"{SITE}/torch/serialization.py save")],
+    ),
+    "files that are opened for each item": (
+        [
+            ("z = ZipFile(path)", f"{PYTHON}/zipfile.py __init__", f"{PYTHON}/zipfile.py _RealGetContents"),
+            ("f = h5py.File(path)", f"{SITE}/h5py/_hl/files.py make_fid"),
+        ],
+        [("data = self.zip.read(name)", f"{PYTHON}/zipfile.py read")],
+    ),
+    "data that is decompressed": (
+        [("data = gzip.open(path).read()", f"{PYTHON}/gzip.py read"), ("data = zlib.decompress(blob)",)],
+        [("blob = zlib.compress(data)",)],
+    ),
+    "reads from chunked storage": (
+        [("x = self.file['x'][rows]", f"{SITE}/h5py/_hl/dataset.py __getitem__")],
+        [("x = self.data['x'][rows]",)],
+    ),
+    "pictures that are decoded in full": (
+        [
+            ("x = Image.open(path).resize((224, 224))", f"{SITE}/PIL/Image.py resize", f"{SITE}/PIL/ImageFile.py load"),
+            ("x = cv2.imread(path)",),
+        ],
+        [("x.save(path)", f"{SITE}/PIL/JpegImagePlugin.py _save")],
+    ),
+    "pictures that are resized or warped": (
+        [
+            ("x = x.resize((224, 224))", f"{SITE}/PIL/Image.py resize"),
+            ("x = ndimage.rotate(x, 9)", f"{SITE}/scipy/ndimage/_interpolation.py affine_transform"),
+        ],
+        [("x = ndimage.label(x)", f"{SITE}/scipy/ndimage/_measurements.py label")],
+    ),
+    "transforms of one picture at a time": (
+        [("x = self.transform(x)", f"{SITE}/torchvision/transforms/transforms.py __call__")],
+        [("y = model(x)", f"{SITE}/torchvision/models/resnet.py forward")],
+    ),
+    "sound that is resampled or analysed": (
+        [("x, _ = librosa.load(path)", f"{SITE}/librosa/core/audio.py load")],
+        [("x = sound.load(path)", "x = read(path)")],
+    ),
+    "rows of sparse matrices": (
+        [("x = self.matrix[i].toarray()", f"{SITE}/scipy/sparse/_index.py __getitem__")],
+        [("x = scipy.stats.norm(x)", f"{SITE}/scipy/stats/_distn_infrastructure.py pdf")],
+    ),
+    "graphs that are walked in Python": (
+        [("d = nx.shortest_path_length(g)", f"{SITE}/networkx/algorithms/shortest_paths/generic.py shortest_path")],
+        [("d = graph.distances()",)],
+    ),
+    "a data set of Arrow tables": (
+        [("for batch in loader:", f"{SITE}/datasets/arrow_dataset.py __getitem__")],
+        [("for batch in loader:", "/home/me/datasets/arrow.py __getitem__ return x")],
+    ),
+    "queries and calls for one item each": (
+        [("row = self.db.execute(QUERY, (i,))",), ("r = requests.get(url)", f"{SITE}/requests/api.py get")],
+        [("r = self.session.get(url)", f"{SITE}/requests/sessions.py get"), ("x = self.cache.get(key)",)],
+    ),
+    "folders that are listed": (
+        [("names = os.listdir(folder)",), ("names = glob.glob(p)", f"{PYTHON}/glob.py glob")],
+        [("names = sorted_names[i]",)],
+    ),
+    "programs that are started": (
+        [("subprocess.run(['ffmpeg', path])", f"{PYTHON}/subprocess.py run")],
+        [("run(path)",)],
+    ),
+    "metrics that are computed in the loop": (
+        [("auc = roc_auc_score(y, p)", f"{SITE}/sklearn/metrics/_ranking.py roc_auc_score")],
+        [("p = forest.predict(x)", f"{SITE}/sklearn/ensemble/_forest.py predict")],
+    ),
+    "distances of all pairs": (
+        [
+            ("d = torch.cdist(x, y)", f"{SITE}/torch/functional.py cdist"),
+            ("d = pairwise_distances(x)", f"{SITE}/sklearn/metrics/pairwise.py pairwise_distances"),
+            ("d = (x[:, None] - y[None]).pow(2).sum(-1)",),
+        ],
+        [("d = (x - y).pow(2).sum(-1)",)],
+    ),
+    "inverses and decompositions of matrices": (
+        [("u, s, v = torch.linalg.svd(x)",), ("a = np.linalg.inv(x)", f"{SITE}/numpy/linalg/_linalg.py inv")],
+        [("x = torch.linalg.solve(a, b)",), ("x = self.inv(x)",)],
+    ),
+    "sorts": (
+        [("x[i] = x[i].sort().values",), ("ids = torch.unique(ids)",), ("order = sorted(rows, key=len)",)],
+        [("order = self.sorted_rows[i]",), ("values = x.topk(3).values",)],
+    ),
+    "copies or averages of weights, tensor by tensor": (
+        [
+            ("a.mul_(decay).add_(p, alpha=1 - decay)",),
+            ("target.load_state_dict(net.state_dict())", f"{MODULE} load_state_dict"),
+        ],
+        [("x.mul_(scale)",), ("p.mul_(1 - lr * weight_decay)",)],
+    ),
+    "norms of gradients, one by one": (
+        [("total += p.grad.norm() ** 2",), ("n = torch.norm(p.grad)",)],
+        [("x = self.norm(x)",)],
+    ),
+    "checks for NaN": (
+        [("assert not torch.isnan(p).any()",), ("ok = ok and p.grad.isfinite().all()",)],
+        [("x = torch.nan_to_num(x)",)],
+    ),
+    "arrays that are converted": ([("x = x.astype(np.float32)",)], [("x = x.float()",)]),
+    "figures and histograms that are drawn or logged": (
+        [
+            ("writer.add_histogram('w', w, step)", f"{SITE}/torch/utils/tensorboard/summary.py make_histogram"),
+            ("fig.savefig(path)", f"{SITE}/matplotlib/figure.py savefig"),
+        ],
+        [("h = torch.histc(w)",)],
+    ),
+    "text that is printed, logged or shown as a bar": (
+        [
+            ("print(step, loss)",),
+            ("log.info('%s', x)", f"{PYTHON}/logging/__init__.py info", f"{SITE}/torch/_tensor_str.py _str"),
+            ("bar.set_postfix(loss=loss)", f"{SITE}/tqdm/std.py set_postfix"),
+            ("for x in tqdm(loader):", f"{SITE}/tqdm/std.py __iter__", f"{SITE}/tqdm/std.py refresh"),
+        ],
+        [
+            (
+                "for x in tqdm(loader):",
+                f"{SITE}/tqdm/std.py __iter__",
+                f"{SITE}/torch/utils/data/_utils/fetch.py fetch",
+            ),
+            ("for x in tqdm(loader):", f"{SITE}/tqdm/std.py __iter__", "x = load(i)"),
+            ("blueprint(x)",),
+        ],
+    ),
+    "profilers, and looks at stacks or counters": (
+        [
+            ("who = inspect.stack()[1]", f"{PYTHON}/inspect.py getframeinfo"),
+            ("p.step()", f"{SITE}/torch/profiler/a.py b"),
+        ],
+        [("opt.step()", f"{SITE}/torch/autograd/profiler.py __enter__")],
+    ),
+    "checks of an environment": (
+        [("env.step(a)", f"{SITE}/gymnasium/utils/passive_env_checker.py check_obs")],
+        [
+            (
+                "env.step(a)",
+                f"{SITE}/gymnasium/utils/passive_env_checker.py env_step",
+                f"{SITE}/gymnasium/envs/a.py step",
+            )
+        ],
+    ),
+    "a TensorDataset, row by row": (
+        [("for x, y in loader:", f"{SITE}/torch/utils/data/dataset.py <genexpr>")],
+        [("for x, y in loader:", f"{SITE}/torch/utils/data/dataset.py __getitem__", "return self.x[i]")],
+    ),
+    "walks through the model's parameters": (
+        [("for p in model.parameters():", f"{MODULE} _named_members")],
+        [("for p in self.weights:",)],
+    ),
+    "Python between the modules": (
+        [("y = model(x)", f"{MODULE} _call_impl")],
+        [("y = model(x)", f"{MODULE} _call_impl", f"{SITE}/torch/nn/modules/linear.py forward")],
+    ),
+}
+
+
+def test_each_row_has_its_cases():
+    assert set(CASES) == {*THROUGH, *BELOW, *INNERMOST}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_a_row_knows_its_stacks_and_not_their_like(what):
+    known, others = CASES[what]
+    for frames in known:
+        found = known_in(stack("main()", *frames))
+        assert found is not None and found.what == what, frames
+    for frames in others:
+        found = known_in(stack("main()", *frames))
+        assert found is None or found.what != what, frames
+
+
+@pytest.mark.parametrize(("at_sort", "known"), [(6, "sorts"), (5, "sorts"), (4, None)])
+def test_a_line_is_known_by_most_of_its_samples(at_sort, known):
+    """The others are in a function that it calls, of which nothing is known."""
+    trie = Trie()
+    line = Frame("train.py", 1, "main", "order = scores(x.sort())", True)
+    trie.add_frames(0, [line, Frame(f"{SITE}/torch/_tensor.py", 2, "norm")])
+    alone, inside = trie.node([0]), trie.node([0, 1])
+    samples = Samples((Sample(alone, at_sort, "other"), Sample(inside, 10 - at_sort, "other")))
+    found = known_of(alone.place, samples)
+    assert (found.what if found is not None else None) == known
+    assert known_of(None, samples) is None
