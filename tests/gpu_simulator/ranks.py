@@ -32,6 +32,7 @@ class Rank(Training):
         super().__init__(20.0 * (number - 1), seed=number + 1, pid=PID + 100 * number, world_size=world_size)
         self.number = number
         self.exchanged: list[Exchanged] = []
+        self.beside_ns = 0  # work of the main stream while collectives run on another one
         self._before_ns = 0
 
     def next_step(self) -> None:
@@ -88,6 +89,12 @@ class Ranks:
         """Share of its time that a rank's GPU waits for later ranks."""
         return sum(found.waited_ns for found in self.ranks[number].exchanged) / self.ranks[number].truth.total_ns
 
+    def idle(self, number: int) -> float:
+        """Share of its time that a rank's GPU has no work, collectives included."""
+        truth = self.ranks[number].truth
+        idle_ns = truth.idle_ns.total() + self.ranks[number].beside_ns
+        return idle_ns / truth.total_ns - self.exchanging(number)
+
     def exchanging(self, number: int) -> float:
         """Share of its time that a rank's GPU spends in collectives, waiting included."""
         return sum(found.own_ns for found in self.ranks[number].exchanged) / self.ranks[number].truth.total_ns
@@ -131,3 +138,19 @@ def two_losses(rank: Rank) -> Generator[int, int, None]:
             rank.stream.wait((yield rank.stream.reached_ns()))
         rank.end_backward()
     rank.step(lambda: rank.kernels(8, 100 * US))
+
+
+def small_kernels(rank: Rank) -> Generator[int, int, None]:
+    """A step that launches set the pace of; its collective runs on another stream while backward goes on."""
+    rank.next_step()
+    rank.fetch(0.4 * MS, 0.1)
+    rank.kernels(60, 4 * US, 20 * US)
+    rank.begin_backward()
+    rank.kernels(100, 4 * US, 20 * US)
+    ended_ns = yield rank.stream.reached_ns()
+    busy_ns = rank.stream.busy_ns
+    rank.kernels(100, 4 * US, 20 * US)
+    rank.beside_ns += rank.stream.busy_ns - busy_ns
+    rank.stream.wait(ended_ns)
+    rank.end_backward()
+    rank.step(lambda: rank.kernels(8, 20 * US))

@@ -77,8 +77,8 @@ class GpuRow(Struct, frozen=True):
 
     @property
     def is_shared(self) -> bool:
-        """True if there are more processes on it than the run's own, whichever these are."""
-        return len(self.latest.processes) > max(1, len(self.run_pids))
+        """True if another process is on it as well: a stranger's, or another rank."""
+        return len(self.latest.processes) > 1
 
 
 #: Most Xid errors that are kept, the newest.

@@ -143,14 +143,21 @@ def gpu_steps(
     if step_ms <= 0:
         return None
     by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
-    alone = ranks < 2 and not any(row.is_shared for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
-    copies = Copies(in_forward, copying)
-    by_counters = idle_by_counters(gpus, copies, alone=alone)
+    copies = Copies(in_forward, copying, TRACE if ranks < 2 else DEVICE_COPIES)
+    by_counters = idle_by_counters(gpus, copies)
+    if ranks > 1 and by_counters is not None and by_events.low > by_counters.high:
+        # NCCL's kernels run while the stream that was timed has nothing to do: somewhere in its phases
+        hidden_ms = (by_events.low - by_counters.high) * step_ms
+        phases = {
+            name: PhaseOnGpu(phase.ms, Interval(max(0.0, phase.idle.low - hidden_ms), phase.idle.high))
+            for name, phase in phases.items()
+        }
+        by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
     if by_counters is not None and not by_events.meets(by_counters):
         return GpuSteps(time, by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
     idle = by_events.joined(by_counters) if by_counters is not None else by_events
-    because = why_wide(idle, by_counters, gpus, copies, ranks)
+    because = why_wide(idle, by_counters, gpus, copies)
     found = GpuSteps(time, idle, step_ms, phases, wide_because=because)
     narrowed = {name: PhaseOnGpu(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
     return found._replace(phases=narrowed)
@@ -162,23 +169,24 @@ def has_enough_steps(steps: int, timed_s: float) -> bool:
 
 
 class Copies(Struct, frozen=True, gc=False):
-    """The most time that copies between host and GPU take: utilisation does not count them, as they are not kernels."""
+    """The most time that copies take: utilisation does not count them, as they are not kernels."""
 
-    in_phase: float  # share of the steps in the phase that copies lie in
-    sampled: float | None = None  # share of all time, by samples; None where that is not known
+    in_phase: float  # share of the steps in the phase that copies between host and GPU lie in
+    sampled: float | None = None  # of these, share of all time, by samples; None where that is not known
+    on_device: float = TRACE  # share of the steps, of copies within the GPU's own memory
 
     def in_steps(self, means: GpuMeans) -> float:
-        """Share of the steps, by the counters of PCIe as well."""
+        """Share of the steps between host and GPU, by the counters of PCIe as well."""
         rates = [rate for rate in (means.pcie_rx_bytes_per_s, means.pcie_tx_bytes_per_s) if rate is not None]
         known = [sum(rates) / SLOW_PCIE] if rates else []
         known += [self.sampled] if self.sampled is not None else []
         return min((share / (means.steps_ratio or 1.0) for share in known), default=self.in_phase)
 
 
-def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> Interval | None:
+def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies) -> Interval | None:
     """Bounds of the time without work, from the share of time in which a kernel ran; None where it is not measured.
 
-    ``alone``: no other program and no other rank has kernels on the GPU that could hide idle time.
+    Kernels of other programs, or of another rank on the same GPU, could hide idle time.
     """
     known = [row.means for row in gpus if row.means is not None and row.means.util_at_most is not None]
     if not known:
@@ -186,14 +194,12 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies, *, alone: bool) -> 
     error = max(TRACE / (means.steps_ratio or 1.0) for means in known)
     most = max(means.util_at_most or 0.0 for means in known) + error
     least = min(means.util_at_least or 0.0 for means in known) - error
-    copying = min(1.0, max(map(copies.in_steps, known))) + (TRACE if alone else DEVICE_COPIES)
-    at_most = 1.0 - max(0.0, least) if alone else 1.0
+    copying = min(1.0, max(map(copies.in_steps, known))) + copies.on_device
+    at_most = 1.0 if any(row.is_shared for row in gpus) else 1.0 - max(0.0, least)
     return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
 
-def why_wide(
-    idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int
-) -> str | None:
+def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies) -> str | None:
     """Why the bounds lie far apart; None where they are close; ``counters``: the bounds by NVML's utilisation."""
     if idle.width < LARGE:
         return None
@@ -202,10 +208,8 @@ def why_wide(
         reasons.append("NVML's utilisation is not known")
     else:
         rates = [rate for row in gpus for rate in (row.latest.pcie_rx_bytes_per_s, row.latest.pcie_tx_bytes_per_s)]
-        if ranks > 1:
-            reasons.append("NVML counts NCCL's kernels as busy, also where they wait")
         if any(row.is_shared for row in gpus):
-            reasons.append("NVML counts other programs as busy")
+            reasons.append("NVML counts other processes as busy")
         if copies.sampled is None and all(rate is None for rate in rates):
             reasons.append("NVML gives no PCIe rates, so copies may take all that no kernel does")
     return f"{'; '.join(reasons or ['launches are hardly ahead'])}; {MEASURED_BY}"

@@ -40,7 +40,17 @@ def test_who_else_uses_the_gpu_may_hide_its_idle_time():
     strangers = [GpuProcess(PID, 1, 0.5), GpuProcess(9, 1, 0.5)]
     assert bounds(judged(util=0.95)) == (0, 6)
     assert bounds(judged(util=0.95, processes=strangers)) == (0, 60)
-    assert bounds(judged(util=0.95, world_size=8)) == (0, 60)
+    ranks = [process(pid, torch="2.13.0+cu130", world_size=8) for pid in (PID, 9)]
+    assert bounds(judged(*ranks, util=0.95, processes=strangers, world_size=8)) == (0, 60)
+    assert bounds(judged(util=0.95, world_size=8)) == (0, 6)
+
+
+def test_an_exchange_may_hide_that_nothing_else_was_launched():
+    waits = {"data": (40, 40, 0), "forward": (20, 10, 10), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
+    found = judged(on_gpu=waits, util=0.75, world_size=8)
+    assert found.contradiction is None
+    assert bounds(found) == (16, 26)
+    assert bounds(found, "data") == (16, 26)
 
 
 @pytest.mark.parametrize("util", [0.1, 0.32])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -205,11 +206,20 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
 
 
 def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
-    """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known."""
+    """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known.
+
+    Launches that come earlier run beside more of an exchange between ranks: that may go as well.
+    """
     if idle.high >= 1.0 - TRACE:
         return Fix(action)
-    fix = without_cost(evidence, action, idle)
-    return fix if idle.low >= TRACE or fix.gain is None else fix.by_up_to(fix.gain.high)
+    fix, exchange = without_cost(evidence, action, idle), evidence.ranks.exchanges.get(evidence.pid)
+    if exchange is not None and evidence.world_size > 1 and fix.gain is not None:
+        most = Interval.around(idle.high + exchange.share.high)
+        gone = without_cost(evidence, action, most).gain if most.high < 1.0 - TRACE else None
+        fix = fix.without_upper_end if gone is None else fix._replace(gain=Interval(fix.gain.low, gone.high))
+    if idle.low >= TRACE or fix.gain is None:
+        return fix
+    return fix.by_up_to(fix.gain.high if fix.gain.high < math.inf else None)
 
 
 LAUNCH_BOUND = Rule(
