@@ -94,6 +94,14 @@ class UnusedGradients(msgspec.Struct, frozen=True, gc=False, array_like=True):
     of_inputs: Count
 
 
+class Warned(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A warning that Python noted in a process, by the line that caused it: ``[text, file, line]``."""
+
+    text: str  # the beginning
+    file: str
+    line: Count
+
+
 class Process(Record, frozen=True, kw_only=True, tag="process"):
     """A process of the run appeared, changed or ended: all facts about it, not only what changed."""
 
@@ -116,6 +124,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
     optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # that have stepped, at most four
     unused_gradients: UnusedGradients | None = None
+    warnings: list[Warned] = msgspec.field(default_factory=list)  # the first few that are not about its code
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...

@@ -128,7 +128,14 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weig
 SELDOM = (
     "debug_settings",
     *("loading.batches", "loading.dataset", "loading.batch_timer", "loading.loader_facts", "loading.worker"),
-    *("process.facts", "process.loop_stacks", "process.optimizer_facts", "process.precision", "process.gradients"),
+    *(
+        "process.facts",
+        "process.loop_stacks",
+        "process.optimizer_facts",
+        "process.precision",
+        "process.gradients",
+        "process.warned",
+    ),
     *("ring.loading_slots", "ring.writer", "ring.paths"),
     *("torch_compat.compilations", "torch_compat.unobserved"),
 )

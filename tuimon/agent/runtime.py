@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 from .gpu_clock import cuda
 from .gpu_clock.clock import GpuClock
 from .outside import attempt, shielded_at_fork, variable
-from .process import facts, gradients, loop_stacks, optimizer_facts, precision, starter
+from .process import facts, gradients, loop_stacks, optimizer_facts, precision, starter, warned
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.writer import RangeNames, RingWriter
@@ -200,6 +200,7 @@ def _use_ring(writer: RingWriter) -> None:
         optimizer_facts.forget()
         precision.forget()
         gradients.forget()
+        warned.forget()
         compilations.begin()
         facts_due = True
         _flush_at_end_of_child()

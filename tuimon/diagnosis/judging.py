@@ -14,6 +14,7 @@ from tuimon.diagnosis.finding import Finding, graded, within_share
 from tuimon.diagnosis.rule import NEEDS, Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES, ranked
 from tuimon.diagnosis.rules.course import WARMUP
+from tuimon.diagnosis.rules.warned import with_warnings
 from tuimon.session.session import Session
 
 
@@ -63,7 +64,8 @@ def judge(evidence: Evidence) -> list[Finding]:
 
 def _ranked(findings: Iterable[Finding], evidence: Evidence | None, *, tells_rest: bool = False) -> list[Finding]:
     left = attributed(findings, BY_NAME, evidence, tells_rest=tells_rest)
-    return ranked([_graded(finding) for finding in left])  # fixes of others may have come
+    found = ranked([_graded(finding) for finding in left])  # fixes of others may have come
+    return with_warnings(found, evidence) if evidence is not None else found
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:

@@ -15,7 +15,7 @@ from tuimon.agent.ring import paths
 from tuimon.agent.ring.files import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import FILE_LIMIT
-from tuimon.records import Count, Index, OptimizerFacts, UnusedGradients
+from tuimon.records import Count, Index, OptimizerFacts, UnusedGradients, Warned
 from tuimon.text import plain
 
 _Text = Annotated[str, Meta(min_length=1)]
@@ -100,6 +100,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     matmul_dtypes: tuple[_Text, ...] = ()
     optimizers: _Optimizers = ()
     unused_gradients: UnusedGradients | None = None
+    warnings: Annotated[tuple[Warned, ...], Meta(max_length=8)] = ()
     intra_op_threads: Index | None = None  # that share out an operation on the CPU
     debug_settings: tuple[_Text, ...] = ()  # that slow every step down
     vectors: _Text | None = None  # what torch's products on the CPU may use: "avx512_bf16"

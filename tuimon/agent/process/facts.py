@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from .. import debug_settings
 from ..outside import attempt, variable
 from ..torch_compat.unobserved import is_slot
-from . import gc_pauses, gradients, loop_stacks, optimizer_facts, precision
+from . import gc_pauses, gradients, loop_stacks, optimizer_facts, precision, warned
 
 #: Limits of the error that ended the program: bytes of its text, half from the end; and how many innermost frames,
 #: besides as many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
@@ -42,6 +42,7 @@ def late_facts() -> Dict[str, Any]:
         precision.vectors,
         optimizer_facts.facts,
         gradients.facts,
+        warned.facts,
         loop_stacks.facts,
         loop_stacks.planned,
         _intra_op_threads,

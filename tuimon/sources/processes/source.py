@@ -344,6 +344,7 @@ class ProcessSource(Source):
             matmul_dtypes=list(own.matmul_dtypes),
             optimizers=list(own.optimizers),
             unused_gradients=own.unused_gradients,
+            warnings=list(own.warnings),
             intra_op_threads=own.intra_op_threads,
             omp_num_threads=variables.omp_num_threads,
             planned_steps=own.planned_steps,

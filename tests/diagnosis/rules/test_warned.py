@@ -1,0 +1,45 @@
+"""What libraries warn of, beside the findings that it concerns."""
+
+import pytest
+
+from tests.diagnosis.cpu import HEALTHY, STARVED, run, workers
+from tests.session.records import process, threads
+from tuimon.records import Warned
+
+BUSY = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
+ALIKE = "Using a target size (torch.Size([4])) that is different to the input size (torch.Size([4, 1]))."
+ARRAYS = "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider"
+
+
+def told(phases, *warned, more=(BUSY,)):
+    """The actions of each finding, by its rule."""
+    found = run(phases, process(warnings=list(warned)), *more)
+    return {each.rule: [fix.action for fix in each.fixes] for each in found}
+
+
+def test_a_loop_is_not_in_order_whose_passes_a_library_warns_of():
+    actions = told(HEALTHY, Warned(ALIKE, "/me/train.py", 40))["compute_bound_cpu"]
+    assert actions[0].startswith("give target and output of a loss one shape")
+    assert actions[0].endswith("(see the warning at train.py:40)")
+    assert not any("in order" in action for action in actions)
+    assert "in order" in told(HEALTHY)["compute_bound_cpu"][0]
+
+
+@pytest.mark.parametrize("line", [31, 32])
+def test_one_at_the_line_of_a_finding_is_told_beside_it(line):
+    waits = workers(2, 0.99, ([0, 1], 40))
+    actions = told(STARVED, Warned(ARRAYS, "data.py", line), more=waits)["input_bound"]
+    assert ("join a list of arrays" in actions[-1]) == (line == 31)
+
+
+@pytest.mark.parametrize("text", ["something of its own", "see: Using a target size"])
+def test_others_change_nothing(text):
+    assert told(HEALTHY, Warned(text, "/me/train.py", 40)) == told(HEALTHY)
+
+
+def test_it_is_told_once_and_makes_no_finding():
+    warned = [Warned(ALIKE, "/me/train.py", 40)]
+    before, after = told(STARVED, more=()), told(STARVED, *warned, more=())
+    assert before.keys() == after.keys()
+    together = told(HEALTHY, *warned, *warned)
+    assert sum("one shape" in action for actions in together.values() for action in actions) == 1
