@@ -18,6 +18,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.verdicts import fold
 from tuimon.sources.log.reader import read_log
 from tuimon.views.finding_text import fix_text, rule_title, times_text
+from tuimon.views.report_types import FixJson
 
 PAGES = ("README.md", "docs/questions.md", "docs/gallery.md", "docs/accuracy.md")
 _END = "<!-- end -->"
@@ -46,7 +47,7 @@ def _verdict(log: str, rule: str) -> str:
     lines = [f"**{rule_title(rule)}** ({finding.severity}): {_escaped(finding.headline)}"]
     best = _best(finding)
     if best is not None:
-        gains = f"**Fix:** {_escaped(fix_text(**best.as_json()))}"
+        gains = f"**Fix:** {_escaped(fix_text(FixJson(**best.as_json())))}"
         case = CASES.get(log)
         if case is not None and case.rule == rule:
             gains += (

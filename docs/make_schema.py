@@ -11,7 +11,7 @@ import msgspec
 from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.records import AnyRecord
-from tuimon.views.report.types import Report
+from tuimon.views.report_types import Report
 
 FOLDER = Path(__file__).parent / "schema"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

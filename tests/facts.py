@@ -32,7 +32,7 @@ from tuimon.sources.log.reader import read_log
 from tuimon.views.export import Selection, speedscope, write_perfetto
 from tuimon.views.metrics.snapshot import RankLabels, take
 from tuimon.views.report.page import as_html
-from tuimon.views.report.summary import ReportPage, report_of
+from tuimon.views.report.report import ReportPage, report_of
 
 ROOT = Path(records.__file__).parent
 #: Those who write facts, or pass them on as they are.
@@ -186,7 +186,7 @@ READ_IN = {
     "StepStretch": "diagnosis/comparison/compare.py views/tui/panes/ranks_pane.py",
     "StepSummary": "views/tui/panes/phases_pane.py",
     "Steps": "records.py",
-    "Stuck": "views/state_text.py",
+    "Stuck": "session/standing.py views/state_text.py",
     "ThreadRow": "views/tui/panes/thread_rows.py",
     "ThreadTable": "diagnosis/evidence/run.py session/tables.py",
     "TracedSync": "views/trace_text.py views/tui/sheets/trace_sheet.py",

@@ -20,7 +20,7 @@ from tuimon.records import Exit
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 from tuimon.views.json_text import with_digits
-from tuimon.views.report.summary import report_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Capabilities

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
+
+import msgspec
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
-from tuimon.views.report.rows_json import Json
-from tuimon.views.report.summary import report_of
+from tuimon.views.report.report import report_of
 
 
 class RecordedLog:
@@ -44,9 +46,11 @@ class RecordedLog:
         """The verdicts over the whole run, the most important first."""
         return self._folded[1]
 
-    def report(self) -> dict[str, Json]:
+    def report(self) -> dict[str, Any]:  # Any: JSON
         """The object of ``tuimon report --format json --full``, before rounding."""
-        return report_of(self.session, self.findings, self.path, self._verdicts.changes, full=True)
+        report = report_of(self.session, self.findings, self.path, self._verdicts.changes, full=True)
+        content: dict[str, Any] = msgspec.to_builtins(report)
+        return content
 
     @cached_property
     def _folded(self) -> tuple[Session, list[Finding]]:

@@ -11,7 +11,7 @@ from tests.views.streams import gpu
 from tuimon.records import TracedFlops, TraceTaken
 from tuimon.session.progress import flops_rate, run_progress
 from tuimon.session.session import Session
-from tuimon.views.progress_text import flops_text, progress_json
+from tuimon.views.progress_text import flops_text
 
 TERA = 10**12
 H100 = "NVIDIA H100 80GB HBM3"
@@ -43,7 +43,7 @@ HALF = TracedFlops("product", "bfloat16", 40 * TERA)  # of two steps: 200 TFLOPS
 def test_without_a_trace_nothing_is_known() -> None:
     assert flops_rate(run(), 100) is None
     assert flops_rate(run(trace()), 100) is None  # one in which they could not be counted
-    assert "flops_per_second" not in progress_json(run_progress(run(trace()), 100))
+    assert run_progress(run(trace()), 100).flops_per_s is None
 
 
 def test_a_share_of_the_dense_peak() -> None:

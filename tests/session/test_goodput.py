@@ -9,9 +9,9 @@ from tests.session.records import frames, header, one_process, process, session_
 from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.goodput import goodput
 from tuimon.views.headless import summary_lines
-from tuimon.views.progress_text import goodput_json, goodput_text
+from tuimon.views.progress_text import goodput_text
 from tuimon.views.report.page import as_html
-from tuimon.views.report.summary import ReportPage, report_of
+from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
@@ -238,7 +238,6 @@ def test_checkpoints_and_compilation_between_steps_are_no_training():
         {"import": 4.0, "set-up": 6.0, "compile": 0.5, "checkpoint": 2.0, "training": 7.5}
     )
     assert goodput_text(found) == ("38 % of 20s in steps; set-up 30 %, import 20 %, checkpoint 10 %, compile 2 %")
-    assert goodput_json(found)["parts"][0] == {"name": "training", "seconds": 7.5, "share": 0.375}
 
 
 def test_evaluation_belongs_to_the_time_before_or_after_the_last_step():

@@ -8,7 +8,7 @@ from tests.session.records import session_of
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.loaders import EpochRow
 from tuimon.session.progress import Left, rates_in, run_progress
-from tuimon.views.progress_text import left_text, padding_text, position_text, progress_json, rate_texts
+from tuimon.views.progress_text import left_text, padding_text, position_text, progress_text, rate_texts
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 
@@ -31,7 +31,7 @@ def run(*more, mode="run", seconds=20, step=None, **facts):
 
 def test_nothing_is_made_up():
     known = run_progress(run(), 100)
-    assert progress_json(known) == {}
+    assert progress_text(known) == ""
     assert (position_text(known), left_text(known), rate_texts(known)) == ("", "", [])
 
 
@@ -99,7 +99,7 @@ def test_of_an_ended_run_nothing_is_left():
     known = run_progress(run(loader(20.0, epochs=3), Exit(t=21.0, pid=100, exit_code=0), planned_epochs=3), 100)
     assert known.left is None
     assert position_text(known) == "3 of 3 epochs done"
-    assert progress_json(known)["text"].startswith("3 of 3 epochs done")
+    assert progress_text(known).startswith("3 of 3 epochs done")
 
 
 def ranks(*more, number=2, since=1):
@@ -121,7 +121,7 @@ def test_samples_are_those_of_all_ranks():
     assert (known.samples_per_s, known.ranks) == (320 + 160, 2)
     assert run_progress(session, 101).samples_per_s == known.samples_per_s
     assert rates_in(session.shown(), 101).samples == 160
-    assert progress_json(known)["text"] == "480 samples/s on 2 ranks"
+    assert progress_text(known) == "480 samples/s on 2 ranks"
 
 
 def test_a_rank_that_loads_no_data_or_has_ended_adds_nothing():

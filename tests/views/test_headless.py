@@ -166,7 +166,7 @@ def test_the_summary() -> None:
     HeadlessView(stream).summary(found, [INPUT_BOUND], "run.jsonl")
     lines = stream.getvalue().splitlines()
     assert lines[0] == "[tuimon] ended with exit code 1: KeyError: 1; still running: 5, 6 (tuimon attach 5)"
-    assert "steps, median" in lines[1]
+    assert "400 steps, 10.0 steps/s, median" in lines[1]
     assert "data 62%" in lines[2] and lines[3].startswith("[tuimon] goodput: 98 % of 41s in steps")
     assert lines[-1] == "[tuimon] log: run.jsonl (tuimon report run.jsonl)"
     assert any("num_workers=2 -> 8" in line for line in lines)

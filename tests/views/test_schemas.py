@@ -19,9 +19,9 @@ from tuimon.diagnosis.explain.page import Explained
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.joined.opening import choose, read_logs
-from tuimon.views.report.summary import report_of
-from tuimon.views.report.types import Report
+from tuimon.views.report.report import report_of
 from tuimon.views.report.write import MOST_BYTES, as_json, brief
+from tuimon.views.report_types import Report
 
 #: What DESIGN promises of a report, as paths.
 CONTRACT = ("schema", "run", "ranks", "steps", "phases", "findings")

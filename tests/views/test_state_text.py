@@ -36,8 +36,9 @@ from tuimon.views.gpu_text import gpu_progress, gpu_text
 from tuimon.views.headless import summary_lines
 from tuimon.views.json_text import json_text
 from tuimon.views.report.page import as_html
-from tuimon.views.report.summary import ReportPage, report_of
+from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.text import text_report
+from tuimon.views.report_types import FixJson, Phase, PlaceJson
 from tuimon.views.state_text import nodes_text, state_text
 
 PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
@@ -144,8 +145,8 @@ def test_headless(gpus, text):
     ],
 )
 def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high, text):
-    best = {"action": "do", "estimated_speedup": estimated, "low": low, "high": high}
-    assert finding_gain([best, {**best, "high": 9.0}]) == text
+    best = FixJson("do", estimated, low, high)
+    assert finding_gain([best, structs.replace(best, high=9.0)]) == text
     assert finding_gain([]) == ""
 
 
@@ -159,14 +160,14 @@ def test_the_gain_of_a_finding_is_the_range_of_its_best_fix(estimated, low, high
     ],
 )
 def test_a_fix_comes_with_its_gain_where_that_is_known(gains, text):
-    assert fix_text("cache it", *gains) == text
+    assert fix_text(FixJson("cache it", *gains)) == text
 
 
 def test_a_headline_has_the_first_place_once():
     places = (Place("/a/net.py", 16, "forward"), Place("/a/net.py", 20, "backward"))
     assert headline_text("GPU idle 84 %", places) == "GPU idle 84 %, at forward() net.py:16"
     assert headline_text("it waits at net.py:16", places) == "it waits at net.py:16"
-    in_json = [{"file": "/a/net\x07.py", "line": 16, "function": "<module>"}]
+    in_json = [PlaceJson("/a/net\x07.py", 16, "<module>")]
     assert headline_text("GPU idle 84 %", in_json) == "GPU idle 84 %, at net.py:16"
     assert headline_text("steps take\nlonger", ()) == "steps take longer"
 
@@ -188,14 +189,17 @@ def test_a_speedup_is_the_range_that_reports_name():
     ("count", "phases", "verdict"),
     [
         (0, [], TOO_FEW_STEPS),
-        (2, [{"name": "forward", "share": 1.0}], TOO_FEW_STEPS),
-        (3, [{"name": "forward", "share": 1.0}], NO_FINDING),
-        (0, [{"name": "forward", "share": 1.0}], NO_FINDING),  # inferred from samples
-        (3, [{"name": "other", "share": 1.0}], NO_TRAINING),
+        (2, ["forward"], TOO_FEW_STEPS),
+        (3, ["forward"], NO_FINDING),
+        (0, ["forward"], NO_FINDING),  # inferred from samples
+        (3, ["other"], NO_TRAINING),
     ],
 )
 def test_no_finding_is_a_verdict_on_more_than_the_first_steps(count, phases, verdict):
-    assert none_found({"steps": {"count": count}, "phases": phases}) == verdict
+    report = report_of(Session(), [], "run.jsonl")
+    report.steps.total = count
+    report.phases = [Phase(name=name, share=1.0, ms_per_step=None, gpu_ms_per_step=None) for name in phases]
+    assert none_found(report) == verdict
 
 
 # -- a fix in each view
@@ -216,7 +220,7 @@ HALVE = "halve [b]the image (up to 1.5x faster)"
 def test_reports():
     session = Session()
     report = report_of(session, [FINDING], "run.jsonl")
-    assert [fix["low"] for fix in report["findings"][0]["fixes"]] == [2.13, 1.0, None, None]
+    assert [fix.low for fix in report.findings[0].fixes] == [2.13, 1.0, None, None]
     text = text_report(report)
     assert f"  Or: {HALVE}\n  Or: buy a disk\n" in text and "wait longer" not in text
     page = as_html([ReportPage(report, session)])

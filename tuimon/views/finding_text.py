@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.words import at
 from tuimon.records import Place
@@ -13,6 +13,7 @@ from tuimon.views.format import plain
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
+    from tuimon.views.report_types import FindingJson, FixJson, PlaceJson, Report
 
 #: Fixes of a finding that lines of text show; all of them are behind ``v``, in JSON and on the page.
 MOST_FIXES = 3
@@ -33,20 +34,16 @@ def verdict_name(name: str | None) -> str:
     return rule_title(rule) + (f" ({plain(cause).replace('_', ' ')})" if cause else "")
 
 
-def headline_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON
-    """``GPU idle 84 % of each step: ..., at forward() net.py:16``: a headline with the first place, once.
-
-    Places are those of a finding, or of the report's JSON.
-    """
+def headline_text(headline: str, where: Sequence[Place | PlaceJson]) -> str:
+    """``GPU idle 84 % of each step: ..., at forward() net.py:16``: a headline with the first place, once."""
     return plain(", ".join(filter(None, (headline, place_text(headline, where)))))
 
 
-def place_text(headline: str, where: Sequence[Place | Mapping[str, Any]]) -> str:  # Any: a place of the JSON
+def place_text(headline: str, where: Sequence[Place | PlaceJson]) -> str:
     """``at forward() net.py:16``: the first place; empty if there is none, or the headline names it."""
     if not where:
         return ""
-    first = where[0]
-    place = first if isinstance(first, Place) else Place(first["file"], first["line"], first["function"])
+    place = Place(where[0].file, where[0].line, where[0].function)
     return "" if code_place(place.file, place.line) in headline else f"at {at(place)}"
 
 
@@ -78,39 +75,40 @@ NONE_KNOWN = "No fix is known to gain 5 % or more; the gain of the first is not 
 NONE_SURE = "No fix is certain to gain 5 % or more."
 
 
-def only_minor(finding: Mapping[str, Any]) -> str:  # Any: the report's JSON
+def only_minor(finding: FindingJson) -> str:
     """The verdict on a training whose findings are all minor, by the first of them."""
     from tuimon.diagnosis.finding import WARNING_GAIN  # noqa: PLC0415  (who has a finding has loaded it; the first frame has none)
 
-    estimated = finding["estimated_speedup"]
-    if finding["fixes"] and estimated is None and finding["speedup_at_least"] is None:
+    estimated = finding.estimated_speedup
+    if finding.fixes and estimated is None and finding.speedup_at_least is None:
         return NONE_KNOWN
     return NONE_SURE if (estimated or 1.0) >= WARNING_GAIN else ONLY_MINOR
 
 
-def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
+def none_found(report: Report) -> str:
     """The verdict on a training where no rule has found anything."""
     from tuimon.diagnosis.evidence.steps import FIRST_STEPS  # noqa: PLC0415  (as above)
 
-    if not report["phases"] or 0 < report["steps"]["count"] < FIRST_STEPS:
+    if not report.phases or 0 < report.steps.total < FIRST_STEPS:
         return TOO_FEW_STEPS
-    trains = any(phase["share"] for phase in report["phases"] if phase["name"] not in ("other", "eval"))
+    trains = any(phase.share for phase in report.phases if phase.name not in ("other", "eval"))
     return NO_FINDING if trains else NO_TRAINING
 
 
-def finding_gain(fixes: Sequence[Mapping[str, Any]]) -> str:  # Any: the fixes of the report's JSON
+def finding_gain(fixes: Sequence[FixJson]) -> str:
     """``2.2x to 4.5x faster``: what the best of these fixes gains; empty if nothing is known of it."""
     if not fixes:
         return ""
-    estimated, low, high = (fixes[0][name] for name in ("estimated_speedup", "low", "high"))
-    if not estimated:
-        return f"not certain, up to {_range(high, high)[0]}x faster" if not is_open(high) else ""
-    return times_text(estimated, low, high)
+    best = fixes[0]
+    if not best.estimated_speedup:
+        return f"not certain, up to {_range(best.high, best.high)[0]}x faster" if best.high is not None else ""
+    return times_text(best.estimated_speedup, best.low, best.high)
 
 
-def fix_text(action: str, estimated_speedup: float | None, low: float | None, high: float | None) -> str:
+def fix_text(fix: FixJson) -> str:
     """``make f() cheaper (2.2x to 4.5x faster)``: one fix with what it gains, if that is known."""
-    return f"{plain(action)} ({times_text(estimated_speedup, low, high)})" if estimated_speedup else plain(action)
+    gained = f" ({times_text(fix.estimated_speedup, fix.low, fix.high)})" if fix.estimated_speedup else ""
+    return f"{plain(fix.action)}{gained}"
 
 
 def times_text(estimated: float, low: float | None, high: float | None) -> str:

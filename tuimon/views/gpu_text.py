@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuimon.records import Gpu
 from tuimon.session.gpu_time import GpuTimeRow
@@ -70,23 +70,11 @@ def measured_idle_ms(row: PhaseRow, step_ms: float) -> float | None:
     return sum(bounds) / 2
 
 
-def idle_text(row: PhaseRow) -> str | None:
+def idle_text(bounds: tuple[float, float] | None, span_ms: float | None, to: str = "–") -> str | None:
     """``6.1–25.4 ms`` or ``unknown``, of a phase's span; None without one."""
-    bounds = idle_bounds(row)
-    return _text(*bounds, row.gpu_ms_per_step, "–") if bounds is not None else None
-
-
-def idle_text_of(phase: dict[str, Any]) -> str | None:  # Any: a phase of the report's JSON
-    """``6.1 to 25.4 ms``, ``up to 4.0 ms``, or ``unknown``."""
-    if "gpu_idle_ms_low" not in phase:
+    if bounds is None or not span_ms:
         return None
-    return _text(phase["gpu_idle_ms_low"], phase["gpu_idle_ms_high"], phase["gpu_ms_per_step"], " to ")
-
-
-def _text(low_ms: float, high_ms: float, span_ms: float | None, to: str) -> str | None:
-    if not span_ms:
-        return None
-    return UNKNOWN if says_nothing(low_ms, high_ms, span_ms) else ms_range(low_ms, high_ms, to)
+    return UNKNOWN if says_nothing(*bounds, span_ms) else ms_range(*bounds, to)
 
 
 def idle_share_text(times: GpuTimeRow) -> str:

@@ -6,11 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from tuimon.diagnosis.finding import finding_json
 from tuimon.diagnosis.rulebook import is_minor
 from tuimon.records import Exit
-from tuimon.session.goodput import goodput
-from tuimon.session.phase_table import PhaseTable
+from tuimon.session.phase_table import PhaseRow
 from tuimon.session.progress import run_progress
 from tuimon.session.state import ended_before_torch, run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import (
@@ -22,23 +20,23 @@ from tuimon.views.finding_text import (
     place_text,
     rule_title,
 )
-from tuimon.views.format import clock, count, ms, percent, plain, rate, shorten, timed_steps, wrap
+from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import gpu_progress, lead_progress, with_idle_bounds
 from tuimon.views.progress_text import (
     flops_text,
-    goodput_text,
     left_text,
     loss_text,
     memory_lines,
     position_text,
-    progress_json,
     rate_texts,
+    steps_text,
 )
 from tuimon.views.state_text import end_tip, ended_text, list_lines, sampling_text, state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session, SessionView
+    from tuimon.views.report_types import FindingJson, Phase
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
 #: Columns of a line at most; without the tag in front of messages.
@@ -193,65 +191,60 @@ def _steps_parts(run: SessionView, pid: int) -> list[_Part]:
     elif steps is not None and steps.per_second:
         parts += [(0, rate(steps.per_second)), (6, ms(steps.median_ms)), (7, f"p95 {ms(steps.p95_ms)}")]
     if table is not None and table.rows:
-        parts.append((1, phases_text(table)))
+        parts.append((1, phases_text(table.rows)))
         if steps is not None and (timed := timed_steps(steps.timed_ratio)):
             parts.append((9, f"({timed})"))
     return parts
 
 
-def phases_text(table: PhaseTable) -> str:
+def phases_text(phases: Sequence[PhaseRow | Phase]) -> str:
     """``data 62% fwd 11% bwd 27% + eval 40%``; ``~`` marks estimates from samples, ``+`` a share of the loop."""
     cells = []
-    for row in table.rows:
+    for row in phases:
         if row.share or row.name != "eval":
             share = percent(row.share).replace(" ", "")
             beside = "+ eval" if row.name == "eval" else _SHORT.get(row.name, row.name)
             cells.append(f"{beside} {'~' if row.estimated else ''}{share}")
-    return " ".join(cells) + (" (inferred from stacks)" if table.inferred else "")
+    return " ".join(cells) + (" (inferred from stacks)" if all(row.ms_per_step is None for row in phases) else "")
 
 
 def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     """How it ended, the whole run's steps and phases, the primary finding with what to do."""
-    lines = [how_it_ended(session.exit)] if session.exit is not None else []
-    pid = session.trainer()
-    run = session.over("whole")
-    steps, table = (run.steps(pid), run.phases(pid)) if pid is not None else (None, None)
-    if steps is not None and steps.total:
-        lines.append(
-            f"{count(steps.total)} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)},"
-            f" p95 {ms(steps.p95_ms)}"
-        )
-    if pid is not None and (made := progress_json(run_progress(session, pid)).get("text")):
-        lines.append(made)
-    if table is not None and table.rows:
-        lines.append(phases_text(table))
-    if steps is not None and steps.total and (divided := goodput(session)) is not None:
-        lines.append(f"goodput: {goodput_text(divided)}")
-    if session.exit is not None and (state := run_state(session)).name == "ended":  # without a step
-        lines.append(state_text(state))
-    if (
-        session.exit is not None
-        and (tip := end_tip(session.exit, before_torch=ended_before_torch(session))) is not None
-    ):
-        lines.append(f"tip: {tip}")
-    return lines + first_finding(findings)
+    from tuimon.views.report.report import report_of  # noqa: PLC0415  (only at the end of a run)
+
+    end, report = session.exit, report_of(session, findings, log="")
+    lines = [how_it_ended(end)] if end is not None else []
+    lines += [steps_text(report.steps)] if report.steps.total else []
+    lines += [report.progress.text] if report.progress is not None else []
+    lines += [phases_text(report.phases)] if report.phases else []
+    lines += [f"goodput: {report.goodput.text}"] if report.steps.total and report.goodput is not None else []
+    lines += [report.state.text] if report.state.name == "ended" else []  # without a step
+    tip = end_tip(end, before_torch=ended_before_torch(session)) if end is not None else None
+    return [*lines, *([f"tip: {tip}"] if tip is not None else []), *finding_lines(report.findings)]
 
 
 def first_finding(findings: Sequence[Finding]) -> list[str]:
     """The primary finding, its place, fixes and gain, a line each; none without a finding."""
+    from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
+
+    return finding_lines([FindingJson.of(finding) for finding in findings[:1]])
+
+
+def finding_lines(findings: Sequence[FindingJson]) -> list[str]:
+    """The first finding, its place, fixes and gain, a line each; none without a finding."""
     if not findings:
         return []
     first = findings[0]
     if is_minor(first.rule, first.severity):
-        return [only_minor(finding_json(first))]
+        return [only_minor(first)]
     place = place_text(first.headline, first.where)
     head = f"{rule_title(first.rule)}: {plain(first.headline)}"
     lines = [head, *([f"  {place}"] if place else [])]
     fixes = [fix for fix in first.fixes if fix.action]
     if fixes:
-        gained = finding_gain([fixes[0].as_json()])
+        gained = finding_gain(fixes)
         lines += [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
-    return lines + [f"  or: {fix_text(**fix.as_json())}" for fix in fixes[1:MOST_FIXES]]
+    return lines + [f"  or: {fix_text(fix)}" for fix in fixes[1:MOST_FIXES]]
 
 
 def how_it_ended(end: Exit) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, Node
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
-from tuimon.session.standing import Past, Standing, Stuck, group_json, group_text, groups_text, rank_list, standing
+from tuimon.session.standing import Past, Standing, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, RunState, StateName, Unseen
 from tuimon.views.format import count, duration, number, percent, plain, shorten
+
+if TYPE_CHECKING:
+    from tuimon.views.report_types import StateJson
 
 _COMMAND = 60  # longest command line in a sentence
 _TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
@@ -32,12 +35,12 @@ def state_text(state: RunState) -> str:
     return f"{state_name(state)} {state_details(state)}".rstrip()
 
 
-def last_state_text(state: dict[str, Any]) -> str:
+def last_state_text(state: StateJson) -> str:
     """The state for a report without a step: ``It ended after 14s: mostly importing transformers in its last 12s.``
 
     A log that goes on ends with ``At the end: starting for 14s.``
     """
-    return f"{'It' if state['name'] == 'ended' else 'At the end:'} {state['text']}."
+    return f"{'It' if state.name == 'ended' else 'At the end:'} {state.text}."
 
 
 def state_name(state: RunState) -> str:
@@ -182,31 +185,3 @@ def list_lines(past: Past) -> list[str]:
 def ranks_note(group: Standing) -> str:
     """`` (ranks 0-2, 5)`` behind ``4 ranks``; empty where the words name them already."""
     return f" (ranks {rank_list(group.ranks)})" if group.role == "rank" and len(group.ranks) > 1 else ""
-
-
-def stuck_json(one: Stuck) -> dict[str, Any]:  # Any: JSON
-    """A collective that does not end, as programs read it."""
-    return {
-        "text": plain(one.text),
-        "group": one.group,
-        "number": one.number,
-        "name": one.name,
-        "waiting": list(one.waiting),
-        "missing": list(one.missing),
-        "elsewhere": [rank for rank, _ in one.elsewhere],
-        "unknown": list(one.unknown),
-    }
-
-
-def standstill_json(past: Past, session: Session) -> dict[str, Any]:  # Any: JSON
-    """For ``report --format json``; ``lasted_s`` is null where it went on to the end of the log."""
-    start_s = session.start_s if session.start_s is not None else past.since_s
-    return {
-        "at_s": round(past.since_s - start_s, 4),
-        "step": past.step,
-        "lasted_s": round(past.ended_s - past.since_s, 4) if past.ended_s is not None else None,
-        "taken_after_s": past.taken.quiet_s,
-        "text": standstill_line(past, session),
-        "groups": [group_json(group) for group in standing(past.taken)],
-        **({"collectives": [stuck_json(one) for one in past.stuck]} if past.stuck else {}),
-    }

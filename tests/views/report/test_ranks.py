@@ -17,16 +17,15 @@ from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.page import ranks_table
-from tuimon.views.report.rows_json import Json
-from tuimon.views.report.summary import report_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.report.types import Report
+from tuimon.views.report_types import Report
 
 JOB = Job(nodes=36, ranks=2, seconds=10.0, workers=0, gpus=False, late=70)
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Json], dict[str, Json]]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Report]:
     folder = str(tmp_path_factory.mktemp("logs"))
     write(folder, JOB)
     session, findings = fold(read_logs(choose(folder)))
@@ -35,21 +34,21 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Json], 
 
 
 def test_of_many_ranks_those_that_hold_the_others_up_are_listed(
-    reports: tuple[dict[str, Json], dict[str, Json]],
+    reports: tuple[Report, Report],
 ) -> None:
     bounded, full = reports
-    assert [rank["rank"] for rank in full["ranks"]] == list(range(72))
-    listed = [rank["rank"] for rank in bounded["ranks"]]
+    assert [rank.rank for rank in full.ranks] == list(range(72))
+    listed = [rank.rank for rank in bounded.ranks]
     assert len(listed) == 64
     assert listed == sorted(listed)
     assert 70 in listed
-    late = next(rank for rank in bounded["ranks"] if rank["rank"] == 70)
-    assert late["host"] == "node035"
-    assert late["pid"] == 1001
-    assert late["late_ms"] == pytest.approx(0.2 * late["steps"]["median_ms"], rel=0.1)
+    late = next(rank for rank in bounded.ranks if rank.rank == 70)
+    assert late.host == "node035"
+    assert late.pid == 1001
+    assert late.late_ms == pytest.approx(0.2 * late.steps.median_ms, rel=0.1)
 
 
-def test_the_text_names_the_late_rank_and_fits_a_page(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+def test_the_text_names_the_late_rank_and_fits_a_page(reports: tuple[Report, Report]) -> None:
     lines = text_report(reports[0]).splitlines()
     at = lines.index("Ranks, first those that are not well or hold the others up")
     assert lines[1].startswith("node000 and 35 more nodes, started ")
@@ -86,19 +85,19 @@ def two_trainings() -> Session:
 def test_each_is_listed_with_its_own_steps_and_findings() -> None:
     session = two_trainings()
     report = report_of(session, Verdicts().judge_run(session), "run.jsonl")
-    first, second = report["trainings"]
-    assert [(each["number"], each["ranks"], each["in_focus"]) for each in (first, second)] == [
+    first, second = report.trainings
+    assert [(each.number, each.ranks, each.in_focus) for each in (first, second)] == [
         (1, 2, True),
         (2, 2, False),
     ]
-    assert second["command"] == ["python", "train60.py"]
-    assert "straggler_rank" not in {finding["rule"] for finding in (*report["findings"], *first["findings"])}
-    assert second["findings"][0]["rule"] == "straggler_rank"
-    assert "for rank 1" in second["findings"][0]["headline"]
-    assert [(rank["training"], rank["rank"]) for rank in report["ranks"]] == [(1, 0), (2, 0), (1, 1), (2, 1)]
-    assert "on each of 2 ranks, one of 2 trainings side by side" in report["summary"]
+    assert second.command == ["python", "train60.py"]
+    assert "straggler_rank" not in {finding.rule for finding in (*report.findings, *first.findings)}
+    assert second.findings[0].rule == "straggler_rank"
+    assert "for rank 1" in second.findings[0].headline
+    assert [(rank.training, rank.rank) for rank in report.ranks] == [(1, 0), (2, 0), (1, 1), (2, 1)]
+    assert "on each of 2 ranks, one of 2 trainings side by side" in report.summary
     assert session.trainer() == 100  # the focus is as it was
-    msgspec.convert(report, Report)
+    msgspec.convert(msgspec.to_builtins(report), Report)
 
 
 def test_processes_without_ranks_are_not_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,17 +155,17 @@ def test_each_rank_is_there_once_and_says_how_often_it_was_restarted(session: Se
 
 
 def test_a_report_in_json_tells_the_starts_apart(session: Session) -> None:
-    ranks = report_of(session, NONE, "run.jsonl", full=True)["ranks"]
-    assert [(rank["pid"], rank["state"] == "restarted", rank.get("restarts")) for rank in ranks] == [
-        (100, True, None),
+    ranks = report_of(session, NONE, "run.jsonl", full=True).ranks
+    assert [(rank.pid, rank.state == "restarted", rank.restarts) for rank in ranks] == [
+        (100, True, 0),
         (120, False, 2),
-        (101, True, None),
+        (101, True, 0),
         (121, False, 2),
     ]
 
 
-def test_of_many_ranks_the_page_has_the_latest_in_sight(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
-    table = ranks_table(reports[0]["ranks"])
+def test_of_many_ranks_the_page_has_the_latest_in_sight(reports: tuple[Report, Report]) -> None:
+    table = ranks_table(reports[0].ranks)
     assert table["first"][0]["rank"] == 70
     assert len(table["first"]) == 16
-    assert sorted(row["rank"] for row in (*table["first"], *table["rest"])) == [r["rank"] for r in reports[0]["ranks"]]
+    assert sorted(row["rank"] for row in (*table["first"], *table["rest"])) == [r.rank for r in reports[0].ranks]

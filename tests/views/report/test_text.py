@@ -6,7 +6,6 @@ import html
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,14 +14,16 @@ from tests.recorded_logs import LOGS
 from tests.session import records
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.reader import read_log
 from tuimon.views.report.page import as_html
+from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.sentences import final_verdict
-from tuimon.views.report.summary import ReportPage, report_of
 from tuimon.views.report.text import text_report
+from tuimon.views.report_types import FindingJson, Report
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 
@@ -42,7 +43,7 @@ def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> N
     seen = [records.steps(float(t), PHASES, first_index=5000 + 10 * t) for t in range(1, 4)]
     header = msgspec.structs.replace(records.header(), mode="attach")
     session, findings = fold([header, records.process(), *seen], verdicts := Verdicts())
-    summary = report_of(session, findings, "run.jsonl", verdicts.changes)["summary"]
+    summary = report_of(session, findings, "run.jsonl", verdicts.changes).summary
     assert summary.startswith("train.py made 30 steps in 3.0s, from step 5 010 on (median"), summary
 
 
@@ -77,13 +78,13 @@ def test_an_end_of_unknown_exit_code() -> None:
 def test_a_run_without_steps() -> None:
     session, findings = fold([records.header(), ENDED])
     report = report_of(session, findings, "x")
-    assert report["phases"] == []
-    assert report["steps"]["count"] == 0
-    assert report["steps"]["median_ms"] is None
+    assert report.phases == []
+    assert report.steps.total == 0
+    assert report.steps.median_ms is None
     text = text_report(report)
     assert "No training step was seen.\nIt ended after 1.0s." in text
     assert "No finding" not in text  # without a step there is nothing to find one in
-    assert report["state"]["name"] == "ended"
+    assert report.state.name == "ended"
     assert "\nended with exit code 3 at main() train.py:7: KeyError\n" in text
 
 
@@ -94,7 +95,7 @@ def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:
     )
     session, _ = fold([records.header(), records.process(), opened, Exit(t=3.0, pid=100, exit_code=143)])
     report = report_of(session, (), "run.jsonl")
-    assert report["summary"].startswith(
+    assert report.summary.startswith(
         "train.py made 1 step in 3.0s. Too few steps to say what holds this training back."
         " To do: record a run with more steps."
     )
@@ -120,9 +121,10 @@ def test_fail_on_something_unknown_is_a_usage_error(log: str, capsys: pytest.Cap
 
 
 def test_the_verdict_that_stands() -> None:
-    side_work = {"rule": "side_work", "cause": "evaluation", "severity": "critical"}
-    assert final_verdict([side_work]) == "SIDE-WORK (evaluation)"
-    assert final_verdict([side_work | {"severity": "info"}]) == final_verdict([]) == "nothing found"
+    side_work = Finding(rule="side_work", cause="evaluation", severity="critical", headline="")
+    minor = msgspec.structs.replace(side_work, severity="info")
+    assert final_verdict([FindingJson.of(side_work)]) == "SIDE-WORK (evaluation)"
+    assert final_verdict([FindingJson.of(minor)]) == final_verdict([]) == "nothing found"
 
 
 #: The phases that a rule's share is of.
@@ -142,76 +144,78 @@ def page(request: pytest.FixtureRequest) -> ReportPage:
 
 
 @pytest.fixture(scope="module")
-def report(page: ReportPage) -> dict[str, Any]:
+def report(page: ReportPage) -> Report:
     return page.report
 
 
-def test_headline_share_and_evidence_are_those_of_the_phases_below(report: dict[str, Any]) -> None:
-    shares = {phase["name"]: phase["share"] for phase in report["phases"]}
-    of_step = [phase["cpu_ms_per_step"] for phase in report["phases"] if phase["name"] != "eval"]
-    step_ms = sum(of_step) if report["steps"]["count"] else None  # without markers
-    for finding in report["findings"]:
-        if finding["rule"] not in PHASES_OF_RULE:
+def test_headline_share_and_evidence_are_those_of_the_phases_below(report: Report) -> None:
+    shares = {phase.name: phase.share for phase in report.phases}
+    of_step = [phase.ms_per_step for phase in report.phases if phase.name != "eval"]
+    step_ms = sum(of_step) if report.steps.total else None  # without markers
+    for finding in report.findings:
+        if finding.rule not in PHASES_OF_RULE:
             continue
-        names = ("eval",) if finding["cause"] == "evaluation" else PHASES_OF_RULE[finding["rule"]]
+        names = ("eval",) if finding.cause == "evaluation" else PHASES_OF_RULE[finding.rule]
         named = sum(shares[name] for name in names)
-        if finding["rule"] == "compute_bound_cpu" or "gpu_waits_at_most" in finding["evidence"]:
+        if finding.rule == "compute_bound_cpu" or "gpu_waits_at_most" in finding.evidence:
             # of these phases what nothing else holds, or what the GPU idles
-            assert finding["share_of_step"] <= named + 1e-9
-        elif all(phase["gpu_ms_per_step"] is None for phase in report["phases"]):
-            assert finding["share_of_step"] == pytest.approx(named)
-        assert percent(finding["share_of_step"]) in finding["headline"]
-        assert finding["evidence"].get("step_ms", step_ms) == (step_ms and pytest.approx(step_ms, rel=1e-3, abs=1e-3))
+            assert finding.share_of_step <= named + 1e-9
+        elif all(phase.gpu_ms_per_step is None for phase in report.phases):
+            assert finding.share_of_step == pytest.approx(named)
+        assert percent(finding.share_of_step) in finding.headline
+        assert finding.evidence.get("step_ms", step_ms) == (step_ms and pytest.approx(step_ms, rel=1e-3, abs=1e-3))
 
 
-def test_severity_follows_the_gain_and_the_first_finding_gains_most(report: dict[str, Any]) -> None:
+def test_severity_follows_the_gain_and_the_first_finding_gains_most(report: Report) -> None:
     gains = {"critical": [], "warning": []}  # type: dict[str, list[float]]
-    for finding in report["findings"]:
-        least = finding["speedup_at_least"]
-        if least is None or finding["severity"] not in gains:
+    for finding in report.findings:
+        least = finding.speedup_at_least
+        if least is None or finding.severity not in gains:
             continue
-        gains[finding["severity"]].append(least)
-        assert least >= (1.2 if finding["severity"] == "critical" else 1.05)
+        gains[finding.severity].append(least)
+        assert least >= (1.2 if finding.severity == "critical" else 1.05)
     assert all(each == sorted(each, reverse=True) for each in gains.values())
-    if any(finding["severity"] in gains for finding in report["findings"]):
-        assert report["findings"][0]["severity"] in gains
+    if any(finding.severity in gains for finding in report.findings):
+        assert report.findings[0].severity in gains
 
 
-def test_the_best_fix_gains_no_more_than_the_share_of_the_step_is_worth(report: dict[str, Any]) -> None:
-    for finding in report["findings"]:
-        share = finding["share_of_step"]
-        for gain in (finding["fixes"][0][end] for end in ("low", "estimated_speedup", "high") if share is not None):
+def test_the_best_fix_gains_no_more_than_the_share_of_the_step_is_worth(report: Report) -> None:
+    for finding in report.findings:
+        share = finding.share_of_step
+        for gain in (
+            getattr(finding.fixes[0], end) for end in ("low", "estimated_speedup", "high") if share is not None
+        ):
             assert gain is None or gain * (1.0 - share) <= 1.0 + 1e-9
 
 
-def test_fixes_are_ranges_whose_best_is_that_of_the_finding(report: dict[str, Any]) -> None:
-    for finding in report["findings"]:
-        assert finding["fixes"] or not finding["action"]
-        if finding["fixes"]:
-            best = finding["fixes"][0]
-            assert best["action"] == finding["action"]
-            assert best["estimated_speedup"] == finding["estimated_speedup"]
-            assert best["low"] == (finding["speedup_at_least"] if best["estimated_speedup"] else None)
-        for fix in finding["fixes"]:
-            if fix["estimated_speedup"] is not None:
-                assert 1.0 <= fix["low"] <= fix["estimated_speedup"] <= min(fix["high"] or math.inf, 2.0 * fix["low"])
+def test_fixes_are_ranges_whose_best_is_that_of_the_finding(report: Report) -> None:
+    for finding in report.findings:
+        assert finding.fixes or not finding.action
+        if finding.fixes:
+            best = finding.fixes[0]
+            assert best.action == finding.action
+            assert best.estimated_speedup == finding.estimated_speedup
+            assert best.low == (finding.speedup_at_least if best.estimated_speedup else None)
+        for fix in finding.fixes:
+            if fix.estimated_speedup is not None:
+                assert 1.0 <= fix.low <= fix.estimated_speedup <= min(fix.high or math.inf, 2.0 * fix.low)
 
 
-def test_phases_are_of_the_span_that_the_report_names(report: dict[str, Any]) -> None:
-    span = report["span"]
-    assert (span is None) == (report["steps"]["count"] == 0)  # without markers
+def test_phases_are_of_the_span_that_the_report_names(report: Report) -> None:
+    span = report.span
+    assert (span is None) == (report.steps.total == 0)  # without markers
     if span is not None:
-        assert 0 <= span["first_step"] <= span["last_step"] == report["steps"]["count"] - 1
-        before_s = 2.0 if report["run"]["mode"] == "attach" else 0.0  # markers of steps before it was attached to
-        assert 0 < span["seconds"] <= report["run"]["duration_s"] + before_s
-    assert sum(p["share"] for p in report["phases"] if p["name"] != "eval") == pytest.approx(1)
+        assert 0 <= span.first_step <= span.last_step == report.steps.total - 1
+        before_s = 2.0 if report.run.mode == "attach" else 0.0  # markers of steps before it was attached to
+        assert 0 < span.seconds <= report.run.duration_s + before_s
+    assert sum(p.share for p in report.phases if p.name != "eval") == pytest.approx(1)
 
 
 def test_its_page_names_each_finding_and_worker(page: ReportPage) -> None:
     text = html.unescape(re.sub(r"<[^>]+>", "\n", as_html([page])))
     lines = {line.strip() for line in text.splitlines()}
-    for finding in page.report["findings"]:
-        assert finding["headline"].lower() in text.lower()
+    for finding in page.report.findings:
+        assert finding.headline.lower() in text.lower()
     trainer = page.session.trainer()
     assert trainer is not None
     for loader in page.session.over("recent").loaders(trainer):

@@ -13,9 +13,9 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
-from tuimon.views.report.rows_json import Json
-from tuimon.views.report.summary import ReportPage, report_of
+from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.write import as_json, as_text
+from tuimon.views.report_types import Report
 
 _DOC = """\
 Sum up recorded sessions: steps, phases, findings, over the whole run without its warm-up.
@@ -63,17 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _written(logs: Sequence[Chosen], style: str, *, full: bool) -> tuple[list[dict[str, Json]], str]:
-    """The reports, and their text; only a page needs the sessions beside them."""
-    if style == "html":
-        from tuimon.views.report.page import as_html
-
-        pages = [_page(log, full=full) for log in logs]
-        return [page.report for page in pages], as_html(pages)
-    reports = [_page(log, full=full).report for log in logs]
-    return reports, as_json(reports, full=full) if style == "json" else as_text(reports)
-
-
 def _page(log: Chosen, *, full: bool) -> ReportPage:
     verdicts = Verdicts()
     session, findings = fold(read_logs(log), verdicts)
@@ -87,19 +76,14 @@ def _condition(text: str) -> tuple[str, ...]:
     return names
 
 
-def _failed(reports: Sequence[dict[str, Json]], names: Sequence[str]) -> int:
+def _failed(reports: Sequence[Report], names: Sequence[str]) -> int:
     """1 when a finding has one of the names, each printed to stderr; 0 otherwise."""
     failed = 0
     for report in reports:
-        for finding in report["findings"]:
-            hit = next(
-                (name for name in names if name in (finding["rule"], finding["cause"], finding["severity"])), None
-            )
+        for each in report.findings:
+            hit = next((name for name in names if name in (each.rule, each.cause, each.severity)), None)
             if hit is not None:
                 failed = 1
-                log, headline = plain(report["run"]["log"]), headline_text(finding["headline"], finding["where"])
-                print(
-                    f"tuimon report: {log}: {hit}: {finding['rule']} ({finding['severity']}): {headline}",
-                    file=sys.stderr,
-                )
+                log, headline = plain(report.run.log), headline_text(each.headline, each.where)
+                print(f"tuimon report: {log}: {hit}: {each.rule} ({each.severity}): {headline}", file=sys.stderr)
     return failed

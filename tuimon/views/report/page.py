@@ -8,6 +8,9 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
+from msgspec.structs import asdict
+
+from tuimon.records import TracedSync, TracedWork
 from tuimon.session.goodput import goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.session import SessionView
@@ -27,12 +30,12 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.format import count, ms, phase_name
-from tuimon.views.gpu_text import idle_share_text, idle_text_of, with_idle_bounds
-from tuimon.views.progress_text import goodput_bar, with_work
+from tuimon.views.gpu_text import idle_share_text, idle_text, with_idle_bounds
+from tuimon.views.progress_text import goodput_bar, steps_text, with_work
 from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
-from tuimon.views.report.rows_json import Json, by_trouble
+from tuimon.views.report.report import ReportPage
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
-from tuimon.views.report.summary import ReportPage
+from tuimon.views.report_types import FindingJson, Phase, Rank, Report, TraceJson, known
 from tuimon.views.state_text import how_ended, last_state_text
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
@@ -67,7 +70,8 @@ def as_html(pages: Sequence[ReportPage]) -> str:
         "verdict": verdict_name,
         "final": final_verdict,
         "idle_share": idle_share_text,
-        "idle": idle_text_of,
+        "idle": lambda phase: idle_text(phase.idle_bounds, phase.gpu_ms_per_step, " to "),
+        "steps": steps_text,
     }
     script = _read(SCRIPT)
     return environment.from_string(_read(TEMPLATE)).render(
@@ -101,23 +105,23 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
     for name, share, colour in goodput_bar(divided) if divided is not None else ():
         wall_time.append((name, colour, left, share))
         left += share
-    verdict, is_loud = _verdict(report), has_verdict(report["findings"])
-    rule = f"{rule_title(report['findings'][0]['rule'])}: " if is_loud else ""
+    verdict, is_loud = _verdict(report), has_verdict(report.findings)
+    rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""
     return {
         "report": report,
         "verdict": verdict,
         "is_loud": is_loud,
         "title": rule + sentence(verdict),  # of the browser's tab
-        "command": " ".join(report["run"]["command"]) or "?",
+        "command": " ".join(report.run.command) or "?",
         "ended": how_ended(session.exit) if session.exit is not None else NO_END,
-        "findings": [_finding(finding, session.trie) for finding in report["findings"]],
-        "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
+        "findings": [_finding(finding, session.trie) for finding in report.findings],
+        "unjudged": rules_by_reason((each.rule, each.reason) for each in report.unjudged),
         "table": table,
-        "bar": phase_bar((row.name, row.share) for row in table.rows) if table else [],
+        "bar": phase_bar(report.phases),
         "wall_time": wall_time,
         "chart": chart_of(run, pid) if pid is not None else None,
-        "ranks": ranks_table(report["ranks"]),
-        "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
+        "ranks": ranks_table(report.ranks),
+        "traces": [trace_tables(trace) for trace in report.traces[-_TRACES:]],
         "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
@@ -128,23 +132,21 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
     }
 
 
-def _verdict(report: dict[str, Json]) -> str:
-    if has_verdict(report["findings"]):
-        return headline_text(report["findings"][0]["headline"], report["findings"][0]["where"])
-    if report["findings"]:
-        return only_minor(report["findings"][0])
-    started = report["steps"]["count"] or report["phases"]
-    return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
+def _verdict(report: Report) -> str:
+    if not report.findings:
+        return none_found(report) if report.has_steps else f"No training step was seen. {last_state_text(report.state)}"
+    first = report.findings[0]
+    return headline_text(first.headline, first.where) if has_verdict(report.findings) else only_minor(first)
 
 
-def _finding(finding: dict[str, Json], trie: Trie) -> dict[str, Any]:
+def _finding(finding: FindingJson, trie: Trie) -> dict[str, Any]:
     return {
-        **finding,
-        "gain": finding_gain(finding["fixes"]),
-        "other_fixes": [fix_text(**fix) for fix in finding["fixes"][1:]],
-        "evidence": evidence_rows(finding["evidence"]),
-        "page": page_html(str(finding["rule"]), finding["cause"]),
-        "where": [{**place, "code": _around(trie, place["file"], place["line"])} for place in finding["where"][:5]],
+        **asdict(finding),
+        "gain": finding_gain(finding.fixes),
+        "other_fixes": list(map(fix_text, finding.fixes[1:])),
+        "evidence": evidence_rows(finding.evidence),
+        "page": page_html(finding.rule, finding.cause),
+        "where": [{**asdict(place), "code": _around(trie, place.file, place.line)} for place in finding.where[:5]],
     }
 
 
@@ -198,44 +200,48 @@ def _flames(run: SessionView, pid: int) -> list[dict[str, Any]]:
     ]
 
 
-def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the template draws
+def trace_tables(trace: TraceJson) -> dict[str, Any]:  # Any: what the template draws
     """Times are a step's: sums over the trace, divided by its steps."""
-    steps = max(1, trace["steps"])
-    has_gpu = any(row["gpu_ns"] for row in trace["operators"])
-    operators = [_work(row, steps, *([row["gpu_ns"]] if has_gpu else [])) for row in trace["operators"][:_ROWS]]
-    kernels = [_work(row, steps) for row in trace["kernels"][:_ROWS]]
-    syncs = [_work({**row, "name": row["operator"] or row["call"]}, steps) for row in trace["syncs"][:_ROWS]]
+    steps = max(1, trace.steps)
+    has_gpu = any(row.gpu_ns for row in trace.operators)
+    operators = [_work(row, steps, *([row.gpu_ns] if has_gpu else [])) for row in trace.operators[:_ROWS]]
+    kernels = [_work(row, steps) for row in trace.kernels[:_ROWS]]
+    syncs = [_work(row, steps) for row in trace.syncs[:_ROWS]]
     tables = (
         ("Kernels", ("kernel", "phase", "a step", "calls", "line"), kernels),
         ("Where the CPU waited for the GPU", _OPERATOR, syncs),
         ("Operators", _OPERATOR_GPU if has_gpu else _OPERATOR, operators),
     )
     shown = [table for table in tables if table[2]]
-    return {**trace, "head": trace["text"][:1], "tables": shown, "numbers": NUMBERS}
+    return {**asdict(trace), "head": trace.text[:1], "tables": shown, "numbers": NUMBERS}
 
 
-def _work(row: dict[str, Json], steps: int, *more_ns: float | None) -> tuple[str, ...]:
-    calls = count(round(row["count"] / steps)) if row["count"] >= steps else "<1"
-    times = (ms(None if ns is None else ns / steps / 1e6) for ns in (row["total_ns"], *more_ns))
-    return (row["name"], phase_name(row["phase"]), *times, calls, row["where"])
+def _work(row: TracedWork | TracedSync, steps: int, *more_ns: int | None) -> tuple[str, ...]:
+    calls = count(round(row.count / steps)) if row.count >= steps else "<1"
+    times = (ms(None if ns is None else ns / steps / 1e6) for ns in (row.total_ns, *more_ns))
+    return (row.name, phase_name(row.phase), *times, calls, row.where)
 
 
-def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: what the template draws
+def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws
     """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
-    rows = [{**rank, "bar": phase_bar((phase["name"], phase["share"]) for phase in rank["phases"])} for rank in ranks]
-    times = [(key, title) for key, title in _RANK_TIMES if any(rank.get(key) is not None for rank in ranks)]
-    if len(rows) <= _SHOWN_RANKS:
-        return {"first": rows, "rest": [], "times": times}
-    worst = sorted(range(len(rows)), key=lambda at: by_trouble(rows[at]))[:_SHOWN_RANKS]
-    rest = [row for at, row in enumerate(rows) if at not in set(worst)]
-    return {"first": [rows[at] for at in worst], "rest": rest, "times": times}
+    columns = {title: [known(getattr(rank, name)) for rank in ranks] for name, title in _RANK_TIMES}
+    columns = {title: values for title, values in columns.items() if any(value is not None for value in values)}
+    worst = sorted(range(len(ranks)), key=lambda at: ranks[at].trouble)
+    first = worst[:_SHOWN_RANKS] if len(ranks) > _SHOWN_RANKS else range(len(ranks))
+    rows = [
+        {**asdict(rank), "bar": phase_bar(rank.phases), "times": [values[at] for values in columns.values()]}
+        for at, rank in enumerate(ranks)
+    ]
+    rest = [row for at, row in enumerate(rows) if at not in set(first)]
+    return {"first": [rows[at] for at in first], "rest": rest, "times": list(columns)}
 
 
-def phase_bar(shares: Iterable[tuple[str, float]]) -> list[tuple[str, float, float]]:
+def phase_bar(phases: Iterable[Phase]) -> list[tuple[str, float, float]]:
     """Phases of a step as (name, left, width), in shares of the whole bar; evaluation lies beside the step."""
-    bar, left = [], 0.0
-    for name, share in shares:
-        if name != "eval":
-            bar.append((name, left, share))
-            left += share
+    bar: list[tuple[str, float, float]] = []
+    left = 0.0
+    for phase in phases:
+        if phase.name != "eval":
+            bar.append((phase.name, left, phase.share))
+            left += phase.share
     return bar

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
@@ -17,10 +16,11 @@ from tuimon.views.finding_text import (
     rules_by_reason,
     verdict_name,
 )
-from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten, timed_steps, wrap
-from tuimon.views.gpu_text import idle_text_of
-from tuimon.views.report.rows_json import WELL
-from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict
+from tuimon.views.format import count, duration, ms, percent, plain, shorten, timed_steps, wrap
+from tuimon.views.gpu_text import idle_text
+from tuimon.views.progress_text import steps_text
+from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text
+from tuimon.views.report_types import CodePlace, FindingJson, Phase, RangeJson, Rank, Report, RunJson, known
 from tuimon.views.state_text import ended_text, last_state_text
 
 _WIDTH = 78
@@ -31,223 +31,202 @@ _WORST = 8
 _LATE_SHARE = 0.05
 
 
-def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
+def text_report(report: Report) -> str:
     """All of a report as lines."""
-    parts = [_head(report["run"]), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
-    parts += [_ranges(report["ranges"]), *_findings(report["findings"])]
-    parts += [_listed("Standstills", (each["text"] for each in report.get("standstills", ()))), _changes(report)]
-    unjudged = rules_by_reason((rule["rule"], rule["reason"]) for rule in report["unjudged"])
+    parts = [_head(report.run), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
+    parts += [_ranges(report.ranges), *_findings(report.findings)]
+    parts += [_listed("Standstills", (each.text for each in report.standstills)), _changes(report)]
+    unjudged = rules_by_reason((rule.rule, rule.reason) for rule in report.unjudged)
     parts += [_listed("Not judged", (f"{', '.join(names)}: {reason}" for reason, names in unjudged.items()))]
-    for each in report.get("memory", ()):
-        head, *rows = each["text"]
-        parts.append([*_wrap(f"Memory of torch, {head}"), *(text for row in rows for text in _wrap(row.strip(), "  "))])
-    for each in report.get("traces", ()):
-        head, *rows = each["text"]
-        parts.append([*_wrap(head), *(text for row in rows for text in _wrap(row, "  "))])
-    if report["sampling"]:
-        parts.append(_wrap(f"Stack samples: {report['sampling']['text']}"))
-    notices = (f"{notice['source']}: {notice['message']}" for notice in report["run"]["notices"])
+    memory = ([f"Memory of torch, {each.text[0]}", *each.text[1:]] for each in report.memory)
+    for head, *rows in (*memory, *(each.text for each in report.traces)):
+        parts.append([*_wrap(head), *(text for row in rows for text in _wrap(row.strip(), "  "))])
+    if report.sampling:
+        parts.append(_wrap(f"Stack samples: {report.sampling.text}"))
+    notices = (f"{notice.source}: {notice.message}" for notice in report.run.notices)
     parts.append(_listed("Not measured, or measured with gaps", notices))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
-def _head(run: dict[str, Any]) -> list[str]:
-    command = plain(" ".join(run["command"])) or "?"
+def _head(run: RunJson) -> list[str]:
+    command = plain(" ".join(run.command)) or "?"
     lines = _wrap(f"tuimon report: {command}")
-    others = run.get("node_count", 1) - 1
+    others = max(0, run.node_count - 1)
     nodes = f" and {others} more node{'s' if others > 1 else ''}" if others else ""
-    lines.append(
-        f"{plain(run['host'] or '?')}{nodes}, started {run['started']}, recorded for {duration(run['duration_s'])}"
-    )
+    lines.append(f"{plain(run.host or '?')}{nodes}, started {run.started}, recorded for {duration(run.duration_s)}")
     end = end_of(run)
     lines += _wrap(ended_text(end) if end is not None else NO_END)
-    if run["survivors"]:
-        lines += _wrap("still running: " + ", ".join(map(str, run["survivors"])))
+    if run.survivors:
+        lines += _wrap("still running: " + ", ".join(map(str, run.survivors)))
     return lines
 
 
-def _verdict(report: dict[str, Any]) -> list[str]:
-    findings = report["findings"]
-    if not findings and not report["steps"]["count"] and not report["phases"]:
+def _verdict(report: Report) -> list[str]:
+    findings = report.findings
+    if not findings and not report.has_steps:
         return []  # no step, no verdict
     if not findings:
         return [none_found(report)]
     return _first_lines(findings[0]) if has_verdict(findings) else [only_minor(findings[0])]
 
 
-def _steps(report: dict[str, Any]) -> list[str]:
-    steps, phases = report["steps"], report["phases"]
-    if not steps["count"] and not phases:
-        lines = ["No training step was seen.", *_wrap(plain(last_state_text(report["state"])))]
-        for unseen in report["unseen"]:
-            lines += _wrap(f"{plain(unseen['text'])}.")
+def _steps(report: Report) -> list[str]:
+    steps, phases = report.steps, report.phases
+    if not report.has_steps:
+        lines = ["No training step was seen.", *_wrap(plain(last_state_text(report.state)))]
+        for unseen in report.unseen:
+            lines += _wrap(f"{plain(unseen.text)}.")
         return lines
     lines = []
-    if steps["count"]:
-        lines.append(
-            f"{count(steps['count'])} step{'' if steps['count'] == 1 else 's'}, {rate(steps['per_second'])}, "
-            f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
-        )
-        if made := report.get("progress", {}).get("text"):
-            lines += _wrap(f"Progress: {plain(made)}")
-        if divided := report.get("goodput"):
-            lines += _wrap(f"Goodput: {divided['text']}")
-        if timed := timed_steps(steps.get("timed_share", 1.0)):
+    if steps.total:
+        lines.append(steps_text(steps))
+        if report.progress is not None:
+            lines += _wrap(f"Progress: {plain(report.progress.text)}")
+        if report.goodput is not None:
+            lines += _wrap(f"Goodput: {report.goodput.text}")
+        if timed := timed_steps(steps.timed_ratio or 1.0):
             lines += _wrap(f"{timed.capitalize()}, because timing slows down fast steps; all are counted")
-    if report["span"]:
-        span = report["span"]
-        steps_text = f"steps {count(span['first_step'])} to {count(span['last_step'])}, {duration(span['seconds'])}"
-        lines += _wrap(f"Phases and findings cover {steps_text}")
-    if "phases_of" in report:
-        lines.append(f"Steps and phases of {report['phases_of']}")
+    if report.span:
+        first, last = count(report.span.first_step), count(report.span.last_step)
+        lines += _wrap(f"Phases and findings cover steps {first} to {last}, {duration(report.span.seconds)}")
+    if report.phases_of:
+        lines.append(f"Steps and phases of {report.phases_of}")
     return lines + [_phase(phase) for phase in phases] + _on_gpu(phases)
 
 
-def _phase(phase: dict[str, Any]) -> str:
-    bar = (
-        "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0))
-        if phase["name"] != "eval"
-        else "share of the loop's time"
-    )
-    share = ("~" if phase["estimated"] else "") + percent(phase["share"])
-    error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
+def _phase(phase: Phase) -> str:
+    bar = "#" * round(_BAR * min(max(phase.share, 0.0), 1.0)) if phase.name != "eval" else "share of the loop's time"
+    share = ("~" if phase.estimated else "") + percent(phase.share)
+    error = f"  +- {percent(known(phase.error))}" if phase.error else ""
     # it belongs to no step; where samples show it nobody counts its batches
-    each = " a batch" if phase["name"] == "eval" and phase["cpu_ms_per_step"] is not None else ""
-    return f"  {plain(phase['name']):<10} {bar:<{_BAR}} {share:>7} {ms(phase['cpu_ms_per_step']):>10}{each}{error}"
+    each = " a batch" if phase.name == "eval" and phase.ms_per_step is not None else ""
+    return f"  {plain(phase.name):<10} {bar:<{_BAR}} {share:>7} {ms(phase.ms_per_step):>10}{each}{error}"
 
 
-def _on_gpu(phases: list[dict[str, Any]]) -> list[str]:
+def _on_gpu(phases: list[Phase]) -> list[str]:
     """The spans of the same phases on the GPU's clock, and the GPU's idle time in each."""
-    timed = [phase for phase in phases if phase["gpu_ms_per_step"] is not None]
+    timed = [phase for phase in phases if phase.gpu_ms_per_step is not None]
     if not timed:
         return []
     lines = ["", "Spans on the GPU's clock per step, and the GPU's idle time in them"]
     for phase in timed:
-        text = idle_text_of(phase)
-        lines.append(
-            f"  {plain(phase['name']):<10} {ms(phase['gpu_ms_per_step']):>10}" + (f"  idle {text}" if text else "")
-        )
+        text = idle_text(phase.idle_bounds, phase.gpu_ms_per_step, " to ")
+        lines.append(f"  {plain(phase.name):<10} {ms(phase.gpu_ms_per_step):>10}" + (f"  idle {text}" if text else ""))
     return lines
 
 
-def _ranks(report: dict[str, Any]) -> list[list[str]]:
+def _ranks(report: Report) -> list[list[str]]:
     """A line for each rank; of many, for those that matter, and one for all."""
-    ranks, summary = report["ranks"], report.get("ranks_summary")
+    ranks, summary = report.ranks, report.ranks_summary
     if len(ranks) < 2:
         return []
     if summary is None:
-        title = "Ranks" if any(rank["rank"] is not None for rank in ranks) else "Training processes"
+        title = "Ranks" if any(rank.rank is not None for rank in ranks) else "Training processes"
         return [[title, *(text for rank in ranks for text in _rank(rank))]]
-    news = [rank for rank in ranks if rank.get("state", "ended") not in WELL or _late_ms(rank)]
-    worst = sorted(news, key=lambda rank: (rank["state"] in WELL, -_late_ms(rank)))[:_WORST]
+    news = [rank for rank in ranks if not rank.is_well or _late_ms(rank)]
+    worst = sorted(news, key=lambda rank: (rank.is_well, -_late_ms(rank)))[:_WORST]
     lines = ["Ranks, first those that are not well or hold the others up" if worst else "Ranks"]
     lines += [text for rank in worst for text in _rank(rank)]
     parts = []
-    if summary["steps"]:
-        least, _, most = summary["steps"]
-        parts.append(f"{count(least)} to {count(most)} steps")
-    if summary["median_ms"]:
-        least, middle, most = summary["median_ms"]
+    if summary.steps:
+        least, _, most = summary.steps
+        parts.append(f"{count(round(least))} to {count(round(most))} steps")
+    if summary.median_ms:
+        least, middle, most = summary.median_ms
         parts.append(f"{ms(middle)} ({ms(least)} to {ms(most)})")
-    return [[*lines, *_wrap(f"  all {count(summary['count'])}: {', '.join(parts)}  {_shares(summary['phases'])}")]]
+    return [[*lines, *_wrap(f"  all {count(summary.count)}: {', '.join(parts)}  {shares_text(summary.phases)}")]]
 
 
-def _trainings(report: dict[str, Any]) -> list[str]:
+def _trainings(report: Report) -> list[str]:
     """Trainings side by side, a line each: the rest of the report is of one of them."""
-    trainings = report.get("trainings", ())
-    lines = ["Trainings side by side"] if trainings else []
-    for each in trainings:
-        ranks = f", {each['ranks']} ranks" if each["ranks"] > 1 else f", pid {each['pid']}"
-        found = each["findings"][0] if each["findings"] else None
-        verdict = f"{rule_title(found['rule'])}: {plain(found['headline'])}" if found is not None else NO_FINDING
-        of = " (this report is of it)" if each["in_focus"] else ""
-        steps = each["steps"]
-        facts = f"{count(steps['count'])} steps, {ms(steps['median_ms'])}"
-        lines += _wrap(f"  training {each['number']}{ranks}{of}: {facts}: {verdict}")
+    lines = ["Trainings side by side"] if report.trainings else []
+    for each in report.trainings:
+        ranks = f", {each.ranks} ranks" if each.ranks > 1 else f", pid {each.pid}"
+        found = each.findings[0] if each.findings else None
+        verdict = f"{rule_title(found.rule)}: {plain(found.headline)}" if found is not None else NO_FINDING
+        of = " (this report is of it)" if each.in_focus else ""
+        steps = each.steps
+        facts = f"{count(steps.total)} steps, {ms(steps.median_ms)}"
+        lines += _wrap(f"  training {each.number}{ranks}{of}: {facts}: {verdict}")
     return lines
 
 
-def _rank(rank: dict[str, Any]) -> list[str]:
-    name = f"rank {rank['rank']}" if rank["rank"] is not None else f"pid {rank['pid']}"
-    name = f"training {rank['training']}, {name}" if "training" in rank else name
-    where = f" on {plain(rank['host'])}" if rank.get("host") else ""
-    state = f", {rank['state']}" if rank.get("state", "ended") not in WELL else ""
-    state += ", an earlier start" if rank.get("state") == "restarted" else ""
-    restarts = rank.get("restarts", 0)
-    state += f", restarted {'once' if restarts == 1 else f'{restarts} times'}" if restarts else ""
-    steps, late = rank["steps"], _late_ms(rank)
-    facts = f"{count(steps['count'])} steps, {ms(steps['median_ms'])}" + (f", late by {ms(late)}" if late else "")
-    if rank["phases"] and not steps["count"]:
+def _rank(rank: Rank) -> list[str]:
+    name = f"rank {rank.rank}" if rank.rank is not None else f"pid {rank.pid}"
+    name = f"training {rank.training}, {name}" if rank.training else name
+    where = f" on {plain(rank.host)}" if rank.host else ""
+    state = "" if rank.is_well else f", {rank.state}"
+    state += ", an earlier start" if rank.state == "restarted" else ""
+    state += f", restarted {'once' if rank.restarts == 1 else f'{rank.restarts} times'}" if rank.restarts else ""
+    steps, late = rank.steps, _late_ms(rank)
+    facts = f"{count(steps.total)} steps, {ms(steps.median_ms)}" + (f", late by {ms(late)}" if late else "")
+    if rank.phases and not steps.total:
         facts = "inferred from stacks:"  # nothing counts its steps
-    return _wrap(f"  {name}{where}{state}: {facts}  {_shares(rank['phases'])}")
+    return _wrap(f"  {name}{where}{state}: {facts}  {shares_text(rank.phases)}")
 
 
-def _late_ms(rank: dict[str, Any]) -> float:
+def _late_ms(rank: Rank) -> float:
     """How much longer a rank's own work is than the others'; 0 where that is little."""
-    late_ms: float = rank.get("late_ms") or 0.0
-    return late_ms if late_ms > _LATE_SHARE * (rank["steps"]["median_ms"] or 0.0) else 0.0
+    late_ms = known(rank.late_ms) or 0.0
+    return late_ms if late_ms > _LATE_SHARE * (rank.steps.median_ms or 0.0) else 0.0
 
 
-def _shares(phases: list[dict[str, Any]]) -> str:
-    return " ".join(f"{phase['name']} {percent(phase['share'])}" for phase in phases)
-
-
-def _ranges(ranges: list[dict[str, Any]]) -> list[str]:
+def _ranges(ranges: list[RangeJson]) -> list[str]:
     lines = ["Ranges of the script, per step"] if ranges else []
     for row in ranges[:40]:
-        depth = row["path"].count("/")
-        name = "  " * depth + plain(row["path"].rsplit("/", 1)[-1])
-        lines.append(f"  {name:<36.36} {ms(row['cpu_ms_per_step']):>10} {percent(row['share']):>7}")
+        depth = row.path.count("/")
+        name = "  " * depth + plain(row.path.rsplit("/", 1)[-1])
+        lines.append(f"  {name:<36.36} {ms(row.ms_per_step):>10} {percent(row.share):>7}")
     return lines
 
 
-def _findings(findings: list[dict[str, Any]]) -> list[list[str]]:
+def _findings(findings: list[FindingJson]) -> list[list[str]]:
     """All findings whole; of the verdict, which stands above already, what else is known."""
     if not has_verdict(findings):
         return [[*_first_lines(finding), *_more_lines(finding)] for finding in findings]
     more = _more_lines(findings[0])
     rest = [[*_first_lines(finding), *_more_lines(finding)] for finding in findings[1:]]
-    return [[f"{rule_title(findings[0]['rule'])} in detail", *more] if more else [], *rest]
+    return [[f"{rule_title(findings[0].rule)} in detail", *more] if more else [], *rest]
 
 
-def _first_lines(finding: dict[str, Any]) -> list[str]:
+def _first_lines(finding: FindingJson) -> list[str]:
     """Headline, place, fix and gain, each on a line of its own."""
-    title = f"{rule_title(finding['rule'])} ({', '.join(filter(None, (finding['severity'], finding['cause'])))})"
-    lines = [*_wrap(f"{title}: {plain(finding['headline'])}"), *_places(finding["where"][:1])]
-    if finding["action"]:
-        lines += _wrap(f"Fix: {plain(finding['action'])}", "  ")
-    gained = finding_gain(finding["fixes"])
+    title = f"{rule_title(finding.rule)} ({', '.join(filter(None, (finding.severity, finding.cause)))})"
+    lines = [*_wrap(f"{title}: {plain(finding.headline)}"), *_places(finding.where[:1])]
+    if finding.action:
+        lines += _wrap(f"Fix: {plain(finding.action)}", "  ")
+    gained = finding_gain(finding.fixes)
     return lines + ([f"  Gain: {gained}"] if gained else [])
 
 
-def _more_lines(finding: dict[str, Any]) -> list[str]:
+def _more_lines(finding: FindingJson) -> list[str]:
     """Its further places, other fixes and evidence."""
-    lines = _places(finding["where"][1:5])
-    for fix in finding["fixes"][1:MOST_FIXES]:
-        lines += _wrap(f"Or: {fix_text(**fix)}", "  ")
-    if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding["evidence"])):
+    lines = _places(finding.where[1:5])
+    for fix in finding.fixes[1:MOST_FIXES]:
+        lines += _wrap(f"Or: {fix_text(fix)}", "  ")
+    if evidence := ", ".join(f"{name} {value}" for name, value in evidence_rows(finding.evidence)):
         lines += _wrap(f"Evidence: {evidence}", "  ")
     return lines
 
 
-def _places(where: Sequence[dict[str, Any]]) -> list[str]:
+def _places(where: Sequence[CodePlace]) -> list[str]:
     lines = []
     for place in where:
-        lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
-        if place["source"]:
-            lines.append(shorten(f"      {plain(place['source'])}", _WIDTH))
+        lines += _wrap(f"at {plain(place.file)}:{place.line} {plain(place.function)}", "  ")
+        if place.source:
+            lines.append(shorten(f"      {plain(place.source)}", _WIDTH))
     return lines
 
 
-def _changes(report: dict[str, Any]) -> list[str]:
+def _changes(report: Report) -> list[str]:
     """When the verdict changed, and the one that stands: over the whole run it may be another than the last."""
-    changes = report["changes"]
+    changes = report.changes
     lines = ["How the verdict changed"] if changes else []
     for change in changes[:20]:
-        step = f", step {count(change['step'])}" if change["step"] is not None else ""
-        words = f"{verdict_name(change['from'])} -> {verdict_name(change['to'])}"
-        lines += _wrap(f"{duration(change['at_s'])}{step}: {words}", "  ")
-    return [*lines, f"  over the whole run: {final_verdict(report['findings'])}"] if lines else []
+        step = f", step {count(change.step)}" if change.step is not None else ""
+        words = f"{verdict_name(change.before)} -> {verdict_name(change.after)}"
+        lines += _wrap(f"{duration(change.at_s)}{step}: {words}", "  ")
+    return [*lines, f"  over the whole run: {final_verdict(report.findings)}"] if lines else []
 
 
 def _listed(title: str, texts: Iterable[str]) -> list[str]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
 from tuimon.views.json_text import compact_json, with_digits
-from tuimon.views.report.rows_json import Json, by_trouble
-from tuimon.views.report.summary import report_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
+from tuimon.views.report_types import Report
 
 #: Significant digits of numbers in JSON: more than any of them is measured to, and shares still add to 1.
-DIGITS = 7
+DIGITS = 6
 #: Textual's SVG loads a font from a public server.
 _FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
 #: A clip a line and a reference to it in each piece of text: the pieces have their lengths anyway.
@@ -26,20 +30,22 @@ _ID = re.compile(r"terminal-\d+-")
 
 #: The size of one report in bytes: about 2,000 tokens of a language model.
 MOST_BYTES = 6000
-#: Fields that are kept of a rank's phases: those of the report as a whole stay as they are.
-_OF_PHASE = ("name", "share", "cpu_ms_per_step", "gpu_ms_per_step")
 #: A list, and to how many rows it may be cut, in turn; 0 leaves it empty.
-_Cut = tuple[Callable[[dict[str, Json]], Iterator[dict[str, Json]]], str, tuple[int, ...]]
+_Cut = tuple[Callable[[Report], Iterator[Any]], str, tuple[int, ...]]  # Any: what holds the list
 
 
-def as_json(reports: Sequence[dict[str, Json]], *, full: bool = False) -> str:
+def as_json(reports: Sequence[Report], *, full: bool = False) -> str:
     """One object for one report, a list of such objects for several; brief unless ``full``."""
-    rounded = [with_digits(report, DIGITS) for report in reports]
-    shown = [report if full else brief(report) for report in rounded]
+    shown = [_rounded(report if full else brief(report)) for report in reports]
     return compact_json(shown[0] if len(shown) == 1 else shown)
 
 
-def as_text(reports: Sequence[dict[str, Json]]) -> str:
+def _rounded(report: Report) -> dict[str, Any]:  # Any: JSON
+    rounded: dict[str, Any] = with_digits(msgspec.to_builtins(report), DIGITS)
+    return rounded
+
+
+def as_text(reports: Sequence[Report]) -> str:
     """The reports under one another, a line between them."""
     return ("=" * 78 + "\n").join(text_report(report) for report in reports)
 
@@ -60,54 +66,54 @@ def standalone_svg(svg: str) -> str:
     return svg.replace("Fira Code, monospace", "'Fira Code', 'DejaVu Sans Mono', Menlo, Consolas, monospace")
 
 
-def brief(report: dict[str, Json], most_bytes: int = MOST_BYTES) -> dict[str, Json]:
+def brief(report: Report, most_bytes: int = MOST_BYTES) -> Report:
     """The report in at most so many bytes, where possible; ``left_out`` counts the rows that each list lacks.
 
     Never cut are the fields of the contract: ``run``, ``steps``, ``phases`` and ``findings``. At least one rank stays.
     """
     if size(report) <= most_bytes:
         return report
-    report, left_out = deepcopy(report), dict[str, int]()
-    for rank in report["ranks"]:
-        rank["phases"] = [{name: phase[name] for name in _OF_PHASE} for phase in rank["phases"]]
-    if size(report) <= most_bytes:
-        return report
+    report = deepcopy(report)
+    for rank in report.ranks:
+        for phase in rank.phases:  # those of the report as a whole stay as they are
+            phase.gpu_idle_ms_per_step = phase.estimated = phase.error = UNSET
+            phase.gpu_idle_ms_low = phase.gpu_idle_ms_high = None
     for holders, name, counts in _CUTS:
         for most in counts:
-            if size({**report, "left_out": left_out}) <= most_bytes:
-                return {**report, "left_out": left_out}
+            if size(report) <= most_bytes:
+                return report
             for holder in holders(report):
-                rows = holder.get(name) or []
+                rows = getattr(holder, name)
                 if len(rows) > most:
-                    left_out[name] = left_out.get(name, 0) + len(rows) - most
+                    report.left_out[name] = report.left_out.get(name, 0) + len(rows) - most
                     if name == "ranks":  # those that are not well, or hold the others up most, in the order they had
-                        worst = {id(rank) for rank in sorted(rows, key=by_trouble)[:most]}
+                        worst = {id(rank) for rank in sorted(rows, key=lambda rank: rank.trouble)[:most]}
                         rows = [rank for rank in rows if id(rank) in worst]
-                    holder[name] = rows[:most]
-    return {**report, "left_out": left_out}
+                    setattr(holder, name, rows[:most])
+    return report
 
 
-def size(report: dict[str, Json]) -> int:
+def size(report: Report) -> int:
     """Its bytes as it is written."""
-    return len(compact_json(report).encode())
+    return len(compact_json(_rounded(report)).encode())
 
 
-def _top(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+def _each(name: str) -> Callable[[Report], Iterator[Any]]:
+    """The rows of this list."""
+    return lambda report: iter(getattr(report, name))
+
+
+def _top(report: Report) -> Iterator[Report]:
     yield report
 
 
-def _each(*lists: str) -> Callable[[dict[str, Json]], Iterator[dict[str, Json]]]:
-    """The rows of these lists."""
-    return lambda report: (row for name in lists for row in report.get(name, ()))
+def _run(report: Report) -> Iterator[Any]:
+    yield report.run
 
 
-def _run(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
-    yield report["run"]
-
-
-def _lone_rank(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+def _lone_rank(report: Report) -> Iterator[Any]:
     """A rank that is alone: its phases are those of the report."""
-    return iter(report["ranks"][:1] if len(report["ranks"]) == 1 else ())
+    return iter(report.ranks[:1] if len(report.ranks) == 1 else ())
 
 
 #: The least important first.

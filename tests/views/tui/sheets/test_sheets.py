@@ -29,7 +29,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.views.headless import HeadlessView
-from tuimon.views.report.summary import ReportPage, report_of
+from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -320,11 +320,11 @@ def test_in_headless_lines_once_a_hang():
 def test_in_reports():
     session = session_of(*records(), steps(43.0, {"forward": 50}, first_index=10))
     report = report_of(session, (), "a.jsonl")
-    (one,) = report["standstills"]
-    assert (one["at_s"], one["lasted_s"], one["step"], one["groups"][0]["ranks"]) == (2.0, 41.0, 10, [5])
-    assert one["text"].endswith("rank 5 in open() data.py:40, 7 ranks in backward() train.py:48")
+    (one,) = report.standstills
+    assert (one.at_s, one.lasted_s, one.step, one.groups[0].ranks) == (2.0, 41.0, 10, [5])
+    assert one.text.endswith("rank 5 in open() data.py:40, 7 ranks in backward() train.py:48")
     assert "Standstills\n  nothing moved for 41s" in text_report(report)
-    assert "standstills" not in report_of(session_of(header()), (), "a.jsonl")
+    assert not report_of(session_of(header()), (), "a.jsonl").standstills
     from tuimon.views.report.page import as_html
 
     page = as_html([ReportPage(report, session)])
@@ -338,6 +338,6 @@ def test_collectives_that_do_not_end_are_shown_and_reported():
     lines = standing(session)
     assert "flight recorder: rank 7 has not entered all_reduce #7, in which ranks 0-6 wait" in "\n".join(lines)
     assert all("\x1b" not in line for line in lines)
-    (past,) = report_of(session, [], "run.jsonl")["standstills"]
-    assert "rank 7 has not entered all_reduce #7" in past["text"]
-    assert past["collectives"][0]["missing"] == [7]
+    (past,) = report_of(session, [], "run.jsonl").standstills
+    assert "rank 7 has not entered all_reduce #7" in past.text
+    assert past.collectives[0].missing == [7]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import to_builtins
 
 from tests.session.records import header, one_process, session_of, steps
 from tests.trace.kineto_file import call, event, of_recording, write
@@ -16,7 +17,7 @@ from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 from tuimon.views.format import count
-from tuimon.views.report.summary import report_of
+from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.trace_text import known_before
 from tuimon.views.tui.drawing.lines import text_of
@@ -167,7 +168,7 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
     text = " ".join(re.split(r"[ \n]+", text_report(report)))
     assert "the CPU waited 4.0 ms for the GPU in aten::nonzero, 8 times in all, at masked() loss.py:8" in text
     assert "the CPU waited 0.50 ms for the GPU in cudaDeviceSynchronize, once in all, at masked()" in text
-    assert report["traces"][0]["syncs"][0] == {
+    assert to_builtins(report.traces[0].syncs[0]) == {
         "call": "cudaStreamSynchronize", "operator": "aten::nonzero", "phase": "", "where": "masked() loss.py:8",
         "count": 8, "total_ns": 16 * MS,
     }  # fmt: skip
@@ -176,16 +177,16 @@ def test_where_the_cpu_waited_is_in_sheet_and_report(tmp_path: Path) -> None:
 def test_the_report_tells_of_a_trace(recorded: str) -> None:
     session = session_of(header(), traced(recorded))
     report = report_of(session, [], "run.jsonl")
-    (entry,) = report["traces"]
-    assert (entry["rank"], entry["first_step"], entry["steps"], entry["file"]) == (2, 1200, 4, recorded)
-    assert entry["gpu_idle"] == pytest.approx(0.39, abs=0.1)
-    assert entry["kernels"] and entry["operators"] == []
+    (entry,) = report.traces
+    assert (entry.rank, entry.first_step, entry.steps, entry.file) == (2, 1200, 4, recorded)
+    assert entry.gpu_idle == pytest.approx(0.39, abs=0.1)
+    assert entry.kernels and entry.operators == []
     text = " ".join(re.split(r"[ \n]+", text_report(report)))
     assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
     assert "held up for 187 ms" in text
     assert "GPU idle 43 %" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
-    assert "traces" not in report_of(session_of(header()), [], "run.jsonl")
+    assert not report_of(session_of(header()), [], "run.jsonl").traces
 
 
 def test_the_length_of_a_step_before_it_is_known() -> None:

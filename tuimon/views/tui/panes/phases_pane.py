@@ -14,7 +14,7 @@ from tuimon.session.ranks import which_training
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
-from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, with_idle_bounds
+from tuimon.views.gpu_text import UNKNOWN, idle_bounds, idle_share_text, idle_text, with_idle_bounds
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, ceiling, layers, stacked
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -124,7 +124,8 @@ def phase_line(phase: PhaseRow, columns: PhaseColumns, most: float = 1.0) -> Lin
     quiet = phase.share < 0.005
     text = "dim" if quiet else "text"
     timed = column(ms(phase.gpu_ms_per_step), columns.gpu, ">") if columns.gpu else ""
-    timed += column(idle_text(phase) or ABSENT, columns.idle, ">") if columns.idle else ""
+    idle = idle_text(idle_bounds(phase), phase.gpu_ms_per_step) or ABSENT
+    timed += column(idle, columns.idle, ">") if columns.idle else ""
     return (
         Span(column(phase.name, NAME), "dim" if quiet else f"{phase.name} bold"),
         _bar(phase, columns.bar, most),

@@ -158,14 +158,14 @@ def _block(verdict: Verdict, width: int) -> _Block:
 
 
 def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
-    from tuimon.diagnosis.finding import finding_json  # noqa: PLC0415  (as below)
     from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (who has a finding has loaded the rules; the first frame has none)
+    from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
 
     first = findings[0]
     if is_minor(first.rule, first.severity):
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
         count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
-        verdict = only_minor(finding_json(first))
+        verdict = only_minor(FindingJson.of(first))
         severity: Severity = "benign" if verdict == ONLY_MINOR else "info"
         counted = line(("v", "key"), (f" {count}", "dim"))
         return _Block(severity, "NOTHING FOUND", verdict, SEVERITY_WORDS[severity], largest, counted)

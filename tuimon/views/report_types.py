@@ -1,16 +1,36 @@
-"""The types of ``report --format json``: what its schema is made of. A field with a default may be absent."""
+"""The report of a run, which all its forms read: text, page, and JSON, whose schema these types are.
+
+Numbers are as they were measured; JSON rounds them. A field with a default may be absent from JSON.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
-from tuimon.diagnosis.finding import Severity
+from tuimon.diagnosis.finding import Finding, Severity, finding_json
+from tuimon.records import Frame, Place, TracedFlops, TracedSync, TracedWork
 from tuimon.session.goodput import Part
 
-TracedRow = dict[str, str | int | float | bool | None]
+Filled = TypeVar("Filled", bound=Struct)
+Value = TypeVar("Value")
+Absent = UnsetType  # of a field that may be null, too
+
+
+def filled(kind: type[Filled], source: object, **more: object) -> Filled:
+    """A struct of this kind: ``more``, and of its other fields those that ``source`` has; rows in lists likewise."""
+    values = {}
+    for name, written in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
+        if name in more or hasattr(source, name):
+            values[written] = more[name] if name in more else getattr(source, name)
+    return msgspec.convert(values, kind, from_attributes=True)
+
+
+def known(value: Value | UnsetType) -> Value | None:
+    """The value of a field; None where it is absent."""
+    return None if isinstance(value, UnsetType) else value
 
 
 class MemoryLineJson(Struct):
@@ -21,7 +41,7 @@ class MemoryLineJson(Struct):
     function: str
     live_bytes: int
     blocks: int
-    growth_bytes_per_step: float | None
+    growth_bytes: float | None = field(name="growth_bytes_per_step")
 
 
 class MemoryJson(Struct):
@@ -37,6 +57,18 @@ class MemoryJson(Struct):
     lines: list[MemoryLineJson]
 
 
+class TracedWorkJson(TracedWork, frozen=True, array_like=False):
+    """A row of the log, its fields by name."""
+
+
+class TracedSyncJson(TracedSync, frozen=True, array_like=False):
+    """A row of the log, its fields by name."""
+
+
+class TracedFlopsJson(TracedFlops, frozen=True, array_like=False):
+    """A row of the log, its fields by name."""
+
+
 class TraceJson(Struct):
     """A trace that was taken; times are sums over its steps."""
 
@@ -48,13 +80,10 @@ class TraceJson(Struct):
     pause_ms: float | None
     gpu_idle: float | None
     text: list[str]
-    operators: list[TracedRow]  # fields of the log's TracedWork
-    kernels: list[TracedRow]
-    syncs: list[TracedRow]  # of TracedSync
-    flops: list[TracedRow] | None  # of TracedFlops; None where not all of them can be counted
-
-
-Absent = UnsetType  # a field that may be absent
+    operators: list[TracedWorkJson]
+    kernels: list[TracedWorkJson]
+    syncs: list[TracedSyncJson]
+    flops: list[TracedFlopsJson] | None  # None where not all of them can be counted
 
 
 class PlaceJson(Struct):
@@ -63,6 +92,11 @@ class PlaceJson(Struct):
     file: str
     line: int
     function: str
+
+    @classmethod
+    def of(cls, place: Place | Frame | None) -> PlaceJson | None:
+        """The place; None where it is not known."""
+        return cls(place.file, place.line, place.function) if place is not None else None
 
 
 class CodePlace(PlaceJson):
@@ -100,7 +134,7 @@ class StuckCollective(Struct):
     unknown: list[int]
 
 
-class StandstillJson(Struct):
+class StandstillJson(Struct, omit_defaults=True):
     """Nothing moved; ``lasted_s`` is null where it went on to the end."""
 
     at_s: float
@@ -109,7 +143,7 @@ class StandstillJson(Struct):
     taken_after_s: float
     text: str
     groups: list[StandingGroup]
-    collectives: list[StuckCollective] | Absent = UNSET
+    collectives: list[StuckCollective] = []
 
 
 class FixJson(Struct):
@@ -136,19 +170,24 @@ class FindingJson(Struct):
     estimated_speedup: float | None
     speedup_at_least: float | None
 
+    @classmethod
+    def of(cls, finding: Finding) -> FindingJson:
+        """The finding as reports have it."""
+        return msgspec.convert(finding_json(finding), cls)
 
-class StepsJson(Struct):
-    """``timed_share``: of fast loops not all steps are timed."""
 
-    count: int
+class StepsJson(Struct, omit_defaults=True):
+    """Steps that were measured; of fast loops not all are timed."""
+
+    total: int = field(name="count")
     median_ms: float | None
     p95_ms: float | None
     per_second: float | None
-    dropped_markers: int
-    timed_share: float | Absent | None = UNSET
+    dropped: int = field(name="dropped_markers")
+    timed_ratio: float | None = field(name="timed_share", default=None)  # absent where all are
 
 
-class Progress(Struct):
+class Progress(Struct, omit_defaults=True):
     """How far the run had come: what its loader, its Trainer or its output says, the rest is absent.
 
     Rates are of the whole run; of one that has not ended, of the last 30 s. Samples and tokens are those of all
@@ -156,22 +195,22 @@ class Progress(Struct):
     ``flops_per_second``: of one process, by the shapes in its latest trace; ``mfu``: its share of the GPU's dense peak.
     """
 
-    samples_per_second: float | Absent = UNSET
-    tokens_per_second: float | Absent = UNSET
-    ranks: int | Absent = UNSET  # where they are several
-    flops_per_second: float | Absent = UNSET
-    mfu: float | Absent = UNSET
-    padding: float | Absent = UNSET  # share of the positions in batches of text
-    step: int | Absent = UNSET
-    steps: int | Absent = UNSET  # that the Trainer makes in all
-    epochs_done: int | Absent = UNSET
-    epochs: int | Absent = UNSET
-    batch: int | Absent = UNSET  # of the epoch under way
-    batches: int | Absent = UNSET
-    left_s: float | Absent = UNSET
-    left_of: Literal["run", "epoch"] | Absent = UNSET
-    loss: str | Absent = UNSET  # as printed
-    text: str | Absent = UNSET
+    samples_per_s: float | None = field(name="samples_per_second", default=None)
+    tokens_per_s: float | None = field(name="tokens_per_second", default=None)
+    ranks: int = 1
+    flops_per_s: float | None = field(name="flops_per_second", default=None)
+    mfu_ratio: float | None = field(name="mfu", default=None)
+    padding_ratio: float | None = field(name="padding", default=None)  # of the positions in batches of text
+    step: int | None = None
+    steps: int | None = None  # that the Trainer makes in all
+    epochs_done: int | None = None
+    epochs: int | None = None
+    batch: int | None = None  # of the epoch under way
+    batches: int | None = None
+    left_s: float | None = None
+    left_of: Literal["run", "epoch"] | None = None
+    loss: str | None = None  # as printed
+    text: str = ""
 
 
 class GoodputPart(Struct):
@@ -190,7 +229,7 @@ class GoodputJson(Struct):
     text: str
 
 
-class Phase(Struct):
+class Phase(Struct, omit_defaults=True, kw_only=True):
     """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share.
 
     ``gpu_ms_per_step`` is the span on the GPU's clock, idle time included. The GPU idles in it for ``gpu_idle_ms_low``
@@ -200,13 +239,19 @@ class Phase(Struct):
 
     name: Literal["data", "forward", "backward", "optimizer", "other", "eval"]
     share: float
-    cpu_ms_per_step: float | None
+    ms_per_step: float | None = field(name="cpu_ms_per_step")
     gpu_ms_per_step: float | None
     gpu_idle_ms_per_step: float | Absent | None = UNSET  # of a rank only in the full report
-    gpu_idle_ms_low: float | Absent = UNSET
-    gpu_idle_ms_high: float | Absent = UNSET
+    gpu_idle_ms_low: float | None = None
+    gpu_idle_ms_high: float | None = None
     estimated: bool | Absent = UNSET
     error: float | Absent | None = UNSET
+
+    @property
+    def idle_bounds(self) -> tuple[float, float] | None:
+        """How long the GPU idles in it at least and at most; None without GPU times."""
+        low_ms, high_ms = self.gpu_idle_ms_low, self.gpu_idle_ms_high
+        return (low_ms, high_ms) if low_ms is not None and high_ms is not None else None
 
 
 class NoticeJson(Struct):
@@ -227,7 +272,7 @@ class NodeJson(Struct):
     exit_code: int | None
 
 
-class RunJson(Struct):
+class RunJson(Struct, omit_defaults=True, kw_only=True):
     """The recording: host, command, versions; ``name`` and nodes of a run on several machines."""
 
     log: str
@@ -237,6 +282,9 @@ class RunJson(Struct):
     started: str | None  # UTC, ISO 8601
     duration_s: float | None
     cpu_count: int | None
+    name: str | None = None
+    node_count: int = 0
+    nodes: list[NodeJson] = []
     versions: dict[str, str]
     ended: bool
     exit_code: int | None
@@ -245,27 +293,38 @@ class RunJson(Struct):
     raised_at: PlaceJson | None
     survivors: list[int]
     notices: list[NoticeJson]
-    name: str | Absent | None = UNSET
-    node_count: int | Absent = UNSET
-    nodes: list[NodeJson] | Absent = UNSET
 
 
-class Rank(Struct):
+#: States of a rank or a node that are no news.
+WELL = ("training", "starting", "ended", "writing", "restarted")
+
+
+class Rank(Struct, omit_defaults=True, kw_only=True):
     """A training process; from ``state`` on among several ranks, ``restarted``: another process has its rank since."""
 
     pid: int
+    host: str | None = None
     rank: int | None
     world_size: int | None
     markers: bool
     gpus: list[str]
     steps: StepsJson
     phases: list[Phase]
-    host: str | Absent | None = UNSET
-    state: str | Absent = UNSET
-    late_ms: float | Absent | None = UNSET
-    wait_ms: float | Absent | None = UNSET
-    restarts: int | Absent = UNSET
-    training: int | Absent = UNSET  # number of the one it belongs to, of several
+    state: str | None = None
+    late_ms: float | Absent | None = UNSET  # by how much its own work is longer than the others', a step
+    wait_ms: float | Absent | None = UNSET  # for which it waits for them
+    restarts: int = 0
+    training: int = 0  # number of the one it belongs to, of several
+
+    @property
+    def is_well(self) -> bool:
+        """True if its state is no news."""
+        return self.state is None or self.state in WELL
+
+    @property
+    def trouble(self) -> tuple[bool, float]:
+        """Sorts ranks: those that are not well come first, then the latest."""
+        return self.is_well, -(known(self.late_ms) or 0.0)
 
 
 class TrainingFinding(Struct):
@@ -293,20 +352,20 @@ class RankShare(Struct):
     """A phase's median share over all ranks."""
 
     name: str
-    share: float | None
+    share: float
 
 
 class RanksSummary(Struct):
     """Least, median and most of more than 16 ranks."""
 
     count: int
-    steps: list[float | None] | None
-    median_ms: list[float | None] | None
+    steps: list[float] | None
+    median_ms: list[float] | None
     phases: list[RankShare]
 
 
 class StateJson(Struct):
-    """The last state of the training."""
+    """The last state of the training: while it only starts, there are no phases, and no findings except of harm."""
 
     name: str
     for_s: float | None
@@ -342,7 +401,7 @@ class RangeJson(Struct):
     path: str
     phase: str
     per_step: float | None
-    cpu_ms_per_step: float | None
+    ms_per_step: float | None = field(name="cpu_ms_per_step")
     share: float | None
 
 
@@ -350,11 +409,11 @@ class SamplingJson(Struct):
     """Stack samples over the run; ``coverage`` and ``cpu`` are ratios."""
 
     rate_hz: float | None
-    coverage: float | None
+    coverage_ratio: float | None = field(name="coverage")
     samples: int
-    failed_samples: int
-    lost_windows: int
-    cpu: float | None
+    failed: int = field(name="failed_samples")
+    lost: int = field(name="lost_windows")
+    cpu_ratio: float | None = field(name="cpu")
     text: str
 
 
@@ -363,8 +422,8 @@ class ChangeJson(Struct):
 
     at_s: float | None
     step: int | None
-    before: str | None = msgspec.field(name="from")
-    after: str | None = msgspec.field(name="to")
+    before: str | None = field(name="from")
+    after: str | None = field(name="to")
 
 
 class UnjudgedJson(Struct):
@@ -374,29 +433,34 @@ class UnjudgedJson(Struct):
     reason: str
 
 
-class Report(Struct):
+class Report(Struct, omit_defaults=True, kw_only=True):
     """One run. Without ``--full`` it is cut to 6 kB; ``left_out`` then counts the rows that each list lacks."""
 
     schema: Literal[1]
     summary: str  # three sentences
     run: RunJson
+    trainings: list[Training] = []  # of several
     ranks: list[Rank]
+    ranks_summary: RanksSummary | None = None
     state: StateJson
     unseen: list[UnseenJson]
     steps: StepsJson
+    progress: Progress | None = None
+    goodput: GoodputJson | None = None
     span: SpanJson | None
+    phases_of: str = ""  # of several ranks or trainings the one whose steps, phases and ranges these are
     phases: list[Phase]
     ranges: list[RangeJson]
     sampling: SamplingJson | None
+    memory: list[MemoryJson] = []
+    traces: list[TraceJson] = []
+    standstills: list[StandstillJson] = []
     findings: list[FindingJson]  # the most important first
     changes: list[ChangeJson]
     unjudged: list[UnjudgedJson]
-    progress: Progress | Absent = UNSET
-    goodput: GoodputJson | Absent = UNSET
-    phases_of: str | Absent = UNSET  # of several ranks or trainings the one whose steps, phases and ranges these are
-    trainings: list[Training] | Absent = UNSET  # of several
-    ranks_summary: RanksSummary | Absent = UNSET
-    memory: list[MemoryJson] | Absent = UNSET
-    traces: list[TraceJson] | Absent = UNSET
-    standstills: list[StandstillJson] | Absent = UNSET
-    left_out: dict[str, int] | Absent = UNSET
+    left_out: dict[str, int] = {}
+
+    @property
+    def has_steps(self) -> bool:
+        """True if steps were counted, or samples show their phases: without a step there is no verdict."""
+        return bool(self.steps.total or self.phases)

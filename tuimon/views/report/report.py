@@ -1,0 +1,306 @@
+"""The report of a session, built once for all its forms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.judging import unjudged
+from tuimon.diagnosis.verdicts import Change, Verdicts
+from tuimon.node_ids import own_id
+from tuimon.records import PHASES, MemoryHistory, TraceTaken
+from tuimon.session.goodput import PARTS, goodput
+from tuimon.session.progress import run_progress
+from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
+from tuimon.session.session import Session, SessionView
+from tuimon.session.standing import Past, group_json, standing
+from tuimon.session.state import RunState, run_state, unseen_trainings
+from tuimon.session.steps import StepSummary
+from tuimon.views import report_types as types
+from tuimon.views.finding_text import headline_text
+from tuimon.views.gpu_text import idle_bounds, measured_idle_ms, with_idle_bounds
+from tuimon.views.progress_text import goodput_text, memory_lines, progress_text
+from tuimon.views.report.sentences import summary_of
+from tuimon.views.report_types import WELL, PlaceJson, Report, filled
+from tuimon.views.state_text import sampling_text, standstill_line, state_text, unseen_text
+from tuimon.views.trace_text import trace_text
+
+#: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.
+LISTED = 64
+#: A run of more ranks has a summary of them.
+FEW = 16
+#: Most trainings that are listed, and most findings of each.
+_TRAININGS, _FINDINGS = 16, 3
+
+
+class ReportPage(NamedTuple):
+    """One log: its report and the Session it was folded into."""
+
+    report: Report
+    session: Session
+
+
+def report_of(
+    session: Session, findings: Iterable[Finding], log: str, changes: Iterable[Change] = (), *, full: bool = False
+) -> Report:
+    """The report over the whole run; ``full``: with all ranks, however many."""
+    trainings = _trainings(session)  # first: views do not outlive a change of the focus
+    pid, whole = session.trainer(), session.over("whole")
+    table = whole.phases(pid) if pid is not None else None
+    process = session.process(pid) if pid is not None else None
+    pids = session.trainers()
+    report = Report(
+        schema=1,
+        summary="",
+        run=_run(session, log),
+        trainings=trainings,
+        ranks=_ranks(whole, pids, full=full),
+        ranks_summary=_summary(whole, pids) if len(pids) > FEW else None,
+        state=_state(run_state(session)),
+        unseen=[filled(types.UnseenJson, u, pid=own_id(u.pid), text=unseen_text(u)) for u in unseen_trainings(session)],
+        steps=_steps(whole.steps(pid) if pid is not None else None),
+        progress=_progress(session, pid) if pid is not None else None,
+        goodput=_goodput(session),
+        span=_span(session, pid),
+        phases_of=which_training(session).text_of_rank(process.rank if process is not None else None),
+        phases=phases_of(whole, pid) if pid is not None else [],
+        ranges=[filled(types.RangeJson, row) for row in (table.ranges if table else ())],
+        sampling=_sampling(whole),
+        memory=[_memory(each) for each in session.memory_history.values()],
+        traces=[_trace(each) for each in session.traces],
+        standstills=[_standstill(each, session) for each in session.standstills.past],
+        findings=[types.FindingJson.of(finding) for finding in findings],
+        changes=[
+            types.ChangeJson(
+                change.t_s - session.start_s if session.start_s is not None else None,
+                change.step,
+                change.before,
+                change.after,
+            )
+            for change in changes
+        ],
+        unjudged=[filled(types.UnjudgedJson, each) for each in unjudged(session)],
+    )
+    report.summary = summary_of(report)
+    return report
+
+
+# -- the run and its state
+
+
+def _run(session: Session, log: str) -> types.RunJson:
+    header, end, nodes = session.header, session.exit, list(session.nodes.known.values())
+    ordered = sorted(nodes, key=lambda node: (node.state in WELL, not node.exit_code, -node.behind_s, node.number))
+    return types.RunJson(
+        log=log,
+        command=header.command if header else [],
+        mode=header.mode if header else None,
+        host=header.host if header else None,
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s)) if header else None,
+        duration_s=session.now_s - session.start_s if session.start_s is not None else None,
+        cpu_count=header.cpu_count if header else None,
+        name=header.run if header and nodes else None,
+        node_count=len(nodes),
+        nodes=[filled(types.NodeJson, node) for node in ordered[:LISTED]],
+        versions=header.versions if header else {},
+        ended=end is not None,
+        exit_code=end.exit_code if end else None,
+        signal=end.signal if end else None,
+        last_line=end.last_line if end else None,
+        raised_at=PlaceJson.of(end.raised_at) if end else None,
+        survivors=[own_id(pid) for pid in end.survivors] if end else [],
+        notices=[filled(types.NoticeJson, each) for each in session.notices.values()],
+    )
+
+
+def _state(state: RunState) -> types.StateJson:
+    return filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state))
+
+
+def _span(session: Session, pid: int | None) -> types.SpanJson | None:
+    """The steps that phases, findings and their evidence are of; None without markers."""
+    stats = session.step_stats.get(pid) if pid is not None else None
+    totals = stats.over() if stats is not None else None
+    if stats is None or totals is None or not totals.steps:
+        return None
+    return types.SpanJson(stats.steady_index, stats.total - 1, totals.sums.span_s)
+
+
+def _progress(session: Session, pid: int) -> types.Progress | None:
+    """What is known of it; None where nothing is."""
+    made = run_progress(session, pid)
+    epoch, left, printed = made.epoch, made.left, made.printed
+    progress = filled(
+        types.Progress,
+        made,
+        epochs_done=epoch.done if epoch is not None else None,
+        batch=epoch.given if epoch is not None else None,
+        batches=epoch.length if epoch is not None else None,
+        left_s=left.seconds if left is not None else None,
+        left_of=left.of if left is not None else None,
+        loss=printed.loss or None if printed is not None else None,
+        text=progress_text(made),
+    )
+    return progress if progress != types.Progress() else None
+
+
+def _goodput(session: Session) -> types.GoodputJson | None:
+    divided = goodput(session)
+    if divided is None:
+        return None
+    parts = [(part, divided.parts[part]) for part in PARTS if part in divided.parts]
+    return types.GoodputJson(
+        divided.total_s,
+        [types.GoodputPart(part, seconds, seconds / divided.total_s) for part, seconds in parts],
+        goodput_text(divided),
+    )
+
+
+def _sampling(whole: SessionView) -> types.SamplingJson | None:
+    """The sampling over the whole run; None where no stacks were sampled."""
+    known = whole.sampling()
+    return filled(types.SamplingJson, known, text=sampling_text(known)) if known is not None else None
+
+
+# -- steps and phases
+
+
+def _steps(steps: StepSummary | None) -> types.StepsJson:
+    if steps is None or steps.estimated:
+        return types.StepsJson(0, None, None, None, 0)
+    return filled(types.StepsJson, steps, timed_ratio=steps.timed_ratio if steps.timed_ratio < 1 else None)
+
+
+def phases_of(view: SessionView, pid: int) -> list[types.Phase]:
+    """The phases of a process, with the GPU's idle time as the verdict knows it."""
+    table, _ = with_idle_bounds(view, pid)
+    rows = table.rows if table is not None else ()
+    step_ms = sum(row.gpu_ms_per_step or 0.0 for row in rows if row.name != "eval")
+    phases = []
+    for row in rows:
+        low_ms, high_ms = idle_bounds(row) or (None, None)
+        phases.append(
+            filled(
+                types.Phase,
+                row,
+                gpu_idle_ms_per_step=measured_idle_ms(row, step_ms),
+                gpu_idle_ms_low=low_ms,
+                gpu_idle_ms_high=high_ms,
+            )
+        )
+    return phases
+
+
+# -- ranks and trainings
+
+
+def _ranks(whole: SessionView, pids: Sequence[int], *, full: bool) -> list[types.Rank]:
+    """By rank: all, or of more than 64 those that are not well or hold the others up most."""
+    session = whole.session
+    rows = {row.pid: row for row in rank_rows(whole)} if len(pids) > 1 else {}
+    earlier = superseded(session) if rows else set()
+    numbers = training_numbers(session)
+    ranks = [_rank(whole, pid, rows.get(pid), numbers.get(pid, 0), is_earlier=pid in earlier) for pid in pids]
+    if full or len(ranks) <= LISTED:
+        return ranks
+    chosen = set(map(id, sorted(ranks, key=lambda rank: rank.trouble)[:LISTED]))
+    return [rank for rank in ranks if id(rank) in chosen]
+
+
+def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is_earlier: bool) -> types.Rank:
+    """``is_earlier``: another process has taken its rank since."""
+    process = view.process(pid)
+    return filled(
+        types.Rank,
+        row,
+        pid=own_id(pid),
+        host=view.session.host_of(pid) if view.session.nodes.known else None,
+        rank=process.rank if process else None,
+        world_size=process.world_size if process else None,
+        markers=process.markers if process else False,
+        gpus=list(process.gpu_uuids) if process else [],
+        steps=_steps(view.steps(pid)),
+        phases=phases_of(view, pid),
+        state=row.state if row is not None else "restarted" if is_earlier else None,
+        training=training,
+    )
+
+
+def _summary(whole: SessionView, pids: Sequence[int]) -> types.RanksSummary:
+    """Summary of all ranks: least, median and most of steps and step times, the median of each phase's share."""
+    steps = [found for pid in pids if (found := whole.steps(pid)) is not None and not found.estimated]
+    tables = [table for pid in pids if (table := whole.phases(pid)) is not None]
+    shares = {name: [row.share for table in tables for row in table.rows if row.name == name] for name in PHASES}
+    return types.RanksSummary(
+        count=len(pids),
+        steps=_spread([found.total for found in steps]),
+        median_ms=_spread([found.median_ms for found in steps if found.median_ms is not None]),
+        phases=[types.RankShare(name, median(known)) for name, known in shares.items() if known],
+    )
+
+
+def _spread(values: Sequence[float]) -> list[float] | None:
+    return [min(values), median(values), max(values)] if values else None
+
+
+def _trainings(session: Session) -> list[types.Training]:
+    """As they began; nothing of a run of one."""
+    rows = training_rows(session)
+    return [
+        filled(
+            types.Training,
+            row,
+            pid=own_id(row.first.pid),
+            command=list(row.command),
+            steps=_steps(session.over("whole").steps(row.first.pid)),
+            findings=_findings(session, row.first.pid),
+        )
+        for row in rows[:_TRAININGS]
+        if len(rows) > 1
+    ]
+
+
+def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
+    """The findings on the training of a process, by itself."""
+    chosen = session.chosen
+    session.focus_on(pid)
+    try:
+        found = Verdicts().judge_run(session) if session.trainer() is not None else []
+    finally:
+        session.focus_on(chosen)
+    return [
+        filled(types.TrainingFinding, finding, headline=headline_text(finding.headline, finding.where))
+        for finding in found[:_FINDINGS]
+    ]
+
+
+# -- what was taken at a moment: memory, traces, standstills
+
+
+def _memory(history: MemoryHistory) -> types.MemoryJson:
+    return filled(types.MemoryJson, history, pid=own_id(history.pid), text=memory_lines(history))
+
+
+def _trace(trace: TraceTaken) -> types.TraceJson:
+    idle = 1 - trace.gpu_busy_ns / trace.gpu_span_ns if trace.gpu_span_ns and trace.gpu_busy_ns is not None else None
+    return filled(types.TraceJson, trace, gpu_idle=idle, text=trace_text(trace))
+
+
+def _standstill(past: Past, session: Session) -> types.StandstillJson:
+    start_s = session.start_s if session.start_s is not None else past.since_s
+    return types.StandstillJson(
+        at_s=past.since_s - start_s,
+        step=past.step,
+        lasted_s=past.ended_s - past.since_s if past.ended_s is not None else None,
+        taken_after_s=past.taken.quiet_s,
+        text=standstill_line(past, session),
+        groups=[msgspec.convert(group_json(group), types.StandingGroup) for group in standing(past.taken)],
+        collectives=[
+            filled(types.StuckCollective, one, elsewhere=[rank for rank, _ in one.elsewhere]) for one in past.stuck
+        ],
+    )
