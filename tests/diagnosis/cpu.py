@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, thread
 from tuimon.diagnosis import diagnose
 from tuimon.records import Notice
 
@@ -40,5 +40,5 @@ def workers(number, cpu_ratio, *counted, state="running", role="worker"):
     """Records of the trainer's DataLoader workers, or of its other children."""
     for pid in range(201, 201 + number):
         yield process(pid, role, ppid=100)
-        yield threads(12, (pid, "pt_data_worker", cpu_ratio, state), pid=pid, cpu_ratio=cpu_ratio)
+        yield thread(12, cpu_ratio, pid=pid, state=state, name="pt_data_worker")
         yield stacks(12, *counted, pid=pid)

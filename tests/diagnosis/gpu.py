@@ -4,32 +4,12 @@ from __future__ import annotations
 
 from tests.gpu_simulator.sessions import UUID, records
 from tests.gpu_simulator.training import PID
-from tests.session.records import frames, stacks, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, extend, frames, stacks, threads
 from tuimon.records import Gpu, GpuPhase, GpuTime, Lead, Steps
 from tuimon.session.session import Session
 
-(
-    FETCH,
-    FORWARD,
-    MODULE,
-    BACKWARD,
-    IN_BACKWARD,
-    STEP,
-    IN_STEP,
-    ITEM,
-    TO_DEVICE,
-    SAVE,
-    FLOAT,
-    FORWARD_ITEM,
-    IN_FETCH,
-    SCALER,
-    MAKE,
-    EVALUATE,
-    EVAL_FETCH,
-    EVAL_MODEL,
-    EVAL_ITEM,
-) = range(19)
+FETCH, FORWARD, MODULE, BACKWARD, IN_BACKWARD, STEP, IN_STEP, ITEM, TO_DEVICE, SAVE = range(10)
+FLOAT, FORWARD_ITEM, IN_FETCH, SCALER, MAKE, EVALUATE, EVAL_FETCH, EVAL_MODEL, EVAL_ITEM = range(10, 19)
 
 LINES = frames(
     ("/home/me/train.py", 40, "main", "for x, y in loader:", True),
@@ -79,30 +59,18 @@ def session_of(kind, *counted, util=None, cpu=None, autograd=0.0, more=(), secon
     if cpu is not None:
         rows = [(PID, "python", cpu, "running", 0.0), (PID + 1, "pt_autograd_0", autograd, "running", 0.0)]
         session.add(threads(end_s, *rows, cpu_ratio=cpu + autograd))
-    for record in more:
-        session.add(record)
-    return session
+    return extend(session, more)
 
 
 def findings(*args, **kwargs):
     """By rule, the most important first."""
-    return {finding.rule: finding for finding in diagnose(session_of(*args, **kwargs))}
+    return by_rule(session_of(*args, **kwargs))
 
 
 def gpu_time(t, phases, leads, steps=10, bounded=True):
     """A literal window: phases as ``(span, idle, maybe idle)`` in ms a step, leads as ``(median us, idle ratio)``."""
     rows = [GpuPhase(name, *(int(ms * steps * 1e6) for ms in parts)) for name, parts in phases.items()]
     ahead = [Lead(name, steps, us, us, us, round(steps * ratio)) for name, (us, ratio) in leads.items()]
+    facts = {"window_s": 1.0, "device": 0, "lead_error_us": 5.0, "bounded": bounded}
     total_ns = sum(row.span_ns for row in rows)
-    return GpuTime(
-        t=t,
-        pid=PID,
-        window_s=1.0,
-        device=0,
-        steps=steps,
-        total_ns=total_ns,
-        phases=rows,
-        leads=ahead,
-        lead_error_us=5.0,
-        bounded=bounded,
-    )
+    return GpuTime(t=t, pid=PID, steps=steps, total_ns=total_ns, phases=rows, leads=ahead, **facts)

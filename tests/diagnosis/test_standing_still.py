@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.recorded_logs import log_path
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import extend, one_process, steps, thread
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.session.state import stands_still
 from tuimon.sources.log.reader import read_log
@@ -16,12 +16,11 @@ DATA = {"data": 70, "forward": 20, "backward": 10}
 
 def judged(*, open_s, cpu_ratio=0.5, then=0):
     """A training that waits for its data for 20 s, then makes no step for as many seconds, and then ``then`` more."""
-    session, verdicts = session_of(header(), process()), Verdicts()
+    session, verdicts = one_process(), Verdicts()
     shown = []
 
     def moment(t, record):
-        for each in (record, threads(t, (100, "python", cpu_ratio, "waiting"), cpu_ratio=cpu_ratio)):
-            session.add(each)
+        extend(session, (record, thread(t, cpu_ratio, state="waiting")))
         shown.append([finding.rule for finding in verdicts.judge_moment(session, 1.0)])
 
     for t in range(1, 21):

@@ -61,27 +61,33 @@ def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, timed=No
     )
 
 
+def still(t, for_s, phase="between", **more):
+    """A window in which no step has ended: the one that is open has been in a phase for so long."""
+    return steps(t, {}, **{"count": 0, "open_phase": phase, "open_for_s": for_s} | more)
+
+
 def frames(*places, first=0, t=0.0):
     """Frames from ``(file, line, function)`` or with ``(…, source, user)``."""
     return Frames(t=t, pid=100, first=first, frames=[Frame(*place) for place in places])
 
 
-def stacks(t, *counted, pid=100, tid=None):
-    """A window of samples of one thread: ``([frame ids], count)``."""
+def stacks(t, *counted, pid=100, tid=None, beside=(), **more):
+    """Samples of one thread, as ``([frame ids], count)``; ``beside``: of others, as ``(tid, name, ids, count)``."""
     rows = [StackCount(tid or pid, "MainThread", list(ids), n) for ids, n in counted]
-    return Stacks(t=t, pid=pid, window_s=1.0, samples=sum(n for _, n in counted), stacks=rows)
+    rows += [StackCount(*row) for row in beside]
+    facts = {"window_s": 1.0, "samples": sum(n for _, n in counted)}
+    return Stacks(t=t, pid=pid, stacks=rows, **facts | more)
 
 
-def threads(t, *rows, pid=100, cpu_ratio=1.0):
+def threads(t, *rows, pid=100, **more):
     """A window of threads: ``(tid, name, cpu_ratio, state)``."""
-    return Threads(
-        t=t, pid=pid, window_s=1.0, cpu_ratio=cpu_ratio, rss_bytes=1 << 28, threads=[ThreadCpu(*row) for row in rows]
-    )
+    facts = {"window_s": 1.0, "cpu_ratio": 1.0, "rss_bytes": 1 << 28}
+    return Threads(t=t, pid=pid, threads=[ThreadCpu(*row) for row in rows], **facts | more)
 
 
-def thread(t, cpu, delay=None, pid=100, state="running", name="python"):
+def thread(t, cpu, delay=None, pid=100, state="running", name="python", **more):
     """A window of a process of one thread: its CPU, and its wait for a core."""
-    return threads(t, (pid, name, cpu, state, delay), pid=pid, cpu_ratio=cpu)
+    return threads(t, (pid, name, cpu, state, delay), pid=pid, cpu_ratio=cpu, **more)
 
 
 def rank(number, pid=None, of=2, after_s=0.0, **more):

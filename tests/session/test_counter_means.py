@@ -214,7 +214,7 @@ def test_means_over_any_span() -> None:
 def test_memory_is_that_before_the_process_gave_it_back_at_its_exit() -> None:
     table = table_of()
     for t, rss_bytes in ((1.0, 300 << 20), (2.0, 0), (3.0, None)):
-        record: Threads = structs.replace(threads(t, (100, "python", 0.5, "waiting")), rss_bytes=rss_bytes)
+        record: Threads = threads(t, (100, "python", 0.5, "waiting"), rss_bytes=rss_bytes)
         table.add_threads(record, 100)
     for found in (table.of(100), table.of(100, Span())):
         assert found is not None and found.rss_bytes == 300 << 20
@@ -273,7 +273,7 @@ def test_the_run_is_taken_off_over_the_same_time() -> None:
 def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> None:
     use = MachineTable()
     used(0, 5, 1.0, use)
-    use.add_threads(structs.replace(threads(6.0, (100, "python", 1.0, "running")), ended_cpu_s=2.5))
+    use.add_threads(threads(6.0, (100, "python", 1.0, "running"), ended_cpu_s=2.5))
     used(6, 10, 1.0, use)
     use.add_memory(machine(5.0, 1.5))
     use.add_memory(machine(10.0, 1.5))

@@ -9,9 +9,8 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
-from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Threads, Throttle
+from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Throttle
 from tuimon.session.machines import growth_going_on
-from tuimon.session.session import Session
 from tuimon.views.metrics.snapshot import gpu_samples
 
 PHASES = {"forward": 5.0, "backward": 5.0}
@@ -182,15 +181,7 @@ def test_metrics_have_the_gpus_of_all_nodes() -> None:
 
 
 def grown(sizes_mb, every_s=5.0):
-    session = Session()
-    for number, size in enumerate(sizes_mb):
-        record = threads(0)
-        session.add(
-            Threads(
-                t=number * every_s, pid=100, window_s=1.0, cpu_ratio=1.0, rss_bytes=size * MB, threads=record.threads
-            )
-        )
-    return session
+    return session_of(threads(number * every_s, rss_bytes=size * MB) for number, size in enumerate(sizes_mb))
 
 
 def growth(session):

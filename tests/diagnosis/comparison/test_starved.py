@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
-from tests.session.records import header, process, session_of, steps, thread
+from tests.session.records import extend, loop, one_process, process, thread
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.runs import Run, run_of
 from tuimon.records import GpuProcess, MachineMemory
@@ -18,15 +18,10 @@ _PHASES = {"data": 30.0, "forward": 30.0, "backward": 40.0}
 
 def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_cores: float | None) -> Session:
     """20 s on two cores: CPU and wait of the main thread and of each worker, and the cores that all programs use."""
-    found = session_of(header(cpu_count=2), process(100))
-    for number in range(len(workers)):
-        found.add(process(200 + number, role="worker", ppid=100, torch=None))
+    found = one_process([process(200 + n, role="worker", ppid=100, torch=None) for n in range(len(workers))])
     for t in range(1, 21):
-        for pid, (cpu, wait) in enumerate(workers, 200):
-            found.add(thread(t, cpu, wait, pid=pid, name="pt_data_worker"))
-        found.add(thread(t, main[0], main[1]))
-        found.add(MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores))
-        found.add(steps(float(t), _PHASES, first_index=10 * (t - 1)))
+        extend(found, [thread(t, cpu, wait, pid=pid) for pid, (cpu, wait) in enumerate(workers, 200)], thread(t, *main))
+        extend(found, MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores), loop([t], _PHASES))
     return found
 
 
@@ -57,10 +52,8 @@ def test_of_a_log_without_the_cores_of_others_the_runs_own_threads_decide() -> N
 def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
     """Its step takes 100 ms of which it waits for 30; beside nobody it takes 70: the row says who is slower."""
     busy = session((0.7, 0.3), [], 1.9)
-    quiet = session_of(header(cpu_count=2), process(100))
-    for t in range(1, 21):
-        quiet.add(thread(t, 1.0, 0.0))
-        quiet.add(steps(float(t), {name: 0.7 * ms for name, ms in _PHASES.items()}, first_index=10 * (t - 1)))
+    faster = loop(20, {name: 0.7 * ms for name, ms in _PHASES.items()})
+    quiet = one_process([(thread(t, 1.0, 0.0), made) for t, made in enumerate(faster, 1)])
     rows = {row.name: row for row in compare([run_of(quiet, (), "a")], [run_of(busy, (), "b")]).rows}
     cpu = rows["CPU time"]
     assert (cpu.before, cpu.after, cpu.significant) == (pytest.approx(70), pytest.approx(70), False)
@@ -70,8 +63,7 @@ def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
 @pytest.mark.parametrize(("own", "taken"), [([100], 0.4), ([100, 9], 0.0)])
 def test_a_gpu_is_taken_by_who_is_not_of_the_run(own: list[int], taken: float) -> None:
     found = session((0.9, 0.0), [], None)
-    for pid in own[1:]:
-        found.add(process(pid, role="other", ppid=100, torch=None))
+    extend(found, [process(pid, role="other", ppid=100, torch=None) for pid in own[1:]])
     processes = [GpuProcess(100, 1 << 30, 0.5), GpuProcess(9, 1 << 30, 0.4)]
     found.add(gpu(21.0, pids=own, processes=processes))
     assert run_of(found, (), "run").gpu_taken == taken

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.session.records import header, process, session_of, stacks, steps, thread
+from tests.session.records import loop, one_process, stacks, steps, thread
 from tuimon.diagnosis import diagnose, judge
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import missing
@@ -12,12 +12,11 @@ from tuimon.session.session import Session, SessionView
 
 
 def training():
-    session = session_of(header(), process())
-    for t in range(1, 13):
-        session.add(steps(t, {"data": 62, "forward": 11, "backward": 27}, first_index=10 * (t - 1)))
-    session.add(thread(12, 0.4, 0.0))
-    session.add(stacks(12, ([1, 2], 50)))
-    return session
+    return one_process(
+        loop(12, {"data": 62, "forward": 11, "backward": 27}),
+        thread(12, 0.4, 0.0),
+        stacks(12, ([1, 2], 50)),
+    )
 
 
 def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):

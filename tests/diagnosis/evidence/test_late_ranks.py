@@ -8,7 +8,19 @@ from itertools import pairwise
 
 import pytest
 
-from tests.session.records import by_rule, frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import (
+    by_rule,
+    extend,
+    frames,
+    header,
+    loop,
+    rank,
+    session_of,
+    stacks,
+    steps,
+    thread,
+    threads,
+)
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence import gpu
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
@@ -67,19 +79,14 @@ def _asleep(record: Steps) -> float:
 
 def judged(training: Training, turn: list[int | None], shift: int = 0, delay: float = 0.0) -> dict[str, Finding]:
     """``turn``: who is late in one step after the other, again and again; ``delay``: share of waits for a core."""
-    session = session_of(header(cpu_count=16), LINES)
-    for rank in range(training.ranks):
-        session.add(process(100 + rank, rank=rank, world_size=training.ranks, ppid=50))
+    ranks = [rank(number, of=training.ranks) for number in range(training.ranks)]
+    session = session_of(header(cpu_count=16), LINES, ranks)
     for t in range(1, 15):
         late = [training.random.choice(turn) for _ in range(12)]
         for record in training.window(t, late, 12 * (t - 1), shift):
             busy = 1.0 - _asleep(record)
-            row = (record.pid, "python", busy - delay, "running", delay)
-            session.add(threads(t, row, pid=record.pid, cpu_ratio=busy - delay))
-            session.add(record)
-    for rank in range(training.ranks):
-        session.add(stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=100 + rank))
-    return by_rule(session)
+            extend(session, thread(t, busy - delay, delay, pid=record.pid), record)
+    return by_rule(extend(session, [stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=each.pid) for each in ranks]))
 
 
 def test_ranks_that_take_turns_are_told_with_their_shares_the_phase_and_the_line() -> None:
@@ -120,13 +127,10 @@ def test_who_is_last_by_chance_as_all_wait_for_cores_is_not_told() -> None:
 
 def many(count=COUNT, late=LATE):
     session = session_of(header(cpu_count=64))
-    for rank in range(count):
-        pid = 1000 + rank
-        session.add(process(pid, rank=rank, world_size=count, ppid=50, python="3.11.7"))
-        data = 40 if rank == late else 5
-        for t in (1, 2, 3):
-            session.add(threads(t, (pid, "python", 0.9 if rank == late else 0.5, "running", 0.0), pid=pid))
-            session.add(steps(t, {"data": data, "backward": 95 - data}, pid=pid, first_index=10 * t))
+    for n, pid in enumerate(range(1000, 1000 + count)):
+        data, cpu = (40, 0.9) if n == late else (5, 0.5)
+        used = [threads(t, (pid, "python", cpu, "running", 0.0), pid=pid) for t in (1, 2, 3)]
+        extend(session, rank(n, pid, of=count), used, loop(3, {"data": data, "backward": 95 - data}, pid=pid))
         session.add(stacks(3, ([0], 40), pid=pid))
     return session
 
@@ -145,9 +149,8 @@ def test_no_rule_looks_at_all_of_many_one_by_one():
 
 def test_another_training_of_the_command_is_not_compared():
     session = many(4, 2)
-    for rank in range(2):
-        session.add(process(2000 + rank, rank=rank, world_size=2, ppid=60, python="3.11.7"))
-        session.add(steps(3, {"data": 5, "backward": 90}, pid=2000 + rank))
+    for n, pid in enumerate((2000, 2001)):
+        extend(session, rank(n, pid, ppid=60), steps(3, {"data": 5, "backward": 90}, pid=pid))
     assert {rank.pid for rank in evidence_of(session.over("recent"), 1000).ranks.compared} == {1000, 1001, 1002, 1003}
     session.focus_on(2001)
     assert {rank.pid for rank in evidence_of(session.over("recent"), 2001).ranks.compared} == {2000, 2001}

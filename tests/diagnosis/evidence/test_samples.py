@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import frames, one_process, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.session.session import Session
 
@@ -26,7 +26,7 @@ FRAMES = frames(
 def run(*samples: tuple[list[int], int]) -> Session:
     table = {"between": 80.0, "backward": 20.0}
     windows = steps(5.0, table, count=100), steps(6.0, table, first_index=100)
-    return session_of(header(), process(), FRAMES, *windows, stacks(8.0, *samples, ([5, 6], 20), ([7, 8], 20)))
+    return one_process(FRAMES, *windows, stacks(8.0, *samples, ([5, 6], 20), ([7, 8], 20)))
 
 
 def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:

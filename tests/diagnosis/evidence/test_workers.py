@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
-from tests.session.records import by_rule, frames, header, process, session_of, stacks, steps, thread
+from tests.session.records import by_rule, extend, frames, loop, one_process, process, stacks, thread
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.data import lie_ready, training_loader
 from tuimon.diagnosis.evidence.evidence import evidence_of
@@ -33,16 +33,14 @@ FACTS = LoaderFacts(dataset="Rows", kind="iterable", workers=1, prefetch=2)
 
 def epochs(number=20):
     """An epoch a second, each with a worker of its own, of which py-spy takes a few samples."""
-    session = session_of(header(), process(), NO_GPU, AUGMENT)
-    for t in range(1, number + 1):
-        pid = 200 + t
+    session = one_process(NO_GPU, AUGMENT)
+    facts = {"window_s": 1.0, "role": "train", "fetches": 10, "wait_ns": 62 * 10**7, "facts": FACTS}
+    for t, pid in enumerate(range(201, 201 + number), 1):
         made = LoaderWorker(pid, 0, 10, items_ms=880.0, collate_ms=20.0, wait_ms=100.0)
-        session.add(steps(t, STARVED, first_index=10 * (t - 1)))
-        session.add(process(pid, "worker", ppid=100, t=t - 0.9))
-        session.add(Loader(t=t, pid=100, number=1, window_s=1.0, role="train", fetches=10, wait_ns=62 * 10**7,
-                           facts=FACTS, workers=[made]))  # fmt: skip
-        session.add(stacks(t, ([0, 1], 4), ([0], 1), pid=pid))
-        session.add(process(pid, "worker", ppid=100, t=t - 0.05, ended=True))
+        extend(session, loop([t], STARVED), process(pid, "worker", ppid=100, t=t - 0.9))
+        session.add(Loader(t=t, pid=100, number=1, workers=[made], **facts))
+        seen = stacks(t, ([0, 1], 4), ([0], 1), pid=pid)
+        extend(session, seen, process(pid, "worker", ppid=100, t=t - 0.05, ended=True))
     return session
 
 
@@ -56,8 +54,7 @@ def test_samples_of_workers_that_come_and_go_add_up():
 
 def test_they_are_known_at_the_end_of_a_run_too():
     session = epochs(60)
-    session.add(process(t=60.5, ended=True))
-    session.add(Exit(t=60.5, pid=100, exit_code=0))
+    extend(session, process(t=60.5, ended=True), Exit(t=60.5, pid=100, exit_code=0))
     workers = evidence_of(session.over("whole"), 100).data.workers
     assert (workers.number, workers.busy_ratio) == (1, pytest.approx(0.9))
     assert workers.hot.samples >= 200  # of all epochs, not of the last ones
@@ -104,15 +101,14 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(fetche
         ("data.py", 31, "augment", "out = cv(img)", True),
         first=10,
     )
-    session = session_of(header(), process(markers=False), NO_GPU, TAKING, worker, process(201, "worker", ppid=100))
+    session = one_process(NO_GPU, TAKING, worker, process(201, "worker", ppid=100), markers=False)
     for t in range(1, 13):
         pid = 201 + t if anew else 201
         if anew:
-            session.add(process(pid - 1, "worker", ppid=100, t=t - 0.9, ended=True))
-            session.add(process(pid, "worker", ppid=100, t=t - 0.9))
-        session.add(stacks(t, *fetches, ([4, 5], 60)))
-        session.add(stacks(t, ([10, 11], 18), ([10, 12], 2), pid=pid))
-        session.add(structs.replace(thread(t, 0.25), ended_cpu_s=brief_s))
+            extend(session, process(pid - 1, "worker", ppid=100, t=t - 0.9, ended=True))
+            extend(session, process(pid, "worker", ppid=100, t=t - 0.9))
+        extend(session, stacks(t, *fetches, ([4, 5], 60)), stacks(t, ([10, 11], 18), ([10, 12], 2), pid=pid))
+        session.add(thread(t, 0.25, ended_cpu_s=brief_s))
     first = by_rule(session)["input_bound"]
     assert first.cause == cause
 
@@ -151,17 +147,13 @@ def test_a_loader_of_the_set_up_is_not_the_one_that_trains():
 
 def attached(waiting, *, anew):
     """Two workers, new ones each second if ``anew``; the data phase waits for batches in so many samples of 40."""
-    session = session_of(header(), process(markers=False), NO_GPU, LOOP)
+    session, starts = one_process(NO_GPU, LOOP, markers=False), 40 - waiting
+    fetches = (STARTING, starts // 2), (ENDING, starts - starts // 2), (WAITING, waiting)
     for t in range(1, 13):
-        for number in (0, 1):
-            pid = 200 + number + (2 * t if anew else 0)
-            session.add(process(pid, "worker", ppid=100, t=t - 0.9))
-            if anew:
-                session.add(process(pid, "worker", ppid=100, t=t - 0.1, ended=True))
-        starts = 40 - waiting
-        session.add(
-            stacks(t, (STARTING, starts // 2), (ENDING, starts - starts // 2), (WAITING, waiting), (BACKWARD, 40))
-        )
+        for pid in (200 + 2 * t * anew, 201 + 2 * t * anew):
+            ends = [process(pid, "worker", ppid=100, t=t - 0.1, ended=True)] if anew else []
+            extend(session, process(pid, "worker", ppid=100, t=t - 0.9), ends)
+        session.add(stacks(t, *fetches, (BACKWARD, 40)))
     return session
 
 

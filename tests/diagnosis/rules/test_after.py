@@ -3,11 +3,11 @@
 import pytest
 
 from tests.diagnosis.rules.test_hang_over import ANSWERS, BATCH, EXITS, LOCK, SERVES, SLEEPS, WAITS, standing
-from tests.session.records import frames, process, steps, threads
+from tests.session.records import extend, frames, process, stacks, still, thread
 from tuimon.diagnosis.judging import diagnose_state
 from tuimon.diagnosis.rules.hang import IDLE_S, LONG_S
 from tuimon.monitor.judging import suspicion
-from tuimon.records import Exit, Gpu, GpuProcess, StackCount, Stacks, Standstill
+from tuimon.records import Exit, Gpu, GpuProcess, Standstill
 
 TAKEN_S = 29.0  # when ``standing`` has the stacks taken, and from when the training is idle
 
@@ -18,16 +18,11 @@ def idle(place, idle_s, *, cpu=0.0, util=None, moved_s=None, child=0.0, **of_pro
     session, now = standing(place, 20.0, **of_process), TAKEN_S + idle_s
     if moved_s is not None:
         session.add(Standstill(t=TAKEN_S + moved_s, pid=0, quiet_s=20.0 + moved_s, moving=[100]))
-    session.add(steps(now, {}, count=0, first_index=90, open_phase="between", open_for_s=now - 9.0))
-    if util is not None:
-        on_gpu = [GpuProcess(100, 12 << 30)]
-        session.add(
-            Gpu(t=now, pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=util, processes=on_gpu, pids=[100])
-        )
-    session.add(process(pid=200, role="other", ppid=100))
-    session.add(threads(now, (200, "python", child, "waiting"), pid=200, cpu_ratio=child))
-    session.add(threads(now, (100, "python", cpu, "waiting"), cpu_ratio=cpu))
-    return session
+    on_it = {"processes": [GpuProcess(100, 12 << 30)], "pids": [100]}
+    gpu = Gpu(t=now, pid=0, index=0, uuid="GPU-0", name="H100", util_ratio=util, **on_it)
+    other = process(pid=200, role="other", ppid=100), thread(now, child, pid=200, state="waiting")
+    opened = still(now, now - 9.0, first_index=80), thread(now, cpu, state="waiting")
+    return extend(session, opened, other, [] if util is None else gpu)
 
 
 def found(place, idle_s, **more):
@@ -47,9 +42,8 @@ def test_at_the_exit_the_threads_of_which_one_keeps_it_alive_are_named():
     session = idle(EXITS, 300.0)
     beat = ("train.py", 30, "heartbeat", "time.sleep(1)", True)
     prefetch = ("train.py", 35, "prefetch", "queue.get()", True)
-    session.add(frames(*EXITS, beat, prefetch, first=10, t=330.0))
-    here = [StackCount(100, "python", [10], 20), *(StackCount(108 + n, "T", [11 + n], 20) for n in (0, 1))]
-    session.add(Stacks(t=330.0, pid=100, window_s=1.0, samples=20, stacks=here))
+    beside = [(108 + n, "T", [11 + n], 20) for n in (0, 1)]
+    extend(session, frames(*EXITS, beat, prefetch, first=10, t=330.0), stacks(330.0, ([10], 20), beside=beside))
     (waits,) = (each for each in diagnose_state(session) if each.rule == "not_ended")
     assert waits.headline.endswith("waits for a thread of its own")
     assert [(each.function, each.line) for each in waits.where] == [("heartbeat", 30), ("prefetch", 35)]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps
-from tests.session.records import session_of as records_of
+from tests.session.records import by_rule, frames, loop, one_process, stacks
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
 
@@ -13,12 +12,11 @@ PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
 
 def session_of(*records, phases=PHASES, **in_steps):
     """Eleven windows; collections in the first are of the set-up."""
-    windows = [steps(t, phases, first_index=10 * t, **in_steps) for t in range(1, 12)]
-    return records_of(header(), process(), *windows, *records)
+    return one_process(loop(11, phases, **in_steps), records)
 
 
 def found(**in_steps):
-    return {finding.rule: finding for finding in diagnose(session_of(**in_steps))}.get("gc_pauses")
+    return by_rule(session_of(**in_steps)).get("gc_pauses")
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.005, None), (0.02, "info"), (0.06, "warning"), (0.3, "critical")])
@@ -62,36 +60,34 @@ def with_collections(*samples, ms=264, side=25):
 
 
 def test_collections_that_the_loop_calls_for_are_one_finding():
-    by_rule = with_collections(([1, 2], 40), ([0], 30))
-    assert "side_work" not in by_rule
-    finding = by_rule["gc_pauses"]
+    findings = with_collections(([1, 2], 40), ([0], 30))
+    assert "side_work" not in findings
+    finding = findings["gc_pauses"]
     assert (finding.severity, finding.where[0].line) == ("critical", 50)
     assert finding.action == "remove gc.collect() (train.py:50), or call it once per epoch"
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25))  # side work, all of whose samples are in the call
 
 
 def test_collections_that_a_library_calls_for_are_one_finding_at_its_line():
-    by_rule = with_collections(([4, 8], 30), ([4, 5, 2], 40), ([4, 6], 30), ([4, 7], 2))
-    assert "side_work" not in by_rule
-    finding = by_rule["gc_pauses"]
+    findings = with_collections(([4, 8], 30), ([4, 5, 2], 40), ([4, 6], 30), ([4, 7], 2))
+    assert "side_work" not in findings
+    finding = findings["gc_pauses"]
     assert [(place.file, place.line) for place in finding.where] == [("fit.py", 31)]
     assert finding.action == "call after_batch() loop.py:70, called by main() fit.py:31 less often, or not at all"
 
 
 def without_markers(collecting):
     """A library's loop with so many of about 100 samples in ``gc.collect()``."""
-    session = records_of(header(), process(markers=False), COLLECTING)
-    for t in range(1, 12):
-        session.add(stacks(t, ([4, 5, 2], 40), ([4, 8], 30), ([4, 5, 9], 4), ([4, 6], collecting)))
-    return session
+    seen = ([4, 5, 2], 40), ([4, 8], 30), ([4, 5, 9], 4), ([4, 6], collecting)
+    return one_process(COLLECTING, [stacks(t, *seen) for t in range(1, 12)], markers=False)
 
 
 def test_without_markers_samples_tell_many_collections_that_the_loop_calls_for():
     session = without_markers(30)
-    by_rule = {finding.rule: finding for finding in diagnose(session)}
-    assert {"side_work", "gc_pauses"} & by_rule.keys() == {"gc_pauses"}
+    findings = by_rule(session)
+    assert {"side_work", "gc_pauses"} & findings.keys() == {"gc_pauses"}
     assert "gc_pauses" not in dict(unjudged(session))
-    finding = by_rule["gc_pauses"]
+    finding = findings["gc_pauses"]
     assert (finding.severity, finding.where[0].line) == ("critical", 31)
     assert finding.share_of_step == pytest.approx(30 / 104)
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 30 / 104))
@@ -99,7 +95,7 @@ def test_without_markers_samples_tell_many_collections_that_the_loop_calls_for()
 
 def test_without_markers_a_few_collections_are_not_judged():
     session = without_markers(4)
-    assert "gc_pauses" not in {finding.rule for finding in diagnose(session)}
+    assert "gc_pauses" not in by_rule(session)
     assert "gc_pauses" in dict(unjudged(session))
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, frames, header, process, session_of, steps, thread, threads
 from tuimon.diagnosis.finding import Fix
 from tuimon.records import Cost, CountSettings, Frame, Frames, MachineMemory, Place
 
@@ -13,7 +12,7 @@ PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
 def run(*records, pids=(100,), cpu_count=2, phases=PHASES, **facts):
     windows = [steps(t, phases, pid=pid, first_index=10 * (t - 1)) for t in range(1, 13) for pid in pids]
     session = session_of(header(cpu_count=cpu_count), *(process(pid, **facts) for pid in pids), *windows, *records)
-    return {finding.rule: finding for finding in diagnose(session)}
+    return by_rule(session)
 
 
 def busy(pid, number, cpu, delay):
@@ -115,9 +114,9 @@ def a_loader_with_two_workers(main, worker):
     for pid in (201, 202):
         yield process(pid, "worker", ppid=100)
     for t in range(8, 13):
-        yield threads(t, (100, "python", main[0], "running", main[1]), cpu_ratio=main[0])
+        yield thread(t, main[0], main[1])
         for pid in (201, 202):
-            yield threads(t, (pid, "pt_data_worker", worker[0], "running", worker[1]), pid=pid, cpu_ratio=worker[0])
+            yield thread(t, worker[0], worker[1], pid=pid, name="pt_data_worker")
 
 
 def test_own_workers_that_hold_the_cores_are_no_neighbours():

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, extend, frames, one_process, process, stacks, steps, thread, threads
 from tuimon.diagnosis.evidence.course import WARMUP_WINDOWS
 from tuimon.diagnosis.rules import course as rule
 
@@ -105,16 +104,12 @@ LOOP = frames(
 )
 
 
-def course_of(*windows, samples=(), lines=LOOP, records=(), delays=()):
+def course_of(*windows, samples=(), lines=LOOP, delays=()):
     """What is said of steps with these phases, window by window; ``delays``: shares in which they wait for a core."""
-    session = session_of(header(), process(), *records, lines)
-    for t, phases in enumerate(windows, 1):
-        for delay in delays[t - 1 : t]:
-            session.add(threads(t, (100, "python", 1.0 - delay, "running", delay)))
-        session.add(steps(t + 0.1, phases, first_index=10 * (t - 1)))
-        if samples:
-            session.add(stacks(t + 0.2, *samples[t - 1]))
-    return {finding.rule: finding for finding in diagnose(session)}.get("step_time_drift")
+    made = [steps(t + 0.1, phases, first_index=10 * (t - 1)) for t, phases in enumerate(windows, 1)]
+    made += [threads(t, (100, "python", 1.0 - delay, "running", delay)) for t, delay in enumerate(delays, 1)]
+    made += [stacks(t + 0.2, *counted) for t, counted in enumerate(samples, 1)]
+    return by_rule(one_process(lines, sorted(made, key=lambda record: record.t))).get("step_time_drift")
 
 
 def drift_of(lengths_ms, delays=None, samples=()):
@@ -173,12 +168,11 @@ def test_waits_for_a_core_that_grow_are_a_neighbours():
 
 def loading_drift(items_ms, delays):
     """Of a loop that waits for its two workers, which wait for a core in these shares of the time."""
-    session = session_of(header(), process(), *(process(pid, "worker", ppid=100) for pid in (101, 102)))
+    session = one_process([process(pid, "worker", ppid=100) for pid in (101, 102)])
     for t, (ms, delay) in enumerate(zip(items_ms, delays, strict=True), 1):
-        for pid, cpu, waited in ((100, 0.1, 0.0), (101, 1.0 - delay, delay), (102, 1.0 - delay, delay)):
-            session.add(threads(t, (pid, "python", cpu, "running", waited), pid=pid, cpu_ratio=cpu))
+        extend(session, thread(t, 0.1, 0.0), [thread(t, 1.0 - delay, delay, pid=pid) for pid in (101, 102)])
         session.add(steps(t + 0.1, {"data": ms / (1 - delay) - 20, "backward": 20}, first_index=10 * (t - 1)))
-    return {finding.rule: finding for finding in diagnose(session)}.get("step_time_drift")
+    return by_rule(session).get("step_time_drift")
 
 
 def test_workers_that_wait_for_a_core_ever_longer_are_a_neighbours():

@@ -3,9 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import frames, header, process, session_of, steps, threads
-from tuimon.diagnosis import diagnose
-from tuimon.records import StackCount, Stacks
+from tests.session.records import by_rule, frames, loop, one_process, stacks, threads
 
 LINES = frames(
     ("train.py", 12, "main", "loss.backward()", True),
@@ -24,16 +22,11 @@ FEEDS, AT_QUEUE, MODEL = [4, 5], [6, 7, 8], [9, 10]
 
 
 def found(main_cpu, other_cpu, other_line=2, main_delay=0.0, asleep=0):
-    session = session_of(header(), process(), LINES)
-    for t in range(1, 9):
-        session.add(steps(t, {"forward": 40, "backward": 60}, first_index=10 * t))
     rows = ((100, "python", main_cpu, "running", main_delay), (101, "statistics", other_cpu, "running", 0.0))
-    session.add(threads(8, *rows, cpu_ratio=main_cpu + other_cpu))
-    stacks = [StackCount(100, "MainThread", [0, 1], 40), StackCount(101, "statistics", [other_line], 40)]
-    if asleep:
-        stacks.append(StackCount(101, "statistics", [3], asleep))
-    session.add(Stacks(t=8, pid=100, window_s=2.0, samples=40, stacks=stacks))
-    return {finding.rule: finding for finding in diagnose(session)}
+    used = threads(8, *rows, cpu_ratio=main_cpu + other_cpu)
+    beside = [(101, "statistics", [line], n) for line, n in ((other_line, 40), (3, asleep)) if n]
+    seen = stacks(8, ([0, 1], 40), beside=beside, window_s=2.0)
+    return by_rule(one_process(LINES, loop(8, {"forward": 40, "backward": 60}), used, seen))
 
 
 def test_a_thread_that_computes_in_python_holds_up_the_training():
@@ -57,16 +50,11 @@ FETCHES = frames(
 )
 def test_data_that_waits_for_the_gil_is_not_late_by_itself(main_cpu, rules):
     """Of a fetch in Python that takes 40 % of the step, most is such a wait if nearly all of the step is."""
-    session = session_of(header(), process(), LINES, FETCHES)
-    for t in range(1, 9):
-        session.add(steps(t, {"data": 40, "forward": 20, "backward": 40}, first_index=10 * t))
-        stacks = [StackCount(100, "MainThread", [0, 1], 60), StackCount(100, "MainThread", [20, 21, 22], 40)]
-        stacks.append(StackCount(101, "statistics", [2], 100))
-        session.add(Stacks(t=t, pid=100, window_s=1.0, samples=100, stacks=stacks))
+    made, beside = loop(8, {"data": 40, "forward": 20, "backward": 40}), [(101, "statistics", [2], 100)]
+    seen = [stacks(t, ([0, 1], 60), ([20, 21, 22], 40), beside=beside) for t in range(1, 9)]
     rows = ((100, "python", main_cpu, "running", 0.0), (101, "statistics", 0.95, "running", 0.0))
-    session.add(threads(8, *rows, cpu_ratio=main_cpu + 0.95))
-    claims = {finding.rule for finding in diagnose(session)} & {"gil_contention", "input_bound"}
-    assert claims == set(rules)
+    session = one_process(LINES, FETCHES, made, seen, threads(8, *rows, cpu_ratio=main_cpu + 0.95))
+    assert by_rule(session).keys() & {"gil_contention", "input_bound"} == set(rules)
 
 
 def test_no_more_is_reported_than_the_training_thread_lost():
@@ -89,16 +77,11 @@ def test_where_the_thread_waits_it_holds_nothing_and_another_line_is_named():
 
 def fed(main_cpu, thread_cpu, at_queue):
     """What is found of a thread that fills a queue, where so many of 100 samples wait for it."""
-    session = session_of(header(), process(), NO_GPU, LINES)
-    for t in range(1, 9):
-        session.add(steps(t, {"between": 80, "backward": 20}, first_index=10 * t))
     rows = ((100, "python", main_cpu, "running", 0.0), (101, "feeder", thread_cpu, "running", 0.0))
-    session.add(threads(8, *rows, cpu_ratio=main_cpu + thread_cpu))
-    main = ((AT_QUEUE, at_queue), (MODEL, 80 - at_queue), ([0, 1], 20))
-    stacks = [StackCount(100, "MainThread", stack, count) for stack, count in main if count]
-    stacks.append(StackCount(101, "feeder", FEEDS, 100))
-    session.add(Stacks(t=8, pid=100, window_s=5.0, samples=100, stacks=stacks))
-    return {finding.rule: finding for finding in diagnose(session)}
+    used = threads(8, *rows, cpu_ratio=main_cpu + thread_cpu)
+    main = [(stack, n) for stack, n in ((AT_QUEUE, at_queue), (MODEL, 80 - at_queue), ([0, 1], 20)) if n]
+    seen = stacks(8, *main, beside=[(101, "feeder", FEEDS, 100)], window_s=5.0)
+    return by_rule(one_process(NO_GPU, LINES, loop(8, {"between": 80, "backward": 20}), used, seen))
 
 
 def test_what_makes_the_batches_sets_the_pace_in_a_process_of_its_own():

@@ -3,34 +3,32 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import (
+    by_rule,
+    frames,
+    header,
+    loop,
+    one_process,
+    process,
+    rank,
+    session_of,
+    stacks,
+    still,
+    thread,
+)
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.verdicts import fold
-from tuimon.records import (
-    Collectives,
-    Exit,
-    Frame,
-    Gpu,
-    RankCollective,
-    StackCount,
-    StackGroup,
-    Stacks,
-    StandingProcess,
-    Standstill,
-)
+from tuimon.records import Collectives, Exit, Frame, Gpu, RankCollective, StackGroup, StandingProcess, Standstill
 
 PLACE = frames(("train.py", 9, "gather", "dist.barrier()", True))
 
 
 def standing(open_for_s, cpu_ratio=0.0, longest_ms=100.0, place=PLACE, stacks_seen=1, more=()):
-    records = [header(), process(), place]
-    records += [steps(t, {"forward": 50, "backward": longest_ms - 50}, first_index=10 * t) for t in range(1, 9)]
-    end = 9.0 + open_for_s
-    records.append(steps(end, {}, count=0, first_index=90, open_phase="backward", open_for_s=open_for_s))
-    records.append(threads(end, (100, "python", cpu_ratio, "waiting"), cpu_ratio=cpu_ratio))
-    each = 20 // stacks_seen
-    records += [stacks(t, *(([n], each) for n in range(stacks_seen))) for t in range(9, int(end) + 1)]
-    return diagnose(session_of(*records, *more))
+    end, each = 9.0 + open_for_s, 20 // stacks_seen
+    opened = still(end, open_for_s, "backward", first_index=80), thread(end, cpu_ratio, state="waiting")
+    seen = [stacks(t, *(([n], each) for n in range(stacks_seen))) for t in range(9, int(end) + 1)]
+    trained = loop(8, {"forward": 50, "backward": longest_ms - 50})
+    return diagnose(one_process(place, trained, opened, seen, more))
 
 
 def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
@@ -52,8 +50,8 @@ def test_an_error_of_its_gpu_is_named():
 @pytest.mark.trust
 def test_a_training_that_has_just_gone_on_after_a_stop_does_not_hang():
     """Its threads are read before the window of steps that says so."""
-    stopped = steps(129.0, {}, count=0, first_index=90, open_phase="backward", open_for_s=120.0, outside_s=1.0)
-    waiting = threads(129.5, (100, "python", 0.0, "waiting"), cpu_ratio=0.0)
+    stopped = still(129.0, 120.0, "backward", first_index=80, outside_s=1.0)
+    waiting = thread(129.5, 0.0, state="waiting")
     assert "hang" not in {finding.rule for finding in standing(119.0, more=[stopped, waiting])}
 
 
@@ -67,17 +65,9 @@ def test_of_other_threads_only_those_are_named_that_the_training_waits_for():
     )
 
     def headline(main):
-        records = [header(), process(), waits]
-        records += [steps(t, {"between": 50, "backward": 50}, first_index=10 * t) for t in range(1, 9)]
-        records.append(steps(20, {}, count=0, first_index=90, open_phase="between", open_for_s=16.0))
-        records.append(threads(20, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
-        found = [
-            StackCount(100, "MainThread", main, 20),
-            StackCount(101, "a", [2], 20),
-            StackCount(102, "b", [3, 1], 20),
-        ]
-        records.append(Stacks(t=19.5, pid=100, window_s=2.0, samples=20, stacks=found))
-        (only,) = diagnose(session_of(*records))
+        seen = stacks(19.5, (main, 20), beside=[(101, "a", [2], 20), (102, "b", [3, 1], 20)], window_s=2.0)
+        stands = still(20, 16.0, first_index=80), thread(20, 0.0, state="waiting"), seen
+        (only,) = diagnose(one_process(waits, loop(8, {"between": 50, "backward": 50}), stands))
         return only.headline
 
     assert headline([0, 1]) == "nothing has moved for 16 s: main() train.py:9, and a thread at fill() train.py:20"
@@ -148,18 +138,14 @@ def ranks_standing(
 ):
     """Four ranks, pids 100 to 103; rank 3 in ``open``, the others in a collective."""
     records = [header(), frames(("train.py", 50, "main", "dist.all_reduce(loss)", True))]
-    for rank in range(4):
-        pid = 100 + rank
-        records.append(process(pid, rank=rank, world_size=4))
-        records += [steps(t, {"forward": 25, "backward": 25}, pid=pid, first_index=20 * t, count=made) for t in (1, 2)]
-    for rank in range(4):
-        pid = 100 + rank
-        if rank in ended:
-            records.append(process(pid, rank=rank, world_size=4, ended=True, t=22.0))
+    for n, pid in enumerate(range(100, 104)):
+        records += rank(n, of=4), loop((1, 2), {"forward": 25, "backward": 25}, pid=pid, count=made)
+    for n, pid in enumerate(range(100, 104)):
+        if n in ended:
+            records.append(rank(n, of=4, ended=True, t=22.0))
             continue
-        still = {"count": 0, "first_index": 60, "open_phase": "backward", "open_for_s": open_for_s[rank]}
-        records.append(steps(23.0, {}, pid=pid, **still))
-        records.append(threads(23.0, (pid, "python", cpu[rank], states[rank]), pid=pid, cpu_ratio=cpu[rank]))
+        records.append(still(23.0, open_for_s[n], "backward", pid=pid, first_index=2 * made))
+        records.append(thread(23.0, cpu[n], pid=pid, state=states[n]))
     if taken:
         rows = [
             StandingProcess(100 + rank, "trainer", rank, states[rank], 0.0) for rank in range(4) if rank not in ended
@@ -169,7 +155,7 @@ def ranks_standing(
             StackGroup(OPEN, 0, [(103, 103)] if 3 not in ended else []),
         ]
         records.append(Standstill(t=23.0, pid=0, quiet_s=20.0, processes=rows, groups=groups))
-    return diagnose(session_of(*records, *then))
+    return diagnose(session_of(records, then))
 
 
 def test_the_collective_that_flight_recorders_show_stuck_is_named():
@@ -258,32 +244,23 @@ PUTS, GETS, WRITES, POOLED = [0, 1, 3], [5, 2, 3], [4, 2, 3], [2, 3]
 AT_LOCK, AT_BARRIER, RECEIVES, PRODUCES = [6], [7], [5, 8, 9], [10]
 
 
-def that_waits(main, *, thread=WRITES, live=None, child=None, over=False):
+def that_waits(main, *, writer=WRITES, live=None, child=None, over=False):
     """What is said of a training that stands at ``main`` from 17 s on; a thread ended then, or a child process."""
     records = [header(), process(), QUEUES]
     records += [process(201, "child", ppid=100, ended=t == 15.0, t=t) for t in (1.0, 15.0) if child]
+    living = [(108, "event-writer 2", live, 20)] if live else []
     for t in range(1, 17):
-        records.append(steps(t, {"between": 50, "backward": 50}, first_index=10 * t))
-        found = [StackCount(100, "MainThread", main, 20)]
-        found += [StackCount(107, "event-writer", thread, 20)] if t < 15 else []
-        found += [StackCount(108, "event-writer 2", live, 20)] if live else []
-        records.append(Stacks(t=t, pid=100, window_s=1.0, samples=20, stacks=found))
-        if child and t < 15.0:
-            made = [StackCount(201, "MainThread", child, 20)]
-            records.append(Stacks(t=t, pid=201, window_s=1.0, samples=20, stacks=made))
-    ends = threads(15.0, (100, "python", 0.0, "waiting"), cpu_ratio=0.0)
-    records.append(structs.replace(ends, ended=[107]))
+        both = [(107, "event-writer", writer, 20), *living] if t < 15 else living
+        records += [*loop([t], {"between": 50, "backward": 50}), stacks(t, (main, 20), beside=both)]
+        records += [stacks(t, (child, 20), pid=201)] if child and t < 15.0 else []
+    records.append(thread(15.0, 0.0, state="waiting", ended=[107]))
     for t in range(17, 87):
-        found = [StackCount(100, "MainThread", main, 20)]
-        found += [StackCount(108, "event-writer 2", live, 20)] if live else []
-        still = {"count": 0, "first_index": 160, "open_phase": "between", "open_for_s": t - 16.0}
-        records.append(Stacks(t=t, pid=100, window_s=1.0, samples=20, stacks=found))
-        records.append(threads(t, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
-        records.append(steps(t, {}, **still))
+        records += [stacks(t, (main, 20), beside=living), thread(t, 0.0, state="waiting")]
+        records.append(still(t, t - 16.0, first_index=160))
     if over:
         _, findings = fold([*records, Exit(t=86.5, pid=100, exit_code=143, signal="SIGTERM")])
         return next(finding for finding in findings if finding.rule == "hang")
-    return next(finding for finding in diagnose(session_of(*records)) if finding.rule == "hang")
+    return by_rule(session_of(*records))["hang"]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +269,7 @@ def that_waits(main, *, thread=WRITES, live=None, child=None, over=False):
         (AT_BARRIER, {}),  # it waits for ranks
         (RECEIVES, {}),  # for a process
         (PUTS, {"live": WRITES}),  # another one empties that queue
-        (PUTS, {"thread": POOLED}),  # of a pool: no code of the user's
+        (PUTS, {"writer": POOLED}),  # of a pool: no code of the user's
     ],
 )
 def test_threads_that_have_ended_and_that_nobody_misses_are_not_named(main, how):

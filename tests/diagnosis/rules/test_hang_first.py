@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, steps, threads
+from tests.session.records import frames, one_process, process, steps, still, thread, threads
 from tuimon.diagnosis import diagnose
 from tuimon.monitor.judging import suspicion
 from tuimon.records import Frame, Loader, LoaderFacts, LoaderWorker, StackGroup, StandingProcess, Standstill
@@ -68,16 +68,14 @@ def standing(
     in_worker = [(101 + 10 * n, "python", cpu[1], "waiting") for n in range(1 + len(beside) + unlisted)]
     rows = [StandingProcess(100, "trainer"), StandingProcess(101, "worker")]
     taken = [Standstill(t=ends_s, pid=0, quiet_s=quiet_s, processes=rows, groups=groups)]
-    return session_of(
-        header(),
-        process(),
+    return one_process(
         process(101, role="worker", ppid=100),
         frames(("train.py", 20, "main", "for batch in loader:", True)),
         Loader(t=3.0, pid=100, number=0, window_s=1.0, facts=facts, workers=[LoaderWorker(101, 0)]),
-        threads(ends_s, (100, "python", cpu[0], "waiting"), cpu_ratio=cpu[0]),
+        thread(ends_s, cpu[0], state="waiting"),
         threads(ends_s, *in_worker, pid=101, cpu_ratio=cpu[1]),
         *made,
-        steps(ends_s, {}, count=0, first_index=sum(each.count for each in made), open_phase="data", open_for_s=quiet_s),
+        still(ends_s, quiet_s, "data", first_index=sum(each.count for each in made)),
         *(taken if is_taken else ()),
     )
 
@@ -145,5 +143,5 @@ def test_the_stacks_are_taken_while_it_is_unknown_who_waits_for_whom():
 
 
 def test_before_a_batch_was_asked_for_nothing_is_a_hang():
-    session = session_of(header(), process(), threads(300.0, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
+    session = one_process(thread(300.0, 0.0, state="waiting"))
     assert suspicion(session) is None and diagnose(session) == []

@@ -3,9 +3,9 @@
 import pytest
 from msgspec import structs
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import extend, frames, loop, one_process, stacks, still, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import Frame, LoopStack, StackCount, StackGroup, Stacks, StandingProcess, Standstill
+from tuimon.records import Frame, LoopStack, StackGroup, StandingProcess, Standstill
 
 #: Of a program that trains in thread 107: the root of that thread, its loop, and what it may wait at.
 IN_THREAD = frames(
@@ -30,19 +30,14 @@ WAITS_FOR_JOB, STANDS_BY = [0, 9, 8], [10]
 
 def standing_in_thread(training, *main, is_alive=True, more=()):
     """What is said of a program whose training thread stands like this, and its main thread like these in turn."""
-    records = [header(), process(), IN_THREAD]
-    for t in range(1, 9):
-        records.append(steps(t, {"between": 50, "backward": 50}, first_index=10 * t, tid=107))
-        looped = structs.replace(stacks(t, (BACKWARD, 20), tid=107), loop=[LoopStack("backward", BACKWARD)])
-        records.append(looped)
+    session = one_process(IN_THREAD, loop(8, {"between": 50, "backward": 50}, tid=107))
+    looped = [LoopStack("backward", BACKWARD)]
+    extend(session, [stacks(t, (BACKWARD, 20), tid=107, loop=looped) for t in range(1, 9)])
+    living, there = ([(107, "fit", 0.0, "waiting")], [(107, "fit", training, 20)]) if is_alive else ([], [])
     for t in (25, 26):
-        records.append(steps(t, {}, count=0, first_index=90, open_phase="between", open_for_s=t - 9.0, tid=107))
-        living = [(107, "fit", 0.0, "waiting")] if is_alive else []
-        records.append(threads(t, (100, "python", 0.0, "waiting"), *living, cpu_ratio=0.01))
-        found = [StackCount(100, "MainThread", ids, 10) for ids in main]
-        found += [StackCount(107, "fit", training, 20)] if is_alive else []
-        records.append(Stacks(t=t, pid=100, window_s=1.0, samples=20, stacks=found))
-    return [finding for finding in diagnose(session_of(*records, *more)) if finding.rule == "hang"]
+        extend(session, still(t, t - 9.0, first_index=80, tid=107), stacks(t, *((at, 10) for at in main), beside=there))
+        session.add(threads(t, (100, "python", 0.0, "waiting"), *living, cpu_ratio=0.01))
+    return [finding for finding in diagnose(extend(session, more)) if finding.rule == "hang"]
 
 
 @pytest.mark.parametrize("main", [(LOOKS, SLEEPS), (SERVES,), (AT_PROMPT,)])

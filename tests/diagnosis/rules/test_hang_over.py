@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import frames, loop, one_process, stacks, still, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import Frame, LoopStack, StackCount, StackGroup, Stacks, StandingProcess, Standstill
+from tuimon.records import Frame, LoopStack, StackGroup, StandingProcess, Standstill
 from tuimon.session.state import OVER, run_state
 
 LOOP = ("train.py", 5, "fit", "loss.backward()", True), ("/site-packages/torch/_tensor.py", 626, "backward")
@@ -24,27 +24,16 @@ SAVES = (("train.py", 9, "main", "file.write(state)", True),)
 
 def standing(place, quiet_s, *, taken=True, cpu=0.0, main_cpu=0.0, in_thread=False, **of_process):
     """A training that has stood at ``place`` for ``quiet_s``; in thread 107 where not in the main one."""
-    tid = 107 if in_thread else 100
-    records = [header(), process(), frames(*LOOP, *place)]
-    for t in range(1, 9):
-        records.append(steps(t, {"forward": 50, "backward": 50}, first_index=10 * t, tid=tid))
-    trained = stacks(8, ([0, 1], 20), tid=tid)
-    records.append(Stacks(t=8, pid=100, window_s=1, samples=20, stacks=trained.stacks, loop=LOOPED))
-    end = 9.0 + quiet_s
-    records.append(steps(end, {}, count=0, first_index=90, open_phase="between", open_for_s=quiet_s, tid=tid))
+    tid, end = 107 if in_thread else 100, 9.0 + quiet_s
+    looped = stacks(8, ([0, 1], 20), tid=tid, loop=[LoopStack("backward", [0, 1])])
+    trained = [*loop(8, {"forward": 50, "backward": 50}, tid=tid), looped]
     rows = [(100, "python", main_cpu, "waiting"), *([(107, "fit", 0.0, "waiting")] if in_thread else [])]
-    records.append(threads(end, *rows, cpu_ratio=cpu + main_cpu))
-    here = list(range(2, 2 + len(place)))
-    seen = [StackCount(tid, "fit", here, 20)]
-    records.append(Stacks(t=end, pid=100, window_s=1.0, samples=20, stacks=seen))
-    if taken:
-        row = StandingProcess(100, "trainer", io_bytes_per_s=0.0, tid=tid if in_thread else None, **of_process)
-        groups = [StackGroup([Frame(*each) for each in place], 0, [(100, tid)])]
-        records.append(Standstill(t=end, pid=0, quiet_s=quiet_s, processes=[row], groups=groups))
-    return session_of(*records)
-
-
-LOOPED = [LoopStack("backward", [0, 1])]
+    stands = still(end, quiet_s, first_index=80, tid=tid), threads(end, *rows, cpu_ratio=cpu + main_cpu)
+    seen = stacks(end, (range(2, 2 + len(place)), 20), tid=tid)
+    row = StandingProcess(100, "trainer", io_bytes_per_s=0.0, tid=tid if in_thread else None, **of_process)
+    groups = [StackGroup([Frame(*each) for each in place], 0, [(100, tid)])]
+    taken_at_end = [Standstill(t=end, pid=0, quiet_s=quiet_s, processes=[row], groups=groups)] if taken else []
+    return one_process(frames(*LOOP, *place), trained, stands, seen, taken_at_end)
 
 
 def hangs(place, quiet_s, **more):

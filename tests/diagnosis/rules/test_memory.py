@@ -1,10 +1,8 @@
 """Memory on literal sessions."""
 
 import pytest
-from msgspec import structs
 
-from tests.session.records import frames, header, process, steps, threads
-from tests.session.records import session_of as records_of
+from tests.session.records import by_rule, extend, frames, header, loop, one_process, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.verdicts import fold
@@ -18,10 +16,6 @@ from tuimon.records import (
     LoaderFacts,
     MachineMemory,
     ResourceUse,
-    StackCount,
-    Stacks,
-    ThreadCpu,
-    Threads,
     TorchMemory,
 )
 from tuimon.session.machines import Reading, readings_of, steady_growth
@@ -35,21 +29,16 @@ def machine(t=30.0, total=16 * GB, available=8 * GB, **more):
 
 
 def growing(pid=100, mb_a_look=100, looks=6):
-    row = threads(0).threads
-    return [
-        Threads(t=5.0 * n, pid=pid, window_s=1.0, cpu_ratio=0.5, rss_bytes=GB + n * mb_a_look * (1 << 20), threads=row)
-        for n in range(1, looks + 1)
-    ]
+    return [threads(5.0 * n, pid=pid, rss_bytes=GB + n * mb_a_look * (1 << 20)) for n in range(1, looks + 1)]
 
 
 def session_of(*records, phases=PHASES, **in_steps):
     """Eleven windows."""
-    windows = [steps(t, phases, first_index=10 * t, **in_steps) for t in range(1, 12)]
-    return records_of(header(), process(), *windows, *records)
+    return one_process(loop(11, phases, **in_steps), records)
 
 
 def found(*records, rule="memory_pressure", **in_steps):
-    return {finding.rule: finding for finding in diagnose(session_of(*records, **in_steps))}.get(rule)
+    return by_rule(session_of(*records, **in_steps)).get(rule)
 
 
 def test_a_machine_with_room_is_not_reported():
@@ -105,15 +94,11 @@ MIB = 1 << 20
 
 def session_of_growth(held_mib, *more, loader=None, own=True, pid=100):
     """Steps of 100 ms, ten a second, of a process that holds so much, read each two seconds."""
-    session = records_of(header(), process(), *more)
+    session = one_process(*more)
     for n, mib in enumerate(held_mib):
-        for t in (2.0 * n + 1, 2.0 * n + 2):
-            session.add(steps(t, PHASES, first_index=int(10 * t)))
-        own_bytes = int(mib * MIB) if own else MIB
-        held = {"cpu_ratio": 1.0, "rss_bytes": int(mib * MIB), "own_bytes": own_bytes, "threads": []}
-        session.add(Threads(t=2.0 * n + 2, pid=pid, window_s=1.0, **held))
-        if loader is not None:
-            session.add(loader(2.0 * n + 2))
+        t, held = 2.0 * n + 2, int(mib * MIB)
+        extend(session, loop((t - 1, t), PHASES), threads(t, pid=pid, rss_bytes=held, own_bytes=held if own else MIB))
+        extend(session, loader(t) if loader is not None else ())
     return session
 
 
@@ -121,14 +106,19 @@ def run_that_holds(held_mib, *more, available=32 << 30, **how):
     """The finding about such a run."""
     session = session_of_growth(held_mib, *more, **how)
     session.add(machine(t=2.0 * len(held_mib), total=64 << 30, available=available))
-    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+    return by_rule(session).get("memory_pressure")
 
 
 def by(mib_each_reading, readings=15):
     return [500 + mib_each_reading * n for n in range(readings)]
 
 
-KEEPS = Frame("train.py", 3, "main", "loss.backward()", True, keeping=(KeepingLine(4, "main", "losses.append(loss)"),))
+def keeping(file, line, *kept):
+    """A frame of a file that keeps something at a line."""
+    return Frames(t=1.0, pid=0, first=0, frames=[Frame(file, line, "f", "x", True, keeping=(KeepingLine(*kept),))])
+
+
+KEEPS = keeping("train.py", 3, 4, "main", "losses.append(loss)")
 
 
 def test_memory_that_grows_with_each_step_is_said_within_half_a_minute():
@@ -151,10 +141,10 @@ UNEVEN = [500, 500, 500, 500, *(500 + 12 * n + (9 if n % 3 == 0 else -9) for n i
 
 def test_growth_that_is_uneven_is_said_where_the_text_shows_a_line_that_keeps():
     assert run_that_holds(UNEVEN) is None
-    finding = run_that_holds(UNEVEN, Frames(t=1.0, pid=0, first=0, frames=[KEEPS]))
+    finding = run_that_holds(UNEVEN, KEEPS)
     assert (finding.cause, finding.where[0].line) == ("growing", 4)
     assert run_that_holds(UNEVEN, fills_up()) is None
-    assert run_that_holds([500.0] * 30, Frames(t=1.0, pid=0, first=0, frames=[KEEPS])) is None
+    assert run_that_holds([500.0] * 30, KEEPS) is None
 
 
 @pytest.mark.parametrize(
@@ -183,18 +173,15 @@ def test_pages_of_files_and_shared_memory_are_not_the_processs_own():
 
 
 def test_the_line_that_keeps_is_named():
-    finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]))
+    finding = run_that_holds(by(86), KEEPS)
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
     assert finding.action == "keep numbers, not tensors with their graph, in main() train.py:4: .item(), or .detach()"
-    (figures,) = (
-        Frame("plot.py", 1, "f", "f()", True, keeping=(KeepingLine(9, "draw", "figure = plt.figure()", "figure"),)),
-    )
-    finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[figures]))
+    finding = run_that_holds(by(86), keeping("plot.py", 1, 9, "draw", "figure = plt.figure()", "figure"))
     assert "plt.close(figure)" in finding.action
 
 
 def test_the_line_that_keeps_is_named_where_memory_is_short_too():
-    finding = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), available=1 << 30)
+    finding = run_that_holds(by(86), KEEPS, available=1 << 30)
     assert (finding.cause, finding.severity, finding.where[0].line) == (None, "critical", 4)
     assert ".detach()" in finding.action
 
@@ -208,7 +195,7 @@ def reading(t, end_s):
 def test_in_the_first_epoch_it_may_be_a_cache_of_the_data():
     first = run_that_holds(by(86), loader=lambda t: reading(t, 1000.0))
     later = run_that_holds(by(86, 25), loader=lambda t: reading(t, 10.0))
-    kept = run_that_holds(by(86), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), loader=lambda t: reading(t, 1000.0))
+    kept = run_that_holds(by(86), KEEPS, loader=lambda t: reading(t, 1000.0))
     assert [finding.severity for finding in (first, later, kept)] == ["info", "warning", "warning"]
 
 
@@ -221,15 +208,13 @@ def test_a_worker_that_grows_is_named_with_advice_for_workers():
 def run_on_gpu(allocated_gib, used=40, **more):
     """Ten steps a second, torch's tensors on a GPU of 80 GiB as they were after each two seconds."""
     device = {"index": 2, "uuid": "GPU-a", "name": "A", "memory_total_bytes": 80 << 30, "pids": [100]}
-    session = records_of(header(), process(gpu_uuids=["GPU-a"]))
+    session = one_process(gpu_uuids=["GPU-a"])
     for n, gib in enumerate(allocated_gib):
-        for t in (2.0 * n + 1, 2.0 * n + 2):
-            session.add(steps(t, PHASES, first_index=int(10 * t)))
-        session.add(Gpu(t=2.0 * n + 2, pid=0, memory_used_bytes=used << 30, **device))
-        held = {"allocated_bytes": int(gib * (1 << 30)), "reserved_bytes": 30 << 30}
-        session.add(TorchMemory(t=2.0 * n + 2, pid=100, device=0, **held))
+        t, held = 2.0 * n + 2, {"allocated_bytes": int(gib * (1 << 30)), "reserved_bytes": 30 << 30}
+        extend(session, loop((t - 1, t), PHASES), Gpu(t=t, pid=0, memory_used_bytes=used << 30, **device))
+        session.add(TorchMemory(t=t, pid=100, device=0, **held))
     session.add(machine(t=2.0 * len(allocated_gib), **more))
-    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+    return by_rule(session).get("memory_pressure")
 
 
 def test_tensors_on_a_gpu_that_grow_with_each_step():
@@ -266,21 +251,18 @@ def run_that_fills(name, used, *, every_s, limit=1000, wrote=None, begun=0, more
 
     ``begun``: the readings before the first step.
     """
-    session = records_of(header(), process(), *more)
+    session = one_process(*more)
     for n, number in enumerate(used):
         t = every_s * (n + 1)
-        if n >= begun:
-            session.add(steps(t, PHASES, first_index=int(10 * t)))
-        row = ThreadCpu(100, "python", 0.9, "running")
-        held = {"threads": [row], "written_bytes": wrote}
+        rows = [(100, "python", 0.9, "running")]
+        held = {"window_s": every_s, "rss_bytes": GB, "own_bytes": GB, "written_bytes": wrote}
         if name == "files":
             held["open_files"] = (int(number), limit)
         if name == "tasks":
-            held["threads"] = [row, ThreadCpu(101, "python", 0.0, "waiting", None, int(number))]
-        session.add(Threads(t=t, pid=100, window_s=every_s, cpu_ratio=1.0, rss_bytes=GB, own_bytes=GB, **held))
+            rows.append((101, "python", 0.0, "waiting", None, int(number)))
         uses = [ResourceUse("pids" if name == "tasks" else name, int(number), limit)] if name != "files" else []
-        session.add(machine(t=t, resources=uses))
-    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+        extend(session, loop([t] if n >= begun else [], PHASES), threads(t, *rows, **held), machine(t, resources=uses))
+    return by_rule(session).get("memory_pressure")
 
 
 @pytest.mark.parametrize(
@@ -351,8 +333,7 @@ def test_checkpoints_far_apart_fill_a_disk():
 
 def test_the_line_where_threads_stand_is_named():
     stands = frames(("log.py", 9, "flush", "done.wait()", True))
-    found = Stacks(t=2.0, pid=100, window_s=1.0, samples=9, stacks=[StackCount(101, "T", [0], 9)])
-    later = [structs.replace(found, t=t) for t in (10.0, 20.0)]
+    later = [stacks(t, ([0], 9), tid=101) for t in (10.0, 20.0)]
     finding = run_that_fills(
         "tasks", [10 + 10 * n for n in range(24)], every_s=1.0, limit=30_000, more=(stands, *later)
     )
@@ -364,9 +345,8 @@ def test_the_line_where_threads_stand_is_named():
 
 def ended(uses=(), *records, kills=0, steps_made=True, **end):
     """The finding about a run that has ended, whose process held 3 GiB of a limit of 4 GiB; ``uses``: of resources."""
-    made = [steps(t, PHASES, first_index=10 * t) for t in range(1, 12)] if steps_made else []
-    held = Threads(t=11.0, pid=100, window_s=1.0, cpu_ratio=1.0, rss_bytes=4 * GB, own_bytes=3 * GB, threads=[])
-    held = structs.replace(held, open_files=(1020, 1024))
+    made = loop(11, PHASES) if steps_made else []
+    held = threads(11.0, rss_bytes=4 * GB, own_bytes=3 * GB, open_files=(1020, 1024))
     memory = machine(t=12.0, limit_bytes=4 * GB, limit_used_bytes=GB, oom_kills=kills, resources=list(uses))
     last = Exit(t=12.1, pid=100, **({"exit_code": 1} | end))
     _, findings = fold([header(), process(), *made, held, *records, memory, last])
@@ -484,13 +464,12 @@ def test_an_allocation_that_failed_is_named_with_its_line_of_an_attached_run_too
 
 
 def test_the_line_that_kept_is_named_after_the_end_too():
-    finding = ended((), Frames(t=1.0, pid=0, first=0, frames=[KEEPS]), kills=1, exit_code=137)
+    finding = ended((), KEEPS, kills=1, exit_code=137)
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
 
 
 def fills_up():
-    line = KeepingLine(6, "push", "self.moments.append(moment)", "object")
-    return Frames(t=1.0, pid=0, first=0, frames=[Frame("replay.py", 2, "push", "x", True, keeping=(line,))])
+    return keeping("replay.py", 2, 6, "push", "self.moments.append(moment)", "object")
 
 
 def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
@@ -499,8 +478,7 @@ def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
     assert finding.action == "bound what push() replay.py:6 keeps, as deque(maxlen=N) does, or keep less of it"
     worker = process(201, "worker", ppid=100)
     assert run_that_holds(by(86), worker, fills_up(), pid=201).where[0].line == 6
-    keeps = Frames(t=1.0, pid=0, first=0, frames=[KEEPS])
-    assert not run_that_holds(by(86), worker, keeps, pid=201).where
+    assert not run_that_holds(by(86), worker, KEEPS, pid=201).where
 
 
 def test_readings_that_come_a_little_early_all_count():
@@ -524,16 +502,14 @@ def run_with_workers(private_mib, own_mib=2000, *, available=32 << 30, context="
     """The finding about two workers, the private memory of one of which was read each four seconds."""
     facts = LoaderFacts(dataset="Sentences", kind="map", workers=2, context=context)
     workers = [process(pid, "worker", ppid=100) for pid in (201, 202)]
-    session = records_of(header(), process(), *workers)
-    session.add(Loader(t=1.0, pid=100, number=0, window_s=1.0, role="train", fetches=20, facts=facts))
+    loader = Loader(t=1.0, pid=100, number=0, window_s=1.0, role="train", fetches=20, facts=facts)
+    session = one_process(workers, loader)
     for n, mib in enumerate(private_mib):
-        for t in (4.0 * n + 1, 4.0 * n + 2, 4.0 * n + 3, 4.0 * n + 4):
-            session.add(steps(t, PHASES, first_index=int(10 * t)))
-        own = int((own_mib if isinstance(own_mib, int) else own_mib[n]) * MIB)
+        t, own = 4.0 * n + 4, int((own_mib if isinstance(own_mib, int) else own_mib[n]) * MIB)
         held = {"rss_bytes": own, "own_bytes": own, "private_bytes": int(mib * MIB)}
-        session.add(Threads(t=4.0 * n + 4, pid=201, window_s=1.0, cpu_ratio=1.0, threads=[], **held))
+        extend(session, loop((t - 3, t - 2, t - 1, t), PHASES), threads(t, pid=201, **held))
     session.add(machine(t=4.0 * len(private_mib), total=64 << 30, available=available))
-    return {finding.rule: finding for finding in diagnose(session)}.get("memory_pressure")
+    return by_rule(session).get("memory_pressure")
 
 
 COPIES = [26, 60, 77, 105, 176, 268, 298, 321]

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, extend, frames, header, loop, one_process, rank, session_of, stacks, thread
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.records import Place
 
@@ -36,29 +35,21 @@ def lines(library, own, function):
     ],
 )
 def test_the_librarys_option_is_named_and_not_its_function(library, own, function, option):
-    windows = [
-        steps(t, {"data": 5, "forward": 30, "backward": 35, "other": 30}, first_index=10 * t) for t in range(1, 9)
-    ]
+    windows = loop(8, {"data": 5, "forward": 30, "backward": 35, "other": 30})
     samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 44], 30)
-    session = session_of(header(), process(), lines(library, own, function), *windows, stacks(8, *samples))
-    finding = next(finding for finding in diagnose(session) if finding.rule == "side_work")
+    session = one_process(lines(library, own, function), *windows, stacks(8, *samples))
+    finding = by_rule(session)["side_work"]
     assert option in finding.action
     assert f"run {function}()" not in finding.action
 
 
 def test_what_a_rank_logs_has_the_line_of_its_training_step():
     """There torch's module for several ranks runs the whole step."""
-    windows = [
-        steps(t, {"data": 5, "forward": 30, "backward": 35, "other": 30}, first_index=10 * t) for t in range(1, 9)
-    ]
+    windows = loop(8, {"data": 5, "forward": 30, "backward": 35, "other": 30})
     logs = frames(("/home/me/fit.py", 9, "training_step", "self.log_dict(figures)", True), first=45)
     samples = ([40, 41, 43], 35), ([40, 41, 42], 35), ([40, 41, 43, 45, 44], 30)
     lightning = lines(LIGHTNING, "lightning/pytorch/core/module.py", "log_dict")
-    finding = next(
-        finding
-        for finding in diagnose(session_of(header(), process(), lightning, logs, *windows, stacks(8, *samples)))
-        if finding.rule == "side_work"
-    )
+    finding = by_rule(one_process(lightning, logs, *windows, stacks(8, *samples)))["side_work"]
     assert finding.where == (Place("/home/me/fit.py", 9, "training_step", "self.log_dict(figures)"),)
     assert finding.action.startswith("log less often: raise log_every_n_steps of the Trainer")
 
@@ -77,13 +68,9 @@ def test_a_librarys_work_that_no_option_is_known_of_is_its_callbacks():
 )
 def test_a_trainer_that_exchanges_gradients_once_by_itself_has_an_option_for_how_often(library, option):
     session = session_of(header(), NO_GPU, lines(library, library, "step"))
-    for rank in range(2):
-        pid = 100 + rank
-        session.add(process(pid, rank=rank, world_size=2))
-        for t in range(1, 12):
-            session.add(steps(t, {"forward": 20, "backward": 80}, pid=pid, first_index=10 * t))
+    for n, pid in enumerate((100, 101)):
+        extend(session, rank(n), loop(11, {"forward": 20, "backward": 80}, pid=pid), thread(11, 0.55, 0.0, pid=pid))
         session.add(stacks(11, ([40, 41, 43], 20), ([40, 41, 42], 80), pid=pid))
-        session.add(threads(11, (pid, "python", 0.55, "running", 0.0), pid=pid, cpu_ratio=0.55))
-    finding = next(finding for finding in diagnose(session) if finding.rule == "comm_bound")
+    finding = by_rule(session)["comm_bound"]
     assert option in finding.action
     assert ("no_sync()" in finding.action) == (option == "no_sync()")

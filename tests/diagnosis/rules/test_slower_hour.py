@@ -2,10 +2,8 @@
 
 import random
 
-from msgspec import structs
-
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import one_process, steps, thread
 from tuimon.diagnosis import diagnose
 
 USUAL = {"data": 12, "forward": 30, "backward": 50, "optimizer": 8}
@@ -20,12 +18,9 @@ def course(*hours):
 
 
 def hours(phases):
-    session = session_of(header(), process(), NO_GPU)
-    for n in range(60 * 3):
-        t = 60.0 * (n + 1)
-        session.add(structs.replace(threads(t, (100, "python", 1.0, "running", 0.0)), window_s=60.0))
-        session.add(steps(t, phases(n), first_index=10 * n, window_s=60.0))
-    return [each for each in diagnose(session) if each.rule == "step_time_drift"]
+    made = [steps(60.0 * (n + 1), phases(n), first_index=10 * n, window_s=60.0) for n in range(60 * 3)]
+    made = [(thread(each.t, 1.0, 0.0, window_s=60.0), each) for each in made]
+    return [each for each in diagnose(one_process(NO_GPU, made)) if each.rule == "step_time_drift"]
 
 
 def test_an_hour_that_is_slower_than_the_best_is_told_with_the_phase():

@@ -1,7 +1,7 @@
 """Warm-up on literal sessions."""
 
 from tests.diagnosis.cpu import HEALTHY, STARVED
-from tests.session.records import header, process, session_of, steps, threads
+from tests.session.records import extend, header, loop, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import MachineMemory
@@ -12,8 +12,7 @@ def test_nothing_is_judged_during_warmup():
     assert diagnose(session) == []
     session.add(steps(2, {"data": 9000, "forward": 1}, count=1))
     assert [f.rule for f in diagnose(session)] == ["warmup"]
-    for t in range(3, 20):
-        session.add(steps(t, STARVED, first_index=10 * t))
+    extend(session, loop(range(3, 20), STARVED))
     assert diagnose(session)[0].rule == "input_bound"
 
 

@@ -35,20 +35,15 @@ FULL_GPU = {
 
 def whole_session(ranks: int = 2, windows: int = 12) -> Session:
     """A run in which everything is measured."""
-    found = records.session_of(records.header())
-    for rank in range(ranks):
-        found.add(records.process(_pid(rank), rank=rank, gpu_uuids=[f"GPU-{rank}"], planned_steps=1000))
-    found.add(
-        records.frames(("t.py", 9, "main", "torch.save(model, path)", True), ("torch/serialization.py", 1, "save"))
+    facts = {"begin_s": 1.0, "end_s": 2.0, "steps": 2, "wanted": 2, "file": "t.json.gz"}
+    flops = [TracedFlops("product", "bfloat16", 2 * 10**13)]
+    return records.session_of(
+        records.header(),
+        [records.process(_pid(n), rank=n, gpu_uuids=[f"GPU-{n}"], planned_steps=1000) for n in range(ranks)],
+        records.frames(("t.py", 9, "main", "torch.save(model, path)", True), ("torch/serialization.py", 1, "save")),
+        [_second(t, rank) for t in range(1, windows + 1) for rank in range(ranks)],
+        [TraceTaken(t=windows, pid=_pid(rank), flops=flops, **facts) for rank in range(ranks)],
     )
-    for t in range(1, windows + 1):
-        for rank in range(ranks):
-            for record in _second(t, rank):
-                found.add(record)
-    for rank in range(ranks):
-        found.add(TraceTaken(t=windows, pid=_pid(rank), begin_s=1.0, end_s=2.0, steps=2, wanted=2, file="t.json.gz",
-                             flops=[TracedFlops("product", "bfloat16", 2 * 10**13)]))  # fmt: skip
-    return found
 
 
 def _pid(rank: int) -> int:
@@ -62,10 +57,8 @@ def _second(t: int, rank: int) -> Sequence[Record]:
     return [
         records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=pid, gc_ns=1_000_000, gc_count=1,
                       samples=320, tokens=64_000),
-        structs.replace(
-            records.threads(float(t), (pid, "python", 0.5, "running"), pid=pid, cpu_ratio=1.5),
-            written_bytes=(50 << 20) * (t % 4 == 0), written_to="nfs4" * (t % 4 == 0),
-        ),
+        records.threads(float(t), (pid, "python", 0.5, "running"), pid=pid, cpu_ratio=1.5,
+                        written_bytes=(50 << 20) * (t % 4 == 0), written_to="nfs4" * (t % 4 == 0)),
         records.stacks(float(t), ([0], 30), ([0, 1], 10), pid=pid),
         Loader(t=float(t), pid=pid, number=0, window_s=1.0, role="train", fetches=10, wait_ns=620_000_000,
                ready_fetches=10, ready_total=5, ready_none=6, facts=facts, workers=workers),

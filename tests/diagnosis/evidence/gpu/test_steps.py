@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.gpu import BACKWARD, FORWARD, IN_BACKWARD, LINES, MODULE, PID, STEP, gpu, gpu_time
-from tests.session.records import header, process, session_of, stacks, steps
+from tests.session.records import extend, header, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import GpuProcess
 
@@ -15,20 +15,13 @@ LAUNCHES = (([FORWARD, MODULE], 50), ([BACKWARD, IN_BACKWARD], 40), ([STEP], 10)
 NO_COPIES = {"pcie_rx_bytes_per_s": 0.0, "pcie_tx_bytes_per_s": 0.0}
 
 
-def judged(
-    *more, samples=LAUNCHES, util=None, on_gpu=ON_GPU, world_size=None, count=10, bounded=True, leads=LEADS, **figures
-):
+def judged(*more, util=None, on_gpu=ON_GPU, world_size=None, **figures):
     """GpuSteps of ten windows of a second."""
     session = session_of(header(pid=PID), process(PID, torch="2.13.0+cu130", world_size=world_size), LINES)
     for t in range(1, 11):
-        session.add(steps(float(t), ON_CPU, count=count))
-        session.add(gpu_time(float(t), on_gpu, leads, steps=count, bounded=bounded))
-        session.add(stacks(float(t), *samples))
-        if util is not None:
-            session.add(gpu(float(t), util, pids=[PID], **figures))
-    for record in more:
-        session.add(record)
-    return evidence_of(session.over("recent"), PID).gpu.steps
+        extend(session, steps(t, ON_CPU), gpu_time(t, on_gpu, LEADS), stacks(t, *LAUNCHES))
+        extend(session, [] if util is None else gpu(t, util, pids=[PID], **figures))
+    return evidence_of(extend(session, more).over("recent"), PID).gpu.steps
 
 
 def bounds(found, *phases):

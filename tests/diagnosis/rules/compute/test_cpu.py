@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import HEALTHY, run
-from tests.session.records import frames, process, stacks, threads
+from tests.session.records import frames, process, stacks, thread, threads
 from tuimon.records import Gpu, Loader, LoaderFacts, MeasuredBatches, UnusedGradients
 
 TORCH = "/lib/site-packages/torch"
@@ -20,7 +20,7 @@ def test_a_healthy_cpu_training_has_nothing_else_reported():
 )
 def test_a_wait_is_no_computation(cpu, delay, computes):
     """Asleep in its forward pass, a training needs no GPU; waiting for a core, it does."""
-    found = run(HEALTHY, threads(12, (100, "python", cpu, "waiting", delay), cpu_ratio=cpu))
+    found = run(HEALTHY, thread(12, cpu, delay, state="waiting"))
     assert ("compute_bound_cpu" in {finding.rule for finding in found}) == computes
 
 

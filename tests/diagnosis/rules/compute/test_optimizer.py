@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU, run
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import frames, loop, one_process, stacks, thread
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Gil, GilCount, GilFunction, OptimizerFacts
@@ -74,8 +74,8 @@ def test_such_a_part_is_usual_of_one_whose_work_is_torchs(counted: Any, held: in
 
 def fixes_of(phases: dict[str, int], *counted: Any) -> tuple[Fix, ...]:
     """The fixes of an update that takes long, with these samples."""
-    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    session = session_of(header(), process(), NO_GPU, LOOP, *windows, stacks(8, *counted))
+    windows = loop(8, phases)
+    session = one_process(NO_GPU, LOOP, *windows, stacks(8, *counted))
     return next(finding.fixes for finding in diagnose(session) if finding.rule == "optimizer_bound")
 
 
@@ -116,7 +116,7 @@ def test_a_fused_form_that_gains_little_is_no_fix() -> None:
     ],
 )
 def test_an_update_that_multiplies_matrices_computes(update: Any, is_told: bool, delay: float) -> None:
-    busy = threads(12, (100, "python", 1.0 - delay, "running", delay), cpu_ratio=1.0 - delay)
+    busy = thread(12, 1.0 - delay, delay)
     phases = {"data": 0, "forward": 20, "backward": 34, "optimizer": 45, "other": 1}
     by_rule = {each.rule: each for each in run(phases, LOOP, stacks(12, *BY_TORCH[:2], *update), busy)}
     assert ("optimizer_bound" in by_rule) == is_told
@@ -128,8 +128,8 @@ LONG = {"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}
 
 def fixes_with(*optimizers: OptimizerFacts) -> tuple[Fix, ...]:
     """The fixes of a long update by these optimizers."""
-    windows = [steps(t, LONG, first_index=10 * t) for t in range(1, 9)]
-    session = session_of(header(), process(optimizers=list(optimizers)), NO_GPU, LOOP, *windows)
+    windows = loop(8, LONG)
+    session = one_process(NO_GPU, LOOP, *windows, optimizers=list(optimizers))
     return next(finding.fixes for finding in diagnose(session) if finding.rule == "optimizer_bound")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import by_rule, frames, loop, one_process, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.records import Compiler, CompilerEvents, Steps
 
@@ -29,16 +29,13 @@ PHASES = {"forward": 70, "backward": 30}
 def judged(*records):
     """By rule; the samples of a second come before its steps."""
     ordered = sorted(records, key=lambda record: (record.t, isinstance(record, Steps)))
-    return {finding.rule: finding for finding in diagnose(session_of(header(), process(), NO_GPU, STACKS, *ordered))}
+    return by_rule(one_process(NO_GPU, STACKS, *ordered))
 
 
-def found(compiling, **in_steps):
+def found(compiling, *records, **in_steps):
     """By rule; so many of ten samples a second are in the compiler."""
     sampled = (COMPILES, compiling), (RUNS, 7 - compiling), (BACKWARD, 3)
-    windows = range(1, 12)
-    return judged(
-        *(steps(t, PHASES, first_index=10 * t, **in_steps) for t in windows), *(stacks(t, *sampled) for t in windows)
-    )
+    return judged(*loop(11, PHASES, **in_steps), *(stacks(t, *sampled) for t in range(1, 12)), *records)
 
 
 def test_a_model_that_is_compiled_in_each_step():
@@ -59,7 +56,7 @@ def test_the_first_compilation_does_not_count(again_s, expected):
     """It takes the first step 5 s; compiling anew for a second in ten, long after that, does count."""
     first = steps(6, {"forward": 5000, "backward": 30}, count=1), *(stacks(t, (COMPILES, 10)) for t in range(1, 7))
     last_s = again_s or 14
-    later = [steps(t, PHASES, first_index=10 * t) for t in range(7, last_s)]
+    later = loop(range(7, last_s), PHASES)
     sampled = [stacks(t, (COMPILES if again_s and t > 10 and not t % 5 else RUNS, 10)) for t in range(7, last_s)]
     assert ("recompiles" in judged(*first, *later, *sampled)) is expected
 
@@ -76,17 +73,9 @@ def noted(t, what, **of_event):
     return Compiler(t=t, pid=100, window_s=1.0, events=[CompilerEvents(what, **event)])
 
 
-def beside(compiling, *records):
-    sampled = (COMPILES, compiling), (RUNS, 7 - compiling), (BACKWARD, 3)
-    windows = range(1, 12)
-    return judged(
-        *(steps(t, PHASES, first_index=10 * t) for t in windows), *(stacks(t, *sampled) for t in windows), *records
-    )
-
-
 def test_the_guard_that_failed_is_named_with_its_line_and_its_own_fix():
     guard = {"reason": "L['length'] == N", "guarded": "/me/net.py:9", "total_ns": 500 * MS}
-    finding = beside(6, *(noted(t, "recompiled", **guard) for t in range(2, 12)))["recompiles"]
+    finding = found(6, *(noted(t, "recompiled", **guard) for t in range(2, 12)))["recompiles"]
     assert finding.headline == "60 % of each step compiles forward() anew: length has another value"
     assert finding.fixes[0].action == "pass length as a tensor: torch.tensor(length)"
     assert finding.evidence["recompile_ms"] == pytest.approx(50)
@@ -96,19 +85,17 @@ def test_the_guard_that_failed_is_named_with_its_line_and_its_own_fix():
 
 def test_a_function_that_torch_gave_up_is_told_though_nothing_compiles():
     records = noted(2, "recompiled", count=7), noted(3, "compiled", count=1), noted(4, "limit", reason="L['n'] == N")
-    finding = beside(0, *records)["recompiles"]
+    finding = found(0, *records)["recompiles"]
     assert (finding.severity, finding.cause, finding.where[0].line) == ("info", "gave_up", 7)
     assert finding.headline == "torch.compile gave up on forward(): new inputs run uncompiled"
 
 
 def test_graph_breaks_are_told_with_their_line():
-    finding = beside(0, noted(2, "graph_break", line=12, reason="print"))["recompiles"]
+    finding = found(0, noted(2, "graph_break", line=12, reason="print"))["recompiles"]
     assert (finding.severity, finding.cause, finding.where[0].line) == ("info", "graph_breaks", 12)
 
 
 def test_samples_alone_show_it_after_attach():
     sampled = (COMPILES, 60), (RUNS, 10), (BACKWARD, 20), (UPDATE, 10)
-    session = session_of(
-        header(), process(markers=False), NO_GPU, STACKS, *(stacks(2.0 * t, *sampled) for t in range(1, 9))
-    )
+    session = one_process(NO_GPU, STACKS, *(stacks(2.0 * t, *sampled) for t in range(1, 9)), markers=False)
     assert [finding.rule for finding in diagnose(session)] == ["recompiles"]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, frames, one_process, stacks, steps, thread
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import CountSettings, Gil, GilCount, Gpu
 
@@ -36,13 +35,8 @@ PHASES = {"data": 2, "forward": 45, "backward": 45, "optimizer": 5, "other": 3}
 def found(*more: Any, phases: dict[str, int] = PHASES, gpu: bool = False, **facts: Any) -> dict[str, Finding]:
     """All findings of a run whose process reports these facts."""
     device = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100]) if gpu else NO_GPU
-    session = session_of(header(), process(**facts), device, POLICY)
-    for t in range(1, 13):
-        session.add(threads(t, (100, "python", 1.0, "running")))
-        session.add(steps(t + 0.1, phases, first_index=10 * (t - 1)))
-    for record in more:
-        session.add(record)
-    return {finding.rule: finding for finding in diagnose(session)}
+    made = [(thread(t, 1.0), steps(t + 0.1, phases, first_index=10 * (t - 1))) for t in range(1, 13)]
+    return by_rule(one_process(device, POLICY, made, more, **facts))
 
 
 def test_bfloat16_on_a_cpu_without_instructions_for_it() -> None:
