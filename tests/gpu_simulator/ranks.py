@@ -95,6 +95,12 @@ class Ranks:
         idle_ns = truth.idle_ns.total() + self.ranks[number].beside_ns
         return idle_ns / truth.total_ns - self.exchanging(number)
 
+    def sm_ratio(self, number: int) -> float:
+        """Share of a GPU's multiprocessors that are busy: its own kernels fill most of them, a collective few."""
+        rank = self.ranks[number]
+        exchanging = self.exchanging(number) - rank.beside_ns / rank.truth.total_ns
+        return 0.8 * (1.0 - self.idle(number) - exchanging) + 0.1 * exchanging
+
     def exchanging(self, number: int) -> float:
         """Share of its time that a rank's GPU spends in collectives, waiting included."""
         return sum(found.own_ns for found in self.ranks[number].exchanged) / self.ranks[number].truth.total_ns

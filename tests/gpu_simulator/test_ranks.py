@@ -6,16 +6,16 @@ from math import inf
 import pytest
 from msgspec import structs
 
-from tests.diagnosis.gpu import LINES, USUAL, gpu
+from tests.diagnosis.gpu import FORWARD, LINES, USUAL, gpu
 from tests.gpu_simulator.machine import MS
 from tests.gpu_simulator.ranks import Ranks, small_kernels, step, two_losses
 from tests.gpu_simulator.sessions import UUID
-from tests.session.records import session_of, stacks, threads
+from tests.session.records import frames, session_of, stacks, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.evidence.ranks import waits_ms
 from tuimon.node_ids import id_on_node, own_id
-from tuimon.records import Steps
+from tuimon.records import Gpu, Steps
 
 SECONDS = 20.0
 #: What clocks, ticks and our own events add, as a share of the step.
@@ -35,6 +35,11 @@ def one_late(rank):
     return step(rank, fetch_ns=(25 if rank.number == 1 else 0.4) * MS)
 
 
+def one_computes(rank):
+    """Rank 1 has more to compute in backward; all come out of it together."""
+    return step(rank, backward_ns=(18 if rank.number == 1 else 3) * MS)
+
+
 LOOPS = {
     "accumulates": (partial(step, passes=4), 14 * MS),
     "accumulates, in step": (partial(step, passes=4), 100_000),
@@ -43,6 +48,7 @@ LOOPS = {
     "long exchange": (step, 30 * MS),
     "uneven": (uneven, MS),
     "one late": (one_late, MS),
+    "one computes": (one_computes, 100_000),
     "apart": (uneven, None),
     "no loader": (partial(step, fetch_ns=None), 3 * MS),
     "two losses": (two_losses, MS),
@@ -51,21 +57,28 @@ LOOPS = {
 
 
 @cache
-def run(kind, world_size=3):
-    """The ranks after they have run, and their session."""
+def records(kind, world_size=3):
+    """The ranks after they have run, and all records of their session."""
     ranks = Ranks(*LOOPS[kind][:1], world_size, LOOPS[kind][1])
-    session, numbers = session_of(LINES), {rank.ring.pid: rank.number for rank in ranks.ranks}
+    found, numbers = [LINES], {rank.ring.pid: rank.number for rank in ranks.ranks}
     for record in ranks.run(SECONDS):
-        session.add(record)
+        found.append(record)
         if isinstance(record, Steps):
             number = numbers[record.pid]
-            busy = round(1.0 - ranks.idle(number), 2)
-            session.add(structs.replace(gpu(record.t, busy, sm_ratio=0.4), uuid=f"{UUID}{number}"))
-    for rank in ranks.ranks:
-        pid = rank.ring.pid
-        session.add(stacks(session.now_s, *((list(ids), count) for ids, count in USUAL), pid=pid))
-        session.add(threads(session.now_s, (pid, "python", 0.9, "running", 0.0), pid=pid, cpu_ratio=0.9))
-    return ranks, session
+            busy, active = round(1.0 - ranks.idle(number), 2), ranks.sm_ratio(number)
+            found.append(structs.replace(gpu(record.t, busy, sm_ratio=active), uuid=f"{UUID}{number}"))
+    end_s = found[-1].t
+    for pid in numbers:
+        found.append(stacks(end_s, *((list(ids), count) for ids, count in USUAL), pid=pid))
+        found.append(threads(end_s, (pid, "python", 0.9, "running", 0.0), pid=pid, cpu_ratio=0.9))
+    return ranks, found
+
+
+@cache
+def run(kind, world_size=3):
+    """The ranks, and their session."""
+    ranks, found = records(kind, world_size)
+    return ranks, session_of(*found)
 
 
 def findings(kind):
@@ -100,6 +113,7 @@ def test_launches_that_come_earlier_may_gain_more_than_the_idle_time():
     ranks, found = run("small kernels")[0], findings("small kernels")["launch_bound"]
     assert found.best.gain.low <= ranks.step_ns / (4.2 * MS)
     assert found.best.gain.high == inf
+    assert found.evidence["exchange_at_least_share"] <= ranks.exchanging(0)
 
 
 def test_passes_under_no_sync_show_what_the_exchange_takes():
@@ -149,6 +163,25 @@ def test_one_late_rank_is_named_by_the_clocks_of_the_gpus():
     assert "comm_bound" not in told
     assert (told["straggler_rank"].evidence["rank"], told["straggler_rank"].evidence["phase"]) == (1, "data")
     assert told["straggler_rank"].share_of_step == pytest.approx(ranks.waited(0), abs=0.02)
+
+
+def test_a_rank_whose_gpu_alone_computes_is_named_by_its_multiprocessors():
+    ranks, found = run("one computes")[0], findings("one computes")["straggler_rank"]
+    assert found.evidence["rank"] == 1
+    assert 0.5 * ranks.waited(0) <= found.share_of_step <= ranks.waited(0) + ERROR
+    assert "80 % of its multiprocessors are busy, 38 % of theirs" in found.headline
+
+
+def test_collectives_that_the_loop_calls_may_hold_a_gpu_in_any_phase():
+    ranks, found = records("one pass")
+    pid, shares = ranks.ranks[0].ring.pid, []
+    found = [structs.replace(each, sm_ratio=None) if isinstance(each, Gpu) else each for each in found]
+    gathers = frames(("/lib/site-packages/torch/distributed/distributed_c10d.py", 9, "all_gather"), first=90)
+    for more in ([], [gathers, stacks(found[-1].t, ([FORWARD, 90], 9), pid=pid)]):
+        shares.append(evidence_of(session_of(*found, *more).over("whole"), pid).ranks.exchanges[pid].share)
+    assert shares[0].low == shares[1].low
+    assert shares[0].high < 0.7  # backward is 69 % of the step
+    assert shares[1].high > 0.99
 
 
 def test_a_long_exchange_shows_against_forward():

@@ -11,6 +11,7 @@ from msgspec import Struct
 from tuimon.diagnosis.evidence.course import CourseEvidence
 from tuimon.diagnosis.evidence.data import DataEvidence, made_at
 from tuimon.diagnosis.evidence.gpu import GpuEvidence
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.ranks import Exchange, Turns, chosen_ranks, exchanges, late_turns, on_gpu_clock
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
@@ -176,8 +177,13 @@ class RankEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:
         """The time that GPUs of ``compared`` ranks spend on exchanging gradients, by pid; of those with GPU times."""
+        return exchanges(self.gpus)
+
+    @cached_property
+    def gpus(self) -> dict[int, GpuSteps]:
+        """The steps of ``compared`` ranks on their GPUs' clocks, by pid, where these have times."""
         known = ((rank.pid, rank.gpu.steps) for rank in self.compared)
-        return exchanges({pid: gpu for pid, gpu in known if gpu is not None})
+        return {pid: gpu for pid, gpu in known if gpu is not None}
 
 
 @once

@@ -80,6 +80,8 @@ class GpuSteps(NamedTuple):
     phases: dict[str, PhaseOnGpu]
     contradiction: Contradiction | None = None
     wide_because: str | None = None  # for people, where the bounds of the idle time are far apart
+    sm_ratio: float | None = None  # share of its multiprocessors that were busy in steps, on average
+    calls_ranks: bool = False  # the loop calls collectives itself, so that waits for ranks may lie in all phases
 
     @property
     def width_evidence(self) -> dict[str, str]:
@@ -160,7 +162,12 @@ def gpu_steps(
     because = why_wide(idle, by_counters, gpus, copies)
     found = GpuSteps(time, idle, step_ms, phases, wide_because=because)
     narrowed = {name: PhaseOnGpu(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
-    return found._replace(phases=narrowed)
+    active = [row.means.sm_ratio for row in gpus if row.means is not None and row.means.sm_ratio is not None]
+    return found._replace(
+        phases=narrowed,
+        sm_ratio=sum(active) / len(active) if active else None,
+        calls_ranks=samples.where(doing="ranks").total > samples.where(doing="ranks", phase="backward").total,
+    )
 
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:

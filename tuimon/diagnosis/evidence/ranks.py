@@ -35,11 +35,22 @@ TOGETHER_MS = Threshold(
     "ms within which all ranks come out of one exchange of gradients",
     "our choice: NCCL's kernels end together, and a GPU's clock is known to some 0.05 ms of its node's",
 )
+NCCL_SMS = Threshold(
+    0.3,
+    "share of a GPU's multiprocessors that kernels of NCCL keep busy at most",
+    "NCCL uses 32 channels at most, each a block of its own"
+    " (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-max-nchannels), of 108 on an A100",
+)
+ALIKE_SMS = Threshold(
+    1.25,
+    "times as many multiprocessors that the kernels of one rank keep busy as those of another at the same code",
+    "our choice: beyond it, work that differs keeps others busy",
+)
 #: Steps of two ranks that are further apart than this part of one are not the same step.
 _SAME_STEP = 0.25
-RestsOn = Literal["no_sync", "ranks", "forward"]
-#: Why a whole process is slow, whatever its code does.
-Why = Literal["stopped", "no core", "collections"]
+RestsOn = Literal["no_sync", "ranks", "forward", "multiprocessors"]
+#: Why a whole process is slow, whatever its code does; or its GPU.
+Why = Literal["stopped", "no core", "collections", "gpu"]
 #: Share of time that a process is stopped from which that is why it is late: our choice, three windows of thirty.
 _STOPPED = 0.1
 #: If a rank waits for cores less than so many times as long as the others, all of them share the same lot, and which
@@ -237,11 +248,20 @@ def _longer(common: Sequence[Sequence[SharedStep]], late: Sequence[int], own: Se
 
 
 class Exchange(Struct, frozen=True, gc=False):
-    """The time that one rank's GPU spends on other ranks at the end of its backward passes; shares of its step."""
+    """The time that one rank's GPU spends on other ranks, mostly at the end of its backward passes; shares of its step.
+
+    It computes nothing then, but NVML counts it as busy.
+    """
 
     share: Interval
     waiting: float  # of that, for ranks that come later in the same step, at least
     rests_on: RestsOn  # which evidence gave the lower end of the share
+    computing_at_least: float  # share of the step in which it does compute
+
+    @property
+    def figures(self) -> dict[str, float | int | str | None]:
+        """Both ends of its share, as findings report them."""
+        return {"exchange_at_least_share": self.share.low, "exchange_at_most_share": self.share.high}
 
     @property
     def is_uneven(self) -> bool:
@@ -256,7 +276,7 @@ class Exchange(Struct, frozen=True, gc=False):
 def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
     """The exchange of every rank, by pid; of one rank alone, what follows from its own times.
 
-    Three lower bounds, the largest counts:
+    Four lower bounds, the largest counts:
 
     - Passes between the first and the last of a step exchange nothing under ``no_sync()``: what the last takes longer
       than these is exchange. Without ``no_sync()`` all exchange, and the difference is 0.
@@ -264,15 +284,50 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
       they wait: with 50, 60 and 55 ms it is 0, 10 and 5. That holds where the ranks' own passes take alike; a rank that
       has more work comes later and takes longer, and it is less than the truth.
     - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times what all forward passes of the step take.
+    - A GPU that waits in a kernel of NCCL keeps few multiprocessors busy (``waits_by_sms``).
 
     The time that backward may idle for want of launches counts for none of them.
     """
     step_ms = min((gpu.step_ms for gpu in ranks.values()), default=0.0)
     waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, step_ms)
-    return {pid: _exchange(gpu, waiting_ms.get(pid, 0.0)) for pid, gpu in ranks.items()}
+    by_sms = waits_by_sms(ranks)
+    return {pid: _exchange(gpu, waiting_ms.get(pid, 0.0), by_sms.get(pid, 0.0)) for pid, gpu in ranks.items()}
 
 
-def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
+def waits_by_sms(ranks: Mapping[int, GpuSteps]) -> dict[int, float]:
+    """Share of the step that each rank's GPU waits at least for the one with most busy multiprocessors.
+
+    Where they run the same code, with 80 % of them busy in one and 20 % in another that always runs a kernel, the other
+    computes for a quarter of the time, or a little more. Empty without GPM's figures (Hopper and later).
+    """
+    known = {pid: (gpu.sm_ratio, gpu.idle) for pid, gpu in ranks.items() if gpu.sm_ratio is not None}
+    most, idle = max(known.values(), default=(0.0, NONE))
+    if len(known) < 2 or most <= NCCL_SMS:
+        return {}
+    per_sm = ALIKE_SMS * (1.0 - idle.low) / most
+    return {pid: max(0.0, 1.0 - idle.high - per_sm * active) for pid, (active, idle) in known.items()}
+
+
+def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateRank | None:
+    """The rank whose GPU computes while those of the others wait for it; None where that is not known.
+
+    A late CPU shows in the rank's phases, and in a GPU that idles.
+    """
+    waits = waits_by_sms({row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"})
+    if not waits:
+        return None
+    measured = [row for row in rows if row.pid in waits]
+    active = {row.pid: ranks[row.pid].sm_ratio or 0.0 for row in measured}
+    late = max(measured, key=lambda row: active[row.pid])
+    if not ranks[late.pid].is_bottleneck:
+        return None
+    others = tuple(row for row in measured if row is not late)
+    share = median(waits[row.pid] for row in others)
+    also = tuple(row.rank for row in others if active[row.pid] >= _ALIKE * active[late.pid])
+    return LateRank(late, others, also, share, 0.0, "backward", share, "gpu")
+
+
+def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
     backward, known = gpu.phases.get("backward", PhaseOnGpu(0.0, NONE)), gpu.time.accumulation
     longer_ms = 0.0
     if known is not None and known.steps >= MIN_STEPS:
@@ -283,13 +338,17 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
         "no_sync": longer_ms - starved_ms,
         "ranks": waiting_ms,
         "forward": _own_work_exceeded_ms(gpu) - starved_ms,
+        "multiprocessors": by_sms * gpu.step_ms,
     }
     by = max(bounds, key=bounds.__getitem__)
-    at_least_ms, at_most_ms = max(0.0, bounds[by]), backward.ms - backward.idle.low
+    computing = max(0.0, ((gpu.sm_ratio or 0.0) - NCCL_SMS) / (1.0 - NCCL_SMS))
+    at_least_ms, at_most_ms = max(0.0, bounds[by]), (1.0 - gpu.idle.low - computing) * gpu.step_ms
+    if not gpu.calls_ranks:
+        at_most_ms = min(at_most_ms, backward.ms - backward.idle.low)
     if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     share = Interval(at_least_ms, max(at_least_ms, at_most_ms)).times(1.0 / gpu.step_ms)
-    return Exchange(share, waiting_ms / gpu.step_ms, by)
+    return Exchange(share, waiting_ms / gpu.step_ms, by, max(computing, 1.0 - gpu.idle.high - share.high))
 
 
 def _own_work_exceeded_ms(gpu: GpuSteps) -> float:

@@ -63,14 +63,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         return None  # the others come late, as they wait for a core
     if not is_sure(evidence, least.share, error=least.error):
         return None
-    figures: dict[str, float | str | None] = {}
+    figures: dict[str, float | int | str | None] = {}
     if (exchange := least.exchange) is not None:  # the share rests on the GPU's clock
-        figures = {
-            "exchange_at_least_share": exchange.share.low,
-            "exchange_at_most_share": exchange.share.high,
-            "waits_for_later_ranks_at_least_share": exchange.waiting,
-            "rests_on": exchange.rests_on,
-        }
+        waits = {"waits_for_later_ranks_at_least_share": exchange.waiting, "rests_on": exchange.rests_on}
+        figures = {**exchange.figures, **waits}
     whole = len(measured) == len(compared) and len(rows) == evidence.world_size
     return Finding(
         headline=_headline(least, evidence.world_size),

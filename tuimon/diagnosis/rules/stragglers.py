@@ -7,7 +7,7 @@ from statistics import median
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
-from tuimon.diagnosis.evidence.ranks import LateRank, late_rank
+from tuimon.diagnosis.evidence.ranks import ALIKE_SMS, NCCL_SMS, LateRank, late_on_gpu, late_rank
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RANKS, Rule
@@ -40,6 +40,10 @@ _REASONS = {
         f"{_LONGER}, in the garbage collector",
         "collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()",
     ),
+    "gpu": (
+        "whose GPU computes meanwhile: {active} of its multiprocessors are busy, {others_active} of theirs",
+        "compare rank {rank}'s batches, and its GPU's clocks and temperature, with the others'",
+    ),
     "data": (_LONGER, f"{_LATE_IN}make its batches as cheap as the others', and its reads as fast"),
     "other": (_LONGER, f"{_LATE_IN}do this side work less often, or beside the training"),
     "model": (_LONGER, f"{_LATE_IN}compare its batches and its machine with the others'"),
@@ -52,16 +56,19 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     Or another one in each step (``in_turn``). The late one is whose own work, without waiting in collectives, takes
     longest.
     """
-    late, in_turn = late_rank(evidence.ranks.rows), _in_turn(evidence)
+    rows, gpus, in_turn = evidence.ranks.rows, evidence.ranks.gpus, _in_turn(evidence)
+    found = [each for each in (late_rank(rows), late_on_gpu(rows, gpus)) if each is not None]
+    late = max(found, key=lambda each: each.share, default=None)
     if late is None or not is_sure(evidence, late.share, error=late.error):
         return in_turn
     if in_turn is not None and late.share < (in_turn.share_of_step or 0.0):
         return in_turn
     if len(late.others) + 1 < evidence.world_size and (late.row.wait_ratio or 0.0) >= SMALL:
         return in_turn  # it waits itself, for one that is not measured
-    row, own = late.row, evidence.ranks.of(late.row.pid)
+    row, own = late.row, evidence.ranks.of(late.row.pid) if late.why != "gpu" else None
     hot = own.samples.where(_is_at_work, phase=late.phase).hottest() if own is not None else None
     longer_ms = row.ms(late.longer)
+    active = [gpus[each.pid].sm_ratio or 0.0 if each.pid in gpus else 0.0 for each in (row, *late.others)]
     facts = {
         "rank": row.rank,
         "by": f"{ms_text(longer_ms)} " if longer_ms is not None else "",
@@ -69,6 +76,8 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         "place": work_at(hot, update_path(own.samples)) if own is not None and hot is not None else late.phase,
         "stopped": percent(row.stopped_ratio),
         "delay": percent(row.delay_ratio or 0.0),
+        "active": percent(active[0]),
+        "others_active": percent(median(active[1:])),
     }
     reason = late.why or (late.phase if late.phase in _REASONS else "model")
     clause, fix = (template.format_map(facts) for template in _REASONS[reason])
@@ -147,7 +156,7 @@ STRAGGLER_RANK = Rule(
     title="A rank that others wait for",
     judge=straggler_rank,
     needs=(RANKS,),
-    thresholds=(REPORTED, LARGE, SMALL, *CONFIDENCE),
+    thresholds=(REPORTED, LARGE, SMALL, NCCL_SMS, ALIKE_SMS, *CONFIDENCE),
     causes=("in_turn",),
     contradicts_order=True,
     takes=lambda cell, finding: "rank" in cell.via or cell.phase == finding.evidence["phase"],

@@ -74,7 +74,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     else:
         hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
         fixes = [without_idling(evidence, allocator.advice, idle)]
-    lead = gpu.lead("backward end")
+    lead, exchange = gpu.lead("backward end"), evidence.ranks.exchanges.get(evidence.pid)
     return Finding(
         cause=None if allocator is None else "allocator",
         headline=f"GPU idle {idle_part(gpu.idle)} of each step: {why}{in_library(hot)}",
@@ -88,6 +88,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": evidence.gpu.utilisation,
             **gpu.width_evidence,
+            **(exchange.figures if evidence.world_size > 1 and exchange is not None else {}),
             **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },
     )
@@ -182,9 +183,12 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
 def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     """A batch twice as large: steps take as long as now, each with more samples.
 
-    None where the GPU is more than half busy, its memory would not hold it, or making the batch takes long as well.
+    None where the GPU computes for more than half of the time, its memory would not hold it, or making the batch takes
+    long as well. Ranks exchange as much for a batch of any size.
     """
-    if idle.low < TRACE or _TIMES * (1.0 - idle.middle) > 1.0 or evidence.steps.share_of("data") >= REPORTED:
+    exchange = evidence.ranks.exchanges.get(evidence.pid) if evidence.world_size > 1 else None
+    computing = 1.0 - idle.middle - (exchange.share.middle if exchange is not None else 0.0)
+    if idle.low < TRACE or _TIMES * computing > 1.0 or evidence.steps.share_of("data") >= REPORTED:
         return None
     more = max((row.peak_bytes or row.allocated_bytes or 0 for row in evidence.gpu.memory), default=0)
     # a large part of the memory stays free for fragments, and for a length that is longer than those seen
@@ -197,6 +201,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     loader = evidence.data.loader
     size = loader.facts.batch_size if loader is not None else None
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
+    sizes += " in each rank" if exchange is not None else ""
     action = (
         f"{_BATCH[evidence.gpu.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
         f" step takes as long on this GPU, with {_TIMES}x the samples; {memory}; {CHANGES_TRAINING}"
@@ -208,14 +213,17 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
 def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
     """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known.
 
-    Launches that come earlier run beside more of an exchange between ranks: that may go as well.
+    Launches that come earlier run beside more of an exchange between ranks: that may go as well, and no rank's GPU then
+    computes for less than now.
     """
+    exchanges = evidence.ranks.exchanges.values() if evidence.world_size > 1 else ()
+    most = 1.0 - max((exchange.computing_at_least for exchange in exchanges), default=0.0)
+    idle = idle.up_to(most)
     if idle.high >= 1.0 - TRACE:
         return Fix(action)
-    fix, exchange = without_cost(evidence, action, idle), evidence.ranks.exchanges.get(evidence.pid)
-    if exchange is not None and evidence.world_size > 1 and fix.gain is not None:
-        most = Interval.around(idle.high + exchange.share.high)
-        gone = without_cost(evidence, action, most).gain if most.high < 1.0 - TRACE else None
+    fix = without_cost(evidence, action, idle)
+    if exchanges and fix.gain is not None:
+        gone = without_cost(evidence, action, Interval.around(most)).gain if most < 1.0 - TRACE else None
         fix = fix.without_upper_end if gone is None else fix._replace(gain=Interval(fix.gain.low, gone.high))
     if idle.low >= TRACE or fix.gain is None:
         return fix

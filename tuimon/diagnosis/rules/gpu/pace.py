@@ -138,16 +138,14 @@ def keeps_busy(rest: Rest) -> Finding | None:
 
 
 def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> Sequence[str]:
-    """Headline and actions. With several ranks the GPU's queue may hold nothing but a wait for the others."""
+    """Headline and actions. With several ranks the GPU may do nothing but wait for the others."""
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)"
     if evidence.world_size > 1:
         exchange = evidence.ranks.exchanges.get(evidence.pid)
-        waits = "how much of that it waits for the other ranks is unknown"
-        if exchange is not None and exchange.share.low >= TRACE:
-            waits = f"it waits at least {percent(exchange.share.low)} for the other ranks"
+        waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         return (
-            f"GPU has work queued {busy} the time, {most}; {waits}",
+            f"GPU busy {busy} the time, {most}; {waits} of that is waiting for the other ranks",
             "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
         )
     process, compiled = evidence.process, () if evidence.gpu.launching.is_compiled else ("torch.compile",)
