@@ -31,6 +31,15 @@ def lines(library, own, function):
         (LIGHTNING, "lightning/pytorch/core/module.py", "clip_gradients", "gradient_clip_val"),
         (LIGHTNING, "lightning/pytorch/trainer/call.py", "_call_lightning_module_hook", "override fewer hooks"),
         (LIGHTNING, "lightning/fabric/plugins/io/torch_io.py", "save_checkpoint", "every_n_train_steps"),
+        *(
+            (file, file, function, option)
+            for file, function, option in (
+                ("skorch/net.py", "notify", "callbacks__NAME=None"),
+                ("ignite/engine/engine.py", "_fire_event", "Events.ITERATION_COMPLETED(every=n)"),
+                ("stable_baselines3/common/base_class.py", "_on_step", "EveryNTimesteps"),
+                ("stable_baselines3/common/on_policy_algorithm.py", "dump_logs", "log_interval of learn()"),
+            )
+        ),
         (KERAS, "keras/src/callbacks/progbar.py", "update", "have keras call update() progbar.py:9 less often"),
     ],
 )
@@ -74,3 +83,15 @@ def test_a_trainer_that_exchanges_gradients_once_by_itself_has_an_option_for_how
     finding = by_rule(session)["comm_bound"]
     assert option in finding.action
     assert ("no_sync()" in finding.action) == (option == "no_sync()")
+
+
+def test_data_that_a_library_converts_is_to_come_as_it_takes_it():
+    keras, core = "keras/src/backend/torch/trainer.py", "keras/src/backend/torch/core.py"
+    windows = loop(12, {"data": 40, "forward": 30, "backward": 30})
+    fetch = frames(("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"), first=45)
+    samples = stacks(12, ([40, 41, 45, 44], 60), ([40, 41, 42], 40))
+    finding = by_rule(one_process(NO_GPU, lines(keras, core, "convert_to_tensor"), fetch, *windows, samples))[
+        "input_bound"
+    ]
+    assert any(fix.action.startswith("give model.fit() batches of tensors") for fix in finding.fixes)
+    assert not any("vectorise" in fix.action for fix in finding.fixes)

@@ -45,11 +45,15 @@ _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep"
 _CELL_CALL = re.compile(r"[cC]ell\w*\(")
 _ONE_AT_A_TIME = re.compile(r"\[\s*(?:(?::|\.\.\.)\s*,\s*)*[a-z]\w*\s*(?:,\s*:\s*)*\]")
 
-Owner = Literal["transformers", "lightning", "keras"]
+Owner = Literal["transformers", "lightning", "keras", "skorch", "ignite", "stable_baselines3", "accelerate"]
 _OWNERS: tuple[tuple[Owner, re.Pattern[str]], ...] = (
     ("transformers", re.compile(r"/transformers/trainer\.py$")),
     ("lightning", re.compile(r"/(?:lightning|pytorch_lightning)/(?:\w+/)*loops/")),
     ("keras", re.compile(r"/keras/src/backend/torch/trainer\.py$")),
+    ("skorch", re.compile(r"/skorch/net\.py$")),
+    ("ignite", re.compile(r"/ignite/engine/engine\.py$")),
+    ("stable_baselines3", re.compile(r"/stable_baselines3/common/(?:base_class|o\w+_policy_algorithm)\.py$")),
+    ("accelerate", re.compile(r"/accelerate/(?:accelerator|data_loader|optimizer)\.py$")),
 )
 
 

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD, TOGETHER_MS, E
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.rule import RANKS, SAMPLES, Rule
-from tuimon.diagnosis.rules.owner_options import ACCUMULATE, advice_on_debugging, even_work
+from tuimon.diagnosis.rules.owner_options import advice_on_debugging, even_work, options
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import CHANGES_TRAINING, percent
@@ -86,8 +86,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 def _fix(evidence: Evidence, least: Communication, *, whole: bool) -> Fix:
     """Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
     exchange, debugging = least.exchange, advice_on_debugging("comm_bound", evidence)
-    less_often = ACCUMULATE[evidence.gpu.launching.owner]
-    cheaper = f"{less_often}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
+    cheaper = f"{options(evidence).accumulate}, or use a larger batch per rank: {CHANGES_TRAINING}; or {_CHEAPER}"
     cheaper += ", or NCCL on GPUs" if evidence.gpu.is_used is False else ""
     if debugging is not None:  # what another change gains is not known before
         return Fix(debugging)

@@ -26,6 +26,7 @@ from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.known import Known, known_of, mostly_in
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
+from tuimon.diagnosis.rules.owner_options import conversion_by_option, options
 from tuimon.diagnosis.rules.rest import sleep_that_paces
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import measured_model
@@ -120,7 +121,8 @@ class Facts(Struct, frozen=True, dict=True):
             if self.is_by_processes
             else "steps the environment",
             "spare": evidence.run.cores - 1,
-            "option": "dataloader_num_workers" if evidence.gpu.launching.owner == "transformers" else "num_workers",
+            "option": options(evidence).workers,
+            "vectorised": options(evidence).environments,
             "starts": "its workers are started anew for every epoch"
             if each is None
             else f"an iterator is made anew for every {'batch' if each < 2 else f'{each} batches'}",
@@ -148,6 +150,8 @@ class Facts(Struct, frozen=True, dict=True):
         wait = self.wait or ("io" if self.workers.waiting and hot == self.workers.hot else None)
         if wait is not None:
             return WAITS[wait].less.format(work_at(hot, path))
+        if hot.library is not None and (option := conversion_by_option(self.evidence.gpu.launching.owner, hot.library)):
+            return option
         on_gpu = self.evidence.gpu.is_used is not False
         how = "vectorise, cache, or move it to the GPU" if on_gpu else "vectorise or cache it"
         return f"make {work_at(hot, path)} cheaper ({how})"
@@ -358,7 +362,7 @@ _ROLLOUT = Cause(
         ),
         _cheaper(when=lambda f: not f.rollout.is_by_policy),
         Remedy(
-            "step {spare} environments at once, each in a process of its own (a vectorised environment)",
+            "step {spare} environments at once, each in a process of its own ({vectorised})",
             "items",
             to=lambda f: 1.0 / (f.evidence.run.cores - 1),
             part=lambda f: Interval.around(f.rollout.environment),

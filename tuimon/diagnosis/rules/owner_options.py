@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from tuimon.code_origin import package_of
 from tuimon.diagnosis.evidence.evidence import Evidence
@@ -29,37 +30,102 @@ _ADVICE = {
         ),
     ),
 }
-#: How to update once for several batches; a trainer turns the exchange of gradients off in between by itself.
-ACCUMULATE: dict[Owner | None, str] = {
-    None: "accumulate gradients of n batches under no_sync(), each loss divided by n",
-    "transformers": "raise gradient_accumulation_steps in TrainingArguments",
-    "lightning": "raise accumulate_grad_batches of the Trainer",
-    "keras": "pass gradient_accumulation_steps to the optimizer",
-}
 _SAVES, _LOGS, _ANY = re.compile(r"save|checkpoint"), re.compile(r"log|metric|result"), re.compile("")
 _CLIPS, _CONVERTS = re.compile(r"clip_grad|gradient_clip"), re.compile(r"cast|convert|slice|standardize")
-#: The option for work beside the training, by the function that does it; the first that matches.
-_LESS_OFTEN: dict[Owner, tuple[tuple[re.Pattern[str], str], ...]] = {
-    "transformers": (
-        (_CLIPS, f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})"),
-        (_SAVES, "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'"),
-        (_LOGS, "log less often: raise logging_steps in TrainingArguments"),
-        (_ANY, "pass the Trainer fewer callbacks, or raise logging_steps and save_steps in TrainingArguments"),
+_ONE_LAUNCH = "one launch instead of many"
+
+
+class Options(NamedTuple):
+    """How the users of a library that owns the loop change what the advice is about; else it is their own code."""
+
+    #: Work beside the training, by the function that does it; the first that matches.
+    less_often: tuple[tuple[re.Pattern[str], str], ...] = ()
+    #: How to update once for several batches; a trainer turns the exchange of gradients off in between by itself.
+    accumulate: str = "accumulate gradients of n batches under no_sync(), each loss divided by n"
+    compile: str = f"use torch.compile(model, mode='reduce-overhead') or CUDA graphs: {_ONE_LAUNCH}"
+    batch: str = "use a batch"
+    autocast: str = ""  # how to leave it out
+    workers: str = "num_workers"
+    pin: str = "pin_memory=True in the DataLoader"
+    fused: str = "fused=True"
+    environments: str = "a vectorised environment"  # several, in processes
+
+
+OPTIONS: dict[Owner | None, Options] = {
+    None: Options(),
+    "transformers": Options(
+        (
+            (_CLIPS, f"set max_grad_norm=0 in TrainingArguments, if gradients need no clipping ({CHANGES_TRAINING})"),
+            (_SAVES, "save less often: raise save_steps in TrainingArguments, or set save_strategy='epoch'"),
+            (_LOGS, "log less often: raise logging_steps in TrainingArguments"),
+            (_ANY, "pass the Trainer fewer callbacks, or raise logging_steps and save_steps in TrainingArguments"),
+        ),
+        accumulate="raise gradient_accumulation_steps in TrainingArguments",
+        compile="set torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments: " + _ONE_LAUNCH,
+        batch="make per_device_train_batch_size",
+        autocast=" (fp16=False, bf16=False in TrainingArguments)",
+        workers="dataloader_num_workers",
+        pin="dataloader_pin_memory=True in TrainingArguments",
+        fused='optim="adamw_torch_fused"',
     ),
-    "lightning": (
-        (_CLIPS, f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})"),
-        (_SAVES, "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch"),
-        (_LOGS, "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps"),
-        (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
+    "lightning": Options(
+        (
+            (_CLIPS, f"leave out gradient_clip_val of the Trainer, if gradients need no clipping ({CHANGES_TRAINING})"),
+            (_SAVES, "save less often: raise every_n_train_steps of ModelCheckpoint, or save once an epoch"),
+            (_LOGS, "log less often: raise log_every_n_steps of the Trainer, or call self.log() in fewer steps"),
+            (_ANY, "override fewer hooks, or pass the Trainer fewer callbacks and enable_progress_bar=False"),
+        ),
+        accumulate="raise accumulate_grad_batches of the Trainer",
+        compile=f"call torch.compile(model, mode='reduce-overhead') before trainer.fit(): {_ONE_LAUNCH}",
+        batch="make batch_size of the DataLoader",
+        autocast=" (precision='32-true' in the Trainer)",
     ),
-    "keras": (
-        (_SAVES, "save less often: save_freq of ModelCheckpoint"),
-        (_CONVERTS, "pass model.fit() float32 arrays or a DataLoader of tensors: Keras converts others each time"),
-        (_ANY, "pass model.compile() fewer metrics, and model.fit() fewer callbacks"),
+    "keras": Options(
+        (
+            (_SAVES, "save less often: save_freq of ModelCheckpoint"),
+            (
+                _CONVERTS,
+                "give model.fit() batches of tensors, by a DataLoader or a PyDataset: Keras converts all others",
+            ),
+            (_ANY, "pass model.compile() fewer metrics, and model.fit() fewer callbacks"),
+        ),
+        accumulate="pass gradient_accumulation_steps to the optimizer",
+        compile="pass jit_compile=True to model.compile(): fewer launches",
+        batch="make batch_size of model.fit()",
+        autocast=" (keras.config.set_dtype_policy('float32'))",
+    ),
+    "skorch": Options(
+        ((_ANY, "give the net fewer callbacks (callbacks__NAME=None leaves one out)"),),
+        compile=f"pass compile=True, compile__mode='reduce-overhead' to the net: {_ONE_LAUNCH}",
+        batch="make batch_size of the net",
+        workers="iterator_train__num_workers",
+        pin="iterator_train__pin_memory=True",
+        fused="optimizer__fused=True",
+    ),
+    "ignite": Options(
+        ((_ANY, "attach the handler to fewer events: Events.ITERATION_COMPLETED(every=n), or EPOCH_COMPLETED"),),
+    ),
+    "stable_baselines3": Options(
+        (
+            (_SAVES, "save less often: raise save_freq of CheckpointCallback"),
+            (_LOGS, "log less often: raise log_interval of learn()"),
+            (_ANY, "pass learn() fewer callbacks, or each within EveryNTimesteps"),
+        ),
+        batch="make batch_size of the algorithm",
+        environments="make_vec_env() with n_envs and vec_env_cls=SubprocVecEnv",
+    ),
+    "accelerate": Options(
+        accumulate="raise gradient_accumulation_steps of the Accelerator, with each step under accumulate()",
+        autocast=" (mixed_precision='no' in the Accelerator)",
     ),
 }
 #: Functions that do what can be done less often, by their name or that of their file.
 _OPTIONAL = re.compile(r"callback|checkpoint|hook|log|metric|progress|report|result|save")
+
+
+def options(evidence: Evidence) -> Options:
+    """Those of the library that owns the loop."""
+    return OPTIONS[evidence.gpu.launching.owner]
 
 
 def advice_on_debugging(rule: str, evidence: Evidence) -> str | None:
@@ -72,14 +138,21 @@ def even_work(evidence: Evidence) -> str:
     """The fix for ranks that have more to do than others in some steps."""
     return (
         "give all ranks equal work in each step: bucket or pack batches by length, with equal numbers of items, or"
-        f" {ACCUMULATE[evidence.gpu.launching.owner]}"
+        f" {options(evidence).accumulate}"
     )
+
+
+def conversion_by_option(owner: Owner | None, function: Place) -> str | None:
+    """How to have a library convert no data, if one of its functions does that."""
+    found = (option for name, option in OPTIONS[owner].less_often if name is _CONVERTS)
+    return next(found, None) if _CONVERTS.search(function.function) else None
 
 
 def less_by_option(owner: Owner | None, function: Place) -> str:
     """How to have a library do less of what one of its functions does, which the user does not call."""
-    if owner is not None:
-        return next(option for name, option in _LESS_OFTEN[owner] if name.search(function.function))
+    known = next((option for name, option in OPTIONS[owner].less_often if name.search(function.function)), None)
+    if known is not None:
+        return known
     package = package_of(function.file) or "the library"
     if _OPTIONAL.search(f"{function.file.rpartition('-packages/')[2]}:{function.function}") is None:
         return f"{package} itself calls {at(function)} in each step: larger batches need it less often"

@@ -124,6 +124,11 @@ def test_more_environments_help_where_there_are_cores_for_them():
     assert not any("environments at once" in fix.action for fix in held.fixes)  # others have the cores
 
 
+def test_the_option_for_more_environments_is_the_librarys():
+    of_library = found(([0, 29, 14], 60), cpu_count=8)["input_bound"]
+    assert any("make_vec_env() with n_envs" in fix.action for fix in of_library.fixes)
+
+
 def test_what_environments_in_processes_of_their_own_cost_has_a_gain():
     bound = found(ENVIRONMENT, beside=processes_of_environments(4, 0.03))["input_bound"]
     assert bound.cause == "rollout"

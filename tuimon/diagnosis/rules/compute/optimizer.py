@@ -11,6 +11,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
+from tuimon.diagnosis.rules.owner_options import options
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
@@ -72,9 +73,8 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     takes = FUSED_OF_SINGLE if single >= together else FUSED_TAKES
     gone = Interval(1.0 - min(1.0, _FEWEST * takes), 1.0).times(single + together).up_to(idle_at_most)
     name = facts.name if facts is not None else "the optimizer"
-    option = 'optim="adamw_torch_fused"' if evidence.gpu.launching.owner == "transformers" else "fused=True"
     how = "one by one" if single >= together else "by one operation per part of the update"
-    action = f"set {option} for {name}: a few launches then update its tensors, now updated {how}"
+    action = f"set {options(evidence).fused} for {name}: a few launches then update its tensors, now updated {how}"
     return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
 
 

@@ -9,6 +9,7 @@ from tuimon.diagnosis.evidence.ranks import BACKWARD_PER_FORWARD
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, Rule
+from tuimon.diagnosis.rules.owner_options import options
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import NEARLY_ALL, REPORTED, Threshold
@@ -92,10 +93,8 @@ def _fixes(evidence: Evidence, lost: Interval, place: str, *, is_pinned: bool) -
     ahead = f"non_blocking=True at {place}, and copy the next batch meanwhile on a stream of its own"
     if is_pinned:
         return (without_cost(evidence, f"use {ahead}", _hidden(lost, 1.0)),)
-    how = "pin_memory=True in the DataLoader"
-    if evidence.gpu.launching.owner == "transformers":
-        how = "dataloader_pin_memory=True in TrainingArguments"
-    elif evidence.data.loader is None:
+    how = options(evidence).pin
+    if evidence.data.loader is None and evidence.gpu.launching.owner is None:
         how = "tensor.pin_memory() once, on the tensor that batches are cut from,"
     alone = Interval(lost.low * (1.0 - HALF), lost.high * (1.0 - PINNED_TAKES_LEAST))
     return (

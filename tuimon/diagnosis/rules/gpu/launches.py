@@ -13,7 +13,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
 from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
-from tuimon.diagnosis.rules.owner_options import advice_on_debugging
+from tuimon.diagnosis.rules.owner_options import advice_on_debugging, options
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import without_cost
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL, TRACE, Threshold
@@ -35,26 +35,6 @@ AUTOCAST_TAKES = Threshold(
 _TIMES = 2
 #: In these the CPU launches nothing, and other rules claim what they cost.
 _WAITS: tuple[Doing, ...] = ("sync", "gc", "rank", "exchange", "io", "network", "lock", "sleep", "prompt")
-#: How the owner of the loop names what it can change.
-_COMPILE = {
-    None: "use torch.compile(model, mode='reduce-overhead') or CUDA graphs: one launch instead of many",
-    "transformers": "set torch_compile=True, torch_compile_mode='reduce-overhead' in TrainingArguments: one launch"
-    " instead of many",
-    "lightning": "call torch.compile(model, mode='reduce-overhead') before trainer.fit(): one launch instead of many",
-    "keras": "pass jit_compile=True to model.compile(): fewer launches",
-}
-_BATCH = {
-    None: "use a batch",
-    "transformers": "make per_device_train_batch_size",
-    "lightning": "make batch_size of the DataLoader",
-    "keras": "make batch_size of model.fit()",
-}
-_AUTOCAST = {
-    None: "",
-    "transformers": " (fp16=False, bf16=False in TrainingArguments)",
-    "lightning": " (precision='32-true' in the Trainer)",
-    "keras": " (keras.config.set_dtype_policy('float32'))",
-}
 
 
 def launch_bound(evidence: Evidence) -> Finding | None:
@@ -157,7 +137,7 @@ def _of_this_loop(evidence: Evidence, idle: Interval) -> Iterator[tuple[str, Fix
     if found.scaler or (is_mixed and {"float16", "bfloat16"}.intersection(process.matmul_dtypes if process else ())):
         passes = evidence.samples.in_steps.share(phase=("forward", "backward")) or 0.0
         share = Interval.around(passes * AUTOCAST_TAKES + found.scaler, passes * TAKES_ERROR).up_to(idle.high)
-        without = f"train without autocast{' and GradScaler' if found.scaler else ''}{_AUTOCAST[found.owner]}"
+        without = f"train without autocast{' and GradScaler' if found.scaler else ''}{options(evidence).autocast}"
         fix = without_cost(evidence, f"{without}: on an idle GPU its casts only add launches", share)
         yield "autocast adds one cast per weight", fix
 
@@ -170,7 +150,7 @@ def _of_any_loop(evidence: Evidence, idle: Interval) -> Iterator[Fix]:
         yield larger
     if not found.is_compiled:
         at_once = gpu_idle_in(evidence, lambda cell: cell.phase in ("forward", "backward"))  # not the update
-        yield without_idling(evidence, _COMPILE[found.owner], at_once)
+        yield without_idling(evidence, options(evidence).compile, at_once)
     for each in evidence.compiler_events("graph_break", of_run=True)[:1]:
         place = at(Place(each.file, each.line, each.function))
         yield Fix(f"let torch.compile take the model whole: its graph breaks at {place} ({each.reason})")
@@ -203,7 +183,7 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
     sizes = f" ({size} -> {_TIMES * size})" if size else ""
     sizes += " in each rank" if exchange is not None else ""
     action = (
-        f"{_BATCH[evidence.gpu.launching.owner]} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
+        f"{options(evidence).batch} {_TIMES}x as large{sizes}, and again while steps take no longer: a"
         f" step takes as long on this GPU, with {_TIMES}x the samples; {memory}; {CHANGES_TRAINING}"
     )
     surely = _TIMES / max(1.0, _TIMES * (1.0 - idle.low))
