@@ -11,7 +11,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without, without_cost
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE, Threshold
+from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, TRACE
 from tuimon.diagnosis.words import percent
 from tuimon.session.stacks.samples import Samples
 
@@ -19,11 +19,8 @@ from tuimon.session.stacks.samples import Samples
 MODEL: tuple[Phase, ...] = ("forward", "backward")
 #: Backward passes over one batch, from which they are several.
 _SEVERAL = 2.0
-TEXT_BYTES = Threshold(
-    64.0,
-    "bytes of a batch for each position of its texts, up to which it holds nothing but texts",
-    "our choice: ids, mask, types, positions and labels take 8 each, and an image of 224 x 224 takes 600,000",
-)
+#: Bytes that each tensor of a batch takes for a position, at most, if it holds nothing but texts: those of an int64.
+_POSITION_BYTES = 8
 
 
 def needless_work(evidence: Evidence) -> Iterator[Finding]:
@@ -46,8 +43,10 @@ def _padding(evidence: Evidence, computes: float) -> Finding | None:
     share = computes * padding
     if batches is None or padding < LARGE or not is_sure(evidence, share, early=False):
         return None
-    of_texts = batches.total_bytes <= TEXT_BYTES * (batches.tokens or 0)
-    by_positions = of_texts and not evidence.samples.where(phase=MODEL).part(below="recurrent") >= MOST
+    most = (batches.tensors or 0) / batches.count * _POSITION_BYTES * (batches.tokens or 0)
+    by_positions = (
+        batches.total_bytes <= most and not evidence.samples.where(phase=MODEL).part(below="recurrent") >= MOST
+    )
     action = "pad each batch to its own longest text, and put texts of like length into one batch"
     return _finding(
         evidence,

@@ -45,7 +45,7 @@ FORWARD, KEEPS, FREES, SLOPE = [20, 21], [22, 24], [23, 24], [25, 26, 24]
 def batches(padding, fetches, row_bytes=16, number=0):
     """A loader without workers whose batches of text hold this part of padding; so many were fetched in 12 s."""
     facts = LoaderFacts("Rows", "map", 0, batch_size=16)
-    measured = MeasuredBatches(10, 10_000 * row_bytes, 160, 10, None, 10_000, int(10_000 * padding))
+    measured = MeasuredBatches(10, 10_000 * row_bytes, 160, 10, None, 10_000, int(10_000 * padding), tensors=30)
     rows = {"facts": facts, "batches": measured, "window_s": 12.0, "fetches": fetches}
     return Loader(t=12.0, pid=100, number=number, role="train", **rows)
 

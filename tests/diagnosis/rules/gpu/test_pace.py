@@ -81,7 +81,7 @@ def test_with_several_ranks_a_busy_gpu_may_be_waiting_for_the_others(world_size,
 
 @pytest.mark.parametrize(("padding", "cause", "severity"), [(0, None, "benign"), (8_600, "padding", "critical")])
 def test_a_busy_gpu_that_computes_padding_is_not_as_it_should_be(padding, cause, severity):
-    measured = MeasuredBatches(10, 10 << 14, 160, 10, None, 10_000, padding)
+    measured = MeasuredBatches(10, 10 << 14, 160, 10, None, 10_000, padding, tensors=30)
     facts = {"facts": LoaderFacts("Rows", "map", 4, batch_size=16), "batches": measured}
     texts = Loader(t=1020.0, pid=PID, window_s=10.0, number=0, role="train", fetches=600, **facts)
     found = findings("gpu_bound", *USUAL, more=[texts])["compute_bound"]

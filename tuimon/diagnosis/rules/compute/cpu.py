@@ -16,7 +16,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.known import known_of, mostly_in
 from tuimon.diagnosis.rule import STEPS, Rest, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
-from tuimon.diagnosis.rules.needless import MODEL, TEXT_BYTES, needless_work
+from tuimon.diagnosis.rules.needless import MODEL, needless_work
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
 from tuimon.diagnosis.rules.warned import by_warnings
@@ -170,7 +170,7 @@ COMPUTE_BOUND_CPU = Rule(
     title="Computes on the CPU",
     judge=compute_bound_cpu,
     needs=(STEPS,),
-    thresholds=(MOST, REPORTED, LARGE, TEXT_BYTES, *CONFIDENCE),
+    thresholds=(MOST, REPORTED, LARGE, *CONFIDENCE),
     of_rest=on_the_cpu,
     only_in_order=True,
     causes=("python", "padding", "repeated_backward", "unused_gradients"),

@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE, Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rest, Rule
-from tuimon.diagnosis.rules.needless import TEXT_BYTES, needless_work
+from tuimon.diagnosis.rules.needless import needless_work
 from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
@@ -260,7 +260,7 @@ COMPUTE_BOUND = Rule(
     title="The GPU is the bottleneck",
     judge=compute_bound,
     needs=(GPU_TIMES,),
-    thresholds=(*IDLE_BOUNDS, LARGE, TEXT_BYTES),
+    thresholds=(*IDLE_BOUNDS, LARGE),
     of_rest=keeps_busy,
     only_in_order=True,
     causes=("padding", "repeated_backward", "unused_gradients"),
