@@ -28,8 +28,13 @@ def test_a_loop_is_not_in_order_whose_passes_a_library_warns_of():
 @pytest.mark.parametrize("line", [31, 32])
 def test_one_at_the_line_of_a_finding_is_told_beside_it(line):
     waits = workers(2, 0.99, ([0, 1], 40))
-    actions = told(STARVED, Warned(ARRAYS, "data.py", line), more=waits)["input_bound"]
-    assert ("join a list of arrays" in actions[-1]) == (line == 31)
+    actions = told(STARVED, Warned(ALIKE, "data.py", line), more=waits)["input_bound"]
+    assert ("one shape" in actions[-1]) == (line == 31)
+
+
+def test_one_of_an_area_is_told_wherever_its_line_is():
+    actions = told(STARVED, Warned(ARRAYS, "elsewhere.py", 7), more=workers(2, 0.99, ([0, 1], 40)))["input_bound"]
+    assert actions[-1] == "join a list of arrays before it becomes a tensor (see the warning at elsewhere.py:7)"
 
 
 @pytest.mark.parametrize("text", ["something of its own", "see: Using a target size"])

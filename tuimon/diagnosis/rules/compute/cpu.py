@@ -19,7 +19,7 @@ from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_set
 from tuimon.diagnosis.rules.needless import MODEL, needless_work
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging
 from tuimon.diagnosis.rules.rest import against_order, is_in_order, pass_in_words
-from tuimon.diagnosis.rules.warned import by_warnings
+from tuimon.diagnosis.rules.warned import warned_of
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import at_hot, in_library, percent
@@ -130,7 +130,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
     used, hot = evidence.threads.figures.cpu_ratio if evidence.threads.figures else None, evidence.hottest_in(heaviest)
     on = f" ({used:.1f} of {cores} cores)" if used is not None and cores is not None else ""
     against = list(against_order(rest))
-    warned = (action for row, _, action in by_warnings(evidence) if "compute_bound_cpu" in row.rules)
+    warned = (action for action, rules, _ in warned_of(evidence) if "compute_bound_cpu" in rules)
     mends = [advice_on_debugging("compute_bound_cpu", evidence), *(each.action for each in against), *warned]
     mends.append(_to_gpu(evidence))
     fixes = [action for action in mends if action is not None]
