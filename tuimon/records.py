@@ -563,6 +563,10 @@ class Throttle(msgspec.Struct, frozen=True, gc=False, array_like=True):
     ratio: Amount | None = None
 
 
+#: Faulty rows of a GPU's memory are replaced at its next reset, or cannot be, as no spare rows are left.
+RowRemap = Literal["none", "pending", "failed"]
+
+
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     """Counters of one GPU, or of one MIG instance (NVML, amdsmi); None where it does not support one.
 
@@ -583,6 +587,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     memory_total_bytes: Count | None = None
     power_w: Amount | None = None  # mean of the last second where the driver reports it, else at ``t``
     power_limit_w: Amount | None = None
+    power_limit_default_w: Amount | None = None
     energy_j: Amount | None = None  # since the driver was loaded
     temperature_c: Signed | None = None
     memory_temperature_c: Signed | None = None
@@ -594,9 +599,13 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     pcie_tx_bytes_per_s: Amount | None = None  # from the GPU
     pcie_generation: Count | None = None  # of its link, the highest seen so far: an idle GPU lowers it
     pcie_width: Count | None = None  # lanes of its link, the most seen so far
+    pcie_generation_max: Count | None = None  # that both the card and its slot can
+    pcie_width_max: Count | None = None
+    pcie_replays: Count | None = None  # packets sent again, since the driver was loaded; read once a minute
     nvlink_rx_bytes_per_s: Amount | None = None
     nvlink_tx_bytes_per_s: Amount | None = None
     ecc_errors: Count | None = None  # uncorrected, since the driver was loaded
+    row_remap: RowRemap | None = None  # read once a minute
     xids: list[Count] = msgspec.field(default_factory=list)  # numbers of the driver errors of the window
     pids: list[Pid] = msgspec.field(default_factory=list)  # all processes on it
     processes: list[GpuProcess] = msgspec.field(default_factory=list)  # those with the most memory
@@ -611,9 +620,14 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
 GPU_FACTS = (
     "memory_total_bytes",
     "power_limit_w",
+    "power_limit_default_w",
     "sm_clock_max_mhz",
     "pcie_generation",
     "pcie_width",
+    "pcie_generation_max",
+    "pcie_width_max",
+    "pcie_replays",
+    "row_remap",
     "compute_capability",
     "near_nodes",
     "parent_uuid",

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tests.recorded_logs import log_path
 from tuimon.diagnosis.verdicts import fold
-from tuimon.records import Gpu, GpuProcess
+from tuimon.records import Gpu, GpuProcess, Throttle
 from tuimon.sources.log.reader import read_log
 
 Facts = Mapping[str, object]
@@ -38,11 +38,31 @@ def _unnamed(gpu: Gpu) -> Facts:
     return {"processes": [GpuProcess(0, each.memory_bytes, 0.6) for each in gpu.processes], "pids": []}
 
 
+def _with(**facts: object) -> Callable[[Gpu], Facts]:
+    return lambda _: facts
+
+
+_CLOCK = {"sm_clock_mhz": 1100, "sm_clock_max_mhz": 1980}
+_HOT = [Throttle("thermal (hardware)", 0.9)]
+_CAPPED = {"throttled": [Throttle("power cap", 0.9)], "power_limit_w": 400.0, "power_limit_default_w": 700.0}
+_LINK = {"pcie_generation": 4, "pcie_width": 8, "pcie_generation_max": 5, "pcie_width_max": 16}
+
 ALTERED = (
     Altered("seed_dummy_loader", _beside(0.2), "neighbour", None),  # which leaves its GPU idle for 93 % of the time
     Altered("guard_in_every_layer", _beside(0.5, 0.5), "neighbour", ("critical", "the training waits"), first=True),
     Altered("guard_in_every_layer", _beside(0.5, 0.95), "neighbour", ("info", "may wait")),  # both at a time
     Altered("masked_loss", _unnamed, "neighbour", None),
+    Altered("guard_in_every_layer", _with(xids=[48]), "gpu_health", ("critical", "Xid 48: memory error"), first=True),
+    Altered("compiled", _with(ecc_errors=3), "gpu_health", ("warning", "3 uncorrected memory errors")),
+    Altered("compiled", _with(row_remap="pending"), "gpu_health", ("warning", "at its next reset")),
+    Altered("masked_loss", _with(**_CLOCK, throttled=_HOT), "throttled", ("critical", "thermal (hardware) (1100 of")),
+    Altered("guard_in_every_layer", _with(**_CLOCK, throttled=_HOT), "throttled", ("critical", "thermal"), first=True),
+    Altered("guard_in_every_layer", _with(**_CLOCK), "throttled", ("warning", "the driver names no cause (1100 of")),
+    Altered("seed_dummy_loader", _with(**_CLOCK), "throttled", None),  # its GPU idles
+    Altered(
+        "masked_loss", _with(**_CLOCK, **_CAPPED), "throttled", ("warning", "with a limit of 400 W instead of 700 W")
+    ),
+    Altered("masked_loss", _with(**_LINK), "throttled", ("info", "PCIe 4.0 x8, where card and slot can 5.0 x16")),
 )
 
 

@@ -16,7 +16,16 @@ def test_the_names_are_those_of_the_contract():
         *("compute_bound_cpu", "optimizer_bound", "side_work", "cpu_oversubscribed", "gil_contention", "gc_pauses"),
         *("allocator_retries", "memory_pressure", "throttled", "low_precision_unused", "small_batch"),
         *("straggler_rank", "comm_bound", "neighbour", "warmup", "step_time_drift", "hang"),
-        *("recompiles", "slow_setting", "idle_gpu", "placement", "not_ended", "unexplained_idle", "idle_sms"),
+        *(
+            "gpu_health",
+            "recompiles",
+            "slow_setting",
+            "idle_gpu",
+            "placement",
+            "not_ended",
+            "unexplained_idle",
+            "idle_sms",
+        ),
     } == RULE_NAMES
     assert {
         *("no_workers", "workers_saturated", "slow_item", "slow_collate", "sampler", "disk_wait"),

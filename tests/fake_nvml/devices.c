@@ -107,6 +107,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out) {
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "power_mw", out); }
 nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "power_limit_mw", out); }
 
+nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "power_limit_default_mw", out); }
+
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *out) {
     return sensor ? INVALID_ARGUMENT : small_number(device, __func__, "temperature", out);
 }
@@ -123,6 +125,17 @@ nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned *
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_generation_max", out); }
 nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_width", out); }
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_width_max", out); }
+
+nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_replays", out); }
+
+/* The key has four numbers: rows remapped for corrected and for uncorrected errors, whether more wait, whether it failed. */
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+    char value[LINE];
+    nvmlReturn_t code = check(device, __func__);
+    if (code) return code;
+    if (!lookup_of(device, "remapped_rows", value)) return NOT_SUPPORTED;
+    return sscanf(value, "%u %u %u %u", corrected, uncorrected, pending, failed) == 4 ? SUCCESS : INVALID_ARGUMENT;
+}
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int kind, int counter, u64 *out) {
     return kind == UNCORRECTED && counter == VOLATILE ? number(device, __func__, "ecc", out) : INVALID_ARGUMENT;

@@ -275,7 +275,8 @@ def write(stream: Stream, log: Path, seconds: float = SECONDS) -> Outcome:
 def _beside(stream: Stream, t: float, busy: float) -> list[Record]:
     rows = [(PID, "python", stream.cpu, "running", 0.0), (PID + 1, "pt_autograd_0", stream.autograd, "running", 0.0)]
     copied = {"pcie_rx_bytes_per_s": stream.copied_per_s, "pcie_tx_bytes_per_s": 0.0}
-    clocks = {"throttled": list(stream.throttled), "sm_clock_mhz": 1400, "sm_clock_max_mhz": 1980}
+    mhz = 1400 if stream.throttled else 1980
+    clocks = {"throttled": list(stream.throttled), "sm_clock_mhz": mhz, "sm_clock_max_mhz": 1980}
     figures = gpu(t, round(busy, 3), **clocks, **copied)
     window = msgspec.structs.replace(stacks(t), samples=_SAMPLES, stacks=_counts(stream))
     return [figures, threads(t, *rows, cpu_ratio=stream.cpu + stream.autograd), window]

@@ -97,6 +97,15 @@ def test_errors_since_the_run_began_and_what_is_told_once():
     assert (row.xids, row.latest.compute_capability, row.latest.ecc_errors) == ((13, 31, 79), 9.0, 2)
 
 
+def test_packets_sent_again_count_for_the_minute_after_they_were_counted():
+    session = session_of(gpu(0, pcie_replays=500))
+    resent = []
+    for t, counted in ((1, None), (60, 540), (61, None), (119, None), (125, None), (180, 541), (240, 2)):
+        session.add(gpu(t, pcie_replays=counted))
+        resent.append(only(session).resent_per_min)
+    assert resent == [0, 40, 40, 40, 0, 1, 0]
+
+
 def test_the_link_of_a_gpu_is_kept_where_a_record_leaves_it_out():
     session = session_of(gpu(1, pcie_generation=1, pcie_width=16), gpu(2))
     assert (only(session).latest.pcie_generation, only(session).latest.pcie_width) == (1, 16)

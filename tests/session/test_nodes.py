@@ -118,7 +118,7 @@ def test_a_gpu_that_is_held_down_on_another_node_is_found_and_the_node_named() -
     ]
     finding = judged(*uses, *hot)["throttled"]
     assert finding.headline.startswith("on n1: GPU 3 is held down")
-    assert (finding.severity, finding.evidence["host"]) == ("warning", "n1")
+    assert (finding.severity, finding.evidence["host"]) == ("critical", "n1")
 
 
 def running(node: int, cpu: float, delay: float, number: int = 1) -> list[Record]:

@@ -41,7 +41,7 @@ class Held(NamedTuple):
 def attributed(
     findings: Iterable[Finding], rules: Mapping[str, Rule], evidence: Evidence | None, *, tells_rest: bool = False
 ) -> list[Finding]:
-    """Without findings whose time is another's. During a hang nothing else counts: shares are past.
+    """Without findings whose time is another's. During a hang only errors of a GPU count, too: shares are past.
 
     Of what is only said of a loop that nothing holds up, the first counts: a larger batch is a guess as long as it is
     not known why a GPU idles. A wait that does no harm is none where one at the same line costs time.
@@ -50,7 +50,7 @@ def attributed(
     """
     found = {finding.rule: finding for finding in findings}
     if "hang" in found and "share_of_run" not in found["hang"].evidence:
-        return [found["hang"]]
+        return [each for name, each in found.items() if name in ("hang", "gpu_health")]
     holds_up = any(_is_loud(each) and rules[each.rule].contradicts_order for each in found.values())
     if tells_rest and evidence is not None and not holds_up:
         room = _room(evidence)

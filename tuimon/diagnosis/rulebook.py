@@ -18,11 +18,12 @@ from tuimon.diagnosis.rules import (
     stragglers,
 )
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
-from tuimon.diagnosis.rules.gpu import copy, devices, launches, pace, state, sync
+from tuimon.diagnosis.rules.gpu import copy, devices, health, launches, pace, state, sync
 
 #: In their order among findings of equal severity and share.
 RULES: tuple[Rule, ...] = (
     course.WARMUP,
+    health.GPU_HEALTH,
     hang.HANG,
     input.INPUT_BOUND,
     launches.LAUNCH_BOUND,
@@ -41,7 +42,7 @@ RULES: tuple[Rule, ...] = (
     memory.MEMORY_PRESSURE,
     collections.GC_PAUSES,
     state.ALLOCATOR_RETRIES,
-    state.THROTTLED,
+    health.THROTTLED,
     devices.IDLE_GPU,
     devices.PLACEMENT,
     pace.LOW_PRECISION_UNUSED,

@@ -54,6 +54,7 @@ class GpuRow(Struct, frozen=True):
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
     joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
     xids: tuple[int, ...] = ()  # since the run began
+    resent_per_min: int = 0  # packets, over PCIe
     means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
 
     def history(self, counter: str) -> tuple[float | None, ...]:
@@ -94,6 +95,7 @@ _LEAST_ENERGY_S = 5.0
 _LEAST_PART = 0.5
 #: Longest time between two records of which the later one is (s): the longest ``--interval`` is 60 s.
 _LONGEST_S = 90.0
+_MINUTE_S = 60.0
 
 
 #: The counters of a GPU since its record before; energy in so many seconds. Not a number: not measured.
@@ -181,6 +183,7 @@ class Device:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
         self.latest: Gpu | None = None
         self.xids: deque[int] = deque(maxlen=_XIDS)
+        self._resent = (-math.inf, 0)  # when packets were last counted anew, and how many more
         self._counters = Series(_Counters, ROWS, how)
         self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
         self._causes = Keys[str](1, _CAUSES)  # of lower clocks: the millionths of its ratios
@@ -197,6 +200,9 @@ class Device:
             used_j = record.energy_j - before.energy_j
             if used_j >= 0.0:  # else the driver was loaded anew
                 joules, joules_s = used_j, record.t - begin_s
+        counted, count = before.pcie_replays if before is not None else None, record.pcie_replays
+        if counted is not None and count is not None and count != counted:
+            self._resent = record.t, max(0, count - counted)
         ratios = ((each.cause, 1.0 if each.ratio is None else each.ratio) for each in record.throttled)
         causes = self._causes.counts((cause, round(1e6 * ratio)) for cause, ratio in ratios)
         self._counters.fold(record, causes, begin_s=begin_s, joules=joules, joules_s=joules_s)
@@ -235,6 +241,11 @@ class Device:
         causes = self._causes.figures(self._counters.counts(span))
         records = len(self._counters.rows(span)) if causes else 0
         return tuple(sorted(((cause, n / 1e6 / records) for cause, (n,) in causes.items()), key=lambda e: -e[1]))
+
+    def resent(self, now_s: float) -> int:
+        """Packets that were sent again over PCIe in the last minute: the driver is asked once in each."""
+        since_s, packets = self._resent
+        return packets if now_s - since_s <= _MINUTE_S else 0
 
 
 class DeviceTable:
@@ -285,6 +296,7 @@ class DeviceTable:
                 throttled=device.throttled(),
                 joules_per_step=joules.get(uuid),
                 xids=tuple(device.xids),
+                resent_per_min=device.resent(now_s),
                 means=means[uuid],
             )
             for uuid, device in self._devices.items()

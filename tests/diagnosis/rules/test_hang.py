@@ -38,13 +38,14 @@ def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
     assert only.evidence["longest_step_ms"] == pytest.approx(100, rel=0.01)
 
 
-def test_an_error_of_its_gpu_is_named():
-    failed = Gpu(t=100.0, pid=0, index=3, uuid="GPU-3", name="H100", pids=[100], xids=[13, 79])
-    (only, *_) = standing(120.0, more=[failed])
-    assert only.headline == "nothing has moved for 2 min 0 s in backward; GPU 3 has reported Xid 79"
-    assert only.action.startswith("look up that number")
-    (only, *_) = standing(120.0, more=[structs.replace(failed, pids=[])])
-    assert "Xid" not in only.headline
+def test_an_error_of_its_gpu_comes_first():
+    """Though that answers no more."""
+    failed = Gpu(t=80.0, pid=0, index=3, uuid="GPU-3", name="H100", pids=[100], xids=[13, 79])
+    lost, hang = standing(120.0, more=[failed])
+    assert lost.headline == "GPU 3 has reported Xid 79: the GPU has fallen off the bus"
+    assert (hang.rule, hang.headline) == ("hang", "nothing has moved for 2 min 0 s in backward")
+    (only,) = standing(120.0, more=[structs.replace(failed, pids=[])])
+    assert only.rule == "hang"
 
 
 @pytest.mark.trust

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.fake_nvml import FakeNvml, gpus, modern, notices, usual
-from tuimon.records import Gpu, GpuProcess, Throttle
+from tuimon.records import GPU_FACTS, Gpu, GpuProcess, Throttle
 
 GB = 1_000_000_000
 
@@ -212,6 +212,24 @@ def test_memory_temperature_ecc_and_capability(nvml: FakeNvml) -> None:
     assert (gpu.memory_temperature_c, gpu.compute_capability) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("rows", "remap"), [("0 1 0 0", "none"), ("0 1 1 0", "pending"), ("2 8 1 1", "failed"), (None, None)]
+)
+def test_what_hardly_ever_changes_is_queried_once_a_minute(nvml: FakeNvml, rows: str | None, remap: str | None) -> None:
+    nvml.set({"0.remapped_rows": rows, "0.pcie_generation": 3, "0.pcie_replays": None if rows is None else 7})
+    gpu = read_one(nvml, 1.0)
+    assert (gpu.pcie_replays, gpu.row_remap) == (None if rows is None else 7, remap)
+    assert (gpu.pcie_generation, gpu.pcie_generation_max, gpu.pcie_width_max) == (3, 5, 16)
+    assert (gpu.power_limit_w, gpu.power_limit_default_w) == (700.0, 700.0)
+    nvml.set({"0.pcie_replays": 12})
+    rare = {"nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetRemappedRows"}
+    nvml.count_calls()
+    assert read_one(nvml, 60.0).pcie_replays == gpu.pcie_replays
+    assert not rare & set(nvml.count_calls())
+    assert read_one(nvml, 61.0).pcie_replays == (None if rows is None else 12)
+    assert set(nvml.count_calls()) & rare == (set() if rows is None else rare)
+
+
 def test_xids_are_told_once(nvml: FakeNvml) -> None:
     assert read_one(nvml, 1.0).xids == []
     nvml.set({"0.xids": "13 31"})
@@ -233,8 +251,12 @@ def test_xids_of_two_gpus_are_told_apart(nvml: FakeNvml) -> None:
 def test_a_gpu_that_falls_off_the_bus_says_why(nvml: FakeNvml, now_s: float) -> None:
     read_one(nvml, 1.0)
     nvml.set({"0.xids": "79", "0.error": 15})
-    (notice,) = notices(nvml.read(now_s))
+    told = nvml.read(now_s)
+    (notice,) = notices(told)
     assert notice.message == "GPU 0 (NVIDIA Fake 80GB) is lost: it does not answer any more (Xid 79)"
+    later = [gpu for at_s in (2.5, 3.5, 4.5) for gpu in gpus(nvml.read(at_s))]
+    (last,) = [*gpus(told), *later]
+    assert (last.uuid, last.xids, last.util_ratio) == ("GPU-00000000-fake", [79], None)
 
 
 def test_of_many_processes_all_pids_are_told(nvml: FakeNvml) -> None:
@@ -277,4 +299,5 @@ def test_an_hour_of_a_gpu_is_a_few_megabytes_of_log(nvml: FakeNvml) -> None:
     nvml.set({**busy, "0.samples": samples, "0.process_samples": "11234:1000:47"})
     gpu = read_one(nvml, 2.0)
     assert len(gpu.util_samples) == 10
-    assert 2 * 3600 * len(msgspec.json.encode(gpu)) < 6_500_000
+    each = msgspec.structs.replace(gpu, **dict.fromkeys(GPU_FACTS))  # which a log has once
+    assert 2 * 3600 * len(msgspec.json.encode(each)) < 6_500_000

@@ -49,6 +49,8 @@ SLOW_PCIE = Threshold(
     " on an H100",
 )
 MEASURED_BY = "tuimon trace measures it"
+#: Bytes a second of a PCIe lane, by its generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 #: The boundaries that begin a phase within the computation, the first that there is.
 _BEGINS = {
     "forward": ("fetch end", "optimizer end"),
@@ -204,6 +206,12 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies) -> Interval | None:
     copying = min(1.0, max(map(copies.in_steps, known))) + copies.on_device
     at_most = 1.0 if any(row.is_shared for row in gpus) else 1.0 - max(0.0, least)
     return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
+
+
+def pcie_peak(generation: int | None, width: int | None) -> float | None:
+    """Bytes a second of a link, each way; None where it is not known."""
+    lane = _LANE_BYTES_PER_S.get(generation or 0)
+    return lane * width if lane is not None and width else None
 
 
 def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from statistics import median
 from typing import Literal, NamedTuple
@@ -443,14 +443,13 @@ class RunEvidence(Struct, frozen=True, dict=True):
         """All GPUs of the machine."""
         return tuple(self._view.gpus())
 
-    @cached_property
-    def own_gpus(self) -> tuple[GpuRow, ...]:
-        """The GPUs that the run uses and whose figures are recent."""
-        return _used(self.gpus)
+    def gpus_on(self, node: int) -> tuple[GpuRow, ...]:
+        """Like ``gpus``, for any node of the run."""
+        return self.gpus if node == self._view.session.focus_node else tuple(self._view.gpus(node))
 
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
-        """Like ``own_gpus``, for any node of the run."""
-        return self.own_gpus if node == self._view.session.focus_node else _used(self._view.gpus(node))
+        """Those that the run uses and whose figures are recent."""
+        return tuple(row for row in self.gpus_on(node) if row.used_by_run and row.stale_s < RECENT_S)
 
     @property
     def here(self) -> Machine:
@@ -470,10 +469,6 @@ class RunEvidence(Struct, frozen=True, dict=True):
         return tuple(
             Machine(number, hosts.get(number), tuple(trainers.get(number, ())), self._view) for number in numbers
         )
-
-
-def _used(gpus: Iterable[GpuRow]) -> tuple[GpuRow, ...]:
-    return tuple(row for row in gpus if row.used_by_run and row.stale_s < RECENT_S)
 
 
 @once

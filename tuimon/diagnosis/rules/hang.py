@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.standstill import Gone, Rest, Standstill
 from tuimon.diagnosis.finding import Finding, Fix
@@ -56,9 +54,6 @@ LONG_S = Threshold(
 )
 
 _CHECK = "check that line: a lock, a queue, a dead rank or worker, storage that does not answer"
-_FAILED = (
-    "look up that number among the driver's Xid errors, and see dmesg: a GPU that has failed is reset or taken out"
-)
 _FORKED = (
     "threads started before the fork are missing in a forked worker: multiprocessing_context='spawn' (or 'forkserver'),"
     " or open the data in the worker"
@@ -81,12 +76,7 @@ def hang(evidence: Evidence) -> Finding | None:
     """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
     judged = (_judged(still) for still in evidence.standstills if may_hang(still))
     found = (_most_of_the_run(evidence),) if evidence.run.has_ended else judged
-    finding = next((each for each in found if each is not None), None)
-    failed = (row for row in evidence.run.gpus if row.used_by_run and row.xids)
-    errors = ", ".join(f"GPU {row.latest.index} has reported Xid {row.xids[-1]}" for row in failed)
-    if finding is None or not errors:
-        return finding
-    return replace(finding, headline=f"{finding.headline}; {errors}", fixes=(Fix(_FAILED), *finding.fixes))
+    return next((each for each in found if each is not None), None)
 
 
 def _most_of_the_run(evidence: Evidence) -> Finding | None:
@@ -247,7 +237,7 @@ def not_ended(evidence: Evidence) -> Finding | None:
     rest, idle_s = still.ranks[0].rests, still.idle_s
     if rest is None or idle_s < IDLE_S or not _all_idle(evidence):
         return None
-    held = evidence.run.own_gpus
+    held = evidence.run.gpus_used_on(evidence.run.here.node)
     held_bytes = sum(p.memory_bytes or 0 for row in held for p in row.latest.processes if p.pid in row.run_pids)
     what = f"{size_text(held_bytes)} of GPU memory" if held_bytes else "the GPU" if held else ""
     stays = still.ranks[0]
@@ -275,7 +265,8 @@ def _all_idle(evidence: Evidence) -> bool:
     if not threads or any(each.cpu_ratio is None for each in threads):
         return False
     used = max((each.cpu_ratio or 0.0) + each.childrens_cores for each in threads)
-    return used <= SMALL and all((row.latest.util_ratio or 0.0) < TRACE for row in evidence.run.own_gpus)
+    gpus = evidence.run.gpus_used_on(evidence.run.here.node)
+    return used <= SMALL and all((row.latest.util_ratio or 0.0) < TRACE for row in gpus)
 
 
 NOT_ENDED = Rule(

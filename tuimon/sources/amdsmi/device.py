@@ -190,6 +190,6 @@ class AmdSlot(Slot):
         self._devices = (device,)
         self.gpu = VisibleGpu(handle.uuid, device.name, numbered=False)  # HIP numbers them in an order of its own
 
-    def _explain(self, error: DriverError) -> Problem:
+    def _explain(self, error: DriverError, now_s: float) -> Problem:
         what = f"GPU {self.index} ({self.gpu.name})" if self.gpu is not None else f"GPU {self.index}"
         return Problem(f"{what} gives no figures: amdsmi says {words(error)}", "tuimon will try again soon")

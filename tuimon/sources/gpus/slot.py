@@ -58,6 +58,7 @@ class Slot:
         self.read_s = float("-inf")  # when it was last read
         self.gpu: VisibleGpu | None = None
         self._devices: Sequence[Device] = ()  # the GPU first
+        self._last: list[Gpu] = []  # of a GPU that failed, not read yet
         self._reopen_s = float("inf")  # when it is to be opened anew
         self._retry_s = float("-inf")
 
@@ -70,19 +71,20 @@ class Slot:
                 self._fail(error, now_s)
 
     def read(self, now_s: float) -> list[Gpu]:
-        """Its record, and those of its parts; none while it is in problem."""
+        """Its record, and those of its parts; once it is in problem, what it said last, and then none."""
         self.read_s = now_s
-        if self.problem is not None and now_s < self._retry_s:
-            return []
-        try:
-            if not self._devices or now_s >= self._reopen_s:
-                self._open(now_s)
-            records = [device.read(now_s) for device in self._devices]
-        except DriverError as error:
-            self._fail(error, now_s)
-            return []
-        self.problem, self.failures = None, 0
-        return records
+        if self.problem is None or now_s >= self._retry_s:
+            try:
+                if not self._devices or now_s >= self._reopen_s:
+                    self._open(now_s)
+                records = [device.read(now_s) for device in self._devices]
+            except DriverError as error:
+                self._fail(error, now_s)
+            else:
+                self.problem, self.failures = None, 0
+                return records
+        last, self._last = self._last, []
+        return last
 
     def close(self) -> None:
         """Free what the library holds for it; the library may be gone."""
@@ -95,11 +97,11 @@ class Slot:
         """Set ``gpu`` and ``_devices``. Raises DriverError."""
         raise NotImplementedError
 
-    def _explain(self, error: DriverError) -> Problem:
+    def _explain(self, error: DriverError, now_s: float) -> Problem:
         raise NotImplementedError
 
     def _fail(self, error: DriverError, now_s: float) -> None:
-        self.problem = self._explain(error)
+        self.problem = self._explain(error, now_s)
         self.close()
         first_s, longest_s = _RETRY_S
         self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuimon.proc.numa import nodes_near
-from tuimon.records import Gpu
+from tuimon.records import Gpu, RowRemap
 from tuimon.sources.gpus.handle import Handle
 from tuimon.sources.gpus.slot import SlowSchedule
 from tuimon.sources.nvml import fields, gpm
@@ -105,7 +105,7 @@ def _thinned(samples: list[float]) -> list[float]:
     return [sum(part) / len(part) for part in parts]
 
 
-#: How often a record holds the compute capability.
+#: How often a record holds the compute capability, and what hardly ever changes is queried.
 _FACTS_EVERY_S = 60.0
 
 
@@ -117,11 +117,11 @@ class _Highest:
         self.value: int | None = None
         self._handle = handle
         self._function = function
-        self._bound: int | None = handle.query(bound)
+        self.bound: int | None = handle.query(bound)
 
     def poll(self) -> None:
         """Query it, unless it has reached its bound. Raises NvmlError when the GPU is gone."""
-        if self.value is not None and self.value == self._bound:
+        if self.value is not None and self.value == self.bound:
             return
         answer = self._handle.query(self._function)
         if answer:
@@ -150,7 +150,10 @@ class Device:
         self._slow = SlowSchedule()
         self._facts_s = float("-inf")
         self._power_limit_mw: int | None = None
+        self._power_limit_default_mw: int | None = handle.query("nvmlDeviceGetPowerManagementDefaultLimit")
         self._ecc_errors: int | None = None
+        self._pcie_replays: int | None = None
+        self._row_remap: RowRemap | None = None
         self._pcie_generation = _Highest(
             handle, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration"
         )
@@ -176,6 +179,8 @@ class Device:
         self._gpm.read(t)
         if self._slow.is_due(t):
             self._poll_slow_figures(t)
+        if t >= self._facts_s:
+            self._poll_rare_figures()
         record = self._record(t)
         if not self.handle.answers:
             raise self.handle.error or NvmlError(NOT_SUPPORTED, "Not Supported")
@@ -214,6 +219,7 @@ class Device:
             memory_total_bytes=total,
             power_w=_watt(self._power_mw()),
             power_limit_w=_watt(self._power_limit_mw),
+            power_limit_default_w=_watt(self._power_limit_default_mw),
             energy_j=None if energy_mj is None else round(energy_mj / 1000, 1),
             temperature_c=self._temperature(),
             memory_temperature_c=_degrees(self._fields.value(fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
@@ -225,9 +231,13 @@ class Device:
             pcie_tx_bytes_per_s=self._rate(fields.PCIE_TX, 1, gpm.PCIE_TX),
             pcie_generation=self._pcie_generation.value,
             pcie_width=self._pcie_width.value,
+            pcie_generation_max=self._pcie_generation.bound,
+            pcie_width_max=self._pcie_width.bound,
+            pcie_replays=self._pcie_replays,
             nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX),
             nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX),
             ecc_errors=self._ecc_errors,
+            row_remap=self._row_remap,
             xids=self._new_xids,
             pids=processes.pids if processes else [],
             processes=processes.found if processes else [],
@@ -253,6 +263,13 @@ class Device:
         self._pcie_generation.poll()
         self._pcie_width.poll()
         self._slow.made(t, self.handle.cost_s - before_s)
+
+    def _poll_rare_figures(self) -> None:
+        self._pcie_replays = self.handle.query("nvmlDeviceGetPcieReplayCounter")
+        remapped = self.handle.query("nvmlDeviceGetRemappedRows")
+        if remapped is not None:
+            _, _, is_pending, has_failed = remapped
+            self._row_remap = "failed" if has_failed else "pending" if is_pending else "none"
 
     def _temperature(self) -> float | None:
         sensor = self.handle.api.NVML_TEMPERATURE_GPU

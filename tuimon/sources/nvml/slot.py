@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tuimon.records import Gpu
 from tuimon.sources.gpus.handle import DriverError
 from tuimon.sources.gpus.slot import Slot
 from tuimon.sources.gpus.visible_devices import VisibleGpu
@@ -44,6 +45,8 @@ class NvmlSlot(Slot):
         self._devices = (self._whole, *(MigDevice(instance, handle, self.index, self._trust) for instance in cut))
         self.gpu = VisibleGpu(handle.uuid, self._whole.name, uuids)
 
-    def _explain(self, error: DriverError) -> Problem:
+    def _explain(self, error: DriverError, now_s: float) -> Problem:
         xids = self._whole.pending_xids() if self._whole is not None and self._devices else []
+        if xids and self.gpu is not None:
+            self._last = [Gpu(t=now_s, pid=0, index=self.index, uuid=self.gpu.uuid, name=self.gpu.name, xids=xids)]
         return problems.explain_device(self.index, self.gpu.name if self.gpu else "", error, xids)

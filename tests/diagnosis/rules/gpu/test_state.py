@@ -1,4 +1,4 @@
-"""Clocks, memory, tensor cores and room of a GPU: rules on simulated trainings with NVML's figures beside them."""
+"""Memory, tensor cores and room of a GPU: rules on simulated trainings with NVML's figures beside them."""
 
 import msgspec
 import pytest
@@ -8,42 +8,7 @@ from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.records import Loader, LoaderFacts, Throttle, TorchMemory
-
-HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, "sm_clock_max_mhz": 1980}
-
-
-# -- throttled
-
-
-def test_a_hot_gpu_at_work_is_reported_with_its_clocks():
-    finding = findings("gpu_bound", *USUAL, util=0.99, **HOT)["throttled"]
-    assert (finding.severity, finding.estimated_speedup) == ("warning", None)
-    assert all(fact in finding.headline for fact in ("GPU 0", "80 %", "thermal (hardware)", "990 of 1980 MHz"))
-    assert finding.evidence["speedup_at_most"] == pytest.approx(2)
-
-
-def test_the_power_limit_of_a_busy_gpu_is_no_fault():
-    capped = {**HOT, "throttled": [Throttle("power cap", 0.9)]}
-    assert findings("gpu_bound", *USUAL, util=0.99, **capped)["throttled"].severity == "info"
-
-
-def test_a_hot_gpu_that_waits_is_only_mentioned_after_what_it_waits_for():
-    found = findings("launch_bound", *USUAL, util=0.4, **HOT)
-    assert next(iter(found)) == "launch_bound"
-    assert found["throttled"].severity == "info"
-    assert found["throttled"].share_of_step is None
-
-
-@pytest.mark.parametrize("held", [[], [Throttle("thermal (hardware)", 0.1)], [Throttle("display clocks", 0.9)]])
-def test_little_throttling_is_not_reported(held):
-    assert "throttled" not in findings("gpu_bound", *USUAL, util=0.99, throttled=held)
-
-
-def test_the_clocks_of_a_gpu_that_others_use_are_not_ours():
-    others = msgspec.structs.replace(gpu(1020.0, 0.99, **HOT), uuid="GPU-other", index=1)
-    assert "throttled" not in findings("gpu_bound", *USUAL, util=0.99, more=[others])
-
+from tuimon.records import Loader, LoaderFacts, TorchMemory
 
 # -- allocator_retries
 

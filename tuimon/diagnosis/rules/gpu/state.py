@@ -1,4 +1,4 @@
-"""Rules about the state of the GPU: clocks held down, memory on its edge, too little to do."""
+"""Rules about the state of the GPU: memory on its edge, too little to do."""
 
 from __future__ import annotations
 
@@ -8,65 +8,8 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, GPU_TIMES, Rule
 from tuimon.diagnosis.rules.gpu.launches import larger_batch
-from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED
+from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import percent
-from tuimon.node_ids import node_of
-
-_COOL = "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
-_RESET = "reset the clocks that someone has set: nvidia-smi -q -d CLOCK shows them"
-#: Causes of throttling that mean something is wrong, and what to do about each.
-_FAULTS = {
-    "hardware slowdown": _COOL,
-    "thermal (software)": _COOL,
-    "thermal (hardware)": _COOL,
-    "power brake": "ask whoever runs the machine: its power supply holds the GPU back",
-}
-#: At its power limit a busy GPU works as it was built to.
-_CAUSES = _FAULTS | {
-    "power cap": "raise the power limit if it is below its default (nvidia-smi -pl): at full power this is normal",
-    "sync boost": _RESET,
-    "application clocks": _RESET,
-}
-
-
-def throttled(evidence: Evidence) -> Finding | None:
-    """The GPU's clocks are held down: heat, power, or a fault.
-
-    A warning only where the GPU is the bottleneck, and the cause is not the power limit that it is built to work at.
-    """
-    held = [
-        (cause, share, gpu, machine)
-        for machine in evidence.run.machines
-        for gpu in evidence.run.gpus_used_on(machine.node)
-        for cause, share in gpu.throttled
-        if share >= LARGE and cause in _CAUSES
-    ]
-    if not held or evidence.gpu.is_used is False:
-        return None
-    cause, share, gpu, machine = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
-    steps = evidence.gpu.steps if machine.node == node_of(evidence.pid) else None
-    busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= NEARLY_ALL
-    mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
-    slowed = mhz / most_mhz if mhz and most_mhz else None
-    clocks = f" ({mhz} of {most_mhz} MHz)" if slowed is not None else ""
-    most = 1.0 / slowed if slowed and busy else None
-    return Finding(
-        severity="warning" if busy and cause in _FAULTS else "info",
-        headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time: {cause}{clocks}",
-        fixes=(Fix(_CAUSES[cause]).by_up_to(most),),
-        share_of_step=1.0 - slowed if slowed is not None and busy else None,
-        evidence={
-            "cause": cause,
-            "throttled_share": share,
-            **machine.facts,
-            "sm_clock_mhz": mhz,
-            "sm_clock_max_mhz": most_mhz,
-            "temperature_c": gpu.latest.temperature_c,
-            "power_w": gpu.latest.power_w,
-            "power_limit_w": gpu.latest.power_limit_w,
-            "speedup_at_most": most,
-        },
-    )
 
 
 def allocator_retries(evidence: Evidence) -> Finding | None:
@@ -164,15 +107,6 @@ ALLOCATOR_RETRIES = Rule(
     judge=allocator_retries,
     needs=(ALLOCATOR,),
     is_harm=True,
-)
-
-THROTTLED = Rule(
-    title="Clocks held down",
-    judge=throttled,
-    needs=(GPU_COUNTERS,),
-    of_moment=True,
-    thresholds=(LARGE, NEARLY_ALL, REPORTED),
-    from_outside=True,
 )
 
 SMALL_BATCH = Rule(

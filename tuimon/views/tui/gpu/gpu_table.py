@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.diagnosis.xids import xid
 from tuimon.proc.numa import core_list
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, percent, plain, watt
@@ -36,25 +37,6 @@ GAP = 2
 _PERCENT = 5
 _UTIL = 1 + _PERCENT + GAP
 _GAP = Span(" " * GAP)
-#: Meanings of the driver's most frequent error numbers (NVIDIA's XID documentation).
-XIDS = {
-    13: "a kernel failed (out of bounds, illegal instruction)",
-    31: "a kernel touched memory that is not its own",
-    43: "the GPU stopped a process's work",
-    45: "work was taken off the GPU: its process was ended",
-    48: "memory error that could not be corrected",
-    61: "the GPU's microcontroller reported a fault",
-    62: "the GPU's microcontroller halted",
-    63: "faulty memory is taken out of use",
-    64: "faulty memory could not be taken out of use",
-    74: "NVLink error",
-    79: "the GPU has fallen off the bus",
-    92: "many corrected memory errors",
-    94: "memory error, contained to one process",
-    95: "memory error, not contained: reset the GPU",
-    119: "the GPU's system processor does not answer",
-    120: "the GPU's system processor failed",
-}
 
 
 def alarm_lines(gpu: GpuRow, width: int) -> list[Line]:
@@ -64,7 +46,7 @@ def alarm_lines(gpu: GpuRow, width: int) -> list[Line]:
         newest = gpu.xids[-1]
         others = len(gpu.xids) - 1
         badge = f" XID {newest} "
-        what = XIDS.get(newest, "reported by the driver")
+        what = xid(newest).meaning
         more = f" (+{others} more)" if others else ""
         lines.append(_alarm(badge, (what + more, what, ""), width))
     if gpu.latest.ecc_errors:

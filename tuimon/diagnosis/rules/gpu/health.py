@@ -1,0 +1,224 @@
+"""Rules about the health of a run's GPUs: errors of their hardware, and what holds them below their speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from tuimon.diagnosis import xids
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import READINGS, utilisation
+from tuimon.diagnosis.evidence.gpu_steps import pcie_peak
+from tuimon.diagnosis.evidence.run import Machine
+from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
+from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.rule import GPU_COUNTERS, Rule
+from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
+from tuimon.diagnosis.words import percent
+from tuimon.node_ids import node_of
+from tuimon.session.gpus import GpuRow
+
+REPLAYS = Threshold(
+    8.0,
+    "packets a minute that a GPU sends again over PCIe, from which its link is faulty",
+    "NVIDIA's own health check: https://github.com/NVIDIA/DCGM (DCGM_LIMIT_MAX_PCIREPLAY_RATE)",
+)
+
+
+class Trouble(NamedTuple):
+    """What is wrong with a GPU, as it is said behind the GPU's name, and what to do about it."""
+
+    text: str
+    remedy: str
+    severity: Severity
+    lost: float = 0.0  # share of each step, at most
+    evidence: Mapping[str, float | str | None] = {}
+
+
+class _Fault(NamedTuple):
+    """A figure of a GPU that should be zero."""
+
+    figure: Callable[[GpuRow], float]
+    text: str
+    remedy: str
+    severity: Severity
+
+
+_FAULTS = (
+    _Fault(
+        lambda gpu: gpu.latest.row_remap == "failed",
+        "has no spare memory left for faulty rows",
+        xids.REPLACE,
+        "critical",
+    ),
+    _Fault(
+        lambda gpu: gpu.latest.ecc_errors or 0,
+        "has had {:.0f} uncorrected memory errors since the driver was loaded",
+        xids.RESET,
+        "warning",
+    ),
+    _Fault(
+        lambda gpu: gpu.latest.row_remap == "pending",
+        "takes faulty memory out of use at its next reset",
+        "reset this GPU when nothing uses it (nvidia-smi --gpu-reset)",
+        "warning",
+    ),
+    _Fault(
+        lambda gpu: gpu.resent_per_min if gpu.resent_per_min > REPLAYS else 0,
+        "sends {:.0f} packets a minute again over PCIe",
+        xids.CONNECTION,
+        "warning",
+    ),
+)
+
+
+def gpu_health(evidence: Evidence) -> Finding | None:
+    """A GPU of the run has reported an error: of its memory, its links, its processors, or of a kernel on it."""
+    gpus = [(row, machine) for machine in evidence.run.machines for row in evidence.run.gpus_on(machine.node)]
+    found = [(trouble, row, machine) for row, machine in gpus if row.used_by_run for trouble in _errors(row)]
+    if not found:
+        return None
+    found.sort(key=lambda each: SEVERITY[each[0].severity])
+    worst, gpu, machine = found[0]
+    return Finding(
+        severity=worst.severity,
+        headline=f"{machine.place}GPU {gpu.latest.index} {worst.text}",
+        fixes=tuple(Fix(remedy) for remedy in dict.fromkeys(each.remedy for each, row, _ in found if row is gpu)),
+        evidence={
+            "gpu": gpu.latest.index,
+            "xids": ", ".join(map(str, gpu.xids)) or None,
+            "ecc_errors": gpu.latest.ecc_errors,
+            **machine.facts,
+        },
+    )
+
+
+def _errors(gpu: GpuRow) -> Iterator[Trouble]:
+    """The newest of the driver's errors first."""
+    for number in dict.fromkeys(reversed(gpu.xids)):
+        error = xids.xid(number)
+        yield Trouble(f"has reported Xid {number}: {error.meaning}", error.remedy, error.severity)
+    for fault in _FAULTS:
+        if figure := fault.figure(gpu):
+            yield Trouble(fault.text.format(figure), fault.remedy, fault.severity)
+
+
+# -- what holds it below its speed
+
+_COOL = "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
+_UNLOCK = "reset the clocks that someone has set: nvidia-smi -q -d CLOCK shows them, -rgc and -rac reset them"
+_POWER_CAP, _UNNAMED = "power cap", "the driver names no cause"
+#: What to do about each cause of lower clocks, and how grave it is at most. At its power limit a busy GPU works as it
+#: was built to.
+_CLOCKS: dict[str, tuple[str, Severity]] = {
+    "hardware slowdown": (_COOL, "critical"),
+    "thermal (software)": (_COOL, "critical"),
+    "thermal (hardware)": (_COOL, "critical"),
+    "power brake": ("ask whoever runs the machine: its power supply holds the GPU back", "critical"),
+    "application clocks": (_UNLOCK, "warning"),
+    _UNNAMED: (_UNLOCK, "warning"),  # so it is where the clocks are locked
+    "sync boost": (_UNLOCK, "info"),
+    _POWER_CAP: ("change nothing: at full power this is normal", "info"),
+}
+
+
+def throttled(evidence: Evidence) -> Finding | None:
+    """The GPU is held below its speed: its clocks, by heat, power, a fault or a setting; or the link to it.
+
+    Lower clocks cost the time in which the GPU works, as far as its kernels do not wait for memory, which keeps its own
+    pace. A slow link costs what copies take longer.
+    """
+    if evidence.gpu.is_used is False:
+        return None
+    gpus = [(row, machine) for machine in evidence.run.machines for row in evidence.run.gpus_used_on(machine.node)]
+    found = [(each, row, at) for row, at in gpus for each in (*_clocks(row, _busy(evidence, row, at)), *_link(row))]
+    if not found:
+        return None
+    held, gpu, machine = min(found, key=lambda each: (SEVERITY[each[0].severity], -each[0].lost))
+    return Finding(
+        severity=held.severity if held.lost else "info",
+        headline=f"{machine.place}GPU {gpu.latest.index} {held.text}",
+        fixes=(Fix(held.remedy).by_up_to(1.0 / (1.0 - held.lost) if held.lost else None),),
+        share_of_step=held.lost or None,
+        evidence={**held.evidence, **machine.facts},
+    )
+
+
+def _busy(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Interval:
+    """The share of the steps in which it works."""
+    steps = evidence.gpu.steps if machine.node == node_of(evidence.pid) else None
+    if steps is None:
+        return Interval.around(utilisation(gpu) or 0.0)
+    return Interval(1.0 - steps.idle.high, 1.0 - steps.idle.low)
+
+
+def _clocks(gpu: GpuRow, busy: Interval) -> Iterator[Trouble]:
+    latest, mhz, most_mhz = gpu.latest, gpu.figures.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
+    slowed = max(0.0, 1.0 - mhz / most_mhz) if mhz and most_mhz else None
+    clocks = f" ({mhz:.0f} of {most_mhz} MHz)" if slowed is not None else ""
+    held = {cause: share for cause, share in gpu.throttled if share >= LARGE and cause in _CLOCKS}
+    if not held and slowed is not None and slowed >= LARGE and busy.low >= MOST:
+        held = {_UNNAMED: 1.0}
+    for cause, share in held.items():
+        remedy, gravest = _CLOCKS[cause]
+        text = f"is held down {percent(share)} of the time: {cause}{clocks}"
+        limit_w, default_w = latest.power_limit_w, latest.power_limit_default_w
+        if cause == _POWER_CAP and limit_w and default_w and limit_w < (1.0 - SMALL) * default_w:
+            text += f", with a limit of {limit_w:.0f} W instead of {default_w:.0f} W"
+            remedy, gravest = f"ask for the default power limit (nvidia-smi -pl {default_w:.0f})", "warning"
+        yield Trouble(
+            text,
+            remedy,
+            gravest if busy.low >= MOST else "info",
+            0.0 if gravest == "info" else busy.high * (slowed or 0.0) * share / sum(held.values()),
+            {
+                "cause": cause,
+                "throttled_share": share,
+                "sm_clock_mhz": mhz,
+                "sm_clock_max_mhz": most_mhz,
+                "temperature_c": latest.temperature_c,
+                "power_w": gpu.figures.power_w,
+                "power_limit_w": limit_w,
+            },
+        )
+
+
+def _link(gpu: GpuRow) -> Iterator[Trouble]:
+    """A PCIe link that is slower than both its ends can, on a GPU that works: one that idles lowers it."""
+    latest, means = gpu.latest, gpu.figures
+    peak = pcie_peak(latest.pcie_generation, latest.pcie_width)
+    most = pcie_peak(latest.pcie_generation_max, latest.pcie_width_max)
+    if peak is None or most is None or peak >= most or (utilisation(gpu) or 0.0) < LARGE:
+        return
+    if len(gpu.history("util_ratio")) < READINGS:
+        return
+    copied = max(means.pcie_rx_bytes_per_s or 0.0, means.pcie_tx_bytes_per_s or 0.0)
+    yield Trouble(
+        f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, where card and slot can"
+        f" {latest.pcie_generation_max}.0 x{latest.pcie_width_max}",
+        "check how the card sits, its riser, and the slot's speed in the firmware's settings",
+        "warning",
+        min(1.0, copied / peak) * (1.0 - peak / most),
+        {"cause": "link", "pcie_bytes_per_s": copied},
+    )
+
+
+GPU_HEALTH = Rule(
+    title="Errors of the GPU",
+    judge=gpu_health,
+    needs=(GPU_COUNTERS,),
+    thresholds=(REPLAYS,),
+    is_harm=True,
+    of_moment=True,
+    of_end=True,
+    before_steps=True,
+)
+
+THROTTLED = Rule(
+    title="GPU below its speed",
+    judge=throttled,
+    needs=(GPU_COUNTERS,),
+    of_moment=True,
+    thresholds=(LARGE, MOST, SMALL, READINGS),
+    from_outside=True,
+)

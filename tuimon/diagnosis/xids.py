@@ -1,0 +1,55 @@
+"""NVIDIA's most frequent error numbers: what each means, and what to do about it.
+
+Source: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.diagnosis.finding import Severity
+
+RESET = "end what uses this GPU and reset it (nvidia-smi --gpu-reset); if it comes back, have the GPU replaced"
+REPLACE = "take this GPU out of use, and have it replaced"
+CONNECTION = "check how the card sits, its cables, power and heat (dmesg says more); have it tested if it comes back"
+_KERNEL = (
+    "find the kernel that fails: CUDA_LAUNCH_BLOCKING=1, or compute-sanitizer python ...; if the program runs well on"
+    " other GPUs, have this one tested"
+)
+_RESTARTED = "start the training from its last checkpoint, and reset this GPU when nothing uses it"
+_UNKNOWN = "look up that number among NVIDIA's Xid errors, and see dmesg"
+
+
+class Xid(NamedTuple):
+    """An error as its number stands for it."""
+
+    meaning: str
+    remedy: str
+    severity: Severity
+
+
+_XIDS = {
+    13: Xid("a kernel failed (out of bounds, illegal instruction)", _KERNEL, "warning"),
+    31: Xid("a kernel touched memory that is not its own", _KERNEL, "warning"),
+    43: Xid("the GPU stopped a process's work", _KERNEL, "warning"),
+    45: Xid("work was taken off the GPU: its process was ended", "change nothing if that was meant to end", "benign"),
+    48: Xid("memory error that could not be corrected", RESET, "critical"),
+    61: Xid("the GPU's microcontroller reported a fault", RESET, "critical"),
+    62: Xid("the GPU's microcontroller halted", RESET, "critical"),
+    63: Xid("faulty memory is taken out of use", _RESTARTED, "warning"),
+    64: Xid("faulty memory could not be taken out of use", REPLACE, "critical"),
+    74: Xid(
+        "NVLink error", f"reset the GPUs at both ends (nvidia-smi nvlink -e shows the link); {CONNECTION}", "critical"
+    ),
+    79: Xid("the GPU has fallen off the bus", f"restart the machine; {CONNECTION}", "critical"),
+    92: Xid("many corrected memory errors", REPLACE, "warning"),
+    94: Xid("memory error, contained to one process", _RESTARTED, "warning"),
+    95: Xid("memory error, not contained: reset the GPU", RESET, "critical"),
+    119: Xid("the GPU's system processor does not answer", RESET, "critical"),
+    120: Xid("the GPU's system processor failed", RESET, "critical"),
+}
+
+
+def xid(number: int) -> Xid:
+    """The error of this number."""
+    return _XIDS.get(number) or Xid("reported by the driver", _UNKNOWN, "warning")
