@@ -11,7 +11,7 @@ from tests.views.streams import gpu
 from tuimon.records import TracedFlops, TraceTaken
 from tuimon.session.progress import flops_rate, run_progress
 from tuimon.session.session import Session
-from tuimon.views.progress_text import flops_text
+from tuimon.views.words import flops_rate_text
 
 TERA = 10**12
 H100 = "NVIDIA H100 80GB HBM3"
@@ -50,7 +50,7 @@ def test_a_share_of_the_dense_peak() -> None:
     known = run_progress(run(trace(HALF)), 100)
     assert known.flops_per_s == pytest.approx(200 * TERA)
     assert known.mfu_ratio == pytest.approx(200 / 989.5)
-    assert flops_text(known) == "20 % MFU"
+    assert flops_rate_text(known) == "20 % MFU"
     assert mfu(run(trace(HALF), gpus=2)) == pytest.approx(100 / 989.5)
 
 
@@ -81,7 +81,7 @@ def test_peaks_by_the_name_of_the_gpu(name: str, peak: float | None) -> None:
 def test_a_part_of_a_gpu_and_a_gpu_that_is_not_known_have_no_peak() -> None:
     assert mfu(run(trace(HALF), parent="GPU-9")) is None
     assert mfu(run(trace(HALF), gpus=0)) is None
-    assert flops_text(run_progress(run(trace(HALF), gpus=0), 100)) == "200 TFLOPS"
+    assert flops_rate_text(run_progress(run(trace(HALF), gpus=0), 100)) == "200 TFLOPS"
 
 
 def test_each_type_has_its_own_peak() -> None:

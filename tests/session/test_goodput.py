@@ -9,12 +9,12 @@ from tests.session.records import frames, header, one_process, process, session_
 from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.goodput import goodput
 from tuimon.views.headless import summary_lines
-from tuimon.views.progress_text import goodput_text
 from tuimon.views.report.page import as_html
 from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
+from tuimon.views.words import goodput_text
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 LINES = frames(

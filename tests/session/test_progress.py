@@ -8,7 +8,7 @@ from tests.session.records import session_of
 from tuimon.records import Exit, Loader, LoaderFacts, MeasuredBatches
 from tuimon.session.loaders import EpochRow
 from tuimon.session.progress import Left, rates_in, run_progress
-from tuimon.views.progress_text import left_text, padding_text, position_text, progress_text, rate_texts
+from tuimon.views.words import left_text, padding_text, position_text, progress_text, rate_texts
 
 PHASES = {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
 

@@ -1,18 +1,31 @@
-"""Findings in words: a rule's title, what a fix gains, which rules could not judge."""
+"""Findings in words: a rule's title, what a fix gains, which rules could not judge, the evidence."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tuimon.diagnosis.threshold import SMALL
 from tuimon.diagnosis.words import at
 from tuimon.records import Place
 from tuimon.text import code_place
-from tuimon.views.format import plain
+from tuimon.views.format import (
+    NOTHING,
+    celsius,
+    duration,
+    ms,
+    number,
+    percent,
+    percent_range,
+    phase_name,
+    plain,
+    says_nothing,
+    size,
+    watt,
+)
 
 if TYPE_CHECKING:
-    from tuimon.diagnosis.finding import Finding
     from tuimon.views.report_types import FindingJson, FixJson, PlaceJson, Report
 
 #: Fixes of a finding that lines of text show; all of them are behind ``v``, in JSON and on the page.
@@ -45,18 +58,6 @@ def place_text(headline: str, where: Sequence[Place | PlaceJson]) -> str:
         return ""
     place = Place(where[0].file, where[0].line, where[0].function)
     return "" if code_place(place.file, place.line) in headline else f"at {at(place)}"
-
-
-def speedup(finding: Finding) -> str:
-    """``1.6–1.8x``, ``≥3.8x`` or ``up to 4.5x``: what the best fix gains; empty if it is unknown."""
-    fix = finding.best
-    if fix.estimated_speedup is None or fix.gain is None:
-        return ""
-    least, most = fix.gain
-    if math.isinf(most):
-        return f"≥{_range(least, least)[0]}x"
-    low, high = _range(least, most)
-    return f"up to {high}x" if low == high or float(low) <= 1.0 else f"{low}–{high}x"
 
 
 def _range(low: float, high: float) -> tuple[str, str]:
@@ -95,20 +96,16 @@ def none_found(report: Report) -> str:
     return NO_FINDING if trains else NO_TRAINING
 
 
-def finding_gain(fixes: Sequence[FixJson]) -> str:
-    """``2.2x to 4.5x faster``: what the best of these fixes gains; empty if nothing is known of it."""
-    if not fixes:
-        return ""
-    best = fixes[0]
-    if not best.estimated_speedup:
-        return f"not certain, up to {_range(best.high, best.high)[0]}x faster" if best.high is not None else ""
-    return times_text(best.estimated_speedup, best.low, best.high)
+def gain_text(fix: FixJson) -> str:
+    """``2.2x to 4.5x faster``: what a fix gains; empty if nothing is known of it."""
+    if not fix.estimated_speedup:
+        return f"not certain, up to {_range(fix.high, fix.high)[0]}x faster" if fix.high is not None else ""
+    return times_text(fix.estimated_speedup, fix.low, fix.high)
 
 
 def fix_text(fix: FixJson) -> str:
     """``make f() cheaper (2.2x to 4.5x faster)``: one fix with what it gains, if that is known."""
-    gained = f" ({times_text(fix.estimated_speedup, fix.low, fix.high)})" if fix.estimated_speedup else ""
-    return f"{plain(fix.action)}{gained}"
+    return plain(fix.action) + (f" ({gained})" if (gained := gain_text(fix)) else "")
 
 
 def times_text(estimated: float, low: float | None, high: float | None) -> str:
@@ -136,3 +133,129 @@ def sentence(text: str) -> str:
     """The text with a capital where a word begins it, and as it is where code does: ``save() takes ...``."""
     first = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+
+
+#: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
+_UNITS: tuple[tuple[str, Callable[[float], str], str], ...] = (
+    ("gpu_ms_per_step", ms, "gpu_span_per_step"),  # idle time included
+    ("_ms_per_step", ms, "_per_step"),
+    ("_ms_per_batch", ms, "_per_batch"),
+    ("_bytes_per_s", lambda value: f"{size(value)}/s", ""),
+    ("_bytes", size, ""),
+    ("_ratio", percent, ""),
+    ("_share", percent, "_share"),
+    ("_at_least", percent, "_at_least"),
+    ("_at_most", percent, "_at_most"),
+    ("_by_events", percent, "_by_events"),
+    ("_by_nvml", percent, "_by_nvml"),
+    ("_util", percent, "_util"),
+    ("_ms", ms, ""),
+    ("_us", lambda value: ms(value / 1000), ""),
+    ("_mhz", lambda value: f"{value:.0f} MHz", ""),
+    ("_w", watt, ""),
+    ("_c", celsius, ""),
+    ("_s", lambda value: duration(value) if value >= 0.1 else ms(1000 * value), ""),
+)
+
+
+def _of_the(whole: str) -> Callable[[float], str]:
+    return lambda value: f"{percent(value)} of the {whole}"
+
+
+_OF_TIME, _OF_DATA = _of_the("time"), _of_the("time for data")
+#: Figures whose name says too little without the code: how each is called, and how its value is written.
+_NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "worker_busy_ratio": ("workers make batches", _OF_TIME),
+    "worker_cpu_ratio": ("worker CPU", lambda value: f"{percent(value)} of a core"),
+    "hot_share": ("hottest function", _of_the("samples")),
+    "environment_share": ("environment", _OF_DATA),
+    "policy_share": ("policy", _OF_DATA),
+    "copy_share": ("copies", _OF_DATA),
+    "caught_ooms": ("out-of-memory errors that were caught", number),
+    "waiting_share": ("CPU waits for GPU", _OF_TIME),
+    "queue_wait_share": ("waits for batches", _OF_TIME),
+    "delay_ratio": ("waits for a core", _OF_TIME),
+    "gil_ratio": ("holds the GIL", _OF_TIME),
+    "others_hold_gil": ("others hold the GIL", _OF_TIME),
+    "training_holds_gil": ("its own GIL time", _OF_TIME),
+    "unexplained": ("unexplained waits", _OF_TIME),
+    "compiling_share": ("compiles", _OF_TIME),
+    "gc_share": ("garbage collection", _OF_TIME),
+    "eval_share": ("evaluation", _OF_TIME),
+    "calls_share": ("in collectives", _OF_TIME),
+    "waiting_in_backward_share": ("waits in backward", _OF_TIME),
+    "waits_for_later_ranks_at_least_share": ("waits for others", lambda value: f"at least {percent(value)}"),
+    "last_share": ("late in", _of_the("steps")),
+    "throttled_share": ("clocks held down", _OF_TIME),
+    "stalled_ratio": ("stalled for memory", _OF_TIME),
+    "lead_us": ("launch lead", lambda value: ms(value / 1000)),
+    "lead_ms": ("launch lead", ms),
+    "speedup_at_most": ("gain at most", lambda value: f"{value:.2f}x"),
+}
+_SHORT = {
+    "gpu": "GPU",
+    "nvml": "NVML",
+    "sm": "SM",
+    "cpu": "CPU",
+    "gil": "GIL",
+    "gc": "GC",
+    "pid": "pid",
+    "pcie": "PCIe",
+}
+
+
+_LEAST, _MOST = "_at_least", "_at_most"
+
+Evidence = Mapping[str, float | int | str | None]
+
+
+def evidence_rows(evidence: Evidence) -> list[tuple[str, str]]:
+    """The known figures, as ``evidence_text``; both bounds of a share in one: ``("GPU idle", "72 to 86 %")``."""
+    rows = []
+    for name, value in evidence.items():
+        bounds = _bounds(evidence, name)
+        if bounds is not None and _LEAST in name:
+            rows.append((_words(name.replace(_LEAST, "")), between(*bounds)))
+        elif bounds is None and value is not None:
+            rows.append(evidence_text(name, value))
+    return rows
+
+
+def between(low: float, high: float) -> str:
+    """``72 to 86 %``, ``up to 79 %`` if next to nothing is certain; ``unknown`` if anything may be."""
+    if says_nothing(low, high):
+        return "unknown"
+    return f"up to {percent(high)}" if low < min(SMALL, high / 2) else percent_range(low, high, " to ")
+
+
+def _bounds(evidence: Evidence, name: str) -> tuple[float, float] | None:
+    """Both bounds of a share, by the name of either; None where there are not both."""
+    low, high = evidence.get(name.replace(_MOST, _LEAST)), evidence.get(name.replace(_LEAST, _MOST))
+    if name.replace(_MOST, _LEAST) == name.replace(_LEAST, _MOST):
+        return None
+    return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
+
+
+def evidence_text(name: str, value: float | int | str) -> tuple[str, str]:
+    """``("data per step", "41.5 ms")`` of ``data_ms_per_step`` and 41.5."""
+    name = plain(name)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if name == "tf32":
+            return "TF32", "on" if value else "off"
+        if name == "gpu_idle_at_most" and value < NOTHING:
+            return "GPU", "always busy"
+        if name in _NAMED:
+            words, shown = _NAMED[name]
+            return words, shown(value)
+        for end, shown, kept in _UNITS:
+            if name.endswith(end):
+                return _words(name.removesuffix(end) + kept), shown(value)
+    if isinstance(value, bool):
+        return _words(name), "yes" if value else "no"
+    if name == "open_phase":
+        value = phase_name(str(value))
+    return _words(name), number(value) if isinstance(value, float) else plain(str(value))
+
+
+def _words(name: str) -> str:
+    return " ".join(_SHORT.get(word, word) for word in name.strip("_").split("_"))

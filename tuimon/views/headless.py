@@ -13,8 +13,8 @@ from tuimon.session.progress import run_progress
 from tuimon.session.state import ended_before_torch, run_state, stands_still, unseen_trainings
 from tuimon.views.finding_text import (
     MOST_FIXES,
-    finding_gain,
     fix_text,
+    gain_text,
     headline_text,
     only_minor,
     place_text,
@@ -22,16 +22,21 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import gpu_progress, lead_progress, with_idle_bounds
-from tuimon.views.progress_text import (
-    flops_text,
+from tuimon.views.words import (
+    end_tip,
+    ended_text,
+    flops_rate_text,
     left_text,
+    list_lines,
     loss_text,
     memory_lines,
     position_text,
     rate_texts,
+    sampling_text,
+    state_text,
     steps_text,
+    unseen_text,
 )
-from tuimon.views.state_text import end_tip, ended_text, list_lines, sampling_text, state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -169,7 +174,7 @@ def progress(session: Session, columns: int | None = None) -> str:
     elif (steps := run.steps(pid)) is not None and not steps.per_second:
         parts.append((0, "no step lately"))
     known = run_progress(session, pid)
-    rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_text(known))]
+    rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_rate_text(known))]
     parts += [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
     interval_s = session.header.interval_s if session.header else 1.0
     parts.append((5, gpu_progress(run.gpus(), interval_s) or ""))
@@ -242,7 +247,7 @@ def finding_lines(findings: Sequence[FindingJson]) -> list[str]:
     lines = [head, *([f"  {place}"] if place else [])]
     fixes = [fix for fix in first.fixes if fix.action]
     if fixes:
-        gained = finding_gain(fixes)
+        gained = gain_text(fixes[0])
         lines += [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
     return lines + [f"  or: {fix_text(fix)}" for fix in fixes[1:MOST_FIXES]]
 

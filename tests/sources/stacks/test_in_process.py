@@ -37,7 +37,7 @@ from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.pyspy import errors, recorder
 from tuimon.sources.stacks.source import WindowRecords
 from tuimon.sources.standstill import take_stacks
-from tuimon.views.state_text import sampling_text
+from tuimon.views.words import sampling_text
 
 TRAINING = """
 import torch

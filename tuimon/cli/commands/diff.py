@@ -21,7 +21,7 @@ from tuimon.sources.log.joined.opening import Chosen, choose_all, read_logs
 from tuimon.text import plain
 from tuimon.views.diff import WIDTH, compare_logs, text_diff
 from tuimon.views.json_text import json_text
-from tuimon.views.report.sentences import started_program
+from tuimon.views.words import started_program
 
 _DOC = """\
 Did it help? Compare what was recorded before a change with what was recorded after it: step time, phases, GPU,

@@ -104,7 +104,7 @@ def _target(target: str) -> _Target:
     pid = min(session.trainers(), key=lambda pid: ranks.get(pid, pid), default=None)
     if pid is None:
         raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
-    from tuimon.views.trace_text import known_before
+    from tuimon.views.words import known_before
 
     return _Target(pid, known_before(session, pid))
 

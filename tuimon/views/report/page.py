@@ -11,19 +11,15 @@ from typing import Any
 from msgspec.structs import asdict
 
 from tuimon.records import TracedSync, TracedWork
-from tuimon.session.goodput import goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.trie import Trie
 from tuimon.views import format as shown
-from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
-    finding_gain,
+    evidence_rows,
     fix_text,
-    headline_text,
-    none_found,
-    only_minor,
+    gain_text,
     rule_title,
     rules_by_reason,
     sentence,
@@ -31,12 +27,11 @@ from tuimon.views.finding_text import (
 )
 from tuimon.views.format import count, ms, phase_name
 from tuimon.views.gpu_text import idle_share_text, idle_text, with_idle_bounds
-from tuimon.views.progress_text import goodput_bar, steps_text, with_work
 from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
 from tuimon.views.report.report import ReportPage
-from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict
-from tuimon.views.report_types import FindingJson, Phase, Rank, Report, TraceJson, known
-from tuimon.views.state_text import how_ended, last_state_text
+from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, verdict_text
+from tuimon.views.report_types import FindingJson, Phase, Rank, TraceJson, known
+from tuimon.views.words import goodput_bar, how_ended, steps_text, with_work
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
@@ -101,11 +96,11 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
     table = run.phases(pid) if pid is not None else None
     gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
     # parts as (name, colour, left, width), in shares of the whole bar
-    divided, wall_time, left = goodput(session), [], 0.0
-    for name, share, colour in goodput_bar(divided) if divided is not None else ():
+    wall_time, left = [], 0.0
+    for name, share, colour in goodput_bar(report.goodput) if report.goodput is not None else ():
         wall_time.append((name, colour, left, share))
         left += share
-    verdict, is_loud = _verdict(report), has_verdict(report.findings)
+    verdict, is_loud = verdict_text(report), has_verdict(report.findings)
     rule = f"{rule_title(report.findings[0].rule)}: " if is_loud else ""
     return {
         "report": report,
@@ -132,17 +127,10 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
     }
 
 
-def _verdict(report: Report) -> str:
-    if not report.findings:
-        return none_found(report) if report.has_steps else f"No training step was seen. {last_state_text(report.state)}"
-    first = report.findings[0]
-    return headline_text(first.headline, first.where) if has_verdict(report.findings) else only_minor(first)
-
-
 def _finding(finding: FindingJson, trie: Trie) -> dict[str, Any]:
     return {
         **asdict(finding),
-        "gain": finding_gain(finding.fixes),
+        "gain": "".join(map(gain_text, finding.fixes[:1])),
         "other_fixes": list(map(fix_text, finding.fixes[1:])),
         "evidence": evidence_rows(finding.evidence),
         "page": page_html(finding.rule, finding.cause),

@@ -13,22 +13,30 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.verdicts import Change, Verdicts
 from tuimon.node_ids import own_id
-from tuimon.records import PHASES, MemoryHistory, TraceTaken
+from tuimon.records import PHASES
 from tuimon.session.goodput import PARTS, goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
 from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, group_json, standing
-from tuimon.session.state import RunState, run_state, unseen_trainings
+from tuimon.session.state import run_state, unseen_trainings
 from tuimon.session.steps import StepSummary
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
 from tuimon.views.gpu_text import idle_bounds, measured_idle_ms, with_idle_bounds
-from tuimon.views.progress_text import goodput_text, memory_lines, progress_text
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report_types import WELL, PlaceJson, Report, filled
-from tuimon.views.state_text import sampling_text, standstill_line, state_text, unseen_text
-from tuimon.views.trace_text import trace_text
+from tuimon.views.words import (
+    goodput_text,
+    gpu_idle_in,
+    memory_lines,
+    progress_text,
+    sampling_text,
+    standstill_line,
+    state_text,
+    trace_text,
+    unseen_text,
+)
 
 #: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.
 LISTED = 64
@@ -53,7 +61,7 @@ def report_of(
     pid, whole = session.trainer(), session.over("whole")
     table = whole.phases(pid) if pid is not None else None
     process = session.process(pid) if pid is not None else None
-    pids = session.trainers()
+    pids, state, sampling = session.trainers(), run_state(session), whole.sampling()
     report = Report(
         schema=1,
         summary="",
@@ -61,18 +69,21 @@ def report_of(
         trainings=trainings,
         ranks=_ranks(whole, pids, full=full),
         ranks_summary=_summary(whole, pids) if len(pids) > FEW else None,
-        state=_state(run_state(session)),
+        state=filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state)),
         unseen=[filled(types.UnseenJson, u, pid=own_id(u.pid), text=unseen_text(u)) for u in unseen_trainings(session)],
         steps=_steps(whole.steps(pid) if pid is not None else None),
         progress=_progress(session, pid) if pid is not None else None,
-        goodput=_goodput(session),
+        goodput=goodput_of(session),
         span=_span(session, pid),
         phases_of=which_training(session).text_of_rank(process.rank if process is not None else None),
         phases=phases_of(whole, pid) if pid is not None else [],
         ranges=[filled(types.RangeJson, row) for row in (table.ranges if table else ())],
-        sampling=_sampling(whole),
-        memory=[_memory(each) for each in session.memory_history.values()],
-        traces=[_trace(each) for each in session.traces],
+        sampling=filled(types.SamplingJson, sampling, text=sampling_text(sampling)) if sampling is not None else None,
+        memory=[
+            filled(types.MemoryJson, each, pid=own_id(each.pid), text=memory_lines(each))
+            for each in session.memory_history.values()
+        ],
+        traces=[filled(types.TraceJson, t, gpu_idle=gpu_idle_in(t), text=trace_text(t)) for t in session.traces],
         standstills=[_standstill(each, session) for each in session.standstills.past],
         findings=[types.FindingJson.of(finding) for finding in findings],
         changes=[
@@ -118,10 +129,6 @@ def _run(session: Session, log: str) -> types.RunJson:
     )
 
 
-def _state(state: RunState) -> types.StateJson:
-    return filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state))
-
-
 def _span(session: Session, pid: int | None) -> types.SpanJson | None:
     """The steps that phases, findings and their evidence are of; None without markers."""
     stats = session.step_stats.get(pid) if pid is not None else None
@@ -149,7 +156,8 @@ def _progress(session: Session, pid: int) -> types.Progress | None:
     return progress if progress != types.Progress() else None
 
 
-def _goodput(session: Session) -> types.GoodputJson | None:
+def goodput_of(session: Session) -> types.GoodputJson | None:
+    """The parts of the wall time, in order; None before any of it."""
     divided = goodput(session)
     if divided is None:
         return None
@@ -159,12 +167,6 @@ def _goodput(session: Session) -> types.GoodputJson | None:
         [types.GoodputPart(part, seconds, seconds / divided.total_s) for part, seconds in parts],
         goodput_text(divided),
     )
-
-
-def _sampling(whole: SessionView) -> types.SamplingJson | None:
-    """The sampling over the whole run; None where no stacks were sampled."""
-    known = whole.sampling()
-    return filled(types.SamplingJson, known, text=sampling_text(known)) if known is not None else None
 
 
 # -- steps and phases
@@ -277,18 +279,6 @@ def _findings(session: Session, pid: int) -> list[types.TrainingFinding]:
         filled(types.TrainingFinding, finding, headline=headline_text(finding.headline, finding.where))
         for finding in found[:_FINDINGS]
     ]
-
-
-# -- what was taken at a moment: memory, traces, standstills
-
-
-def _memory(history: MemoryHistory) -> types.MemoryJson:
-    return filled(types.MemoryJson, history, pid=own_id(history.pid), text=memory_lines(history))
-
-
-def _trace(trace: TraceTaken) -> types.TraceJson:
-    idle = 1 - trace.gpu_busy_ns / trace.gpu_span_ns if trace.gpu_span_ns and trace.gpu_busy_ns is not None else None
-    return filled(types.TraceJson, trace, gpu_idle=idle, text=trace_text(trace))
 
 
 def _standstill(past: Past, session: Session) -> types.StandstillJson:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from itertools import pairwise
 
 from msgspec.structs import asdict
 
@@ -13,7 +11,7 @@ from tuimon.records import Exit
 from tuimon.views.finding_text import headline_text, none_found, only_minor, rule_title, times_text, verdict_name
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report_types import FindingJson, Phase, RankShare, Report, RunJson
-from tuimon.views.state_text import last_state_text
+from tuimon.views.words import last_state_text, started_program
 
 #: The most characters of a sentence that comes from a command line or a headline.
 _LONGEST = 240
@@ -28,7 +26,7 @@ def summary_of(report: Report) -> str:
 
 def _run(report: Report) -> str:
     run, steps, phases = report.run, report.steps, report.phases
-    name = started_program(run.command)
+    name = started_program(run.command) or "the training"
     largest = sorted((phase for phase in phases if phase.name != "eval"), key=lambda phase: -phase.share)[:3]
     shares = shares_text(largest, ", ")
     if not steps.total:
@@ -62,11 +60,12 @@ def shares_text(phases: Sequence[Phase | RankShare], between: str = " ") -> str:
     return between.join(f"{phase.name} {percent(phase.share)}" for phase in phases)
 
 
-def started_program(command: list[str]) -> str:
-    """The script or module that was started, whatever launched it."""
-    script = next((word for word in command if word.endswith(".py")), None)
-    module = next((name for flag, name in pairwise(command) if flag == "-m"), None)
-    return os.path.basename(script or module or (command[0] if command else "")) or "the training"
+def verdict_text(report: Report) -> str:
+    """The verdict in a sentence: the first headline, or why there is none."""
+    if not report.findings:
+        return none_found(report) if report.has_steps else f"No training step was seen. {last_state_text(report.state)}"
+    first = report.findings[0]
+    return headline_text(first.headline, first.where) if has_verdict(report.findings) else only_minor(first)
 
 
 def _verdict(report: Report) -> str:

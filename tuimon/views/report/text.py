@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.finding_text import (
     MOST_FIXES,
     NO_FINDING,
-    finding_gain,
+    evidence_rows,
     fix_text,
-    none_found,
-    only_minor,
+    gain_text,
     rule_title,
     rules_by_reason,
     verdict_name,
 )
 from tuimon.views.format import count, duration, ms, percent, plain, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import idle_text
-from tuimon.views.progress_text import steps_text
-from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text
+from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import CodePlace, FindingJson, Phase, RangeJson, Rank, Report, RunJson, known
-from tuimon.views.state_text import ended_text, last_state_text
+from tuimon.views.words import ended_text, last_state_text, steps_text
 
 _WIDTH = 78
 _BAR = 24
@@ -62,12 +59,9 @@ def _head(run: RunJson) -> list[str]:
 
 
 def _verdict(report: Report) -> list[str]:
-    findings = report.findings
-    if not findings and not report.has_steps:
-        return []  # no step, no verdict
-    if not findings:
-        return [none_found(report)]
-    return _first_lines(findings[0]) if has_verdict(findings) else [only_minor(findings[0])]
+    if has_verdict(report.findings):
+        return _first_lines(report.findings[0])
+    return [verdict_text(report)] if report.findings or report.has_steps else []  # no step, no verdict
 
 
 def _steps(report: Report) -> list[str]:
@@ -195,8 +189,8 @@ def _first_lines(finding: FindingJson) -> list[str]:
     lines = [*_wrap(f"{title}: {plain(finding.headline)}"), *_places(finding.where[:1])]
     if finding.action:
         lines += _wrap(f"Fix: {plain(finding.action)}", "  ")
-    gained = finding_gain(finding.fixes)
-    return lines + ([f"  Gain: {gained}"] if gained else [])
+    gained = [f"  Gain: {gain}" for fix in finding.fixes[:1] if (gain := gain_text(fix))]
+    return [*lines, *gained]
 
 
 def _more_lines(finding: FindingJson) -> list[str]:

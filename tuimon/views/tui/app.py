@@ -18,7 +18,6 @@ from textual.binding import Binding, BindingType
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
 from tuimon.views.format import plain
-from tuimon.views.state_text import how_ended
 from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
@@ -27,6 +26,7 @@ from tuimon.views.tui.sheets.dialogs import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Overlay
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 from tuimon.views.tui.terminal_driver import reset_job_control
+from tuimon.views.words import how_ended
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor

@@ -15,13 +15,13 @@ from tests.views.tui.running_app import running, text
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
 from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
-from tuimon.views.progress_text import with_work
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
 from tuimon.views.tui.panes.thread_rows import thread_columns, thread_lines
 from tuimon.views.tui.panes.threads_pane import ThreadsPane, matches, with_helpers_folded
 from tuimon.views.tui.terminal_app import Capabilities
+from tuimon.views.words import with_work
 
 TRAIN = LoaderFacts(
     dataset="ImageSet", kind="map", workers=2, prefetch=2, batch_size=32, pin_memory=True, context="fork"

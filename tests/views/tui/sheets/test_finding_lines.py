@@ -12,8 +12,7 @@ from tuimon.diagnosis.finding import Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.judging import Unjudged
 from tuimon.diagnosis.verdicts import Change
-from tuimon.views.evidence_text import evidence_rows, evidence_text
-from tuimon.views.finding_text import times_text
+from tuimon.views.finding_text import evidence_rows, evidence_text, times_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.findings_sheet import changes_lines, findings_lines, unjudged_lines
 

@@ -19,11 +19,11 @@ from tuimon.trace.summary import record_of, summarize
 from tuimon.views.format import count
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.trace_text import known_before
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets import trace_sheet
 from tuimon.views.tui.sheets.trace_sheet import TraceSheet, read_taken, trace_lines
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
+from tuimon.views.words import known_before
 
 MS = 1_000_000
 

@@ -11,7 +11,6 @@ from rich.cells import cell_len
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
-from tuimon.views.progress_text import with_work
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -28,6 +27,7 @@ from tuimon.views.tui.drawing.lines import (
     row_line,
 )
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.words import with_work
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

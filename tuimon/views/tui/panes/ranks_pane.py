@@ -32,7 +32,7 @@ from tuimon.views.tui.drawing.lines import (
 )
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.panes.title_line import run_name
+from tuimon.views.words import started_program
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -212,7 +212,7 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
             ">",
             2,
         ),
-        Column("training", command, lambda row: (run_name(row.command), "text")),
+        Column("training", command, lambda row: (started_program(row.command), "text")),
         Column("pid", shown["pid"], lambda row: (str(own_id(row.first.pid)), "text"), ">"),
         Column("ranks", shown["ranks"], lambda row: (str(row.ranks), "text"), ">"),
         Column("steps", shown["steps"], lambda row: (str(row.first.steps), "text"), ">"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,12 +13,19 @@ from tuimon.session.progress import RunProgress, run_progress
 from tuimon.session.ranks import Which, which_training
 from tuimon.session.state import stands_still
 from tuimon.session.steps import StepSummary
-from tuimon.views.format import count, duration, ms, number, percent, plain, rate, size
+from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
-from tuimon.views.progress_text import flops_text, left_text, loss_text, position_text, rate_texts
-from tuimon.views.state_text import nodes_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.words import (
+    flops_rate_text,
+    left_text,
+    loss_text,
+    nodes_text,
+    position_text,
+    rate_texts,
+    started_program,
+)
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -64,7 +70,7 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
         gpus = run.gpus()
         own = next((process.command for process in session.processes() if process.pid == pid), ())
         return TitleFacts(
-            name=run_name(started_command(session) if session.header else own),
+            name=started_program(session.header.command if session.header else own) or ABSENT,
             pid=pid,
             training=which_training(session),
             elapsed_s=elapsed_s(session, pid),
@@ -134,7 +140,7 @@ def _items(facts: TitleFacts) -> list[_Item]:
             (place, position_text(facts.progress), "text"),
             (4, left_text(facts.progress), "text"),
             (5, loss_text(facts.progress), "text"),
-            (6, flops_text(facts.progress), "text"),
+            (6, flops_rate_text(facts.progress), "text"),
         ]
         items += [item for item in known if item[1]]
     if facts.no_hooks is not None:
@@ -212,31 +218,6 @@ def _costs(cost: Cost | None) -> list[tuple[int, str]]:
     cpu, rss = percent(cost.cpu_ratio), size(cost.rss_bytes)
     lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
     return [(9, f"tuimon {cpu} cpu, {rss}{lost}"), (4, f"tuimon {cpu}, {rss}"), (2, f"tuimon {cpu}"), (0, "")]
-
-
-def run_name(command: Sequence[str]) -> str:
-    """The short name of a command: ``train.py``, ``pkg.mod``, ``torchrun``."""
-    words = list(command)
-    if words and os.path.basename(words[0]).startswith("python"):
-        words = words[1:]
-        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
-            words = words[1:]
-        if words and words[0] == "-m":
-            return plain(words[1]) if len(words) > 1 else "python -m"
-        if not words or words[0] == "-c":
-            return "python"
-    return plain(os.path.basename(words[0])) if words else "–"
-
-
-def started_command(session: Session) -> Sequence[str]:
-    """The command line of the run, without programs in front of it that only start the rest.
-
-    Example: ``python train.py`` of ``timeout 40 nice python train.py``, once a process with that command line is seen.
-    """
-    whole = session.header.command if session.header is not None else []
-    commands = (process.command for process in session.processes())
-    ends = (command for command in commands if command and whole[-len(command) :] == list(command))
-    return min(ends, key=len, default=whole)
 
 
 def elapsed_s(session: Session, pid: int | None) -> float | None:

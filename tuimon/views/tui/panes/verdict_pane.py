@@ -12,16 +12,17 @@ from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
-from tuimon.views.finding_text import ONLY_MINOR, only_minor, rule_title, speedup
+from tuimon.views.finding_text import ONLY_MINOR, gain_text, only_minor, rule_title
 from tuimon.views.format import place, plain
-from tuimon.views.state_text import end_tip, state_details, state_name, unseen_reason, unseen_text
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.words import end_tip, state_details, state_name, unseen_reason, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Severity
     from tuimon.session.session import Session
+    from tuimon.views.report_types import FindingJson
 
 #: Rows of the verdict; how a run failed has one more above it.
 ROWS = 3
@@ -161,11 +162,11 @@ def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
     from tuimon.diagnosis.rulebook import is_minor  # noqa: PLC0415  (who has a finding has loaded the rules; the first frame has none)
     from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
 
-    first = findings[0]
+    first = FindingJson.of(findings[0])
     if is_minor(first.rule, first.severity):
         largest = line((clipped_words(f"largest: {plain(first.headline)}", width), "dim"))
         count = f"{len(findings)} minor finding{'s' * (len(findings) > 1)}"
-        verdict = only_minor(FindingJson.of(first))
+        verdict = only_minor(first)
         severity: Severity = "benign" if verdict == ONLY_MINOR else "info"
         counted = line(("v", "key"), (f" {count}", "dim"))
         return _Block(severity, "NOTHING FOUND", verdict, SEVERITY_WORDS[severity], largest, counted)
@@ -175,11 +176,11 @@ def _of_findings(findings: Sequence[Finding], width: int) -> _Block:
         plain(first.headline),
         SEVERITY_WORDS[first.severity],
         where_line(first, width),
-        fix_line(findings, width),
+        fix_line(first, len(findings) - 1, width),
     )
 
 
-def where_line(finding: Finding, width: int) -> Line:
+def where_line(finding: FindingJson, width: int) -> Line:
     """``train.py:16  forward()  ▸ h, c = cell(x)``; the place is never cut."""
     if not finding.where:
         return ()
@@ -188,26 +189,25 @@ def where_line(finding: Finding, width: int) -> Line:
     unnamed = not where.function or where.function.startswith("<")
     named = left if unnamed else (*left, Span(f"  {plain(where.function)}()"))
     left = named if cells(named) <= width else left
-    source = plain(where.source).strip()
+    source = plain(where.source or "")
     room = width - cells(left) - 4
     if not source or room < min(len(source), _LEAST_TEXT):
         return left
     return (*left, *line(("  ▸ ", "faint"), (source if len(source) <= room else source[: room - 1] + "…", "text")))
 
 
-def fix_line(findings: Sequence[Finding], width: int) -> Line:
-    """``FIX  num_workers=8     2.2–4.5x faster · v 2 more fixes``; the gain is never cut."""
-    first = findings[0]
+def fix_line(first: FindingJson, others: int, width: int) -> Line:
+    """``FIX  num_workers=8     2.2x to 4.5x faster · v 2 more fixes``; the gain is never cut."""
     head = line(("FIX", "benign bold") if first.severity in ("critical", "warning") else ("TIP", "dim"), "  ")
     if not first.action:
         text = "nothing to fix" if first.severity == "benign" else ""
-        return justified(line((text, "dim")), _others(findings, short=False), width)
-    gain, action = line((f"{speedup(first)} faster" if speedup(first) else "", "benign bold")), plain(first.action)
+        return justified(line((text, "dim")), _others(first, others, short=False), width)
+    gain, action = line((gain_text(first.fixes[0]), "benign bold")), plain(first.action)
     for where in first.where[:1]:  # the row above shows it
         spot = place(where.file, where.line)
         action = action.replace(f" at {plain(where.function)}() {spot}", "").replace(f" {spot}", "")
     dot = line((" · ", "faint")) if gain[0].text else ()
-    long, short = ((*gain, *dot, *_others(findings, short=short)) for short in (False, True))
+    long, short = ((*gain, *dot, *_others(first, others, short=short)) for short in (False, True))
     for right in (long, short, gain):
         room = width - cells(head) - cells(right) - 2
         if room >= cell_len(action) or (right is short and room >= 2 * _LEAST_TEXT):
@@ -215,9 +215,9 @@ def fix_line(findings: Sequence[Finding], width: int) -> Line:
     return justified((*head, Span(clipped_words(action, room), "strong")), right, width)
 
 
-def _others(findings: Sequence[Finding], *, short: bool) -> Line:
+def _others(first: FindingJson, others: int, *, short: bool) -> Line:
     """The number of further fixes and findings, which ``v`` shows."""
-    fixes, others = len(findings[0].fixes[1:]), len(findings) - 1
+    fixes = len(first.fixes[1:])
     if short:
         return line(("v", "key"), (f" +{fixes + others}", "dim")) if fixes + others else line(("v", "key"))
     parts = [f"{fixes} more fix{'es' * (fixes > 1)}"] if fixes else []

@@ -12,17 +12,17 @@ from textual.worker import Worker, WorkerState
 from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
-from tuimon.session.goodput import goodput
-from tuimon.views.evidence_text import evidence_rows
 from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, code_tokens, spaced_parts
-from tuimon.views.finding_text import rule_title, rules_by_reason, sentence, times_text, verdict_name
+from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
 from tuimon.views.format import ABSENT, count, duration, place, plain
-from tuimon.views.progress_text import goodput_bar, goodput_text
+from tuimon.views.report.report import goodput_of
+from tuimon.views.report_types import FindingJson
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, apart, cells, column, hanging, justified, line, paragraph, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines, no_code
 from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.words import goodput_bar
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -105,11 +105,11 @@ class FindingsSheet(Sheet):
 
 def _goodput_lines(session: Session, width: int) -> list[Line]:
     """A stacked bar of the wall time, and its parts by name."""
-    divided = goodput(session)
+    divided = goodput_of(session)
     if divided is None:
         return []
     bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(divided)], width)
-    return [bar, *paragraph(f"Goodput: {goodput_text(divided)}", width, "dim")]
+    return [bar, *paragraph(f"Goodput: {divided.text}", width, "dim")]
 
 
 #: Kind of a token -> role.
@@ -185,21 +185,19 @@ def _head(finding: Finding, width: int, *, marked: bool) -> list[Line]:
 
 def _fixes(finding: Finding, width: int) -> list[Line]:
     """A row for each fix: what to do, and what it gains; the gain below it, when columns have no room."""
-    if not finding.fixes:
+    fixes = FindingJson.of(finding).fixes
+    if not fixes:
         return []
-    gains = [
-        times_text(fix.estimated_speedup, *fix.gain) if fix.estimated_speedup and fix.gain else ABSENT
-        for fix in finding.fixes
-    ]
+    gains = [gain_text(fix) or ABSENT for fix in fixes]
     gain = max(map(cell_len, [*gains, "gain"])) + 2
     room = width - 1 - gain
     if room < _LEAST_FIX:
         rows: list[Line] = [(), line((" Fix", "dim"))]
-        for fix, gained in zip(finding.fixes, gains, strict=True):
+        for fix, gained in zip(fixes, gains, strict=True):
             rows += [*paragraph(plain(fix.action), width, "text", indent=1), line("   ", (gained, _gain_role(gained)))]
         return rows
     rows = [(), line((f" {column('Fix', room)}{column('gain', gain, '>')}", "dim"))]
-    for number, (fix, gained) in enumerate(zip(finding.fixes, gains, strict=True)):
+    for number, (fix, gained) in enumerate(zip(fixes, gains, strict=True)):
         first, *more = wrapped(plain(fix.action), room) or [""]
         action = (column(first, room), "strong" if number == 0 else "text")
         rows.append(line(" ", action, (column(gained, gain, ">"), _gain_role(gained))))

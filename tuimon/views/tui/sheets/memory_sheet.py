@@ -9,9 +9,9 @@ from textual.binding import Binding, BindingType
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import MemoryHistory, Notice
 from tuimon.views.format import advice, plain, size
-from tuimon.views.progress_text import head_text, limits_text
 from tuimon.views.tui.drawing.lines import Line, column, line, paragraph, place_column, places_width
 from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.words import limits_text, memory_head
 
 _HINT = "records 5 steps: which lines allocate what nobody frees"
 _REPLAY = "A replay cannot record memory. tuimon run --memory --log FILE train.py records it in the log."
@@ -28,7 +28,7 @@ def memory_lines(
         lines += [(), *paragraph(plain(advice(notice.message, notice.hint)), width, "warning")]
     if history is None:
         return [*lines, (), line(("nothing has been recorded yet", "dim"))]
-    lines += [(), *paragraph(head_text(history), width, "strong"), ()]
+    lines += [(), *paragraph(memory_head(history), width, "strong"), ()]
     lines.append(line((f"{'live':>{_NUMBER}}{'blocks':>{_NUMBER}}{'a step':>{_NUMBER}}  line", "dim")))
     spot = places_width(((each.file, each.line) for each in history.lines), width // 2)
     for each in history.lines:

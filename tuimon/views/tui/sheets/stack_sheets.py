@@ -16,7 +16,6 @@ from tuimon.session.stacks.call_tree import program_part
 from tuimon.session.standing import BESIDE, Past, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
 from tuimon.views.format import duration, percent, plain
-from tuimon.views.state_text import standstill_head
 from tuimon.views.tui.drawing.lines import (
     Line,
     Span,
@@ -31,6 +30,7 @@ from tuimon.views.tui.drawing.lines import (
 from tuimon.views.tui.panes.thread_rows import thread_lines
 from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines
 from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.words import standstill_head
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor

@@ -18,9 +18,9 @@ from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.views.format import ABSENT, count, duration, ms, percent, plain
-from tuimon.views.trace_text import flops_text, known_before, trace_text
 from tuimon.views.tui.drawing.lines import Line, apart, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.words import flops_text, known_before, trace_text
 
 STEPS = 5
 _POLL_S = 0.1

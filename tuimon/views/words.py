@@ -1,0 +1,466 @@
+"""A run in words, for all views: its state, how far it has come, what took its time, what was taken at a moment.
+
+What is not known is left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from tuimon.diagnosis.words import at
+from tuimon.node_ids import own_id
+from tuimon.records import Exit, MemoryHistory, MemoryLine, Node, TracedFlops, TraceTaken
+from tuimon.session.goodput import Goodput, Part
+from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
+from tuimon.session.progress import RunProgress
+from tuimon.session.sampling import Sampling
+from tuimon.session.session import Session, SessionView
+from tuimon.session.standing import Past, Standing, group_text, groups_text, rank_list, standing
+from tuimon.session.state import OVER, RunState, StateName, Unseen
+from tuimon.torch_code import makes_batch
+from tuimon.views.format import (
+    ABSENT,
+    count,
+    duration,
+    flops,
+    ms,
+    number,
+    percent,
+    phase_name,
+    place,
+    plain,
+    rate,
+    shorten,
+    size,
+)
+
+if TYPE_CHECKING:
+    from tuimon.trace.raw import TakenBy
+    from tuimon.views.report_types import GoodputJson, StateJson, StepsJson
+
+_COMMAND = 60  # longest command line in a sentence
+_TOLD_S = 0.05  # less is shown as 0.0s, which tells nothing
+_STATES: dict[StateName, str] = {
+    "starting": "starting",
+    "unseen": "no step seen",
+    "waiting": "waiting for its processes",
+    "ended": "ended",
+    "training": "training",
+    "step_open": "step running",
+    "between_steps": "no step",
+}
+
+
+def state_text(state: RunState) -> str:
+    """``starting for 14s: importing transformers for 12s``; ``step running for 20s, 2 backward passes: ...``."""
+    return f"{state_name(state)} {state_details(state)}".rstrip()
+
+
+def last_state_text(state: StateJson) -> str:
+    """The state for a report without a step: ``It ended after 14s: mostly importing transformers in its last 12s.``
+
+    A log that goes on ends with ``At the end: starting for 14s.``
+    """
+    return f"{'It' if state.name == 'ended' else 'At the end:'} {state.text}."
+
+
+def state_name(state: RunState) -> str:
+    """``starting``, ``step running``."""
+    return _STATES[state.name]
+
+
+def state_details(state: RunState) -> str:
+    """``for 14s: importing transformers for 12s``; of a run that ended before any step, ``after 14s: mostly ...``.
+
+    The activity is known by windows of some seconds: the end of an import may be in the same one as a short training.
+    """
+    since = "after" if state.name == "ended" else "for"
+    head = [f"{since} {duration(state.for_s)}"] if state.for_s is not None else []
+    if (state.backwards or 0) > 1:
+        head.append(f"{state.backwards} backward passes")
+    place = at(state.place) if state.place is not None else ""
+    joined = ", at " if state.doing == OVER else " at "
+    inside = joined.join(filter(None, (plain(state.doing or ""), place)))
+    if inside and (state.doing_for_s or 0.0) >= _TOLD_S:
+        so_long = duration(state.doing_for_s)
+        if state.name == "ended":
+            inside = f"mostly {inside} in its last {so_long}"
+        elif so_long != duration(state.for_s):
+            inside += f" for {so_long}"
+    return ": ".join(filter(None, (", ".join(head), inside)))
+
+
+def ended_text(end: Exit) -> str:
+    """``ended with exit code 1 at main() train.py:12: KeyError: 1``, with the exception that ended a run, if known."""
+    return ": ".join(filter(None, (how_ended(end), plain(end.last_line or ""))))
+
+
+def how_ended(end: Exit) -> str:
+    """``ended with exit code 1 at main() train.py:12``, without the exception that was raised there."""
+    if end.signal:
+        how = f"killed by {plain(end.signal)}"
+    elif end.exit_code is not None:
+        how = f"ended with exit code {end.exit_code}"
+    else:
+        how = "ended by an error" if end.has_failed else "the process has ended"
+    return how + (f" at {at(end.raised_at)}" if end.raised_at is not None else "")
+
+
+def started_program(command: Sequence[str]) -> str:
+    """The script or module that was started, whatever launched it: ``train.py``, ``pkg.train``; empty of no command."""
+    script = next((word for word in command if word.endswith(".py")), None)
+    module = next((name for flag, name in pairwise(command) if flag == "-m"), None)
+    return plain(os.path.basename(script or module or (command[0] if command else "")))
+
+
+#: What helps a script that runs in the Python of PATH, without its environment.
+_NAME_ITS_PYTHON = "is it in the script's environment? tuimon run ENV/bin/python train.py"
+
+
+def end_tip(end: Exit, *, before_torch: bool) -> str | None:
+    """What helps after such an end; None where nothing is known to.
+
+    Headless the output is not read: an exception that came before torch, and with it our hooks, is shown by its exit
+    code alone, 1.
+    """
+    if end.last_line:
+        return _NAME_ITS_PYTHON if end.last_line.startswith("ModuleNotFoundError: ") else None
+    return f"if a module is missing, {_NAME_ITS_PYTHON}" if end.exit_code == 1 and before_torch else None
+
+
+def unseen_text(unseen: Unseen) -> str:
+    """``process 7 (python train.py) uses 3.9 cores and a GPU, but no steps were seen: started with -I ...``."""
+    uses = [f"{number(unseen.cores)} cores"] if unseen.cores is not None else []
+    uses += ["a GPU"] if unseen.on_gpu else []
+    short = shorten(plain(unseen.command), _COMMAND)
+    used = " and ".join(uses) or "CPU"
+    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but {unseen_reason(unseen)}"
+
+
+def unseen_reason(unseen: Unseen) -> str:
+    """``no steps were seen: started with -I or -E ...``, for where its process is named already."""
+    return f"no steps were seen: {plain(unseen.reason)}"
+
+
+def nodes_text(nodes: Iterable[Node]) -> str | None:
+    """Who writes nothing while others do, or has failed: ``node007 silent for 28s``; None where all are well."""
+    known = list(nodes)
+    silent = [node for node in known if node.state in ("late", "stopped")]
+    failed = [node for node in known if node.state == "ended" and node.exit_code]
+    parts = []
+    if silent:
+        longest = duration(max(node.behind_s for node in silent))
+        parts.append(f"{_which(silent, len(known))} silent for {longest}")
+    if failed and len(failed) < len(known):
+        parts.append(f"{_which(failed, len(known))} failed")
+    return ", ".join(parts) or None
+
+
+def _which(those: list[Node], known: int) -> str:
+    return plain(those[0].host) if len(those) == 1 else f"{len(those)} of {known} nodes"
+
+
+def sampling_text(sampling: Sampling) -> str:
+    """The figures that are known; failures only where there were any."""
+    parts = ["in-process"] if sampling.in_process else []
+    if sampling.rate_hz is not None:
+        parts.append(f"{sampling.rate_hz:.{0 if sampling.rate_hz >= 9.95 else 1}f} Hz")
+    if sampling.coverage_ratio is not None:
+        parts.append(f"{percent(sampling.coverage_ratio)} covered")
+    if sampling.failed:
+        parts.append(f"{sampling.failed} failed")
+    if sampling.folded:
+        parts.append(f"{sampling.folded} in rare stacks left out")
+    if sampling.lost:
+        parts.append("1 window lost" if sampling.lost == 1 else f"{sampling.lost} windows lost")
+    if sampling.cpu_ratio is not None:
+        parts.append(f"{percent(sampling.cpu_ratio, 1)} cpu")
+    return " · ".join(parts)
+
+
+#: Groups that one line names, and that a short list shows.
+_IN_LINE = 3
+_LISTED = 8
+
+
+def standstill_head(past: Past, session: Session) -> str:
+    """``nothing moved for 41s, at 1m12s, step 340``; of one that goes on, until the latest record."""
+    until_s = past.ended_s if past.ended_s is not None else session.now_s
+    start_s = session.start_s if session.start_s is not None else past.since_s
+    step = f", step {count(past.step)}" if past.step is not None else ""
+    return f"nothing moved for {duration(until_s - past.since_s)}, from {duration(past.since_s - start_s)} on{step}"
+
+
+def standstill_line(past: Past, session: Session) -> str:
+    """``nothing moved for 41s, ...: rank 3 in open() data.py:40, 7 ranks in all_reduce() train.py:50``."""
+    stands = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), _IN_LINE)])
+    return f"{standstill_head(past, session)}: {stands}"
+
+
+def list_lines(past: Past) -> list[str]:
+    """The stacks in a few lines: a group each, with its ranks and the text of its line; nobody who waits for work."""
+    groups = [group for group in standing(past.taken) if group.kind != "idle"]
+    lines = [f"flight recorder: {one.text}" for one in past.stuck]
+    lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last progress:")
+    for group in groups[:_LISTED]:
+        source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""
+        lines.append(f"  {group_text(group)}{ranks_note(group)}{source}")
+    if len(groups) > _LISTED:
+        lines.append(f"  and {len(groups) - _LISTED} more groups (key S in the full screen)")
+    return lines
+
+
+def ranks_note(group: Standing) -> str:
+    """`` (ranks 0-2, 5)`` behind ``4 ranks``; empty where the words name them already."""
+    return f" (ranks {rank_list(group.ranks)})" if group.role == "rank" and len(group.ranks) > 1 else ""
+
+
+#: From this share on, padding is named beside the rate of tokens.
+_PADDING = 0.01
+#: Parts of a smaller share are left out of the line.
+_SHOWN = 0.005
+_PARTS: dict[Part, str] = {
+    "network": "calls over the network",
+    "program": "waiting for other programs",
+    "prompt": "at a prompt",
+    "outside": "outside the loop or stopped",
+    "after": "after the last step",
+}
+
+#: One part each; the other parts are grey.
+_COLOURS: dict[Part, str] = {
+    "training": "forward",
+    "compile": "backward",
+    "evaluation": "eval",
+    "checkpoint": "optimizer",
+    "hang": "data",
+}
+#: Lines of the short form.
+_FEW = 3
+
+
+def with_work(now: SessionView, pid: int, loaders: Iterable[LoaderRow]) -> list[LoaderRow]:
+    """The loaders of a process with the hottest line of each worker, and its CPU, 1.0 for one core."""
+
+    def of(worker: LoaderWorkerRow) -> LoaderWorkerRow:
+        threads = now.process_threads(worker.pid) if worker.pid != pid else None
+        cpu_ratio = threads.cpu_ratio if threads is not None else None
+        samples = now.samples(worker.pid)  # the training process may make its batches itself
+        own = (
+            samples.inside(lambda frame: makes_batch(frame.file, frame.function))
+            if worker.pid == pid
+            else samples.without_imports
+        )
+        return structs.replace(worker, cpu_ratio=cpu_ratio, hot=next(iter(own.lines()), None))
+
+    return [row._replace(worker_rows=tuple(of(worker) for worker in row.worker_rows)) for row in loaders]
+
+
+def memory_head(history: MemoryHistory) -> str:
+    """``5 steps on cpu: 107 kB allocated and not freed, 132 kB at most``."""
+    device = plain(history.device)
+    if history.trigger == "oom":
+        wanted = f"{size(history.wanted_bytes)} could not be allocated on {device}" if history.wanted_bytes else device
+        head = f"out of memory: {wanted}; since the first backward pass"
+    else:
+        head = f"{history.steps} steps on {device}"
+    return f"{head}: {size(history.live_bytes)} allocated and not freed, {size(history.most_bytes)} at most"
+
+
+def line_text(line: MemoryLine) -> str:
+    """``train.py:7 log(): 82 kB in 10 blocks, +8.2 kB a step``."""
+    where = f"{place(line.file, line.line)} {plain(line.function)}()" if line.file else "a line that is not known"
+    blocks = "1 block" if line.blocks == 1 else f"{line.blocks} blocks"
+    growth = f", +{size(line.growth_bytes)} a step" if line.growth_bytes else ""
+    return f"{where}: {size(line.live_bytes)} in {blocks}{growth}"
+
+
+def limits_text(history: MemoryHistory) -> list[str]:
+    """The limits of the figures."""
+    notes = ["the figures leave out what was allocated before the recording"]
+    if history.trigger == "asked":
+        notes.append("steps are counted from backward to backward; growth is what most steps left behind")
+    if history.pause_ms:
+        notes.append(f"recording the memory held the training up for {history.pause_ms:.0f} ms")
+    return notes
+
+
+def memory_lines(history: MemoryHistory) -> list[str]:
+    """The short form: the head, the largest lines, and those that grow most."""
+    growing = sorted((line for line in history.lines if line.growth_bytes), key=lambda line: -(line.growth_bytes or 0))
+    shown = dict.fromkeys((*growing[:_FEW], *history.lines[:_FEW]))
+    return [memory_head(history), *(f"  {line_text(line)}" for line in shown)]
+
+
+def goodput_text(goodput: Goodput) -> str:
+    """``62 % of 3m12s in steps; evaluation 21 %, set-up 12 %, import 5 %``."""
+    rest = sorted(((seconds, part) for part, seconds in goodput.parts.items() if part != "training"), reverse=True)
+    named = [
+        f"{_PARTS.get(part, part)} {percent(seconds / goodput.total_s)}"
+        for seconds, part in rest
+        if seconds >= _SHOWN * goodput.total_s
+    ]
+    return f"{percent(goodput.ratio)} of {duration(goodput.total_s)} in steps" + (
+        "; " + ", ".join(named) if named else ""
+    )
+
+
+def goodput_bar(goodput: GoodputJson) -> list[tuple[str, float, str]]:
+    """The parts for a stacked bar: name, share, and the phase in whose colour it is drawn."""
+    return [(_PARTS.get(part.name, part.name), part.share, _COLOURS.get(part.name, "other")) for part in goodput.parts]
+
+
+def steps_text(steps: StepsJson) -> str:
+    """``600 steps, 10 steps/s, median 99.8 ms, p95 104 ms``."""
+    number = f"{count(steps.total)} step{'' if steps.total == 1 else 's'}"
+    return f"{number}, {rate(steps.per_second)}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"
+
+
+def position_text(progress: RunProgress) -> str:
+    """``step 450 of 1 000``, ``epoch 3 of 10, batch 450 of 1 000``; as the output puts it, if it shows a place."""
+    if progress.printed is not None and progress.printed.place:
+        return plain(progress.printed.place)
+    if progress.step is not None:
+        return f"step {count(progress.step)} of {count(progress.steps)}"
+    epoch, of = progress.epoch, f" of {count(progress.epochs)}" if progress.epochs is not None else ""
+    if epoch is None:
+        return ""
+    if epoch.given is None:
+        return f"{count(epoch.done)}{of} epoch{'' if epoch.done == 1 and not of else 's'} done" if epoch.done else ""
+    batch = f"batch {count(epoch.given)}" + (f" of {count(epoch.length)}" if epoch.length is not None else "")
+    return f"epoch {count(epoch.done + 1)}{of}, {batch}" if epoch.done is not None else batch
+
+
+def left_text(progress: RunProgress) -> str:
+    """``~3m12s left``, by the pace of the last 30 s; nothing beside a place from the output, which has its own."""
+    left, printed = progress.left, progress.printed
+    if left is None or (printed is not None and printed.place):
+        return ""
+    return f"~{duration(left.seconds)} left" + (" in this epoch" if left.of == "epoch" else "")
+
+
+def rate_texts(progress: RunProgress) -> list[str]:
+    """``477 samples/s``, ``61.2k tokens/s``."""
+    samples, tokens = progress.samples_per_s, progress.tokens_per_s
+    return [
+        *([rate(samples, "samples")] if samples is not None else []),
+        *([f"{_thousands(tokens)} tokens/s"] if tokens is not None else []),
+    ]
+
+
+def flops_rate_text(progress: RunProgress) -> str:
+    """``38 % MFU``; without the GPU's peak ``1.25 TFLOPS``; nothing before a trace."""
+    if progress.mfu_ratio is not None:
+        return f"{percent(progress.mfu_ratio)} MFU"
+    return f"{flops(progress.flops_per_s)}S" if progress.flops_per_s is not None else ""
+
+
+def loss_text(progress: RunProgress) -> str:
+    """``loss 0.31``, as printed."""
+    return f"loss {plain(progress.printed.loss)}" if progress.printed is not None and progress.printed.loss else ""
+
+
+def padding_text(progress: RunProgress) -> str:
+    """``18 % padding``, of the positions in batches of text."""
+    ratio = progress.padding_ratio
+    return f"{percent(ratio)} padding" if ratio is not None and ratio >= _PADDING else ""
+
+
+def _thousands(value: float) -> str:
+    for unit, many in (("M", 1e6), ("k", 1e3)):
+        if value >= 9.995 * many:
+            return f"{number(value / many)}{unit}"
+    return number(value)
+
+
+def progress_text(progress: RunProgress) -> str:
+    """All that is known of it; empty where nothing is."""
+    rates = rate_texts(progress)
+    padding = padding_text(progress)
+    if padding and progress.tokens_per_s is not None:
+        rates[-1] += f" ({padding})"
+    if rates and progress.ranks > 1:
+        rates[-1] += f" on {count(progress.ranks)} ranks"
+    parts = [position_text(progress), left_text(progress), *rates, flops_rate_text(progress), loss_text(progress)]
+    return ", ".join(filter(None, parts))
+
+
+#: Rows of each table in the report.
+_ROWS = 5
+_KINDS = {"product": "matrix products", "convolution": "convolutions", "recurrent": "recurrent layers"}
+
+
+def gpu_idle_in(trace: TraceTaken) -> float | None:
+    """Share of the time of all GPUs in which they did nothing; None without GPUs."""
+    return 1 - trace.gpu_busy_ns / trace.gpu_span_ns if trace.gpu_span_ns and trace.gpu_busy_ns is not None else None
+
+
+def trace_text(trace: TraceTaken) -> list[str]:
+    """What was traced, then idle time, waits of the CPU, operators and kernels; times are of one step.
+
+    ``Trace of steps 120 to 124 of rank 0: 12.1 ms each (9.80 ms before), held up for 140 ms: /home/t.json.gz``
+    """
+    whose = f"process {trace.pid}" if trace.rank is None else f"rank {trace.rank}"
+    length_ms = (trace.end_s - trace.begin_s) * 1000 / trace.steps if trace.steps else None
+    each = f"{ms(length_ms)}{'' if trace.steps == 1 else ' each'}"
+    before = f" ({ms(trace.step_ms_before)} before)" if trace.step_ms_before else ""
+    held = f", held up for {ms(trace.pause_ms)} to stop and to write" if trace.pause_ms is not None else ""
+    lines = [f"Trace of {_steps_text(trace)} of {whose}: {each}{before}{held}: {plain(trace.file)}"]
+    if (idle := gpu_idle_in(trace)) is not None:
+        lines.append(f"GPU idle {percent(idle)}")
+    if trace.flops:
+        lines.append(flops_text(trace.flops, trace.steps or 1))
+    steps = trace.steps or 1
+    for sync in trace.syncs[:_ROWS]:
+        waited, times = ms(sync.total_ns / steps / 1e6), _times(sync.count)
+        where = plain(sync.where) or ABSENT
+        lines.append(f"the CPU waited {waited} for the GPU in {plain(sync.name)}, {times}, at {where}")
+    for kind, rows in (("operator", trace.operators), ("kernel", trace.kernels)):
+        for row in rows[:_ROWS]:
+            gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
+            at = f", at {plain(row.where)}" if row.where else ""
+            text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
+            lines.append(f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}")
+    if trace.folded:
+        lines.append(f"{count(trace.folded)} more operators, kernels and waits are in the file alone")
+    return lines
+
+
+def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
+    """``2.41 TFLOP a step: 96 % matrix products in bfloat16, 4 % attention in bfloat16``."""
+    total = sum(row.flops for row in rows)
+    parts = ", ".join(
+        f"{percent(row.flops / total)} {_KINDS.get(row.kind, plain(row.kind))} in {plain(row.dtype)}" for row in rows
+    )
+    return f"{flops(total / steps)} a step: {parts}"
+
+
+def _steps_text(trace: TraceTaken) -> str:
+    ordered = f", of {count(trace.wanted)} that were ordered," if trace.wanted > trace.steps else ""
+    if trace.first_step is None:
+        return f"{trace.steps} steps{ordered}"
+    if trace.steps == 1:
+        return f"step {count(trace.first_step)}{ordered}"
+    return f"steps {count(trace.first_step)} to {count(trace.first_step + trace.steps - 1)}{ordered}"
+
+
+def _times(number: int) -> str:
+    return "once in all" if number == 1 else f"{count(number)} times in all"
+
+
+def known_before(session: Session, pid: int) -> TakenBy:
+    """Command, rank and length of a step, as far as they are known."""
+    from tuimon.trace.raw import TakenBy  # noqa: PLC0415  (only here: few runs are traced)
+
+    process, steps = session.process(pid), session.over("recent").steps(pid)
+    return TakenBy(
+        pid=pid,
+        rank=process.rank if process is not None else None,
+        command=" ".join(process.command)[:500] if process is not None else "",
+        step_ms=steps.median_ms if steps is not None else None,
+    )
