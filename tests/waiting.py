@@ -13,6 +13,16 @@ T = TypeVar("T")
 POLL_S = 0.02
 
 
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self, now_s: float = 100.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 def until(condition: Callable[[], T | None], what: str = "it", seconds: float = 30.0) -> T:
     """The first true value of ``condition``; fails after a generous deadline, naming what did not come.
 

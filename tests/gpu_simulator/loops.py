@@ -9,9 +9,7 @@ from tests.gpu_simulator.training import Training
 def launch_bound(run: Training) -> None:
     """Many small kernels: the GPU waits for each launch."""
     run.fetch(0.3 * MS, 0.1)
-    run.kernels(60, 6 * US, 24 * US)
-    run.backward(lambda: run.kernels(90, 7 * US, 18 * US))
-    run.step(lambda: run.kernels(20, 6 * US, 20 * US))
+    run.passes((60, 6 * US, 24 * US), (90, 7 * US, 18 * US), (20, 6 * US, 20 * US))
     run.cpu.work(0.1 * MS, 0.1)
 
 
@@ -21,38 +19,31 @@ def gpu_bound(run: Training) -> None:
     run.cpu.wait_until(getattr(run, "before_ns", 0))
     run.before_ns = stream.end_ns  # type: ignore[attr-defined]  # the loop's own event
     run.fetch(0.4 * MS, 0.1)
-    run.kernels(40, 150 * US)
-    run.backward(lambda: run.kernels(60, 220 * US))
-    run.step(lambda: run.kernels(12, 130 * US))
+    run.passes((40, 150 * US), (60, 220 * US), (12, 130 * US))
     run.cpu.work(0.2 * MS, 0.1)
 
 
 def queue_full(run: Training) -> None:
     """Nothing ever waits, so launches run ahead until the queue is full and the launch itself waits."""
     run.fetch(0.4 * MS, 0.1)
-    run.kernels(150, 40 * US)
-    run.backward(lambda: run.kernels(240, 50 * US))
-    run.step(lambda: run.kernels(40, 30 * US))
+    run.passes((150, 40 * US), (240, 50 * US), (40, 30 * US))
     run.cpu.work(0.1 * MS)
 
 
 def data_starved(run: Training) -> None:
     """The GPU has long finished when the batch comes."""
     run.fetch(45 * MS, 0.2)
-    run.kernels(60, 80 * US)
-    run.backward(lambda: run.kernels(90, 110 * US))
-    run.step(lambda: run.kernels(20, 60 * US))
+    run.passes((60, 80 * US), (90, 110 * US), (20, 60 * US))
     run.cpu.work(0.2 * MS, 0.1)
 
 
-def sync_item(run: Training) -> None:
-    """``loss.item()`` after every step: launches never run ahead over its end."""
+def sync_item(run: Training, wait: bool = True) -> None:
+    """``loss.item()`` after every step: launches never run ahead over its end; or, without the wait, they do."""
     run.fetch(0.5 * MS, 0.1)
-    run.kernels(80, 40 * US, 30 * US)
-    run.backward(lambda: run.kernels(120, 60 * US, 25 * US))
-    run.step(lambda: run.kernels(30, 40 * US, 20 * US))
-    run.stream.launch(2 * US)
-    run.stream.synchronise()
+    run.passes((80, 40 * US, 30 * US), (120, 60 * US, 25 * US), (30, 40 * US, 20 * US))
+    if wait:
+        run.stream.launch(2 * US)
+        run.stream.synchronise()
     run.cpu.work(0.3 * MS, 0.1)
 
 
@@ -61,9 +52,7 @@ def transfer(run: Training) -> None:
     run.fetch(0.5 * MS, 0.1)
     run.stream.launch(9 * MS, 40 * US)
     run.stream.synchronise()
-    run.kernels(40, 60 * US)
-    run.backward(lambda: run.kernels(60, 80 * US))
-    run.step(lambda: run.kernels(15, 50 * US))
+    run.passes((40, 60 * US), (60, 80 * US), (15, 50 * US))
     run.cpu.work(0.2 * MS, 0.1)
 
 
@@ -85,9 +74,7 @@ def blocking_copy(run: Training) -> None:
     side.wait(run.stream.record())
     side.launch(6 * MS)
     side.copy(50 * US)
-    run.kernels(20, 60 * US)
-    run.backward(lambda: run.kernels(60, 80 * US))
-    run.step(lambda: run.kernels(15, 50 * US))
+    run.passes((20, 60 * US), (60, 80 * US), (15, 50 * US))
 
 
 LOOPS = {

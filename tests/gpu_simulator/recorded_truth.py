@@ -10,8 +10,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from tests.gpu_simulator.recorded_timeline import Timeline, timeline
-from tests.gpu_simulator.recording import COPY, Mark
-from tuimon.agent.ring import layout
+from tests.gpu_simulator.recording import COPY, Mark, phase
 
 Interval = tuple[int, int]
 
@@ -65,28 +64,17 @@ class TimelineTruth:
     def _add(self, before: Mark, after: Mark) -> None:
         reached = self.timeline.reached_ns(before.time_ns), self.timeline.reached_ns(after.time_ns)
         span_ns = reached[1] - reached[0]
-        phase = self.phases.setdefault(_phase(before.kind, after.kind), PhaseTruth())
-        phase.span_ns += span_ns
-        phase.starved_ns += _within(self._starved, reached)
-        phase.held_up_ns += _within(self._held, reached)
-        phase.device_idle_ns += span_ns - _within(self._busy, reached)
+        figures = self.phases.setdefault(phase(before.kind, after.kind), PhaseTruth())
+        figures.span_ns += span_ns
+        figures.starved_ns += _within(self._starved, reached)
+        figures.held_up_ns += _within(self._held, reached)
+        figures.device_idle_ns += span_ns - _within(self._busy, reached)
 
 
 @cache
 def truth(name: str) -> TimelineTruth:
     """Of a recording by its name."""
     return TimelineTruth(timeline(name))
-
-
-def _phase(before: int, after: int) -> str:
-    """As the records name what lies between two boundaries."""
-    if (before, after) == (layout.FETCH_BEGIN, layout.FETCH_END):
-        return "data"
-    if after == layout.BACKWARD_BEGIN:
-        return "forward"
-    if after == layout.BACKWARD_END:
-        return "backward"
-    return "optimizer" if (before, after) == (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END) else "other"
 
 
 def _first_again(timeline: Timeline) -> Mark:

@@ -112,3 +112,14 @@ def _works(columns: dict[str, list[int]], unit_ns: int) -> list[Work]:
         )
         for called, call_length, start, length, stream, kind in rows
     ]
+
+
+def phase(before: int, after: int) -> str:
+    """As the records name what lies between two boundaries."""
+    if (before, after) == (layout.FETCH_BEGIN, layout.FETCH_END):
+        return "data"
+    if after == layout.BACKWARD_BEGIN:
+        return "forward"
+    if after == layout.BACKWARD_END:
+        return "backward"
+    return "optimizer" if (before, after) == (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END) else "other"

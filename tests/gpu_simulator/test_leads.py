@@ -99,9 +99,7 @@ def test_idle_boundaries_are_counted():
 
 def half_idle(run):
     run.fetch(0.4 * SECOND, 0.1)
-    run.kernels(20, 2 * MS)
-    run.backward(lambda: run.kernels(20, 4 * MS))
-    run.step(lambda: run.kernels(5, 2 * MS))
+    run.passes((20, 2 * MS), (20, 4 * MS), (5, 2 * MS))
 
 
 @QUICK
@@ -156,9 +154,7 @@ def test_a_clock_that_is_set_begins_anew():
 def test_a_quarter_of_an_hour_of_drift(drift_ppm, seen):
     def turn(run):
         run.fetch(2 * SECOND, 0.2)
-        run.kernels(2, 200 * MS)
-        run.backward(lambda: run.kernels(2, 400 * MS))
-        run.step(lambda: run.kernels(1, 100 * MS))
+        run.passes((2, 200 * MS), (2, 400 * MS), (1, 100 * MS))
 
     training = Training(drift_ppm)
     training.run(turn, 900 - 450)

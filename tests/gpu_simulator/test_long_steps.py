@@ -31,9 +31,7 @@ def starved(step_s):
 
     def turn(run):
         run.fetch(0.75 * step_s * SECOND)
-        run.kernels(10, step_s * 5 * MS)
-        run.backward(lambda: run.kernels(10, step_s * 15 * MS))
-        run.step(lambda: run.kernels(5, step_s * 10 * MS))
+        run.passes((10, step_s * 5 * MS), (10, step_s * 15 * MS), (5, step_s * 10 * MS))
         run.stream.synchronise()
 
     return turn
@@ -46,9 +44,7 @@ def busy(step_s):
         run.cpu.wait_until(getattr(run, "before_ns", 0))
         run.before_ns = run.stream.end_ns
         run.fetch(1 * MS)
-        run.kernels(20, step_s * 10 * MS)
-        run.backward(lambda: run.kernels(20, step_s * 35 * MS))
-        run.step(lambda: run.kernels(10, step_s * 10 * MS))
+        run.passes((20, step_s * 10 * MS), (20, step_s * 35 * MS), (10, step_s * 10 * MS))
 
     return turn
 

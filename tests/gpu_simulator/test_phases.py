@@ -70,9 +70,7 @@ def test_side_work_before_a_fetch_is_no_wait_for_data():
     def turn(run):
         run.cpu.work(3 * MS)  # a checkpoint: the GPU has long finished
         run.fetch(2 * MS)
-        run.kernels(10, 50 * US)
-        run.backward(lambda: run.kernels(20, 50 * US))
-        run.step(lambda: run.kernels(5, 50 * US))
+        run.passes((10, 50 * US), (20, 50 * US), (5, 50 * US))
 
     training, records = run(turn)
     told = assert_true(training, records)
@@ -83,9 +81,7 @@ def test_side_work_before_a_fetch_is_no_wait_for_data():
 def test_work_launched_between_update_and_fetch_is_all_that_can_be_taken_for_idleness():
     def turn(run):
         run.fetch(30 * MS)
-        run.kernels(30, 100 * US)
-        run.backward(lambda: run.kernels(30, 200 * US))
-        run.step(lambda: run.kernels(10, 100 * US))
+        run.passes((30, 100 * US), (30, 200 * US), (10, 100 * US))
         run.kernels(4, 500 * US)  # averaged weights: 2 ms
 
     training, records = run(turn)
@@ -174,8 +170,6 @@ def test_copies_on_a_side_stream():
         run.use(number=0)
         run.fetch(0.5 * MS)
         run.stream.wait(copied_ns)
-        run.kernels(40, 60 * US)
-        run.backward(lambda: run.kernels(60, 80 * US))
-        run.step(lambda: run.kernels(15, 50 * US))
+        run.passes((40, 60 * US), (60, 80 * US), (15, 50 * US))
 
     assert_true(*run(turn))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
@@ -121,6 +121,12 @@ class Training:
     def kernels(self, count: int, gpu_ns: int, cpu_ns: int = 6 * US) -> None:
         """Launch like kernels one after the other."""
         self.stream.launch(gpu_ns, cpu_ns, count)
+
+    def passes(self, forward: Sequence[int], backward: Sequence[int], update: Sequence[int]) -> None:
+        """Forward, backward and update of like kernels; each: see ``kernels``."""
+        self.kernels(*forward)
+        self.backward(lambda: self.kernels(*backward))
+        self.step(lambda: self.kernels(*update))
 
     def fetch(self, wait_ns: float, spread: float = 0.0, iterator: int = 1, label: str = "forward") -> None:
         """A batch from a DataLoader; what follows is ``label``."""

@@ -79,22 +79,16 @@ def _checkpoints(run: Training, ms: float = 9) -> None:
     run.cpu.work(ms * MS, 0.1)
 
 
-def _long_checkpoints(run: Training) -> None:
-    _checkpoints(run, 20)
-
-
 def _item(run: Training, wait: bool = True) -> None:
     """What the CPU does after ``item()`` leaves the GPU without work."""
-    (loops.sync_item if wait else _without_item)(run)
+    loops.sync_item(run, wait)
     run.cpu.work(1 * MS, 0.1)
 
 
 def _covered_loader(run: Training) -> None:
     """The fetch takes long, but launches are further ahead."""
     run.fetch(9 * MS, 0.2)
-    run.kernels(40, 150 * US)
-    run.backward(lambda: run.kernels(60, 220 * US))
-    run.step(lambda: run.kernels(12, 130 * US))
+    run.passes((40, 150 * US), (60, 220 * US), (12, 130 * US))
 
 
 def _fields(run: Training, pinned: bool = False) -> None:
@@ -120,9 +114,7 @@ def _copy(run: Training, pageable_ns: float, pinned: bool) -> None:
 
 
 def _small_model(run: Training) -> None:
-    run.kernels(40, 60 * US)
-    run.backward(lambda: run.kernels(60, 80 * US))
-    run.step(lambda: run.kernels(15, 50 * US))
+    run.passes((40, 60 * US), (60, 80 * US), (15, 50 * US))
 
 
 def _given_back(run: Training) -> None:
@@ -147,26 +139,17 @@ def _kept(run: Training) -> None:
     _small_model(run)
 
 
-def _by_hand(run: Training, prepare_ns: float = 4 * MS) -> None:
-    """No DataLoader: batches are made by hand, for which launches that run ahead leave time enough."""
+def _by_hand(run: Training, prepare_ns: float = 4 * MS, item: bool = False) -> None:
+    """No DataLoader: batches are made by hand, for which launches that run ahead leave time enough.
+
+    After ``item()`` nothing is ahead: the GPU has nothing to do while the next batch is made, if that takes long; a
+    model that is large does not notice it where there is nothing to prepare.
+    """
     run.cpu.work(prepare_ns, 0.1)
-    run.kernels(40, 100 * US)
-    run.backward(lambda: run.kernels(60, 130 * US))
-    run.step(lambda: run.kernels(12, 60 * US))
-
-
-def _by_hand_and_item(run: Training) -> None:
-    """After ``item()`` nothing is ahead: the GPU has nothing to do while the next batch is made."""
-    _by_hand(run)
-    run.stream.launch(2 * US)
-    run.stream.synchronise()
-
-
-def _preloaded_and_item(run: Training) -> None:
-    """Nothing to prepare, and a model that is large enough not to notice ``item()``."""
-    _by_hand(run, 0.1 * MS)
-    run.stream.launch(2 * US)
-    run.stream.synchronise()
+    run.passes((40, 100 * US), (60, 130 * US), (12, 60 * US))
+    if item:
+        run.stream.launch(2 * US)
+        run.stream.synchronise()
 
 
 # -- the same loops without what holds them up
@@ -175,22 +158,8 @@ def _preloaded_and_item(run: Training) -> None:
 def _fused(run: Training) -> None:
     """The same work in a tenth of the launches."""
     run.fetch(0.3 * MS, 0.1)
-    run.kernels(12, 40 * US, 12 * US)
-    run.backward(lambda: run.kernels(18, 40 * US, 9 * US))
-    run.step(lambda: run.kernels(4, 30 * US, 10 * US))
+    run.passes((12, 40 * US, 12 * US), (18, 40 * US, 9 * US), (4, 30 * US, 10 * US))
     run.cpu.work(0.1 * MS, 0.1)
-
-
-def _without_item(run: Training) -> None:
-    run.fetch(0.5 * MS, 0.1)
-    run.kernels(80, 40 * US, 30 * US)
-    run.backward(lambda: run.kernels(120, 60 * US, 25 * US))
-    run.step(lambda: run.kernels(30, 40 * US, 20 * US))
-    run.cpu.work(0.3 * MS, 0.1)
-
-
-def _later_item(run: Training) -> None:
-    _item(run, wait=False)
 
 
 def _copied_ahead(run: Training) -> None:
@@ -199,9 +168,7 @@ def _copied_ahead(run: Training) -> None:
     side = run.gpus[0].stream(1)
     run.stream.wait(side.record())
     side.launch(int(4.5 * MS), 10 * US)
-    run.kernels(40, 60 * US)
-    run.backward(lambda: run.kernels(60, 80 * US))
-    run.step(lambda: run.kernels(15, 50 * US))
+    run.passes((40, 60 * US), (60, 80 * US), (15, 50 * US))
     run.cpu.work(0.2 * MS, 0.1)
 
 
@@ -212,10 +179,10 @@ STREAMS = (
     Stream("small kernels", loops.launch_bound, (*_USUAL, (_FETCHING, 8)), "launch_bound", 42, _fused),
     Stream("small kernels and item()", loops.launch_bound, (*_USUAL, (_WAITING, 8)), "launch_bound", 42),
     Stream("item() every step", loops.sync_item, ((_FORWARD, 19), (_BACKWARD, 24), (_OPTIMIZER, 5), (_WAITING, 46),
-           (_FETCHING, 4)), "sync_point", 45, _without_item,
+           (_FETCHING, 4)), "sync_point", 45, partial(loops.sync_item, wait=False),
            wrong_because="less than its 1.08x is certain"),
     Stream("item() every step, work after it", _item, ((_FORWARD, 18), (_BACKWARD, 22), (_OPTIMIZER, 5), (_WAITING, 43),
-           (_FETCHING, 4), (_MAKING, 7)), "sync_point", 45, _later_item),
+           (_FETCHING, 4), (_MAKING, 7)), "sync_point", 45, partial(_item, wait=False)),
     Stream("starved by its loader", loops.data_starved, ((_FETCHING, 97), (_FORWARD, 1), (_BACKWARD, 2)),
            "input_bound", 40, cpu=0.1),
     Stream("pageable copies", loops.transfer, ((_COPYING, 92), (_BACKWARD, 3), (_FETCHING, 3)),
@@ -229,14 +196,15 @@ STREAMS = (
            settles_s=14.0),  # in the first 10 s the cache fills: what the allocator gives back then does not count
     Stream("checkpoint every step", _checkpoints, ((_SAVING, 41), (_WAITING, 27), (_FORWARD, 11), (_BACKWARD, 14),
            (_OPTIMIZER, 3), (_FETCHING, 2)), "side_work", 47, loops.sync_item),
-    Stream("long checkpoint every step", _long_checkpoints, ((_SAVING, 61), (_WAITING, 18), (_FORWARD, 7),
+    Stream("long checkpoint every step", partial(_checkpoints, ms=20), ((_SAVING, 61), (_WAITING, 18), (_FORWARD, 7),
            (_BACKWARD, 9), (_OPTIMIZER, 2), (_FETCHING, 2)), "side_work", 47, loops.sync_item),
-    Stream("item() before making a batch", _by_hand_and_item, ((_WAITING, 68), (_MAKING, 24), (_FORWARD, 2),
+    Stream("item() before making a batch", partial(_by_hand, item=True), ((_WAITING, 68), (_MAKING, 24), (_FORWARD, 2),
            (_BACKWARD, 4)), "sync_point", 45, _by_hand),
     Stream("too hot", loops.gpu_bound, ((_WAITING, 94), (_BACKWARD, 2)), "throttled", throttled=_HOT),
     Stream("waits every step, GPU-bound", loops.gpu_bound, ((_WAITING, 94), (_FORWARD, 1), (_BACKWARD, 2))),
     Stream("queue full", loops.queue_full, ((_FORWARD, 34), (_BACKWARD, 53), (_OPTIMIZER, 10)), cpu=0.5, autograd=0.5),
-    Stream("item() every step, large model", _preloaded_and_item, ((_WAITING, 93), (_FORWARD, 3), (_BACKWARD, 4))),
+    Stream("item() every step, large model", partial(_by_hand, prepare_ns=0.1 * MS, item=True),
+           ((_WAITING, 93), (_FORWARD, 3), (_BACKWARD, 4))),
     Stream("slow loader, covered", _covered_loader, ((_FETCHING, 45), (_FORWARD, 20), (_BACKWARD, 30)), cpu=0.6),
 )  # fmt: skip
 

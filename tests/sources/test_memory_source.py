@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import Clock
 from tuimon.agent.ring.control_words import Answer, Command, State
 from tuimon.agent.ring.side_files import MEMORY, side_file
 from tuimon.proc.target_files import TargetFiles
@@ -100,15 +101,6 @@ def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeChannel:
     channel = FakeChannel(tmp_path)
     monkeypatch.setattr(memory_source, "open_channel", lambda pid: channel)
     return channel
-
-
-class Clock:
-    """Seconds that the test sets."""
-
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def training() -> ProcessTable:

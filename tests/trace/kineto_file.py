@@ -98,15 +98,5 @@ def _loop(recorded: recording.Recording) -> list[dict[str, Any]]:
     found = [event("tuimon_step", f"step {n}", *pair) for n, pair in enumerate(pairwise(begins))]
     for before, after in pairwise(marks):
         if begins[0] <= before.time_ns < begins[-1]:
-            found.append(event("tuimon_phase", _phase(before.kind, after.kind), before.time_ns, after.time_ns))
+            found.append(event("tuimon_phase", recording.phase(before.kind, after.kind), before.time_ns, after.time_ns))
     return found
-
-
-def _phase(before: int, after: int) -> str:
-    if (before, after) == (layout.FETCH_BEGIN, layout.FETCH_END):
-        return "data"
-    if after == layout.BACKWARD_BEGIN:
-        return "forward"
-    if after == layout.BACKWARD_END:
-        return "backward"
-    return "optimizer" if (before, after) == (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END) else "other"

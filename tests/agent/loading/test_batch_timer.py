@@ -23,7 +23,7 @@ class Slot:
         self.figures = figures
 
 
-class Time:
+class Clock:
     now_ns = 0
 
     def __call__(self):
@@ -31,58 +31,57 @@ class Time:
 
 
 @pytest.fixture
-def time(monkeypatch):
-    clock = Time()
+def clock(monkeypatch):
+    clock = Clock()
     monkeypatch.setattr(batch_timer, "monotonic_ns", clock)
-    monkeypatch.setattr("tuimon.agent.loading.batch_timer.monotonic_ns", clock)
     return clock
 
 
-def enter(timer, time, state, after_ms, batches=0):
-    time.now_ns += after_ms * MS
+def enter(timer, clock, state, after_ms, batches=0):
+    clock.now_ns += after_ms * MS
     timer.enter(state, batches)
 
 
-def test_a_batch_is_waiting_then_items_then_collate(time):
+def test_a_batch_is_waiting_then_items_then_collate(clock):
     slot = Slot()
     timer = BatchTimer(slot)
-    enter(timer, time, ITEMS, 5)
-    enter(timer, time, COLLATE, 8)
-    enter(timer, time, WAITING, 2, batches=1)
+    enter(timer, clock, ITEMS, 5)
+    enter(timer, clock, COLLATE, 8)
+    enter(timer, clock, WAITING, 2, batches=1)
     assert slot.figures == (WAITING, 15 * MS, 1, 8 * MS, 2 * MS, 5 * MS, UNMEASURED)
 
 
-def test_short_states_are_written_with_the_next_wait(time):
+def test_short_states_are_written_with_the_next_wait(clock):
     slot = Slot()
     timer = BatchTimer(slot)
-    time.now_ns += MS // 2
+    clock.now_ns += MS // 2
     timer.enter(ITEMS)
     assert slot.figures == ()
-    time.now_ns += MS // 2
+    clock.now_ns += MS // 2
     timer.enter(WAITING, 1)
     assert slot.figures[2:6] == (1, MS // 2, 0, MS // 2)
 
 
-def test_waiting_is_handing_over_until_the_batch_has_left(time):
+def test_waiting_is_handing_over_until_the_batch_has_left(clock):
     slot, hand_over = Slot(), HandOver()
     timer = BatchTimer(slot, hand_over)
     put, send = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_send(lambda data: None)
     timer.enter(ITEMS)
-    enter(timer, time, WAITING, 4, batches=1)
+    enter(timer, clock, WAITING, 4, batches=1)
     put("batch")
-    time.now_ns += 3 * MS
+    clock.now_ns += 3 * MS
     send(b"batch")
-    enter(timer, time, ITEMS, 7)
+    enter(timer, clock, ITEMS, 7)
     assert slot.figures[3:] == (4 * MS, 0, 7 * MS, 3 * MS)
 
 
 @pytest.mark.parametrize(("each_ns", "is_quick"), [(MS // 10, True), (MS, False)])
-def test_quick_batches_are_not_worth_timing(time, each_ns, is_quick):
+def test_quick_batches_are_not_worth_timing(clock, each_ns, is_quick):
     timer = BatchTimer(Slot())
     verdicts = []
     for _ in range(64):
         timer.enter(ITEMS)
-        time.now_ns += each_ns
+        clock.now_ns += each_ns
         timer.enter(WAITING, 1)
         verdicts.append(timer.is_quick())
     assert verdicts == [False] * 63 + [is_quick]
@@ -138,20 +137,6 @@ loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=
 
 
 # -- the counting alone
-
-
-class Clock:
-    now_ns = 0
-
-    def __call__(self):
-        return self.now_ns
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("tuimon.agent.loading.batch_timer.monotonic_ns", clock)
-    return clock
 
 
 @pytest.mark.torch

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.injection.trainings import OVER, ended, needs_gdb, state, stopped, training
+from tests.launch.injection.trainings import OVER, ended, needs_gdb, refusal, state, stopped, training
 from tests.pythons import at_hand
 from tests.waiting import until
 from tuimon.agent.ring import layout, paths
@@ -155,18 +155,11 @@ TIMER = """
 # -- refusals
 
 
-def refusal(pid: int) -> str:
-    with pytest.raises(CannotInject) as caught:
-        inject(pid)
-    assert caught.value.hint
-    return caught.value.message
-
-
 def test_stopped(tmp_path: Path) -> None:
     with training(tmp_path, sys.executable) as process:
         process.send_signal(signal.SIGSTOP)
         stopped(process)
-        assert "is stopped" in refusal(process.pid)
+        assert "is stopped" in refusal(process.pid).message
         process.send_signal(signal.SIGCONT)
         assert ended(process) == OVER
 
@@ -175,7 +168,7 @@ def test_stopped(tmp_path: Path) -> None:
 def test_of_another_user() -> None:
     process = subprocess.Popen(["sleep", "1000"], user=65534)
     try:
-        assert "belongs to" in refusal(process.pid)
+        assert "belongs to" in refusal(process.pid).message
     finally:
         process.kill()
         process.wait()
@@ -185,7 +178,7 @@ def test_without_torch() -> None:
     process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     assert process.stdout
     process.stdout.readline()
-    assert "has not imported torch yet" in refusal(process.pid)
+    assert "has not imported torch yet" in refusal(process.pid).message
     process.communicate(b"\n", timeout=60)
     assert process.returncode == 0
 
@@ -193,7 +186,7 @@ def test_without_torch() -> None:
 def test_without_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with training(tmp_path, sys.executable) as process:
         monkeypatch.setenv("PATH", str(tmp_path))
-        assert "gdb is not installed" in refusal(process.pid)
+        assert "gdb is not installed" in refusal(process.pid).message
         assert ended(process) == OVER
 
 
@@ -202,7 +195,7 @@ def test_traced_by_another_debugger(tmp_path: Path) -> None:
     with training(tmp_path, sys.executable) as process:
         debugger = subprocess.Popen(["gdb", "-nx", "-q", "-p", str(process.pid)], stdin=-1, stdout=-1, stderr=-1)
         until(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text())
-        assert f"traced by process {debugger.pid}" in refusal(process.pid)
+        assert f"traced by process {debugger.pid}" in refusal(process.pid).message
         debugger.communicate(b"detach\nquit\n", timeout=60)
         assert ended(process) == OVER
 
@@ -210,7 +203,7 @@ def test_traced_by_another_debugger(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variable", ["PYTHON_DISABLE_REMOTE_DEBUG"])
 def test_remote_debugging_off(variable: str, tmp_path: Path) -> None:
     with training(tmp_path, at_hand.python("3.14"), extra={variable: "1"}) as process:
-        assert "remote debugging off" in refusal(process.pid)
+        assert "remote debugging off" in refusal(process.pid).message
         assert ended(process) == OVER
 
 
@@ -243,7 +236,7 @@ def test_what_its_memory_map_shows(line: str, message: str, monkeypatch: pytest.
     more = "7f00-7f01 r-xp 00000000 08:01 42 /usr/bin/python3.11\n7f00-7f01 r-xp 0 08:01 42 /x/libtorch_python.so\n"
     only = line if "libpython" in line else line + more
     monkeypatch.setattr("tuimon.proc.procfs.read_maps", lambda pid: only.encode())
-    assert message in refusal(os.getpid())
+    assert message in refusal(os.getpid()).message
 
 
 def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +252,7 @@ def test_no_page_for_code(flags: str, tmp_path: Path, monkeypatch: pytest.Monkey
     """It cannot be mapped, as under SELinux, or not be written: refused at once, and the training goes on."""
     monkeypatch.setattr(gdb, "SCRIPT", gdb.SCRIPT.replace("0x22, -1, 0)", f"{flags}, -1, 0)"))
     with training(tmp_path, sys.executable) as process:
-        assert "may not be given code" in refusal(process.pid)
+        assert "may not be given code" in refusal(process.pid).message
         assert ended(process) == OVER
 
 
@@ -321,7 +314,7 @@ def test_fewer_registers_are_enough_where_a_thread_is_in_a_system_call(tmp_path:
 def test_registers_that_cannot_be_written_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFUSES_ALL", "1")
     with training(tmp_path, sys.executable, also=WAITS) as process:
-        message = refusal(process.pid)
+        message = refusal(process.pid).message
         assert ended(process) == OVER
     assert message.startswith("gdb could not reach") and "Couldn't write floating point status" in message
 

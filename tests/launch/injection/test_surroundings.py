@@ -18,21 +18,12 @@ import psutil
 import pytest
 
 from tests.launch.injection import without_ptrace
-from tests.launch.injection.trainings import OVER, ended, needs_gdb, state, training
+from tests.launch.injection.trainings import OVER, ended, needs_gdb, refusal, state, training
 from tests.sources.stacks import denied
 from tests.waiting import until
 from tuimon.agent.ring import paths
-from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, target
 from tuimon.launch.injection.inject import inject
-
-
-def refusal(pid: int, **options: object) -> CannotInject:
-    with pytest.raises(CannotInject) as caught:
-        inject(pid, **options)  # type: ignore[arg-type]
-    assert caught.value.hint
-    return caught.value
-
 
 # -- threads
 

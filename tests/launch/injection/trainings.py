@@ -7,12 +7,15 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.agent.programs import environment
 from tests.pythons import fake_torch
 from tests.waiting import until
+from tuimon.errors import CannotInject
+from tuimon.launch.injection.inject import inject
 
 needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
 
@@ -75,6 +78,14 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str, int]:
     """What a training says and how it ends when it is asked to end."""
     out, err = process.communicate("end\n", timeout=60)
     return out, err, process.returncode
+
+
+def refusal(pid: int, **options: Any) -> CannotInject:
+    """Why a process cannot be injected into: it says what to do about it."""
+    with pytest.raises(CannotInject) as caught:
+        inject(pid, **options)
+    assert caught.value.hint
+    return caught.value
 
 
 def state(process: subprocess.Popen[str]) -> str:

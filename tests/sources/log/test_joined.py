@@ -12,6 +12,7 @@ import pytest
 
 from bench.fleet_logs import Job, write
 from tests.sources.log.literal_log import HEADER
+from tests.waiting import Clock
 from tuimon.errors import NotALog, UsageError
 from tuimon.node_ids import node_of, own_id
 from tuimon.records import Cost, Exit, Node, Notice, Process, Record, StackGroup, StandingProcess, Standstill, Steps
@@ -90,13 +91,6 @@ def test_a_node_that_stops_writing_is_said(tmp_path: Path) -> None:
     assert session_of(records).exit is None
 
 
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def read_all(source: JoinedSource) -> tuple[list[Record], bool]:
     records: list[Record] = []
     reading: Iterator[Record] = iter(source.read())
@@ -113,7 +107,7 @@ def test_logs_are_followed_as_they_grow_and_as_nodes_join(logs: Path, tmp_path: 
     first, second, _ = whole
     for name in (first, second):
         (tmp_path / name).write_bytes(b"".join(whole[name][:40]))
-    clock = Clock()
+    clock = Clock(0.0)
     run, _ = choose_run(str(tmp_path))
     source = JoinedSource(run, str(tmp_path), follow=True, clock=clock)
     records, done = read_all(source)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import Clock, until
 from tuimon.proc import connections, procfs
 from tuimon.records import RankCollective, Standstill
 from tuimon.sources.base import Suspect, Suspicion
@@ -39,14 +39,6 @@ from tuimon.sources.standstill import (
 ME = os.getpid()
 MAIN, GATHER = RawFrame("/home/me/train.py", 50, "main"), RawFrame("/site-packages/torch/c10d.py", 9, "all_reduce")
 HOOK = RawFrame("/site-packages/tuimon/agent/hooks.py", 7, "tuimon_backward")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
