@@ -59,10 +59,6 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("y = x * 2", f"{SITE}/torch/_tensor.py __torch_function__")],
         [("y = x.norm()", f"{SITE}/torch/_tensor.py norm")],
     ),
-    "a product of several tensors, from left to right": (
-        [("y = torch.einsum('bi,ij,bj->b', x, w, x)", f"{SITE}/torch/functional.py einsum")],
-        [("y = torch.einsum('bi,ij->bj', x, w)", f"{SITE}/torch/functional.py einsum")],
-    ),
     "copies of the model for nn.DataParallel": (
         [("y = model(x)", f"{SITE}/torch/nn/parallel/replicate.py replicate")],
         [("y = model(x)", f"{SITE}/torch/nn/parallel/distributed.py forward")],
@@ -94,7 +90,12 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
     ),
     "searches through a sequence from its start": (
         [("codes = [letters.index(c) for c in text]",), ("if key in self.seen:",), ("while key not in taken:",)],
-        [("for key in self.seen:",), ("x = x.index_select(0, ids)",), ("keep = [k for k in keys]",)],
+        [
+            ("os.remove(path)",),
+            ("for key in self.seen:",),
+            ("x = x.index_select(0, ids)",),
+            ("keep = [k for k in keys]",),
+        ],
     ),
     "lists that are shifted": (
         [("self.items.pop(0)",), ("queue.insert(0, item)",), ("del self.items[0]",)],
@@ -114,19 +115,33 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
     ),
     "draws in Python, one by one": (
         [("batch = random.sample(self.memory, 64)", f"{PYTHON}/random.py sample")],
-        [("batch = self.sample(64)", "/home/me/random.py sample return i")],
+        [("batch = self.sample(64)", f"{SITE}/torch/random.py fork_rng")],
     ),
-    "arrays and tensors made of Python's lists": (
+    "conversions to arrays or tensors": (
         [("x = torch.tensor(rows)",), ("x = np.array([r.values for r in rows])",), ("x = torch.FloatTensor(batch)",)],
         [("x = torch.from_numpy(rows)",), ("x = torch.tensor_split(x, 3)",), ("x = np.array_split(x, 3)",)],
     ),
-    "tensors that are read element by element": (
+    "numbers that are taken one by one": (
         [
             ("for p, t in zip(predicted, true):", f"{SITE}/torch/_tensor.py __iter__"),
             ("total += losses[i].item()",),
             ("hits += int(found[i])",),
         ],
         [("total += loss.item()",), ("y = float(x[2:8].sum())",)],
+    ),
+    "items picked by their index, one by one": (
+        [
+            ("batch = [self.memory[i] for i in drawn]",),
+            ("return self.items[(self.oldest + i) % len(self.items)]",),
+            ("return self.x[i], self.y[i]",),
+        ],
+        [
+            ("x = self.x[rows]",),
+            ("y = [f(i) for i in drawn]",),
+            ("return x[:, i]",),
+            ("k = i % len(self.items)",),
+            ("x = f(self.x[i % len(self.x)])",),
+        ],
     ),
     "deep copies, made object by object": (
         [
@@ -199,17 +214,13 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         ],
         [("x = ndimage.label(x)", f"{SITE}/scipy/ndimage/_measurements.py label")],
     ),
-    "transforms of one picture at a time": (
-        [("x = self.transform(x)", f"{SITE}/torchvision/transforms/transforms.py __call__")],
-        [("y = model(x)", f"{SITE}/torchvision/models/resnet.py forward")],
-    ),
-    "sound that is resampled or analysed": (
+    "signals that are resampled or analysed": (
         [("x, _ = librosa.load(path)", f"{SITE}/librosa/core/audio.py load")],
-        [("x = sound.load(path)", "x = read(path)")],
+        [("y = model(x)", f"{SITE}/torchaudio/models/conformer.py forward")],
     ),
     "rows of sparse matrices": (
         [("x = self.matrix[i].toarray()", f"{SITE}/scipy/sparse/_index.py __getitem__")],
-        [("x = scipy.stats.norm(x)", f"{SITE}/scipy/stats/_distn_infrastructure.py pdf")],
+        [("v = eigsh(x)", f"{SITE}/scipy/sparse/linalg/_eigen/arpack.py eigsh")],
     ),
     "graphs that are walked in Python": (
         [("d = nx.shortest_path_length(g)", f"{SITE}/networkx/algorithms/shortest_paths/generic.py shortest_path")],
@@ -233,23 +244,14 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
     ),
     "metrics that are computed in the loop": (
         [("auc = roc_auc_score(y, p)", f"{SITE}/sklearn/metrics/_ranking.py roc_auc_score")],
-        [("p = forest.predict(x)", f"{SITE}/sklearn/ensemble/_forest.py predict")],
+        [("loss = ssim(x, y)", f"{SITE}/torchmetrics/functional/image/ssim.py ssim")],
     ),
     "distances of all pairs": (
         [
-            ("d = torch.cdist(x, y)", f"{SITE}/torch/functional.py cdist"),
             ("d = pairwise_distances(x)", f"{SITE}/sklearn/metrics/pairwise.py pairwise_distances"),
             ("d = (x[:, None] - y[None]).pow(2).sum(-1)",),
         ],
-        [("d = (x - y).pow(2).sum(-1)",)],
-    ),
-    "inverses and decompositions of matrices": (
-        [("u, s, v = torch.linalg.svd(x)",), ("a = np.linalg.inv(x)", f"{SITE}/numpy/linalg/_linalg.py inv")],
-        [("x = torch.linalg.solve(a, b)",), ("x = self.inv(x)",)],
-    ),
-    "sorts": (
-        [("x[i] = x[i].sort().values",), ("ids = torch.unique(ids)",), ("order = sorted(rows, key=len)",)],
-        [("order = self.sorted_rows[i]",), ("values = x.topk(3).values",)],
+        [("d = (x - y).pow(2).sum(-1)",), ("i = KDTree(x).query(y)", f"{SITE}/scipy/spatial/_kdtree.py query")],
     ),
     "copies or averages of weights, tensor by tensor": (
         [
@@ -291,10 +293,9 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("blueprint(x)",),
         ],
     ),
-    "profilers, and looks at stacks or counters": (
+    "looks at stacks or counters": (
         [
             ("who = inspect.stack()[1]", f"{PYTHON}/inspect.py getframeinfo"),
-            ("p.step()", f"{SITE}/torch/profiler/a.py b"),
         ],
         [("opt.step()", f"{SITE}/torch/autograd/profiler.py __enter__")],
     ),
@@ -312,7 +313,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("for x, y in loader:", f"{SITE}/torch/utils/data/dataset.py <genexpr>")],
         [("for x, y in loader:", f"{SITE}/torch/utils/data/dataset.py __getitem__", "return self.x[i]")],
     ),
-    "walks through the model's parameters": (
+    "walks through the model": (
         [("for p in model.parameters():", f"{MODULE} _named_members")],
         [("for p in self.weights:",)],
     ),
@@ -338,11 +339,11 @@ def test_a_row_knows_its_stacks_and_not_their_like(what):
         assert found is None or found.what != what, frames
 
 
-@pytest.mark.parametrize(("at_sort", "known"), [(6, "sorts"), (5, "sorts"), (4, None)])
+@pytest.mark.parametrize(("at_sort", "known"), [(6, "checks for NaN"), (5, "checks for NaN"), (4, None)])
 def test_a_line_is_known_by_most_of_its_samples(at_sort, known):
-    """The others are in a function that it calls, of which nothing is known."""
+    """The others are in what the line calls, of which nothing is known."""
     trie = Trie()
-    line = Frame("train.py", 1, "main", "order = scores(x.sort())", True)
+    line = Frame("train.py", 1, "main", "ok = f(x.isnan().any())", True)
     trie.add_frames(0, [line, Frame(f"{SITE}/torch/_tensor.py", 2, "norm")])
     alone, inside = trie.node([0]), trie.node([0, 1])
     samples = Samples((Sample(alone, at_sort, "other"), Sample(inside, 10 - at_sort, "other")))

@@ -27,6 +27,13 @@ class Wait(NamedTuple):
     less: str
 
 
+class Known(NamedTuple):
+    """What is known of the time at a line, as in ``40 % in deep copies``, and what to do about it."""
+
+    what: str
+    action: str
+
+
 _KEPT_WAITING = "see who keeps {} waiting"
 #: By what a thread does.
 WAITS = {
@@ -81,9 +88,10 @@ def work_at(hot: HotLine, path: Collection[Function]) -> str:
     return at(Place(place.file, place.line, calls[0] if calls else "<line>"))
 
 
-def in_library(hot: HotLine | None) -> str:
-    """The end of a headline: ``, in step() optim.py:9``, if a library owns the loop; else ``where`` holds it all."""
-    return f", in {at(hot.library)}" if hot is not None and hot.library is not None else ""
+def in_library(hot: HotLine | None, known: Known | None = None) -> str:
+    """The end of a headline: ``, in step() optim.py:9, above all in deep copies``; ``where`` has the user's line."""
+    place = f", in {at(hot.library)}" if hot is not None and hot.library is not None else ""
+    return f"{place}, above all in {known.what}" if known is not None else place
 
 
 def after(seconds: float) -> str:

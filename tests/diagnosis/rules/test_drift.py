@@ -144,7 +144,7 @@ HOOKS = frames(
 )
 
 
-@pytest.mark.parametrize(("stack", "action"), [((2, 3, 4), "registers hooks anew"), ((2, 5), "lists of losses")])
+@pytest.mark.parametrize(("stack", "action"), [((2, 3, 4), "register hooks once"), ((2, 5), "lists of losses")])
 def test_what_is_known_of_the_line_that_grows_is_told(stack, action):
     windows = [{"forward": 40 + 8 * t, "backward": 45} for t in range(30)]
     samples = [(([0, 1], 9), (stack, 8 + round(1.6 * t))) for t in range(30)]

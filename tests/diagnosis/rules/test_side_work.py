@@ -355,7 +355,12 @@ def test_calls_over_the_network_and_checkpoints_are_told_from_other_side_work(pl
     for known, logging, expected, said in (
         (20, 0, cause, kind),
         (12, 8, cause, f"side work outside the model, 15 % in {kind}"),
-        (8, 12, None, "side work outside the model, 15 % in one function, mostly in whole files of tensors or arrays"),
+        (
+            8,
+            12,
+            None,
+            "side work outside the model, 15 % in one function, above all in whole files of tensors or arrays",
+        ),
     ):
         gathering = ([*range(40, log - 1), log + 3], 2) if cause == "checkpoint" else ([*range(40, log)], 2)
         finding = beside_training(lines, ([*range(40, log)], known - 2), gathering, ([log, log + 1, log + 2], logging))

@@ -107,7 +107,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     place = course.place(grown) or (hot.place if hot is not None else None)
     if found.cause is None:
         known = known_of(place, evidence.samples.where(phase=grown.phase))
-        found = found._replace(action=known.if_growing if known is not None else found.action)
+        found = found._replace(action=known.action if known is not None else found.action)
     before, now = grown.work if together else grown.step
     times = f"{ms_text(before)} -> {ms_text(now)}"
     longer = f"{now / before:.1f}x as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"

@@ -24,7 +24,7 @@ from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers, collating_function, user_place
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
-from tuimon.diagnosis.known import Known, known_of, mostly_in
+from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import conversion_by_option, options
 from tuimon.diagnosis.rules.rest import sleep_that_paces
@@ -32,7 +32,7 @@ from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
-from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
@@ -106,7 +106,7 @@ class Facts(Struct, frozen=True, dict=True):
         blocked = f"blocked, not computing ({percent(workers.cpu_ratio or 0.0)} CPU): {why}"
         busy, threads = percent(min(1.0, workers.busy_ratio or 0.0)), evidence.data.pool is not None
         return {
-            "at": f"{in_library(hot)}{mostly_in(self.known)}",
+            "at": in_library(hot, self.known),
             "run": evidence.run,
             "workers": workers,
             "are": {1: "the worker is", 2: "both workers are"}.get(workers.number, f"all {workers.number} workers are"),
@@ -146,7 +146,7 @@ class Facts(Struct, frozen=True, dict=True):
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper" if self.known is None else self.known.action
         if self.known is not None:
-            return f"in {work_at(hot, path)}, {self.known.action}"
+            return f"make {work_at(hot, path)} cheaper: {self.known.action}"
         wait = self.wait or ("io" if self.workers.waiting and hot == self.workers.hot else None)
         if wait is not None:
             return WAITS[wait].less.format(work_at(hot, path))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from tuimon.diagnosis.cells import PASSES, Cell, Cells, Phase, of_step
 from tuimon.diagnosis.claims import is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
-from tuimon.diagnosis.known import Known, known_in, known_of
+from tuimon.diagnosis.known import known_in, known_of
 from tuimon.diagnosis.rule import Rest
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST
 from tuimon.diagnosis.words import WAITS, at, percent
@@ -55,10 +54,6 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
     return hot._replace(share=hot.share * evidence.steps.share_of("forward"))
 
 
-def _is_of(known: Known, node: Node) -> bool:
-    return known_in(node) == known
-
-
 class Against(NamedTuple):
     """What speaks against order, in words, with what to do and its line; nobody knows what that gains."""
 
@@ -77,7 +72,7 @@ def against_order(rest: Rest) -> Iterator[Against]:
         share = sum(part * counts[known, name] / (samples.phases[name] or 1) for name, part in computes.items())
         if is_sure(evidence, share / (sum(computes.values()) or 1.0)):  # waits for a core make both shorter
             told.append(known)
-            hot = samples.where(partial(_is_of, known)).hottest()
+            hot = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
     hot = _heavy_line(evidence)
     if hot is not None and is_sure(evidence, hot.share) and known_of(hot.place, samples) not in told:

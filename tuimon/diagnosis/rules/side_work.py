@@ -22,13 +22,13 @@ from tuimon.diagnosis.evidence.lines import (
 )
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.known import Known, known_of, mostly_in
+from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
-from tuimon.diagnosis.words import WAITS, idle_part, in_library, percent, wait_of, work_at
+from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.frames import Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
@@ -142,7 +142,7 @@ _KINDS: dict[SideWorkKind, tuple[str, Role]] = {
 #: What to do about it, as templates; the first that holds.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
-    (lambda f: f.known and not f.by_option, "in {f.at}, {f.known.action}; or do it less often"),
+    (lambda f: f.known and not f.by_option, "make {f.at} cheaper: {f.known.action}; or run it less often"),
     (  # nothing trains: the work is what the model is run for, and every step needs it
         lambda f: f.evidence.steps.phases is not None and not f.evidence.steps.phases.updates,
         "make {f.at} cheaper, or do it in another process while the model runs",
@@ -222,7 +222,7 @@ def _headline(work: _Work) -> str:
         what = kind
     elif work.hot is not None and not is_all:
         what += f", {percent(share * work.hot_part)} in {kind}"
-    return f"{waits}{what}{in_library(work.hot)}{mostly_in(work.known)}"
+    return f"{waits}{what}{in_library(work.hot, work.known)}"
 
 
 # -- which function it is, by where samples leave the path of training

@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.known import known_of, mostly_in
+from tuimon.diagnosis.known import known_of
 from tuimon.diagnosis.rule import STEPS, Rest, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.needless import MODEL, needless_work
@@ -57,10 +57,10 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         return None
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
     if (known := known_of(hot.place, running)) is not None:
-        vectorise = f"in {at_hot(hot)}, {known.action}; or vectorise it, compile it or cache its result"
+        vectorise = f"make {at_hot(hot)} cheaper: {known.action}; or vectorise it, compile it or cache its result"
     return Finding(
         cause="python",
-        headline=f"{percent(share)} of each step is Python code in the model{in_library(hot)}{mostly_in(known)}",
+        headline=f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}",
         fixes=(without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)),),
         share_of_step=share,
         where=(hot.place,),
