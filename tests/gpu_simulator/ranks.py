@@ -1,6 +1,6 @@
 """Several ranks in simulated time, each with a GPU of its own, which wait for one another in collectives.
 
-A loop is a generator: it yields when its GPU arrives at the collective of a step, and is sent when that has ended.
+A loop is a generator: it yields when its GPU arrives at a collective, and is sent when that has ended.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Rank(Training):
         self.number = number
         self.exchanged: list[Exchanged] = []
         self.beside_ns = 0  # work of the main stream while collectives run on another one
+        self.steps = 0
         self._before_ns = 0
 
     def next_step(self) -> None:
@@ -71,19 +72,23 @@ class Ranks:
     def _step(self) -> None:
         loops = [self._loop(rank) for rank in self.ranks]
         arrived_ns = [next(loop) for loop in loops]
-        last_ns = max(arrived_ns)
-        for rank, loop, at_ns in zip(self.ranks, loops, arrived_ns, strict=True):
-            ended_ns = at_ns if self._collective_ns is None else last_ns + self._collective_ns
-            rank.exchanged.append(Exchanged(max(0, last_ns - at_ns), ended_ns - at_ns))
-            with suppress(StopIteration):
-                loop.send(ended_ns)
+        while arrived_ns:
+            last_ns, again_ns = max(arrived_ns), []
+            for rank, loop, at_ns in zip(self.ranks, loops, arrived_ns, strict=True):
+                ended_ns = at_ns if self._collective_ns is None else last_ns + self._collective_ns
+                rank.exchanged.append(Exchanged(max(0, last_ns - at_ns), ended_ns - at_ns))
+                with suppress(StopIteration):
+                    again_ns.append(loop.send(ended_ns))
+            arrived_ns = again_ns
+        for rank in self.ranks:
+            rank.steps += 1
             rank.look_if_due()
 
     @property
     def step_ns(self) -> float:
         """Mean length of a step on the GPU."""
         rank = self.ranks[0]
-        return rank.truth.total_ns / len(rank.exchanged)
+        return rank.truth.total_ns / rank.steps
 
     def waited(self, number: int) -> float:
         """Share of its time that a rank's GPU waits for later ranks."""
@@ -130,6 +135,20 @@ def step(
         rank.end_backward()
     rank.step(lambda: rank.kernels(8, 100 * US))
     rank.cpu.work(0.2 * MS, 0.1)
+
+
+def gathers(rank: Rank, forward_ns: int, backward_ns: int) -> Generator[int, int, None]:
+    """A step of FullyShardedDataParallel: forward waits for parameters, backward for these and for gradients."""
+    rank.next_step()
+    rank.fetch(0.4 * MS, 0.1)
+    for work_ns in (forward_ns // 2, forward_ns // 2, None, backward_ns // 2, backward_ns // 2):
+        if work_ns is None:
+            rank.begin_backward()
+        else:
+            rank.kernels(20, work_ns // 20)
+            rank.stream.wait((yield rank.stream.reached_ns()))
+    rank.end_backward()
+    rank.step(lambda: rank.kernels(8, 100 * US))
 
 
 def two_losses(rank: Rank) -> Generator[int, int, None]:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.diagnosis.gpu import FORWARD, LINES, USUAL, gpu
 from tests.gpu_simulator.machine import MS
-from tests.gpu_simulator.ranks import Ranks, small_kernels, step, two_losses
+from tests.gpu_simulator.ranks import Ranks, gathers, small_kernels, step, two_losses
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import frames, session_of, stacks, threads
 from tuimon.diagnosis import diagnose
@@ -22,6 +22,9 @@ SECONDS = 20.0
 ERROR = 0.01
 #: Bounds of idle time that are this far apart say what to mend first.
 NARROW = 0.2
+
+GATHER = 90
+GATHERS = frames(("/lib/site-packages/torch/distributed/distributed_c10d.py", 9, "all_gather"), first=GATHER)
 
 
 def uneven(rank):
@@ -40,6 +43,12 @@ def one_computes(rank):
     return step(rank, backward_ns=(18 if rank.number == 1 else 3) * MS)
 
 
+def one_gathers_late(rank):
+    """Rank 1 computes more between the gathers, which hold the others up in forward as well."""
+    more = 3 if rank.number == 1 else 1
+    return gathers(rank, forward_ns=3 * more * MS, backward_ns=6 * more * MS)
+
+
 LOOPS = {
     "accumulates": (partial(step, passes=4), 14 * MS),
     "accumulates, in step": (partial(step, passes=4), 100_000),
@@ -49,6 +58,7 @@ LOOPS = {
     "uneven": (uneven, MS),
     "one late": (one_late, MS),
     "one computes": (one_computes, 100_000),
+    "one gathers late": (one_gathers_late, 100_000),
     "apart": (uneven, None),
     "no loader": (partial(step, fetch_ns=None), 3 * MS),
     "two losses": (two_losses, MS),
@@ -60,7 +70,7 @@ LOOPS = {
 def records(kind, world_size=3):
     """The ranks after they have run, and all records of their session."""
     ranks = Ranks(*LOOPS[kind][:1], world_size, LOOPS[kind][1])
-    found, numbers = [LINES], {rank.ring.pid: rank.number for rank in ranks.ranks}
+    found, numbers = [LINES, GATHERS], {rank.ring.pid: rank.number for rank in ranks.ranks}
     for record in ranks.run(SECONDS):
         found.append(record)
         if isinstance(record, Steps):
@@ -68,8 +78,9 @@ def records(kind, world_size=3):
             busy, active = round(1.0 - ranks.idle(number), 2), ranks.sm_ratio(number)
             found.append(structs.replace(gpu(record.t, busy, sm_ratio=active), uuid=f"{UUID}{number}"))
     end_s = found[-1].t
+    samples = [*USUAL, ([FORWARD, GATHER], 9)] if kind == "one gathers late" else USUAL
     for pid in numbers:
-        found.append(stacks(end_s, *((list(ids), count) for ids, count in USUAL), pid=pid))
+        found.append(stacks(end_s, *((list(ids), count) for ids, count in samples), pid=pid))
         found.append(threads(end_s, (pid, "python", 0.9, "running", 0.0), pid=pid, cpu_ratio=0.9))
     return ranks, found
 
@@ -165,19 +176,20 @@ def test_one_late_rank_is_named_by_the_clocks_of_the_gpus():
     assert told["straggler_rank"].share_of_step == pytest.approx(ranks.waited(0), abs=0.02)
 
 
-def test_a_rank_whose_gpu_alone_computes_is_named_by_its_multiprocessors():
-    ranks, found = run("one computes")[0], findings("one computes")["straggler_rank"]
+@pytest.mark.parametrize("kind", ["one computes", "one gathers late"])
+def test_a_rank_whose_gpu_alone_computes_is_named_by_its_multiprocessors(kind):
+    ranks, found = run(kind)[0], findings(kind)["straggler_rank"]
     assert found.evidence["rank"] == 1
     assert 0.5 * ranks.waited(0) <= found.share_of_step <= ranks.waited(0) + ERROR
-    assert "80 % of its multiprocessors are busy, 38 % of theirs" in found.headline
+    assert "whose GPU computes meanwhile: " in found.headline
+    assert found.best.gain.low <= 1 / (1 - ranks.waited(0)) < found.best.gain.high
 
 
 def test_collectives_that_the_loop_calls_may_hold_a_gpu_in_any_phase():
     ranks, found = records("one pass")
     pid, shares = ranks.ranks[0].ring.pid, []
     found = [structs.replace(each, sm_ratio=None) if isinstance(each, Gpu) else each for each in found]
-    gathers = frames(("/lib/site-packages/torch/distributed/distributed_c10d.py", 9, "all_gather"), first=90)
-    for more in ([], [gathers, stacks(found[-1].t, ([FORWARD, 90], 9), pid=pid)]):
+    for more in ([], [stacks(found[-1].t, ([FORWARD, GATHER], 9), pid=pid)]):
         shares.append(evidence_of(session_of(*found, *more).over("whole"), pid).ranks.exchanges[pid].share)
     assert shares[0].low == shares[1].low
     assert shares[0].high < 0.7  # backward is 69 % of the step

@@ -83,7 +83,7 @@ class GpuSteps(NamedTuple):
     contradiction: Contradiction | None = None
     wide_because: str | None = None  # for people, where the bounds of the idle time are far apart
     sm_ratio: float | None = None  # share of its multiprocessors that were busy in steps, on average
-    calls_ranks: bool = False  # the loop calls collectives itself, so that waits for ranks may lie in all phases
+    waits_anywhere: bool = False  # waits for ranks may lie in all phases: the loop, or compiled code, calls collectives
 
     @property
     def width_evidence(self) -> dict[str, str]:
@@ -157,19 +157,27 @@ def gpu_steps(
             name: PhaseOnGpu(phase.ms, Interval(max(0.0, phase.idle.low - hidden_ms), phase.idle.high))
             for name, phase in phases.items()
         }
-        by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms)
-    if by_counters is not None and not by_events.meets(by_counters):
-        return GpuSteps(time, by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
-    idle = by_events.joined(by_counters) if by_counters is not None else by_events
-    because = why_wide(idle, by_counters, gpus, copies)
-    found = GpuSteps(time, idle, step_ms, phases, wide_because=because)
-    narrowed = {name: PhaseOnGpu(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
+        by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms).up_to(by_counters.high)
+    idle, contradiction, because = by_events, None, None
+    if by_counters is not None:
+        idle = by_events.joined(by_counters)
+        contradiction = None if by_events.meets(by_counters) else Contradiction(by_events, by_counters)
+    if contradiction is None:
+        because = why_wide(idle, by_counters, gpus, copies)
     active = [row.means.sm_ratio for row in gpus if row.means is not None and row.means.sm_ratio is not None]
-    return found._replace(
-        phases=narrowed,
+    outside = samples.where(phase=[name for name in samples.phases if name != "backward"])
+    found = GpuSteps(
+        time=time,
+        idle=idle,
+        step_ms=step_ms,
+        phases=phases,
+        contradiction=contradiction,
+        wide_because=because,
         sm_ratio=sum(active) / len(active) if active else None,
-        calls_ranks=samples.where(doing="ranks").total > samples.where(doing="ranks", phase="backward").total,
+        waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
     )
+    narrowed = {name: PhaseOnGpu(phase.ms, found.idle_in(name).times(step_ms)) for name, phase in phases.items()}
+    return found._replace(phases=narrowed)
 
 
 def has_enough_steps(steps: int, timed_s: float) -> bool:

@@ -343,7 +343,7 @@ def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
     by = max(bounds, key=bounds.__getitem__)
     computing = max(0.0, ((gpu.sm_ratio or 0.0) - NCCL_SMS) / (1.0 - NCCL_SMS))
     at_least_ms, at_most_ms = max(0.0, bounds[by]), (1.0 - gpu.idle.low - computing) * gpu.step_ms
-    if not gpu.calls_ranks:
+    if not gpu.waits_anywhere:
         at_most_ms = min(at_most_ms, backward.ms - backward.idle.low)
     if by == "no_sync" and at_least_ms >= TRACE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)

@@ -105,7 +105,8 @@ def _headline(least: Communication, ranks: int) -> str:
     if least.exchange is None:
         inside = "" if least.hot else ", inside backward"
         return f"{percent(least.share)} of each step goes to communication between {ranks} ranks{inside}"
-    waits = f"the GPU waits at least {percent(least.share)} of each step in backward"
+    phase = "" if least.exchange.rests_on == "multiprocessors" else " in backward"
+    waits = f"the GPU waits at least {percent(least.share)} of each step{phase}"
     if least.exchange.is_uneven:
         return f"{waits}, mostly for later ranks: which of the {ranks} are late changes from step to step"
     return f"{waits} for gradients of the other {ranks - 1} ranks"

@@ -80,10 +80,11 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         "others_active": percent(median(active[1:])),
     }
     reason = late.why or (late.phase if late.phase in _REASONS else "model")
-    clause, fix = (template.format_map(facts) for template in _REASONS[reason])
+    clause, action = (template.format_map(facts) for template in _REASONS[reason])
+    fix = without_cost(evidence, action, Interval.around(late.share, late.error))
     return Finding(
         headline=f"{_lost(late)}, {clause}{in_library(hot)}",
-        fixes=(without_cost(evidence, fix, Interval.around(late.share, late.error)),),
+        fixes=(fix.without_upper_end if late.why == "gpu" else fix,),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={
