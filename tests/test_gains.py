@@ -25,7 +25,7 @@ TOO_HIGH = 1.10
 
 
 class Told(NamedTuple):
-    """The gain of a first finding's best fix, and the one that was measured."""
+    """The gain of the best fix of a finding, the first if no rule is named, and the one that was measured."""
 
     name: str
     low: float
@@ -43,9 +43,9 @@ def _reports(corpus: str) -> dict[str, dict[str, Any]]:  # Any: the report's JSO
     return {name: json.loads(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def _told(name: str, report: dict[str, Any], measured: float) -> Iterator[Told]:
+def _told(name: str, report: dict[str, Any], measured: float, rule: str | None = None) -> Iterator[Told]:
     """Evaluation is beside the steps, which alone are counted."""
-    finding = next(iter(report["findings"]), None)
+    finding = next((each for each in report["findings"] if rule in (None, each["rule"])), None)
     fix = next(iter(finding["fixes"]), None) if finding is not None else None
     if fix is not None and fix["low"] and measured >= LEAST_GAIN and finding["cause"] != "evaluation":
         yield Told(name, fix["low"], fix["high"] or math.inf, measured)
@@ -57,9 +57,10 @@ def _of_programs() -> Iterator[Told]:
         name: row.measured for name, row in accuracy_results().items() if row.measured and row.others_cores < BUSY_CORES
     }
     measured |= {case.log: case.gain for case in CASES.values()}
+    rules = {case.log: case.rule for case in CASES.values()}
     for name, report in _reports("logs").items():
         if name in measured and name not in simulated:
-            yield from _told(name, report, measured[name] or 0.0)
+            yield from _told(name, report, measured[name] or 0.0, rules.get(name))
 
 
 def _of_pairs() -> Iterator[Told]:

@@ -16,23 +16,14 @@ def test_the_names_are_those_of_the_contract():
         *("compute_bound_cpu", "optimizer_bound", "side_work", "cpu_oversubscribed", "gil_contention", "gc_pauses"),
         *("allocator_retries", "memory_pressure", "throttled", "low_precision_unused", "small_batch"),
         *("straggler_rank", "comm_bound", "neighbour", "warmup", "step_time_drift", "hang"),
-        *(
-            "gpu_health",
-            "recompiles",
-            "slow_setting",
-            "idle_gpu",
-            "placement",
-            "not_ended",
-            "unexplained_idle",
-            "idle_sms",
-        ),
+        *("gpu_health", "recompiles", "slow_setting", "idle_gpu", "placement", "not_ended", "unexplained_idle"),
     } == RULE_NAMES
     assert {
         *("no_workers", "workers_saturated", "slow_item", "slow_collate", "sampler", "disk_wait"),
         *("hand_rolled_loader", "hand_over", "rollout", "evaluation", "jump", "more_work", "slower_hour", "in_turn"),
         *("bfloat16", "float16", "float64", "tracer", "validation", "checkpoint", "network", "gave_up", "graph_breaks"),
         *("python", "growing", "copied", "out_of_memory", "exhausted", "anomaly", "allocator"),
-        *("idle_workers", "padding", "repeated_backward", "unused_gradients"),
+        *("idle_workers", "padding", "repeated_backward", "unused_gradients", "few_sms", "memory_traffic", "low_power"),
         *("unused", "held", "model_on_cpu", "context"),
     } == CAUSES
     assert FINDING_NAMES == RULE_NAMES | CAUSES | SEVERITIES

@@ -18,7 +18,7 @@ from tuimon.diagnosis.rules import (
     stragglers,
 )
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
-from tuimon.diagnosis.rules.gpu import copy, devices, health, launches, pace, state, sync
+from tuimon.diagnosis.rules.gpu import busy, copy, devices, health, launches, pace, state, sync
 
 #: In their order among findings of equal severity and share.
 RULES: tuple[Rule, ...] = (
@@ -45,12 +45,11 @@ RULES: tuple[Rule, ...] = (
     health.THROTTLED,
     devices.IDLE_GPU,
     devices.PLACEMENT,
-    pace.LOW_PRECISION_UNUSED,
+    busy.LOW_PRECISION_UNUSED,
     pace.UNEXPLAINED_IDLE,
-    state.IDLE_SMS,
     pace.QUEUE_FULL,
     pace.SPIN_WAIT,
-    pace.COMPUTE_BOUND,
+    busy.COMPUTE_BOUND,
     cpu.COMPUTE_BOUND_CPU,
     state.SMALL_BATCH,
     hang.NOT_ENDED,

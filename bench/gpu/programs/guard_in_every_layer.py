@@ -1,5 +1,5 @@
-"""Each of 24 layers reads the largest value off the GPU, which is busy all the same."""
-# expects: none
+"""Each of 24 layers reads the largest value off the GPU, which is busy all the same, in full float32."""
+# expects: low_precision_unused
 
 import torch
 from common import DEVICE, StepClock, main, sized

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -15,9 +15,9 @@ from tuimon.diagnosis.evidence.steps import FIRST_STEPS, StepEvidence
 from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, SMALL, TRACE, Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import Place, Process, TraceTaken, bare_uuid
+from tuimon.records import Gpu, Place, Process, TraceTaken, bare_uuid
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
-from tuimon.session.gpus import GpuRow
+from tuimon.session.gpus import GpuMeans, GpuRow
 from tuimon.session.series import WINDOW_S, sampling_error
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.activity import Activity
@@ -67,6 +67,13 @@ class Launching(Struct, frozen=True, gc=False):
     owner: Owner | None = None  # the library that owns the loop, whose options the advice names
 
 
+class Counted(NamedTuple):
+    """A GPU, and its counters over the steps of the training."""
+
+    gpu: Gpu
+    means: GpuMeans
+
+
 class GpuEvidence(Struct, frozen=True, dict=True):
     """The GPUs of a training process, and how it uses them."""
 
@@ -87,7 +94,7 @@ class GpuEvidence(Struct, frozen=True, dict=True):
     @cached_property
     def is_used(self) -> bool | None:
         """True if it computes on a GPU; None where that is unknown."""
-        if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows):
+        if self.has_stepped and self.rows and all(runs_nothing(row) for row in self.rows) and not self.is_contradicted:
             return False  # it holds them, or was given them
         process = self.process
         if (process is not None and process.gpu_uuids) or any(row.used_by_run for row in self.run.gpus):
@@ -108,9 +115,21 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         return steps.first_step_s is not None and self.run.now_s - steps.first_step_s >= WINDOW_S
 
     @property
+    def is_contradicted(self) -> bool:
+        """True if NVML's counters and the events exclude each other: then neither are believed."""
+        return self.steps is not None and self.steps.contradiction is not None
+
+    @cached_property
+    def counted(self) -> tuple[Counted, ...]:
+        """Those with counters over the steps, the least used first; none where events contradict the counters."""
+        known = [Counted(row.latest, means) for row in self.rows if (means := row.means) is not None]
+        by_use = sorted(known, key=lambda each: each.means.util_ratio if each.means.util_ratio is not None else 1.0)
+        return () if self.is_contradicted else tuple(by_use)
+
+    @property
     def utilisation(self) -> float | None:
         """That of the least used of them."""
-        return min((used for row in self.rows if (used := utilisation(row)) is not None), default=None)
+        return self.counted[0].means.util_ratio if self.counted else None
 
     @cached_property
     def memory(self) -> tuple[TorchMemoryRow, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -13,8 +14,9 @@ from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
-from tuimon.diagnosis.step_model.model import StepModel
+from tuimon.diagnosis.step_model.model import OPEN_SHARE, StepModel
 from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.threshold import TRACE
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.phase_table import PhaseTable
 
@@ -51,6 +53,14 @@ def without_cost(evidence: Evidence, action: str, share: Interval, *, changes_tr
     step = Step(own_ms=1.0, evaluation_ms=_evaluation_ratio(evidence))
     fix = StepModel(step, step, 1.0).fix(action, Change("cost", 0.0), share, changes_training)
     return fix._replace(change=None)
+
+
+def without_if_sure(evidence: Evidence, action: str, share: Interval, *, changes_training: bool = False) -> Fix:
+    """The fix by which this share of each step goes; none is estimated if an end is within its error, or all of it."""
+    if share.low >= TRACE and share.high < 1.0 - TRACE:
+        return without_cost(evidence, action, share, changes_training=changes_training)
+    most = 1.0 / (1.0 - share.high) if share.high < OPEN_SHARE else math.inf
+    return Fix(action, changes_training=changes_training).by_up_to(most)
 
 
 def measured_model(evidence: Evidence, share: Interval) -> StepModel:

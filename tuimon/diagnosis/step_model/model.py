@@ -25,7 +25,7 @@ _SHARED_CORES = 0.65
 REST = 0.4
 #: Share of the step from which its removal has no told upper end: our choice; a point of it is worth more than 7 % of
 #: the gain, and shares of samples are known to some points.
-_OPEN_SHARE = 0.85
+OPEN_SHARE = 0.85
 
 
 class StepModel(NamedTuple):
@@ -54,7 +54,7 @@ class StepModel(NamedTuple):
           gain 1.19 times, as 16 % do.
         - The ends are no further apart than ``WIDEST_RANGE``: then it is the part of the range around the middle, no
           further above what is certain than that. Removing 75 % gains 2 to 4 times.
-        - A gain by more than ``_OPEN_SHARE`` of the step has no upper end: removing 90 % gains 5 times at least.
+        - A gain by more than ``OPEN_SHARE`` of the step has no upper end: removing 90 % gains 5 times at least.
         """
         if part.high <= 0.0:
             return None
@@ -72,7 +72,7 @@ class StepModel(NamedTuple):
             return Interval(1.0, min(most, WIDEST_RANGE))
         # workers, and whatever is rearranged, bound the gain by themselves
         claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
-        if max(claimed, 1.0 - 1.0 / most) >= _OPEN_SHARE:
+        if max(claimed, 1.0 - 1.0 / most) >= OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
         high = min(most, _TO_MIDDLE * middle)
         low = max(low, min(certain, high / WIDEST_RANGE))

@@ -34,45 +34,6 @@ def test_without_retries_nothing_is_reported():
     assert "allocator_retries" not in findings("gpu_bound", *USUAL, more=retried(0, 0))
 
 
-# -- low_precision_unused
-
-
-FLOAT32 = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["float32"], tf32=False)
-HALF = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["bfloat16"], tf32=False)
-
-
-def test_idle_tensor_cores_of_a_busy_gpu():
-    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.004, more=[FLOAT32])["low_precision_unused"]
-    assert finding.severity == "info"
-    assert "0.4 %" in finding.headline
-    assert "set_float32_matmul_precision('high')" in finding.action
-
-
-def test_without_facts_of_the_process_the_counters_show_enough():
-    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0)["low_precision_unused"]
-    assert finding.headline.endswith("lower precision is not used")
-
-
-def test_an_older_gpu_gets_advice_that_it_can_follow():
-    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0, compute_capability=7.5)["low_precision_unused"]
-    assert "float16" in finding.action and "TF32" not in finding.action
-
-
-@pytest.mark.parametrize(
-    ("kind", "figures"),
-    [
-        ("gpu_bound", {"tensor_ratio": 0.3}),
-        ("gpu_bound", {"tensor_ratio": None}),
-        ("gpu_bound", {"tensor_ratio": 0.0, "compute_capability": 6.1}),
-        ("gpu_bound", {"tensor_ratio": 0.0, "compute_capability": None}),
-        ("launch_bound", {"tensor_ratio": 0.0}),
-        ("gpu_bound", {"tensor_ratio": 0.0, "more": [HALF]}),
-    ],
-)
-def test_it_abstains_where_tensor_cores_work_are_unknown_in_use_already_or_would_not_help(kind, figures):
-    assert "low_precision_unused" not in findings(kind, *USUAL, util=0.9, **figures)
-
-
 # -- small_batch
 
 
@@ -129,40 +90,3 @@ def test_each_rank_is_judged_by_its_own_gpu():
     assert [row.latest.uuid for row in evidence_of(session.over("recent"), PID).gpu.rows] == [UUID]
     assert [row.latest.uuid for row in evidence_of(session.over("recent"), 300).gpu.rows] == ["GPU-second"]
     assert len(evidence_of(session.over("recent"), 301).gpu.rows) == 2  # it has not reported which
-
-
-@pytest.mark.parametrize(("dtype", "is_told"), [("float64", True), ("float32", False)])
-def test_float64_on_a_gpu_is_told(dtype, is_told):
-    """Not what it gains: that depends on the card, from next to nothing to 64 times."""
-    facts = process(PID, gpu_uuids=[UUID], parameter_dtypes=[dtype], matmul_dtypes=[dtype])
-    found = findings("gpu_bound", *USUAL, util=0.99, more=[facts])
-    assert ("slow_setting" in found) == is_told
-    assert ("compute_bound" in found) != is_told
-    if is_told:
-        assert (found["slow_setting"].cause, found["slow_setting"].severity) == ("float64", "warning")
-        assert found["slow_setting"].fixes[0].action.startswith("use float32")
-        assert found["slow_setting"].estimated_speedup is None
-
-
-# -- idle_sms
-
-
-def test_a_busy_gpu_whose_sms_are_idle_is_not_as_it_should_be():
-    found = findings("gpu_bound", *USUAL, util=0.93, sm_ratio=0.06)
-    assert "compute_bound" not in found
-    assert (found["idle_sms"].severity, found["idle_sms"].evidence["sm_ratio"]) == ("info", pytest.approx(0.06))
-    assert "with 6 % of its SMs" in found["idle_sms"].headline
-    assert found["idle_sms"].fixes[1].action.startswith("use a batch 2x as large")
-
-
-@pytest.mark.parametrize(
-    ("kind", "figures"),
-    [
-        ("gpu_bound", {"sm_ratio": 0.8}),
-        ("gpu_bound", {}),  # before Hopper
-        ("launch_bound", {"sm_ratio": 0.06, "util": 0.4}),  # that it idles says why
-        ("gpu_bound", {"sm_ratio": 0.06, "more": [process(PID, gpu_uuids=[UUID], rank=0, world_size=2)]}),
-    ],
-)
-def test_sms_that_work_are_unknown_or_may_wait_for_ranks_are_not_judged(kind, figures):
-    assert "idle_sms" not in findings(kind, *USUAL, **({"util": 0.93} | figures))

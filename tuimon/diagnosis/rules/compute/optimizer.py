@@ -13,7 +13,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import options
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
-from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
+from tuimon.diagnosis.step_model.measured import host_model, without, without_cost, without_if_sure
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
@@ -65,7 +65,8 @@ _FUSED = "set fused=True for the optimizer: one operation then updates a tensor,
 def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     """All tensors in a few launches; None where they are updated so, or on a CPU, or by another library.
 
-    ``idle_at_most``: the share of the step that the GPU idles, which bounds the gain where launches set the pace.
+    ``idle_at_most``: the share of the step that the GPU idles, which bounds the gain where launches set the pace; but a
+    fused update is less work for the GPU as well, so all of the update may go.
     """
     facts, (single, together) = _largest(evidence), _unfused(evidence, _ON_GPU)
     if not evidence.gpu.is_used or not single + together:
@@ -75,7 +76,8 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     name = facts.name if facts is not None else "the optimizer"
     how = "one by one" if single >= together else "by one operation per part of the update"
     action = f"set {options(evidence).fused} for {name}: a few launches then update its tensors, now updated {how}"
-    return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
+    fix = without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
+    return fix.up_to(without_if_sure(evidence, action, Interval(0.0, evidence.steps.share_of("optimizer"))).gain)
 
 
 def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float]:

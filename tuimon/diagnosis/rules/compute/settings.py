@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
-from tuimon.diagnosis.step_model.measured import host_model, without_cost
-from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
-from tuimon.diagnosis.words import percent
+from tuimon.diagnosis.step_model.measured import host_model, without_if_sure
+from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
+from tuimon.diagnosis.words import idle_part, percent
 from tuimon.library_code import is_tracer
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
@@ -71,16 +73,16 @@ class _Setting(NamedTuple):
 
 
 def slow_setting(evidence: Evidence) -> Finding | None:
-    """Settings in force that slow down what the CPU computes; the one whose change gains most, then the others."""
-    if evidence.gpu.steps is not None:
-        return _on_gpu(evidence, evidence.gpu.steps.idle)
-    if evidence.gpu.is_used is not False or not is_sure(evidence, 1.0, early=False):
+    """Settings in force that slow down what is computed; the one whose change gains most, then the others."""
+    gpu = evidence.gpu.steps
+    if (gpu is None and evidence.gpu.is_used is not False) or not is_sure(evidence, 1.0, early=False):
         return None
-    judged = [(setting, _fix(evidence, setting)) for setting in (*_types(evidence), *_sampled(evidence))]
-    found = [(setting, fix) for setting, fix in judged if (fix.estimated_speedup or 1.0) >= WARNING_GAIN]
+    settings = (*(_types(evidence) if gpu is None else _on_gpu(evidence, gpu)), *_sampled(evidence))
+    judged = [(setting, _fix(evidence, setting)) for setting in settings]
+    found = [(setting, fix) for setting, fix in judged if _likely(fix) >= WARNING_GAIN]
     if not found:
         return None
-    found = sorted(found, key=lambda each: -(each[1].estimated_speedup or 1.0))
+    found = sorted(found, key=lambda each: -_likely(each[1]))
     best = found[0][0]
     return Finding(
         cause=best.cause,
@@ -92,24 +94,22 @@ def slow_setting(evidence: Evidence) -> Finding | None:
     )
 
 
-def _on_gpu(evidence: Evidence, idle: Interval) -> Finding | None:
-    """Float64 on a GPU: what float32 gains there depends on the card, so at most the share of the step is told."""
-    process, share = evidence.process, 1.0 - idle.high
-    if process is None or process.parameter_dtypes != ["float64"] or not is_sure(evidence, share, early=False):
-        return None
-    fix = without_cost(evidence, _FLOAT32, Interval.around(share))._replace(changes_training=True)
-    return Finding(
-        cause="float64",
-        headline=f"the parameters are float64: the GPU computes with them for {percent(share)} of each step",
-        fixes=(fix.by_up_to(fix.gain and fix.gain.high),),
-        share_of_step=share,
-        evidence={"float64_share": share},
-    )
+def _likely(fix: Fix) -> float:
+    """What it is likely to gain; if that is not known, what it may gain."""
+    return fix.estimated_speedup or (fix.gain.high if fix.gain is not None else 1.0)
 
 
 def _fix(evidence: Evidence, setting: _Setting) -> Fix:
     """The fix that leaves the part ``takes``, give or take its error, of this share of the step."""
-    model, takes = host_model(evidence), max(_LEAST_LEFT, setting.takes)
+    takes, gpu = max(_LEAST_LEFT, setting.takes), evidence.gpu.steps
+    if gpu is not None and setting.cause == "float64":
+        return Fix(setting.action, changes_training=True).by_up_to(math.inf)  # it depends on the card
+    if gpu is not None:  # the CPU comes sooner with more work
+        gone = Interval.around(setting.share * (1.0 - takes), setting.share * setting.error)
+        return without_if_sure(
+            evidence, setting.action, Interval(min(gone.low, gpu.idle.low), min(gone.high, gpu.idle.high))
+        )
+    model = host_model(evidence)
     part = Interval.around(setting.share)  # of what holds the GIL: of all that the thread does, whatever the phase
     if setting.what == "model":
         part = model.own_part(part)
@@ -156,6 +156,14 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             FLOAT64_TAKES,
             TAKES_ERROR,
         )
+
+
+def _on_gpu(evidence: Evidence, gpu: GpuSteps) -> Iterator[_Setting]:
+    """Float64: the GPU computes with it whenever it is not idle."""
+    busy, process = Interval(1.0 - gpu.idle.high, 1.0 - gpu.idle.low), evidence.process
+    if process is not None and process.parameter_dtypes == ["float64"] and busy.low >= REPORTED:
+        headline = f"the parameters are float64: the GPU computes with them for {idle_part(busy)} of each step"
+        yield _Setting("float64", headline, busy.low, _FLOAT32)
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Setting]:

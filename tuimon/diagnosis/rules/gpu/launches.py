@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKE
 from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging, options
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
-from tuimon.diagnosis.step_model.measured import without_cost
+from tuimon.diagnosis.step_model.measured import without_cost, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
 from tuimon.records import Place
@@ -191,23 +190,15 @@ def larger_batch(evidence: Evidence, idle: Interval) -> Fix | None:
 
 
 def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
-    """A fix by which the GPU idles no more; an end within the error of its bound, or next to all, is not known.
+    """A fix by which the GPU idles no more.
 
     Launches that come earlier run beside more of an exchange between ranks: that may go as well, and no rank's GPU then
     computes for less than now.
     """
     exchanges = evidence.ranks.exchanges.values() if evidence.world_size > 1 else ()
     most = 1.0 - max((exchange.computing_at_least for exchange in exchanges), default=0.0)
-    idle = idle.up_to(most)
-    if idle.high >= 1.0 - TRACE:
-        return Fix(action)
-    fix = without_cost(evidence, action, idle)
-    if exchanges and fix.gain is not None:
-        gone = without_cost(evidence, action, Interval.around(most)).gain if most < 1.0 - TRACE else None
-        fix = fix.without_upper_end if gone is None else fix._replace(gain=Interval(fix.gain.low, gone.high))
-    if idle.low >= TRACE or fix.gain is None:
-        return fix
-    return fix.by_up_to(fix.gain.high if fix.gain.high < math.inf else None)
+    fix = without_if_sure(evidence, action, idle.up_to(most))
+    return fix.up_to(without_if_sure(evidence, action, Interval(0.0, most)).gain) if exchanges else fix
 
 
 LAUNCH_BOUND = Rule(

@@ -1,30 +1,22 @@
-"""Rules about a GPU that sets the pace, which is as it should be if it computes as fast as it can; or does not."""
+"""Rules about who sets the pace: waits for a GPU that does, which cost nothing, and a GPU that idles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE, Contradiction, GpuSteps
-from tuimon.diagnosis.finding import Finding, Fix, likely_gain
-from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, GPU_WAITS, SAMPLES, TENSOR_ACTIVITY, Rest, Rule
-from tuimon.diagnosis.rules.needless import needless_work
-from tuimon.diagnosis.rules.rest import times_a_step
+from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE
+from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.rule import GPU_TIMES, GPU_WAITS, SAMPLES, Rule
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
-from tuimon.records import Place, TraceTaken
+from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import ms_text
 
-#: Compute capability from which a GPU has tensor cores, and from which these take TF32 and bfloat16:
-#: https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere
-_TENSOR_CAPABILITY, _TF32_CAPABILITY = 7.0, 8.0
-_HALF = {"float16", "bfloat16"}
 FULL_LEAD_US = Threshold(
     1000.0,
     "us that launches run ahead at every boundary, from which the driver's queue is full",
@@ -109,113 +101,6 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     )
 
 
-def compute_bound(evidence: Evidence) -> Finding | None:
-    """What a GPU that is the bottleneck need not compute; beside other ranks its queue may hold a wait for them."""
-    gpu = evidence.gpu.steps
-    if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1:
-        return None
-    return max(needless_work(evidence), key=likely_gain, default=None)
-
-
-def keeps_busy(rest: Rest) -> Finding | None:
-    """The GPU always has something to do: it is what the training takes its time for, as it should be.
-
-    Except where it may be waiting itself: for other ranks, or for what events on one stream do not show.
-    """
-    evidence, gpu = rest.evidence, rest.evidence.gpu.steps
-    if gpu is None:
-        return None
-    if gpu.contradiction is not None and gpu.contradiction.by_events.high < REPORTED:
-        return _contradicted(gpu.contradiction, evidence.gpu.trace)
-    heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
-    hot = evidence.hottest_in("forward") if heaviest == "forward" else None
-    figures = {"gpu_ms_per_step": gpu.step_ms, "gpu_util": evidence.gpu.utilisation}
-    headline, *actions = _busy_words(evidence, gpu, heaviest)
-    found = harmless(evidence, headline, actions[0], hot.place if hot is not None else None, figures)
-    if found is None:
-        return None
-    return replace(found, share_of_step=1.0 - gpu.idle.high, fixes=tuple(map(Fix, actions)))
-
-
-def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> Sequence[str]:
-    """Headline and actions. With several ranks the GPU may do nothing but wait for the others."""
-    busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
-    most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)"
-    if evidence.world_size > 1:
-        exchange = evidence.ranks.exchanges.get(evidence.pid)
-        waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
-        return (
-            f"GPU busy {busy} the time, {most}; {waits} of that is waiting for the other ranks",
-            "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order",
-        )
-    process, compiled = evidence.process, () if evidence.gpu.launching.is_compiled else ("torch.compile",)
-    faster, unused = ", ".join((*compiled, "a smaller model", "a faster GPU")), low_precision_unused(evidence)
-    if unused is not None:
-        return (
-            f"GPU busy {busy} the time, its tensor cores idle: {most}",
-            unused.action,
-            f"only these make it faster besides: {faster}",
-        )
-    if process is None or not _HALF.intersection(process.matmul_dtypes + process.parameter_dtypes):
-        faster = f"lower precision, {faster}"
-    return (
-        f"GPU busy {busy} the time, as it should be: {most}",
-        "leave the loop as it is",
-        f"only these make it faster: {faster}",
-    )
-
-
-def low_precision_unused(evidence: Evidence) -> Finding | None:
-    """The GPU is the bottleneck, and its tensor cores do nothing."""
-    steps = evidence.gpu.steps
-    gpu = next((g for g in evidence.gpu.rows if g.latest.tensor_ratio is not None), None)
-    if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
-        return None
-    tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
-    if tensor_ratio >= TRACE or capability is None or capability < _TENSOR_CAPABILITY:
-        return None
-    types = (process.parameter_dtypes, process.matmul_dtypes) if process is not None else ()
-    if any(used and "float32" not in used for used in types):
-        return None
-    first = "" if process is not None and process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
-    action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
-    if capability < _TF32_CAPABILITY:
-        action = "use torch.autocast('cuda', torch.float16) with a GradScaler"
-    return Finding(
-        severity="info",
-        headline=(
-            f"tensor cores busy {100 * tensor_ratio:.1f} % of the time on a GPU that is the bottleneck:"
-            " lower precision is not used"
-        ),
-        fixes=(Fix(action, changes_training=True),),
-        evidence={"tensor_ratio": tensor_ratio, "compute_capability": capability},
-    )
-
-
-def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
-    """Events and NVML exclude each other: neither is believed, but a trace is, whose profiler holds the CPU up."""
-    events, counters = found
-    fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
-    if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:
-        traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
-        fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, at most so much without the profiler"
-    return Finding(
-        severity="info",
-        headline=(
-            f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
-            " NVML's utilisation"
-        ),
-        fixes=(Fix(fix),),
-        evidence={
-            "gpu_idle_in_trace": traced,
-            "gpu_idle_at_most_by_events": events.high,
-            "gpu_idle_at_least_by_nvml": counters.low,
-            "gpu_idle_at_least": events.low,
-            "gpu_idle_at_most": counters.high,
-        },
-    )
-
-
 def unexplained_idle(evidence: Evidence) -> Finding | None:
     """The GPU idles for much of each step; kept only where no other finding says why."""
     gpu = evidence.gpu.steps
@@ -254,24 +139,6 @@ SPIN_WAIT = Rule(
     needs=(GPU_TIMES,),
     thresholds=(NEARLY_ALL, REPORTED, LARGE),
     takes=lambda cell, _: cell.doing == "sync",
-)
-
-COMPUTE_BOUND = Rule(
-    title="The GPU is the bottleneck",
-    judge=compute_bound,
-    needs=(GPU_TIMES,),
-    thresholds=(*IDLE_BOUNDS, LARGE),
-    of_rest=keeps_busy,
-    only_in_order=True,
-    causes=("padding", "repeated_backward", "unused_gradients"),
-    ranked_as="info",
-)
-
-LOW_PRECISION_UNUSED = Rule(
-    title="Tensor cores unused",
-    judge=low_precision_unused,
-    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-    thresholds=(TRACE, REPORTED),
 )
 
 UNEXPLAINED_IDLE = Rule(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, GPU_TIMES, Rule
+from tuimon.diagnosis.rule import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, Rule
 from tuimon.diagnosis.rules.gpu.launches import larger_batch
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED
 from tuimon.diagnosis.words import percent
@@ -51,17 +50,23 @@ def small_batch(evidence: Evidence) -> Finding | None:
 
     Kept only where nothing else explains an idle GPU.
     """
-    known = [
-        (utilisation(row), row.latest.memory_used_bytes, row.latest.memory_total_bytes, row.latest)
-        for row in evidence.gpu.rows
+    known = evidence.gpu.counted
+    figures = [
+        (means.util_ratio, gpu.memory_used_bytes / gpu.memory_total_bytes)
+        for gpu, means in known
+        if means.util_ratio is not None and gpu.memory_used_bytes and gpu.memory_total_bytes
     ]
-    figures = [(used, held / total, gpu) for used, held, total, gpu in known if used is not None and held and total]
-    if evidence.steps.phases is None or not figures or len(figures) < len(known) or evidence.gpu.awaits_idle_causes:
+    if (
+        evidence.steps.phases is None
+        or not known
+        or len(figures) < len(evidence.gpu.rows)
+        or evidence.gpu.awaits_idle_causes
+    ):
         return None
-    if any(max(used, filled) >= MOST for used, filled, _ in figures):
+    if any(max(each) >= MOST for each in figures):
         return None
-    used, filled, gpu = figures[0]
-    larger = larger_batch(evidence, Interval(1.0 - used, 1.0 - used).up_to(evidence.gpu.launches_at_most))
+    (gpu, means), (used, filled) = known[0], figures[0]
+    larger = larger_batch(evidence, Interval.around(1.0 - used).up_to(evidence.gpu.launches_at_most))
     if larger is None:
         return None
     return Finding(
@@ -76,29 +81,9 @@ def small_batch(evidence: Evidence) -> Finding | None:
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,
-            "sm_ratio": gpu.sm_ratio,
-            "occupancy_ratio": gpu.occupancy_ratio,
+            "sm_ratio": means.sm_ratio,
+            "occupancy_ratio": means.occupancy_ratio,
         },
-    )
-
-
-def idle_sms(evidence: Evidence) -> Finding | None:
-    """A kernel always runs, but on few of the GPU's multiprocessors; with several ranks it may be one that waits."""
-    gpu, means = evidence.gpu.steps, [row.means for row in evidence.gpu.rows if row.means is not None]
-    ratios = [each.sm_ratio for each in means if each.sm_ratio is not None]
-    if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1 or not ratios or min(ratios) >= LARGE:
-        return None
-    larger = larger_batch(evidence, Interval.around(1.0 - min(ratios)))
-    compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
-    fused = Fix(f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts")
-    return Finding(
-        severity="info",
-        headline=(
-            f"GPU busy at least {percent(1.0 - gpu.idle.high)} of the time, but with {percent(min(ratios))} of its SMs:"
-            " its kernels are too small to fill it"
-        ),
-        fixes=(fused, *([larger.by_up_to(larger.gain and larger.gain.high)] if larger is not None else [])),
-        evidence={"sm_ratio": min(ratios), "gpu_idle_at_most": gpu.idle.high, "gpu_ms_per_step": gpu.step_ms},
     )
 
 
@@ -114,13 +99,5 @@ SMALL_BATCH = Rule(
     judge=small_batch,
     needs=(GPU_COUNTERS, GPU_LOAD),
     thresholds=(MOST, LARGE, REPORTED),
-    only_in_order=True,
-)
-
-IDLE_SMS = Rule(
-    title="Most SMs idle on a busy GPU",
-    judge=idle_sms,
-    needs=(GPU_TIMES, GPU_COUNTERS),
-    thresholds=(LARGE,),
     only_in_order=True,
 )

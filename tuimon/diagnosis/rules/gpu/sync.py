@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The beginning of what would not wait, of a call that has no purpose.
 _LEAVE_OUT = "leave it out"
+#: Kinds of calls that have kernels of their own, which go with the wait.
+_COMPUTE = ("mask", "shape", "check", "clip")
 
 
 def sync_point(evidence: Evidence) -> Finding | None:
@@ -44,6 +46,8 @@ def sync_point(evidence: Evidence) -> Finding | None:
         return harmless(evidence, headline, action, place, figures) if share >= REPORTED else None
     certain = cost if cost.low >= TRACE else Interval(0.0, cost.high)
     best = without_cost(evidence, advice_for(place, calls), certain)
+    if calls and calls[0].kind in _COMPUTE and cost.low >= TRACE:
+        best = best.without_upper_end
     after = f"blocks the CPU {percent(share)} of the time; the GPU then idles, {idle_part(gpu.idle)} of each step"
     if gpu.idle.low < SMALL and gpu.contradiction is None:
         after = f"waits for a busy GPU {percent(share)} of the time: 100 % CPU there is that wait"
@@ -55,7 +59,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         evidence={
             **figures,
             **gpu.idle.as_evidence("gpu_idle"),
-            "speedup_at_most": best.gain.high if best.gain is not None else None,
+            "speedup_at_most": best.as_json()["high"],
             **gpu.width_evidence,
         },
     )

@@ -1,0 +1,72 @@
+"""Recorded runs with one fact altered: what tuimon says of them follows from that fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from msgspec import structs
+
+from tests.recorded_logs import log_path
+from tuimon.records import Gpu, Process, Record
+from tuimon.sources.log.reader import read_log
+
+Alters = Callable[[Iterable[Record]], Iterable[Record]]
+
+
+def counters(**figures: Any) -> Alters:
+    """The counters of GPUs while kernels run."""
+    return lambda records: (
+        structs.replace(each, **figures) if isinstance(each, Gpu) and each.util_ratio else each for each in records
+    )
+
+
+def last_counters(**figures: Any) -> Alters:
+    """The last counters of each run."""
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        every = list(records)
+        last = max(at for at, each in enumerate(every) if isinstance(each, Gpu))
+        yield from (structs.replace(each, **figures) if at == last else each for at, each in enumerate(every))
+
+    return alters
+
+
+def facts(**reported: Any) -> Alters:
+    """What training processes report of themselves."""
+    return lambda records: (
+        structs.replace(each, **reported) if isinstance(each, Process) and each.gpu_uuids else each for each in records
+    )
+
+
+#: Its GPU is busy for 92 % of the steps, and for 68 %; both in float32 without TF32.
+BUSY, WAITING = "h100_guard_in_every_layer", "h100_masked_loss"
+IN_HALF = facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"])
+IN_DOUBLE = facts(parameter_dtypes=["float64"])
+IDLE = last_counters(sm_ratio=0.0, occupancy_ratio=0.0, tensor_ratio=0.0, dram_ratio=0.0)
+#: As NVML counts before Hopper.
+BEFORE_HOPPER = counters(**dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")))
+#: By name: a log, and how it is altered.
+ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
+    "few_sms": (BUSY, (counters(sm_ratio=0.06, occupancy_ratio=0.005),)),
+    "memory_traffic": (BUSY, (counters(dram_ratio=0.92),)),
+    "memory_traffic_in_half": (BUSY, (IN_HALF, counters(dram_ratio=0.92, tensor_ratio=0.2))),
+    "in_half": (BUSY, (IN_HALF, counters(tensor_ratio=0.45))),
+    "idle_at_the_end": (BUSY, (counters(tensor_ratio=0.45), IDLE)),
+    "before_hopper": (BUSY, (BEFORE_HOPPER,)),
+    "at_little_power": (BUSY, (BEFORE_HOPPER, counters(power_w=180.0))),
+    "at_low_clocks": (BUSY, (BEFORE_HOPPER, counters(power_w=180.0, sm_clock_mhz=900))),
+    "tf32_while_waiting": (WAITING, (facts(tf32=True), counters(tensor_ratio=0.2))),
+    "float64": (BUSY, (IN_DOUBLE,)),
+    "float64_while_waiting": (WAITING, (IN_DOUBLE,)),
+    "counters_of_nothing": (BUSY, (counters(util_ratio=0.0, util_samples=[0.0]),)),
+}
+
+
+def altered(name: str) -> Iterable[Record]:
+    """The records of an altered run."""
+    log, alterations = ALTERED[name]
+    records: Iterable[Record] = read_log(str(log_path(log)))
+    for alters in alterations:
+        records = alters(records)
+    return records

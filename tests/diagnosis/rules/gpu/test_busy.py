@@ -1,0 +1,158 @@
+"""How well a GPU works that sets the pace: on simulated trainings, and on logs of an H100 with one fact altered."""
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.altered import altered
+from tests.diagnosis.gpu import ITEM, PID, USUAL, findings
+from tests.gpu_simulator.sessions import UUID
+from tests.session.records import process
+from tuimon.diagnosis.verdicts import fold
+from tuimon.records import Gil, GilCount, Loader, LoaderFacts, MeasuredBatches, TraceTaken
+
+#: PCIe counters that show next to no copies.
+NO_COPIES = {"pcie_rx_bytes_per_s": 1e6, "pcie_tx_bytes_per_s": 1e6}
+
+
+class Case(NamedTuple):
+    """A run of ``tests.altered``, and what is said of its GPU."""
+
+    run: str
+    finding: str
+    headline: str  # these words are in it
+    fix: str  # and these in the first fix
+
+
+CASES = (
+    Case("few_sms", "compute_bound/few_sms", "but with 6 % of its SMs", "fewer, larger kernels"),
+    Case("memory_traffic", "compute_bound/memory_traffic", "bound by its memory: 92 %", "fewer kernels"),
+    Case("memory_traffic_in_half", "compute_bound/memory_traffic", "bound by its memory: 92 %", "fewer kernels"),
+    Case("in_half", "compute_bound", "as it should be", "leave the loop"),
+    Case("idle_at_the_end", "compute_bound", "as it should be", "leave the loop"),
+    Case("before_hopper", "compute_bound", "as it should be", "leave the loop"),
+    Case("at_little_power", "compute_bound/low_power", "26 % of its power limit at full clock: a weak", "tuimon trace"),
+    Case("at_low_clocks", "compute_bound", "as it should be", "leave the loop"),
+    Case("float64", "slow_setting/float64", "for 90 to 99 % of each step", "use float32"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.run)
+def test_a_busy_gpu_is_judged_by_what_it_does(case: Case) -> None:
+    found = [finding for finding in fold(altered(case.run))[1] if finding.rule not in ("sync_point", "throttled")]
+    assert [finding.name for finding in found] == [case.finding]
+    assert case.headline in found[0].headline
+    assert case.fix in found[0].action
+
+
+def test_counters_that_events_contradict_advise_nothing():
+    """NVML reads 0 while events show work."""
+    assert {finding.rule for finding in fold(altered("counters_of_nothing"))[1]} == {"sync_point"}
+
+
+FLOAT32 = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["float32"], tf32=False)
+HALF = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["bfloat16"], tf32=False)
+
+
+def test_idle_tensor_cores_of_a_busy_gpu():
+    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.004, more=[FLOAT32])["low_precision_unused"]
+    assert finding.severity == "info"
+    assert "0.4 %" in finding.headline
+    assert "set_float32_matmul_precision('high')" in finding.action
+
+
+def test_without_facts_of_the_process_the_counters_show_enough():
+    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0)["low_precision_unused"]
+    assert finding.headline.endswith("lower precision is not used")
+
+
+@pytest.mark.parametrize(
+    ("kind", "figures"),
+    [
+        ("gpu_bound", {"tensor_ratio": 0.3}),
+        ("gpu_bound", {"tensor_ratio": None}),
+        ("launch_bound", {"tensor_ratio": 0.0}),
+        ("gpu_bound", {"tensor_ratio": 0.0, "more": [HALF]}),
+    ],
+)
+def test_it_abstains_where_tensor_cores_work_are_unknown_in_use_already_or_would_not_help(kind, figures):
+    assert "low_precision_unused" not in findings(kind, *USUAL, util=0.9, **figures)
+
+
+def test_where_nvml_contradicts_the_events_neither_is_believed():
+    found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.32, cpu=0.98, **NO_COPIES)
+    finding = found["compute_bound"]
+    assert finding.severity == "info"
+    assert "as it should be" not in finding.headline
+    assert "unknown: at most 0 % by its events, at least 6" in finding.headline
+    assert not {"spin_wait", "queue_full", "low_precision_unused"} & found.keys()
+    assert finding.action.startswith("run tuimon trace")
+    trace = TraceTaken(t=1010.0, pid=PID, begin_s=1009.0, end_s=1010.0, steps=5, wanted=5, file="t.json.gz",
+                       gpu_span_ns=1_000_000_000, gpu_busy_ns=400_000_000)  # fmt: skip
+    found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.32, cpu=0.98, more=[trace], **NO_COPIES)
+    assert found["compute_bound"].action.startswith("go by the trace: the GPU idled 60 % of its steps")
+
+
+@pytest.mark.parametrize(("world_size", "praised"), [(None, True), (1, True), (2, False), (8, False)])
+def test_with_several_ranks_a_busy_gpu_may_be_waiting_for_the_others(world_size, praised):
+    ranks = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], rank=0, world_size=world_size)
+    found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.99, cpu=0.98, more=[ranks])
+    assert ("as it should be" in found["compute_bound"].headline) == praised
+    assert ("an unknown part of that is waiting for the other ranks" in found["compute_bound"].headline) != praised
+
+
+@pytest.mark.parametrize(("padding", "cause", "severity"), [(0, None, "benign"), (8_600, "padding", "critical")])
+def test_a_busy_gpu_that_computes_padding_is_not_as_it_should_be(padding, cause, severity):
+    measured = MeasuredBatches(10, 10 << 14, 160, 10, None, 10_000, padding, tensors=30)
+    facts = {"facts": LoaderFacts("Rows", "map", 4, batch_size=16), "batches": measured}
+    texts = Loader(t=1020.0, pid=PID, window_s=10.0, number=0, role="train", fetches=600, **facts)
+    found = findings("gpu_bound", *USUAL, more=[texts])["compute_bound"]
+    assert (found.cause, found.severity) == (cause, severity)
+    assert ("as it should be" in found.headline, "leave the loop" in found.action) == (cause is None, cause is None)
+    assert cause is None or 1.5 < found.best.gain.low < found.best.gain.high <= 1 / (1 - found.share_of_step)
+
+
+@pytest.mark.parametrize(("dtype", "is_advised"), [("float32", True), ("bfloat16", False)])
+def test_a_busy_gpu_is_not_advised_what_is_so_already(dtype, is_advised):
+    facts = process(PID, gpu_uuids=[UUID], parameter_dtypes=[dtype], matmul_dtypes=[dtype])
+    found = findings("gpu_bound", *USUAL, more=[facts])["compute_bound"]
+    assert ("lower precision" in found.fixes[-1].action) == is_advised
+
+
+@pytest.mark.parametrize(("dtype", "is_told"), [("float64", True), ("float32", False)])
+def test_float64_on_a_gpu_is_told(dtype, is_told):
+    """Not what it gains: that depends on the card, from next to nothing to 64 times."""
+    facts = process(PID, gpu_uuids=[UUID], parameter_dtypes=[dtype], matmul_dtypes=[dtype])
+    found = findings("gpu_bound", *USUAL, util=0.99, more=[facts])
+    assert ("slow_setting" in found) == is_told
+    assert ("compute_bound" in found) != is_told
+    if is_told:
+        assert (found["slow_setting"].cause, found["slow_setting"].severity) == ("float64", "warning")
+        assert found["slow_setting"].fixes[0].action.startswith("use float32")
+        assert found["slow_setting"].estimated_speedup is None
+
+
+def test_a_tracer_costs_what_the_gpu_waits_for_python():
+    """As much as the GPU idles at most; a GPU that is the bottleneck waits for nothing."""
+    more = [
+        process(PID, gpu_uuids=[UUID], debug_settings=["tracer"]),
+        Gil(t=1020.0, pid=PID, samples=100, threads=[GilCount(PID, 80)]),
+    ]
+    found = findings("launch_bound", *USUAL, util=0.4, cpu=0.99, more=more, **NO_COPIES)["slow_setting"]
+    assert (found.cause, found.severity) == ("tracer", "critical")
+    assert 1.2 < found.best.gain.low < found.best.gain.high <= 1 / 0.4
+    assert "slow_setting" not in findings("gpu_bound", *USUAL, util=0.99, cpu=0.99, more=more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "figures"),
+    [
+        ("gpu_bound", {"sm_ratio": 0.8}),
+        ("gpu_bound", {}),  # before Hopper
+        ("launch_bound", {"sm_ratio": 0.06, "util": 0.4}),  # that it idles says why
+        ("gpu_bound", {"sm_ratio": 0.06, "more": [process(PID, gpu_uuids=[UUID], rank=0, world_size=2)]}),
+    ],
+)
+def test_sms_that_work_are_unknown_or_may_wait_for_ranks_are_not_judged(kind, figures):
+    found = findings(kind, *USUAL, **({"util": 0.93} | figures))
+    assert "compute_bound" not in found or found["compute_bound"].cause is None

@@ -1,0 +1,244 @@
+"""Rules about a GPU that sets the pace: as it should be if it works as well as it can, and how well it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tuimon.diagnosis.cells import of_step
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import Counted
+from tuimon.diagnosis.evidence.gpu_steps import Contradiction, GpuSteps
+from tuimon.diagnosis.finding import Finding, Fix, likely_gain
+from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
+from tuimon.diagnosis.rules.gpu.launches import larger_batch
+from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
+from tuimon.diagnosis.rules.needless import needless_work
+from tuimon.diagnosis.rules.rest import times_a_step
+from tuimon.diagnosis.step_model.measured import without_if_sure
+from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
+from tuimon.diagnosis.words import idle_part, percent
+from tuimon.records import TraceTaken
+from tuimon.session.gpus import GpuMeans
+from tuimon.text import ms_text
+
+_HALF = {"float16", "bfloat16"}
+LITTLE_POWER = Threshold(
+    0.30,
+    "part of its power limit below which a busy GPU at full clock most likely works with few of its SMs",
+    "measured in bench/gpu on an H100: 0.19 with 1 % of the SMs active, 0.24 with 10 %, 0.33 with 28 %, 0.54 with 54 %",
+)
+TF32_TAKES = Threshold(
+    0.5,
+    "part of the time of matrix products in float32 that TF32 takes at most",
+    "our choice: a seventh of large ones on an A100 (https://docs.pytorch.org/docs/stable/notes/cuda.html)",
+)
+OTHER_TRAFFIC = Threshold(
+    0.3,
+    "part of the memory's peak that kernels which fill the SMs and multiply no matrices use at least",
+    "our choice: a third of what they can, 0.8"
+    " (https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/feature-overview.html#profiling-metrics)",
+)
+
+
+def compute_bound(evidence: Evidence) -> Finding | None:
+    """What a GPU that is the bottleneck need not compute; beside other ranks its queue may hold a wait for them."""
+    gpu = evidence.gpu.steps
+    if gpu is None or not gpu.is_bottleneck or evidence.world_size > 1:
+        return None
+    return max(needless_work(evidence), key=likely_gain, default=None)
+
+
+class _Use(NamedTuple):
+    """How a GPU is used that always has something to do."""
+
+    how: str
+    fixes: Sequence[Fix]
+    cause: str | None = None  # why it could do more
+    figures: Mapping[str, float | None] = {}
+
+
+def keeps_busy(rest: Rest) -> Finding | None:
+    """The GPU always has something to do: that is as it should be, if it works as well as it can.
+
+    Except where it may be waiting itself: for other ranks, or for what events on one stream do not show.
+    """
+    evidence, gpu = rest.evidence, rest.evidence.gpu.steps
+    if gpu is None:
+        return None
+    if gpu.contradiction is not None and gpu.contradiction.by_events.high < REPORTED:
+        return _contradicted(gpu.contradiction, evidence.gpu.trace)
+    if not gpu.is_bottleneck:
+        return None
+    heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
+    hot = evidence.hottest_in("forward") if heaviest == "forward" else None
+    use = _use_of(rest, f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)")
+    busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
+    return Finding(
+        severity="info" if use.cause is not None else "benign",
+        cause=use.cause,
+        headline=f"GPU busy {busy} the time, {use.how}",
+        fixes=tuple(use.fixes),
+        share_of_step=1.0 - gpu.idle.high,
+        where=(hot.place,) if hot is not None else (),
+        evidence={
+            "gpu_ms_per_step": gpu.step_ms,
+            "gpu_util": evidence.gpu.utilisation,
+            **use.figures,
+            "gpu_idle_at_most": gpu.idle.high,
+        },
+    )
+
+
+def _use_of(rest: Rest, most: str) -> _Use:
+    """How a busy GPU is used, ``most`` of the time for what."""
+    evidence = rest.evidence
+    if evidence.world_size > 1:  # it may do nothing but wait for the others
+        exchange = evidence.ranks.exchanges.get(evidence.pid)
+        waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
+        action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order"
+        return _Use(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)])
+    if evidence.gpu.counted and (use := _bad_use(evidence, evidence.gpu.counted[0])) is not None:
+        return use
+    faster = ["a smaller model", "a faster GPU"]
+    if not evidence.gpu.launching.is_compiled:
+        faster.insert(0, "torch.compile")
+    unused = next((each.best for each in rest.found if each.rule == LOW_PRECISION_UNUSED.name), None)
+    if unused is not None:
+        besides = Fix(f"only these make it faster besides: {', '.join(faster)}")
+        return _Use(f"its tensor cores idle: {most}", [unused, besides])
+    if not _in_half(evidence):
+        faster.insert(0, "lower precision")
+    leave = Fix("leave the loop as it is")
+    return _Use(f"as it should be: {most}", [leave, Fix(f"only these make it faster: {', '.join(faster)}")])
+
+
+def _bad_use(evidence: Evidence, counted: Counted) -> _Use | None:
+    """Kernels that are too small to fill the GPU, or bound by its memory; None where its counters show neither."""
+    gpu, means = counted.gpu, counted.means
+    compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
+    larger = Fix(f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts")
+    if means.sm_ratio is None:  # before Hopper
+        part = means.power_w / gpu.power_limit_w if means.power_w and gpu.power_limit_w else 1.0
+        clock = means.sm_clock_mhz / gpu.sm_clock_max_mhz if means.sm_clock_mhz and gpu.sm_clock_max_mhz else 0.0
+        if part >= LITTLE_POWER or clock < NEARLY_ALL:
+            return None
+        how = f"but draws {percent(part)} of its power limit at full clock: a weak sign of kernels too small to fill it"
+        trace = Fix("run tuimon trace: it lists the kernels that take the time")
+        return _Use(how, [trace, larger], "low_power", {"power_w": means.power_w, "power_limit_w": gpu.power_limit_w})
+    figures = {"sm_ratio": means.sm_ratio, "dram_ratio": means.dram_ratio}
+    if means.sm_ratio < LARGE:
+        batch = larger_batch(evidence, Interval.around(1.0 - means.sm_ratio))
+        how = f"but with {percent(means.sm_ratio)} of its SMs: its kernels are too small to fill it"
+        fixes = [larger, *([batch.by_up_to(batch.gain and batch.gain.high)] if batch is not None else [])]
+        return _Use(how, fixes, "few_sms", figures)
+    if means.dram_ratio is None or means.dram_ratio < MOST:
+        return None
+    fused = Fix(f"let fewer kernels read and write each tensor: {compiled}fused=True for the optimizer")
+    halved = Fix("halve the bytes: torch.autocast('cuda', torch.bfloat16)", changes_training=True)
+    how = f"bound by its memory: {percent(means.dram_ratio)} of the traffic that is possible"
+    return _Use(how, [fused] if _in_half(evidence) else [fused, halved], "memory_traffic", figures)
+
+
+def _in_half(evidence: Evidence) -> bool:
+    process = evidence.process
+    return process is not None and not _HALF.isdisjoint(process.matmul_dtypes + process.parameter_dtypes)
+
+
+def low_precision_unused(evidence: Evidence) -> Finding | None:
+    """The GPU multiplies matrices in full float32 while its tensor cores do nothing.
+
+    A part of the products goes, as far as the GPU sets the pace; the CPU's own work stays.
+    """
+    gpu, process = evidence.gpu.steps, evidence.process
+    if gpu is None or not evidence.gpu.counted:
+        return None
+    (card, means), types = evidence.gpu.counted[0], (process.parameter_dtypes, process.matmul_dtypes) if process else ()
+    tensor, products = means.tensor_ratio, _products(evidence, gpu, means)
+    if tensor is None or tensor >= TRACE * products.high or (means.dram_ratio or 0.0) >= MOST:
+        return None
+    if any(used and "float32" not in used for used in types):
+        return None
+    gone = Interval(products.low * (1.0 - TF32_TAKES) - gpu.idle.high, products.high)
+    if not gpu.is_bottleneck and evidence.gpu.waits is not None:
+        gone = gone.up_to(of_step(evidence).where(doing={"sync", "copy"}).between.high)
+    if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
+        return None
+    first = "" if process is not None and process.tf32 else "torch.set_float32_matmul_precision('high') (TF32), or "
+    action = f"use {first}torch.autocast('cuda', torch.bfloat16), and sizes that are multiples of 8"
+    fix = without_if_sure(evidence, action, gone, changes_training=True)
+    return Finding(
+        severity="warning" if fix.least else "info",
+        headline=(
+            f"GPU computes for {percent(products.high)} of each step, its tensor cores for {100 * tensor:.1f} %: lower"
+            " precision is not used"
+        ),
+        fixes=(fix.without_upper_end if fix.least else fix,),  # all else gets faster in half precision, too
+        share_of_step=gone.high,
+        evidence={
+            "tensor_ratio": tensor,
+            "sm_ratio": means.sm_ratio,
+            "dram_ratio": means.dram_ratio,
+            "compute_capability": card.compute_capability,
+        },
+    )
+
+
+def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
+    """The share of each step in which SMs multiply matrices in float32, beside tensor cores that do nothing.
+
+    Other kernels that fill the SMs fill half of their warps, too, or use much of the memory's bandwidth. Worked
+    example: SMs active for 86 % of the step, with 14 % of all warps, the memory 10 % busy: other kernels take 0.1 / 0.3
+    of it at most. Beside other ranks and programs, none of it is sure to be the training's products.
+    """
+    active = min(1.0 - gpu.idle.low, means.sm_ratio if means.sm_ratio is not None else 1.0)
+    beside = evidence.world_size > 1 or any(row.is_shared for row in evidence.gpu.rows)
+    if means.occupancy_ratio is None or means.dram_ratio is None or beside:
+        return Interval(0.0, active)
+    others = max(means.occupancy_ratio / MOST, means.dram_ratio / OTHER_TRAFFIC)
+    return Interval(max(0.0, active - others), active)
+
+
+def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
+    """Events and NVML exclude each other: neither is believed, but a trace is, whose profiler holds the CPU up."""
+    events, counters = found
+    fix, traced = "run tuimon trace to see which is right: queued work may wait for a copy or another stream", None
+    if trace is not None and trace.gpu_span_ns and trace.gpu_busy_ns is not None:
+        traced = 1.0 - trace.gpu_busy_ns / trace.gpu_span_ns
+        fix = f"go by the trace: the GPU idled {percent(traced)} of its steps, at most so much without the profiler"
+    return Finding(
+        severity="info",
+        headline=(
+            f"GPU idle time unknown: at most {percent(events.high)} by its events, at least {percent(counters.low)} by"
+            " NVML's utilisation"
+        ),
+        fixes=(Fix(fix),),
+        evidence={
+            "gpu_idle_in_trace": traced,
+            "gpu_idle_at_most_by_events": events.high,
+            "gpu_idle_at_least_by_nvml": counters.low,
+            "gpu_idle_at_least": events.low,
+            "gpu_idle_at_most": counters.high,
+        },
+    )
+
+
+COMPUTE_BOUND = Rule(
+    title="The GPU is the bottleneck",
+    judge=compute_bound,
+    needs=(GPU_TIMES,),
+    thresholds=(*IDLE_BOUNDS, LARGE, LITTLE_POWER, NEARLY_ALL),
+    of_rest=keeps_busy,
+    only_in_order=True,
+    causes=("few_sms", "memory_traffic", "low_power", "padding", "repeated_backward", "unused_gradients"),
+    ranked_as="info",
+)
+
+LOW_PRECISION_UNUSED = Rule(
+    title="Tensor cores unused",
+    judge=low_precision_unused,
+    needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
+    thresholds=(TRACE, REPORTED, MOST, TF32_TAKES, OTHER_TRAFFIC),
+    contradicts_order=True,
+)
