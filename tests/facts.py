@@ -187,7 +187,7 @@ READ_IN = {
     "StepSummary": "views/tui/panes/phases_pane.py",
     "Steps": "records.py",
     "Stuck": "session/standing.py views/words.py",
-    "ThreadRow": "views/tui/panes/thread_rows.py",
+    "ThreadRow": "views/tui/panes/threads_pane.py",
     "ThreadTable": "diagnosis/evidence/run.py session/tables.py",
     "TracedSync": "views/words.py views/tui/sheets/trace_sheet.py",
     "Turns": "diagnosis/rules/stragglers.py",

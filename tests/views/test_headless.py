@@ -24,8 +24,9 @@ from tuimon.session.sampling import SamplerTable
 from tuimon.session.session import Session
 from tuimon.session.steps import StepSummary
 from tuimon.views.gpu_text import idle_bounds, with_idle_bounds
-from tuimon.views.headless import HeadlessView, how_it_ended, progress, summary_lines
+from tuimon.views.headless import HeadlessView, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
+from tuimon.views.words import ended_text
 
 INPUT_BOUND = Finding(
     rule="input_bound",
@@ -55,7 +56,7 @@ def test_a_line_tells_it_all() -> None:
     line, verdict = stream.getvalue().splitlines()
     assert line.startswith("[tuimon 00:00:40] 10.0 steps/s  ")
     assert "data 62% fwd 11% bwd 16% opt 6% other 5%" in line
-    assert "gpu 37%" in line
+    assert "GPU 37 %" in line
     assert line.endswith("  INPUT-BOUND")
     assert verdict == "[tuimon] INPUT-BOUND: 62 % of every step waits for data: augment() transforms.py:31"
     assert "\x1b" not in stream.getvalue()
@@ -202,11 +203,11 @@ def test_lines_start_on_a_fresh_line_of_a_terminal(already: str) -> None:
 
 
 def test_how_it_ended() -> None:
-    assert how_it_ended(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
+    assert ended_text(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
     end = Exit(t=0.0, pid=1, exit_code=1, last_line="KeyError: 1", file="/x/train.py", line=12, function="main")
-    assert how_it_ended(end) == "ended with exit code 1 at main() train.py:12: KeyError: 1"
+    assert ended_text(end) == "ended with exit code 1 at main() train.py:12: KeyError: 1"
     attached = replace(end, exit_code=None)
-    assert how_it_ended(attached) == "ended by an error at main() train.py:12: KeyError: 1"
+    assert ended_text(attached) == "ended by an error at main() train.py:12: KeyError: 1"
 
 
 def test_a_fast_loop_of_which_some_steps_are_timed() -> None:

@@ -30,7 +30,7 @@ from tuimon.views.finding_text import (
     none_found,
 )
 from tuimon.views.format import wrap
-from tuimon.views.gpu_text import gpu_progress, gpu_text
+from tuimon.views.gpu_text import gpu_text
 from tuimon.views.headless import summary_lines
 from tuimon.views.json_text import json_text
 from tuimon.views.report.page import as_html
@@ -104,31 +104,15 @@ BUSIER = (OLD, replace(OLD, uuid="x", util_ratio=0.97))
         ([HOPPER, *number(3, OLD, used_by_run=False)], "GPU 100 % · tensor 12 %"),
         ([replace(HOPPER, util_ratio=None), instance("1g.10gb", "MIG-a")], "GPU SM 71 % · tensor 12 %"),
         ([replace(HOPPER, means=GpuMeans(util_ratio=0.16, tensor_ratio=0.0))], "GPU 16 % · tensor 0 %"),
-        ([replace(OLD, used_by_run=False)], None),
+        ([replace(OLD, used_by_run=False)], "GPU 37 %"),
         ([replace(OLD, stale_s=12.0)], None),
         ([OLD, replace(OLD, uuid="x", stale_s=12.0)], "2 GPUs 37 %"),
         ([replace(OLD, util_ratio=None)], None),
         ([], None),
     ],
 )
-def test_in_the_title(gpus, text):
+def test_of_those_that_the_run_uses(gpus, text):
     assert gpu_text(gpus) == text
-
-
-@pytest.mark.parametrize(
-    ("gpus", "text"),
-    [
-        ([HOPPER], "gpu 100% tensor 12%"),
-        (BUSIER, "gpu 37% 97%"),
-        ([replace(HOPPER, means=GpuMeans(util_ratio=0.16, tensor_ratio=0.0))], "gpu 16% tensor 0%"),
-        ([instance("1g.10gb", "MIG-a")], "gpu SM 71% tensor 12%"),
-        ([replace(OLD, used_by_run=False)], "gpu 37%"),
-        ([HOPPER, replace(HOPPER, uuid="x", stale_s=12.0)], "gpu 100% – tensor 12%"),
-        ([], None),
-    ],
-)
-def test_headless(gpus, text):
-    assert gpu_progress(gpus) == text
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tuimon.records import (
 from tuimon.records import Node as RunNode
 from tuimon.session.session import Session
 from tuimon.session.stacks.phases import placed
-from tuimon.session.stacks.samples import RANGE, Sample
+from tuimon.session.stacks.samples import RANGE
 from tuimon.session.stacks.trie import Node
 from tuimon.session.threads import role_kind
 from tuimon.text import plain
@@ -203,14 +203,12 @@ def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> I
         return counts.items()
     sampled = session.stacks.get(pid)
     samples = sampled.placed(counts) if sampled is not None else placed(counts)
-    return ((sample.node, sample.count) for sample in samples if _lies_in(sample, part))
-
-
-def _lies_in(sample: Sample, part: str) -> bool:
-    if part in PHASES:
-        return sample.phase == part
     name = part.removeprefix(RANGE)
-    return any(name in (path, path.rpartition("/")[2]) for path in sample.ranges)
+    if part in PHASES:
+        found = [sample for sample in samples if sample.phase == part]
+    else:
+        found = [sample for sample in samples if any(name in (at, at.rpartition("/")[2]) for at in sample.ranges)]
+    return ((sample.node, sample.count) for sample in found)
 
 
 class _Gathered:
@@ -227,7 +225,9 @@ class _Gathered:
             self.session.add(record)
             self.processes.add_record(record)
             if isinstance(record, Stacks) and selection.includes_time(record.t - (self.session.start_s or 0.0)):
-                if selection.phase is not None and self._before_steps(record):
+                stats = self.session.step_stats.get(record.pid)
+                first_s = stats.first_step_s if stats is not None else None
+                if selection.phase is not None and (first_s is None or record.t - record.window_s < first_s - 1.0):
                     early.append(record)
                 else:
                     self._merge(record)
@@ -237,11 +237,6 @@ class _Gathered:
         for window in early:
             if self.session.step_stats.get(window.pid) is None:
                 self._merge(window)
-
-    def _before_steps(self, record: Stacks) -> bool:
-        """True if no step was known yet when this window began."""
-        stats = self.session.step_stats.get(record.pid)
-        return stats is None or stats.first_step_s is None or record.t - record.window_s < stats.first_step_s - 1.0
 
     def _merge(self, record: Stacks) -> None:
         for stack in record.stacks:

@@ -19,8 +19,6 @@ STALE_S = 8.0
 _STALE_WINDOWS = 3
 #: With more GPUs than this a record covers several windows.
 _GPUS_A_WINDOW = 2
-#: The word for MIG instances, whose utilisation is unknown.
-_SM = " SM"
 #: Bounds that are at most this share of the step apart are a measurement: our choice, half of what makes a GPU idle
 #: enough to be no bottleneck.
 CLOSE_RATIO = 0.05
@@ -90,26 +88,20 @@ def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
 
 
 def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
-    """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses; None where nothing is known of them."""
-    used = _used(gpus)
-    fresh = _fresh(used, stale_after_s(gpus, interval_s))
+    """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses, or of all where that is not known; None if none is.
+
+    Of a GPU that is cut into MIG instances only these count.
+    """
+    used = [gpu for gpu in gpus if gpu.used_by_run] or gpus
+    cut = {gpu.latest.parent_uuid for gpu in used}
+    used = [gpu for gpu in used if gpu.latest.uuid not in cut]
+    fresh = [gpu for gpu in used if gpu.stale_s < stale_after_s(gpus, interval_s)]
     busy, tensor = spread(map(_busy, fresh)), spread(gpu.figures.tensor_ratio for gpu in fresh)
     if busy == ABSENT:
         return None
     name = f"{len(used)} GPUs" if len(used) > 1 else "GPU"
-    return f"{name}{_SM if _is_cut(fresh) else ''} {busy}" + (f" · tensor {tensor}" if tensor != ABSENT else "")
-
-
-def gpu_progress(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
-    """``gpu 97% 94% tensor 12%``; where it is not known which GPUs the run uses, all of them."""
-    shown = _used(gpus) or list(gpus)
-    if not shown:
-        return None
-    fresh = _fresh(shown, stale_after_s(gpus, interval_s))
-    busy = " ".join(percent(_busy(gpu) if gpu in fresh else None).replace(" ", "") for gpu in shown[:8])
-    text = f"gpu{_SM if _is_cut(fresh) else ''} {busy}"
-    tensor = spread(gpu.figures.tensor_ratio for gpu in fresh)
-    return text if tensor == ABSENT else f"{text} tensor {tensor.replace(' ', '')}"
+    name += " SM" * all(gpu.latest.parent_uuid is not None for gpu in fresh)  # of MIG instances nothing else is known
+    return f"{name} {busy}" + (f" · tensor {tensor}" if tensor != ABSENT else "")
 
 
 def lead_progress(times: GpuTimeRow | None) -> str | None:
@@ -137,22 +129,6 @@ def spread(ratios: Iterable[float | None]) -> str:
     return most if least == most else f"{least.removesuffix(' %')}–{most}"
 
 
-def _used(gpus: Sequence[GpuRow]) -> list[GpuRow]:
-    """The GPUs that the run uses; of one cut into MIG instances only the instances."""
-    used = [gpu for gpu in gpus if gpu.used_by_run]
-    cut = {gpu.latest.parent_uuid for gpu in used}
-    return [gpu for gpu in used if gpu.latest.uuid not in cut]
-
-
-def _fresh(gpus: Sequence[GpuRow], stale_s: float) -> list[GpuRow]:
-    return [gpu for gpu in gpus if gpu.stale_s < stale_s]
-
-
 def _busy(gpu: GpuRow) -> float | None:
     """Its utilisation; for a MIG instance the driver reports only the activity of its multiprocessors."""
     return gpu.figures.util_ratio if gpu.latest.parent_uuid is None else gpu.figures.sm_ratio
-
-
-def _is_cut(gpus: Sequence[GpuRow]) -> bool:
-    """True if all of them are MIG instances."""
-    return bool(gpus) and all(gpu.latest.parent_uuid is not None for gpu in gpus)

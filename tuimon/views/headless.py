@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tuimon.diagnosis.rulebook import is_minor
-from tuimon.records import Exit
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.progress import run_progress
 from tuimon.session.state import ended_before_torch, run_state, stands_still, unseen_trainings
@@ -21,7 +20,7 @@ from tuimon.views.finding_text import (
     rule_title,
 )
 from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
-from tuimon.views.gpu_text import gpu_progress, lead_progress, with_idle_bounds
+from tuimon.views.gpu_text import gpu_text, lead_progress, with_idle_bounds
 from tuimon.views.words import (
     end_tip,
     ended_text,
@@ -35,6 +34,7 @@ from tuimon.views.words import (
     sampling_text,
     state_text,
     steps_text,
+    survivors_text,
     unseen_text,
 )
 
@@ -177,7 +177,7 @@ def progress(session: Session, columns: int | None = None) -> str:
     rates: list[_Part] = [(6, text) for text in (*rate_texts(known), flops_rate_text(known))]
     parts += [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
     interval_s = session.header.interval_s if session.header else 1.0
-    parts.append((5, gpu_progress(run.gpus(), interval_s) or ""))
+    parts.append((5, gpu_text(run.gpus(), interval_s) or ""))
     parts.append((8, lead_progress(with_idle_bounds(run, pid)[1]) or ""))
     parts = [part for part in parts if part[1]]
     for least in range(max((number for number, _ in parts), default=0), 0, -1):
@@ -218,7 +218,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     from tuimon.views.report.report import report_of  # noqa: PLC0415  (only at the end of a run)
 
     end, report = session.exit, report_of(session, findings, log="")
-    lines = [how_it_ended(end)] if end is not None else []
+    lines = ["; ".join(filter(None, (ended_text(end), survivors_text(end.survivors))))] if end is not None else []
     lines += [steps_text(report.steps)] if report.steps.total else []
     lines += [report.progress.text] if report.progress is not None else []
     lines += [phases_text(report.phases)] if report.phases else []
@@ -250,11 +250,3 @@ def finding_lines(findings: Sequence[FindingJson]) -> list[str]:
         gained = gain_text(fixes[0])
         lines += [f"  fix: {plain(fixes[0].action)}", *([f"  gain: {gained}"] if gained else [])]
     return lines + [f"  or: {fix_text(fix)}" for fix in fixes[1:MOST_FIXES]]
-
-
-def how_it_ended(end: Exit) -> str:
-    """``ended with exit code 3: ValueError: ...``; and which processes still run."""
-    text = ended_text(end)
-    if end.survivors:
-        text += f"; still running: {', '.join(map(str, end.survivors[:8]))} (tuimon attach {end.survivors[0]})"
-    return text

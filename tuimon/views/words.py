@@ -118,6 +118,12 @@ def started_program(command: Sequence[str]) -> str:
     return plain(os.path.basename(script or module or (command[0] if command else "")))
 
 
+def survivors_text(pids: Sequence[int]) -> str:
+    """``still running: 7, 8 (tuimon attach 7)``: the processes that a run left; empty where it left none."""
+    shown = ", ".join(str(own_id(pid)) for pid in pids[:8]) + " …" * (len(pids) > 8)
+    return f"still running: {shown} (tuimon attach {own_id(pids[0])})" if pids else ""
+
+
 #: What helps a script that runs in the Python of PATH, without its environment.
 _NAME_ITS_PYTHON = "is it in the script's environment? tuimon run ENV/bin/python train.py"
 

@@ -37,7 +37,7 @@ from tuimon.records import (
     TracedWork,
     TraceTaken,
 )
-from tuimon.views.report.chart import MOST, POINTS, chart_of, decimated, rows_of, top_of
+from tuimon.views.report.page import MOST, POINTS, chart_of, decimated, rows_of, top_of
 from tuimon.views.report.write import standalone_svg
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}

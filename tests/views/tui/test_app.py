@@ -15,11 +15,9 @@ from tests.views.tui.running_app import ALL, running, text, visible
 from tuimon.errors import CannotInject
 from tuimon.records import Notice
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.board import Pacing
-from tuimon.views.tui.drawing.canvas import Canvas
+from tuimon.views.tui.board import MIN_HEIGHT, MIN_WIDTH, Box, Pacing, WantedRows, lay_out
+from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, WantedRows, lay_out
 from tuimon.views.tui.sheets.dialogs import InjectDialog
 from tuimon.views.tui.terminal_app import Capabilities
 

@@ -21,8 +21,7 @@ from tuimon.views.tui import terminal_app
 from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.dialogs import QuitDialog, quit_lines
-from tuimon.views.tui.terminal_app import Capabilities
-from tuimon.views.tui.terminal_driver import WAITING_LIMIT, ExitEvent, TerminalOutput
+from tuimon.views.tui.terminal_app import WAITING_LIMIT, Capabilities, ExitEvent, TerminalOutput
 
 
 @pytest.mark.parametrize("keys", [("q", "l"), ("ctrl+c", "l"), ("ctrl+c", "ctrl+c")])

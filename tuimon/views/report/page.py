@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
 from tuimon.records import TracedSync, TracedWork
 from tuimon.session.gpus import GpuRow
 from tuimon.session.session import SessionView
+from tuimon.session.stacks.call_tree import CallTree
+from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Trie
+from tuimon.session.steps import STACKED, StepStretch
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
@@ -25,13 +30,161 @@ from tuimon.views.finding_text import (
     sentence,
     verdict_name,
 )
-from tuimon.views.format import count, ms, phase_name
+from tuimon.views.format import count, ms, percent, phase_name, place
 from tuimon.views.gpu_text import idle_share_text, idle_text, with_idle_bounds
-from tuimon.views.report.chart import boxes_of, chart_of, curve, trees
 from tuimon.views.report.report import ReportPage
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, verdict_text
 from tuimon.views.report_types import FindingJson, Phase, Rank, TraceJson, known
-from tuimon.views.words import goodput_bar, how_ended, steps_text, with_work
+from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text, with_work
+
+#: Values of the chart at most.
+MOST = 480
+WIDTH, HEIGHT = 1000, 100
+#: Values drawn at most, so that the page of a long run stays small.
+POINTS = 240
+Row = tuple[float, ...]
+
+
+def chart_of(run: SessionView, pid: int) -> dict[str, Any] | None:
+    """The chart that the template draws; None before a step."""
+    stats, start_s = run.session.step_stats.get(pid), run.session.start_s
+    stretches = stats.stretches() if stats is not None else []
+    if not stretches or start_s is None:
+        return None
+    span_s = stretches[-1].end_s - start_s
+    rows = rows_of(stretches, start_s, run.between_parts(pid))
+    top_ms = top_of(rows)
+    if not top_ms:
+        return None
+    return {
+        "top_ms": top_ms,
+        "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
+        "span_s": span_s,
+        "parts": [(name, bars(rows, part, top_ms)) for part, name in enumerate(STACKED)],
+    }
+
+
+def rows_of(stretches: Sequence[StepStretch], start_s: float, between: Sequence[float]) -> list[Row | None]:
+    """The mean step in ms by ``STACKED``, evenly spaced from a moment on; None where no step ended.
+
+    ``between``: how the time that markers cannot split is divided into STACKED.
+    """
+    ends_s, shortest_s = [each.end_s for each in stretches], min(each.end_s - each.begin_s for each in stretches)
+    span_s = ends_s[-1] - start_s
+    number = max(1, min(MOST, round(span_s / max(shortest_s, span_s / MOST))))
+    middles_s = (start_s + (at + 0.5) * span_s / number for at in range(number))
+    found = [(t, stretches[bisect_right(ends_s, t)]) for t in middles_s]
+    return [each.stacked_ms(between) if each.begin_s <= t else None for t, each in found]
+
+
+def decimated(values: Sequence[Row | None], most: int = POINTS) -> list[Row | None]:
+    """At most so many rows: means of neighbours, None where none of them was measured."""
+    if len(values) <= most:
+        return list(values)
+    edges = [len(values) * i // most for i in range(most + 1)]
+    return [_mean(values[start:end]) for start, end in pairwise(edges)]
+
+
+def top_of(rows: Sequence[Row | None]) -> float:
+    """The chart's upper end: the greatest sum, unless a few outliers would flatten all the rest; 0 without values."""
+    sums = sorted(sum(row) for row in rows if row is not None)
+    if not sums:
+        return 0.0
+    return min(sums[-1], 1.5 * sums[int(0.95 * (len(sums) - 1))]) or sums[-1]
+
+
+def bars(rows: Sequence[Row | None], part: int, top: float) -> str:
+    """One part of stacked bars; what is above ``top`` is cut."""
+    if top <= 0:
+        return ""
+    width = WIDTH / len(rows)
+    boxes = []
+    for i, row in enumerate(rows):
+        if row is None:
+            continue
+        low, high = min(sum(row[:part]), top), min(sum(row[: part + 1]), top)
+        if high > low:
+            above, below = (HEIGHT * (1 - each / top) for each in (high, low))  # both rounded as the neighbour's are
+            boxes.append(f"M{i * width:.1f} {above:.1f}h{width:.1f}V{below:.1f}h{-width:.1f}z")
+    return "".join(boxes)
+
+
+def curve(values: Sequence[float | None], top: float = 1.0) -> str:
+    """A line through the values, interrupted where one is missing."""
+    rows = decimated([None if value is None else (value,) for value in values])
+    width = WIDTH / max(1, len(rows))
+    path, drawing = [], False
+    for i, row in enumerate(rows):
+        if row is None:
+            drawing = False
+            continue
+        y = HEIGHT * (1 - min(max(row[0] / top, 0.0), 1.0))
+        path.append(f"L{(i + 0.5) * width:.1f} {y:.1f}" if drawing else f"M{i * width:.1f} {y:.1f}h{width / 2:.1f}")
+        drawing = True
+    return "".join(path)
+
+
+def _mean(rows: Sequence[Row | None]) -> Row | None:
+    known = [row for row in rows if row is not None]
+    return tuple(sum(column) / len(known) for column in zip(*known, strict=True)) if known else None
+
+
+_LEAST_SHARE = 0.004
+_WIDE_SHARE = 0.04
+_DEPTH = 32
+_BOXES = 1500
+
+
+class FlameBox(NamedTuple):
+    """One function; ``left`` and ``width`` as shares (0..1) of all samples, ``row`` from 0."""
+
+    row: int
+    left: float
+    width: float
+    label: str
+    title: str
+    is_wide: bool  # so that its label fits, and it can be reached by the keyboard
+    phase: str
+    user: bool
+
+
+def trees(run: SessionView, pid: int) -> list[tuple[str, CallTree]]:
+    """The call trees of a process's training thread and of its DataLoader workers together, each with its title.
+
+    Without samples there is no tree.
+    """
+    workers = [worker.pid for worker in run.workers(pid)]
+    found = (
+        ("What the training thread does", _tree(run, [pid])),
+        ("What the DataLoader workers do", _tree(run, workers)),
+    )
+    return [(title, tree) for title, tree in found if tree.samples]
+
+
+def _tree(run: SessionView, pids: Sequence[int]) -> CallTree:
+    first = ((pid, next(iter(run.sampled_tids(pid)), None)) for pid in pids)
+    return Samples.joined(run.samples(pid, tid) for pid, tid in first).tree()
+
+
+def boxes_of(tree: CallTree) -> list[FlameBox]:
+    """The boxes that are wide enough to see, parents first."""
+    boxes: list[FlameBox] = []
+    waiting = [(tree.root, 0.0)]
+    while waiting and len(boxes) < _BOXES:
+        parent, left = waiting.pop(0)
+        for node in parent.ordered():
+            share = tree.share(node.total)
+            if share >= _LEAST_SHARE and node.depth <= _DEPTH:
+                at = node.place()
+                title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
+                label, is_wide = f"{node.function} {percent(share)}", share >= _WIDE_SHARE
+                boxes.append(
+                    FlameBox(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
+                )
+                waiting.append((node, left))
+            left += share
+    return boxes
+
 
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
@@ -67,6 +220,7 @@ def as_html(pages: Sequence[ReportPage]) -> str:
         "idle_share": idle_share_text,
         "idle": lambda phase: idle_text(phase.idle_bounds, phase.gpu_ms_per_step, " to "),
         "steps": steps_text,
+        "survivors": survivors_text,
     }
     script = _read(SCRIPT)
     return environment.from_string(_read(TEMPLATE)).render(
@@ -121,7 +275,10 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": with_work(run, pid, run.loaders(pid)) if pid is not None else (),
-        "flames": _flames(run, pid) if pid is not None else [],
+        "flames": [
+            {"title": title, "boxes": boxes_of(tree), "samples": tree.samples}
+            for title, tree in (trees(run, pid) if pid is not None else ())
+        ],
         "process": process,
         "cost": session.cost,
     }
@@ -169,23 +326,11 @@ def _gpu(row: GpuRow) -> dict[str, Any]:
     return {
         "gpu": gpu,
         "curves": [
-            (name, figure, curve(past, top or _most(past)))
+            (name, figure, curve(past, top or max((each for each in past if each is not None), default=0.0) or 1.0))
             for name, figure, past, top in histories
             if any(value is not None for value in past)
         ],
     }
-
-
-def _most(history: Sequence[float | None]) -> float:
-    return max((value for value in history if value is not None), default=0.0) or 1.0
-
-
-def _flames(run: SessionView, pid: int) -> list[dict[str, Any]]:
-    drawn = ((title, boxes_of(tree), tree.samples) for title, tree in trees(run, pid))
-    return [
-        {"title": title, "boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": samples}
-        for title, boxes, samples in drawn
-    ]
 
 
 def trace_tables(trace: TraceJson) -> dict[str, Any]:  # Any: what the template draws

@@ -18,7 +18,7 @@ from tuimon.views.format import count, duration, ms, percent, plain, shorten, ti
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import CodePlace, FindingJson, Phase, RangeJson, Rank, Report, RunJson, known
-from tuimon.views.words import ended_text, last_state_text, steps_text
+from tuimon.views.words import ended_text, last_state_text, steps_text, survivors_text
 
 _WIDTH = 78
 _BAR = 24
@@ -54,7 +54,7 @@ def _head(run: RunJson) -> list[str]:
     end = end_of(run)
     lines += _wrap(ended_text(end) if end is not None else NO_END)
     if run.survivors:
-        lines += _wrap("still running: " + ", ".join(map(str, run.survivors)))
+        lines += _wrap(survivors_text(run.survivors))
     return lines
 
 

@@ -24,8 +24,7 @@ from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.profile.profile_pane import Mode
 from tuimon.views.tui.sheets.dialogs import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Overlay
-from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
-from tuimon.views.tui.terminal_driver import reset_job_control
+from tuimon.views.tui.terminal_app import Capabilities, TerminalApp, reset_job_control
 from tuimon.views.words import how_ended
 
 if TYPE_CHECKING:

@@ -1,20 +1,269 @@
-"""The base of our apps: themes, and the abilities of the terminal at hand."""
+"""The base of our apps, and the terminal under it: it may stall for hours, stop us and come back, or be lost."""
 
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from textual import on
 from textual.app import App, ReturnType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
 from tuimon.views.tui.drawing import palette
 from tuimon.views.tui.drawing.canvas import Canvas, Glyphs, glyphs_of
-from tuimon.views.tui.terminal_driver import TerminalDriver
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+#: Writes that may wait for the terminal. Textual's queue holds 30 and blocks the app when it is full; leaving
+#: the full screen takes about 15 of them.
+WAITING_LIMIT = 12
+#: Seconds that leaving the full screen waits for a terminal that takes nothing.
+CLOSE_S = 1.0
+
+
+class TerminalOutput:
+    """The file that Textual's writer thread writes to. Never raises; counts what waits to be written."""
+
+    def __init__(self, file: TextIO, on_lost: Callable[[], None], on_stale: Callable[[], None]) -> None:
+        """``on_lost``: the terminal is gone; ``on_stale``: it takes output again, and some was left out."""
+        self._handle = file.fileno()
+        self._encoding = file.encoding
+        self._errors = file.errors or "replace"
+        self._on_lost = on_lost
+        self._on_stale = on_stale
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._stale = False
+        self._lost = False
+        self._parts: list[str] = []
+
+    def fileno(self) -> int:
+        """The handle of the terminal."""
+        return self._handle
+
+    def admit(self, *, always: bool = False) -> bool:
+        """Count one more write; False where it is to be left out, as the terminal has not taken earlier ones."""
+        with self._lock:
+            if self._waiting >= WAITING_LIMIT and not always:
+                self._stale = True
+                return False
+            self._waiting += 1
+            return True
+
+    def write(self, text: str) -> None:
+        """Take text, to be written by ``flush``."""
+        self._parts.append(text)
+
+    def flush(self) -> None:
+        """Write what was taken; waits as long as the terminal takes nothing."""
+        count = len(self._parts)
+        data = "".join(self._parts).encode(self._encoding, self._errors)
+        self._parts.clear()
+        try:
+            while data and not self._lost:
+                data = data[self._write(data) :]
+        except OSError:  # EIO after a hangup
+            self._lost = True
+            self._on_lost()
+        with self._lock:
+            self._waiting -= count
+            stale = self._stale and self._waiting == 0
+            if stale:
+                self._stale = False
+        if stale and not self._lost:
+            self._on_stale()
+
+    def _write(self, data: bytes) -> int:
+        try:
+            return os.write(self._handle, data)
+        except BlockingIOError:  # another program that shares the terminal has made it so
+            select.select([], [self._handle], [], 1.0)
+            return 0
+
+
+class ExitEvent(threading.Event):
+    """The event that ends Textual's input thread; sets itself once the terminal is gone.
+
+    A terminal that has hung up is ready to be read at all times, and what is read is nothing. It stays set: the number
+    of the terminal may soon stand for another file, on which that thread would read for ever.
+    """
+
+    def __init__(self, handle: int, on_lost: Callable[[], None]) -> None:
+        super().__init__()
+        self._handle = handle
+        self._on_lost = on_lost
+
+    def is_set(self) -> bool:
+        """True if input is to end."""
+        if super().is_set():
+            return True
+        terminal = select.poll()  # a lock of its own: two threads poll, and one that waits in it locks out the other
+        terminal.register(self._handle, 0)
+        if not terminal.poll(0):
+            return False
+        self.set()
+        self._on_lost()
+        return True
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver for terminals, which neither blocks, raises nor spins when the terminal does not do its part."""
+
+    class Lost(Message):
+        """The terminal is gone."""
+
+    class Stale(Message):
+        """The terminal may not show what was drawn."""
+
+    def __init__(
+        self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        """Arguments as Textual gives them."""
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._output = self._new_output()
+        self._changes_modes = False
+        self.exit_event = ExitEvent(self.fileno, self._report_lost)
+        # Textual's own handlers write to queues at once, wherever the app happens to be, also inside those queues
+        self._continued = False
+        signal.signal(signal.SIGTSTP, self._on_stop)
+        signal.signal(signal.SIGCONT, self._on_continue)
+
+    def write(self, data: str) -> None:
+        """Write to the terminal; left out while it does not take what was written before."""
+        if self._output.admit(always=self._changes_modes):
+            super().write(data)
+
+    def start_application_mode(self) -> None:
+        """Take the terminal over; in the background, stop until somebody brings us into the foreground."""
+        if self._in_background():
+            self._on_stop()
+            return
+        self._output = self._new_output()
+        self._changes_modes = True
+        try:
+            super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual has not annotated it
+        finally:
+            self._changes_modes = False
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back as it was; who has it by now has set its modes."""
+        self._changes_modes = True
+        if self._in_background():
+            self.attrs_before = None
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])  # input is dropped, also from there
+        try:
+            super().stop_application_mode()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            self._changes_modes = False
+
+    def close(self) -> None:
+        """Write what is left, unless the terminal takes nothing."""
+        closing = threading.Thread(target=super().close, name="tuimon-close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
+
+    def run_input_thread(self) -> None:
+        """Read keys until the app ends or the terminal is gone; what is not UTF-8 is ignored."""
+        while True:
+            try:
+                super().run_input_thread()
+            except UnicodeDecodeError:
+                continue
+            except OSError:  # EIO: nobody is left who could bring this process into the foreground
+                self._report_lost()
+            return
+
+    def _new_output(self) -> TerminalOutput:
+        output = TerminalOutput(sys.__stderr__ or sys.stderr, self._report_lost, self._report_stale)
+        self._file: Any = output  # Any: Textual wants a TextIO, and uses write, flush and fileno
+        return output
+
+    def _report_lost(self) -> None:
+        self._post(self.Lost())
+
+    def _report_stale(self) -> None:
+        self._post(self.Stale())
+
+    def _post(self, message: Message) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._app.post_message(message)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(call)
+
+    def _on_stop(self, *_: object) -> None:
+        """SIGTSTP: raise it again, blocked, so that a SIGCONT that comes before we are ready to stop cancels it."""
+        self._continued = False
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
+        signal.raise_signal(signal.SIGTSTP)
+        self._in_loop(self._stop_process)
+
+    def _on_continue(self, *_: object) -> None:
+        self._continued = True
+        self._in_loop(self._continue_process)
+
+    def _stop_process(self) -> None:
+        """Give the terminal back, then stop; go on where SIGCONT has come, or nobody is there who could send it."""
+        if self._is_started:
+            self.suspend_application_mode()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        # here it stops, unless its process group is orphaned
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
+        signal.signal(signal.SIGTSTP, self._on_stop)
+        if self._continued:
+            return
+        if self._in_background():
+            self._report_lost()
+        else:
+            self._continue_process()
+
+    def _continue_process(self) -> None:
+        """SIGCONT: take the terminal over again.
+
+        After SIGSTOP it was never given back: its modes are not those that we set, and Textual would start a second
+        pair of threads and take our modes for those that the shell had.
+        """
+        if not self._app.is_running:
+            return
+        if self._is_started:
+            self.suspend_application_mode()
+        self.resume_application_mode()
+        self._report_stale()
+
+    def _in_background(self) -> bool:
+        """True if another process group has the terminal.
+
+        To set modes from there raises SIGTTOU in all of our own group: a child that it stops between fork and exec
+        holds us up, and who continues us would not continue that child.
+        """
+        try:
+            return os.tcgetpgrp(self.fileno) != os.getpgrp()
+        except OSError:  # lost, or no terminal
+            return False
+
+    @property
+    def _is_started(self) -> bool:
+        return self._key_thread is not None and self._key_thread.is_alive()
+
+
+def reset_job_control() -> None:
+    """Let SIGTSTP and SIGCONT stop and continue the process as ever; for when the app is over."""
+    for number in (signal.SIGTSTP, signal.SIGCONT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # one that came while the app ended stops us now
+
 
 #: Shown in the place of a traceback.
 REPLACED = "tuimon was upgraded or removed while this screen ran, and cannot go on: start tuimon again"

@@ -18,8 +18,7 @@ from tuimon.session.threads import ThreadRow
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
-from tuimon.views.tui.panes.thread_rows import thread_columns, thread_lines
-from tuimon.views.tui.panes.threads_pane import ThreadsPane, matches, with_helpers_folded
+from tuimon.views.tui.panes.threads_pane import ThreadsPane, matches, thread_columns, thread_lines, with_helpers_folded
 from tuimon.views.tui.terminal_app import Capabilities
 from tuimon.views.words import with_work
 

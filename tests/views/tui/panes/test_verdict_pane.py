@@ -98,7 +98,7 @@ def test_what_is_not_worth_a_fix_is_no_headline_and_an_unknown_or_unsure_gain_is
         ),
         (
             Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
-            " ┃ still running: pid 7, pid 8 (tuimon attach 7)",
+            " ┃ still running: 7, 8 (tuimon attach 7)",
         ),
     ],
 )

@@ -12,18 +12,24 @@ from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, plain
 from tuimon.views.gpu_text import stale_after_s
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, line
-from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.figures import (
     LABEL,
     VALUE,
     GpuView,
     TorchShare,
+    alarm_lines,
+    folded_line,
+    gpu_mosaic,
+    gpu_table,
     heat_line,
     joined,
     label,
+    mark_of,
     memory_line,
+    name_of,
     out_of,
     power_gauge,
     power_line,
@@ -32,9 +38,9 @@ from tuimon.views.tui.gpu.figures import (
     slowed_line,
     stale_badge,
     torch_line,
+    trouble_of,
     value,
 )
-from tuimon.views.tui.gpu.gpu_table import alarm_lines, folded_line, gpu_mosaic, gpu_table, mark_of, name_of, trouble_of
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.series import mean_of_known
 from tuimon.views.format import ABSENT, code, duration, ms, percent, plain, rate
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, chart, tinted
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -26,7 +27,6 @@ from tuimon.views.tui.drawing.lines import (
     places_width,
     row_line,
 )
-from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.words import with_work
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from rich.text import Text
 from textual.binding import BindingType
 
 from tuimon.views.format import plain, size
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, clip, line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
-from tuimon.views.tui.drawing.pane import Pane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

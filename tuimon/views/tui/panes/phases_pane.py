@@ -15,6 +15,7 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_bounds, idle_share_text, idle_text, with_idle_bounds
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, ceiling, layers, stacked
 from tuimon.views.tui.drawing.lines import (
     Line,
@@ -26,9 +27,8 @@ from tuimon.views.tui.drawing.lines import (
     line,
     notes_lines,
 )
-from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.figures import fitting
-from tuimon.views.tui.panes.thread_rows import hot_lines
+from tuimon.views.tui.panes.threads_pane import hot_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

@@ -14,6 +14,7 @@ from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
 from tuimon.session.steps import StepStretch
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import layers, spread
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -31,7 +32,6 @@ from tuimon.views.tui.drawing.lines import (
     with_cursor,
 )
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
-from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.words import started_program
 
 if TYPE_CHECKING:

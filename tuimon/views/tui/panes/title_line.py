@@ -15,8 +15,8 @@ from tuimon.session.state import stands_still
 from tuimon.session.steps import StepSummary
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
-from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.words import (
     flops_rate_text,
     left_text,

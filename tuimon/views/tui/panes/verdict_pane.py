@@ -9,15 +9,14 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from tuimon.diagnosis.words import at
-from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.state import RunState, Unseen, ended_before_torch, run_state, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, gain_text, only_minor, rule_title
 from tuimon.views.format import place, plain
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
-from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.words import end_tip, state_details, state_name, unseen_reason, unseen_text
+from tuimon.views.words import end_tip, state_details, state_name, survivors_text, unseen_reason, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Severity
@@ -250,9 +249,7 @@ def _after_end(end: Exit) -> Line:
     """The exception that ended it, and what still runs."""
     place = f"at {at(end.raised_at)}: " if end.raised_at is not None else ""
     spans = [Span(place + plain(end.last_line), f"{_end_role(end)} bold")] if end.last_line else []
-    if end.survivors:
-        pids = ", ".join(f"pid {own_id(pid)}" for pid in end.survivors[:4]) + " …" * (len(end.survivors) > 4)
-        running = f"still running: {pids} (tuimon attach {own_id(end.survivors[0])})"
+    if running := survivors_text(end.survivors):
         spans += [*([Span(" · ", "faint")] if spans else []), Span(running, "warning")]
     return tuple(spans)
 

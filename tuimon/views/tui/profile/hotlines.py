@@ -27,7 +27,7 @@ from tuimon.views.tui.drawing.lines import (
     row_line,
 )
 from tuimon.views.tui.drawing.moving import RowCursor
-from tuimon.views.tui.sheets.code_around import Code, code_lines, no_code
+from tuimon.views.tui.sheets.sheet import Code, code_lines, no_code
 
 #: Ways to sort, cycled by ``s``.
 SORTS = ("self", "total")

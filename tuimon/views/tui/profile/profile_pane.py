@@ -17,12 +17,12 @@ from tuimon.records import PHASES, Place
 from tuimon.session.stacks.samples import RANGE, Samples
 from tuimon.session.threads import ThreadRow, role_kind
 from tuimon.views.format import count, percent, plain
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
-from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.profile.calltree import TreeView, node_of_line
 from tuimon.views.tui.profile.hotlines import SORTS, LinesView
-from tuimon.views.tui.sheets.code_around import Code, CodeAround, no_code
+from tuimon.views.tui.sheets.sheet import Code, CodeAround, no_code
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding

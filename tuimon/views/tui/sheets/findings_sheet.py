@@ -20,8 +20,7 @@ from tuimon.views.report_types import FindingJson
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, apart, cells, column, hanging, justified, line, paragraph, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
-from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines, no_code
-from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines, no_code
 from tuimon.views.words import goodput_bar
 
 if TYPE_CHECKING:

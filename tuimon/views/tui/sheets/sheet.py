@@ -1,18 +1,23 @@
-"""A sheet over the panes: a title and lines to scroll through (help, findings, one thread)."""
+"""A sheet over the panes: a title and lines to scroll through; and the code around a line, read once and kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.screen import ModalScreen, ScreenResultType
 
 from tuimon.views.tui.drawing.canvas import Canvas
-from tuimon.views.tui.drawing.lines import Line, Span
+from tuimon.views.tui.drawing.lines import Line, Span, line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
+
+if TYPE_CHECKING:
+    from tuimon.records import Place, Process
+    from tuimon.sources.stacks.closeup import CloseUp
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]
@@ -94,3 +99,56 @@ class Sheet(Overlay[None]):
     def update(self) -> None:
         """Build the lines again at a tick."""
         self.body.update()
+
+
+#: Lines with their numbers.
+Code = Sequence[tuple[int, str]]
+_KEPT_MOST = 256
+
+
+def no_code(_where: Place) -> Code:
+    """For where code cannot be read."""
+    return ()
+
+
+class CodeAround:
+    """The code that a sheet has read of the user's files; the end of its worker notifies the sheet of more."""
+
+    def __init__(self, sheet: DOMNode, closeup: CloseUp | None) -> None:
+        self._sheet = sheet
+        self._closeup = closeup
+        self._requested: set[tuple[str, int]] = set()
+        self._read: dict[tuple[str, int], Code] = {}
+
+    def of(self, file: str, number: int, process: Process | None, not_after_unix_s: float | None = None) -> Code:
+        """The lines around one, if they have been read; else reading them as ``process`` could is requested."""
+        key = (file, number)
+        if (
+            process is not None
+            and self._closeup is not None
+            and key not in self._requested
+            and len(self._requested) < _KEPT_MOST
+        ):
+            self._requested.add(key)
+            closeup, by = self._closeup, process
+
+            def read() -> None:
+                self._read[key] = closeup.code(*key, by, not_after_unix_s)
+
+            self._sheet.run_worker(read, thread=True)
+        return self._read.get(key, ())
+
+
+def code_lines(code: Code, number: int) -> list[Line]:
+    """Numbered lines of code, the one meant marked."""
+    digits = max((len(str(n)) for n, _ in code), default=0)
+    common = min((len(text) - len(text.lstrip()) for _, text in code if text.strip()), default=0)
+    return [
+        line(
+            "    ",
+            (f"{n:>{digits}} ", "key bold" if n == number else "faint"),
+            ("▏" if n == number else "│", "key bold" if n == number else "faint"),
+            (f" {text[common:]}", "strong" if n == number else "dim"),
+        )
+        for n, text in code
+    ]

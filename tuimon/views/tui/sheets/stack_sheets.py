@@ -27,9 +27,8 @@ from tuimon.views.tui.drawing.lines import (
     place_column,
     places_width,
 )
-from tuimon.views.tui.panes.thread_rows import thread_lines
-from tuimon.views.tui.sheets.code_around import Code, CodeAround, code_lines
-from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.tui.panes.threads_pane import thread_lines
+from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
 from tuimon.views.words import standstill_head
 
 if TYPE_CHECKING:
