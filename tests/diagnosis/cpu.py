@@ -6,7 +6,7 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, thread
 from tuimon.diagnosis import diagnose
-from tuimon.records import Notice
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
 STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -36,9 +36,19 @@ def training(phases, *more, cpu_count=2, windows=12, **of_steps):
     return session_of(header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT, *made, *more)
 
 
-def workers(number, cpu_ratio, *counted, state="running", role="worker"):
+def workers(number, cpu_ratio, *counted, delay=None, state="running", role="worker"):
     """Records of the trainer's DataLoader workers, or of its other children."""
     for pid in range(201, 201 + number):
         yield process(pid, role, ppid=100)
-        yield thread(12, cpu_ratio, pid=pid, state=state, name="pt_data_worker")
+        yield thread(12, cpu_ratio, delay, pid=pid, state=state, name="pt_data_worker")
         yield stacks(12, *counted, pid=pid)
+
+
+def loader(workers, *made, fetches=10, counts=(), **facts):
+    """A window of the training's loader with so many workers; ``made``: by each, the batches and the ms that their
+    items, collating and waiting took in all; ``counts``: of the window; ``facts``: of the loader.
+    """
+    rows = [LoaderWorker(201 + n if workers else 100, n, *row) for n, row in enumerate(made)]
+    known = LoaderFacts(**{"dataset": "Rows", "kind": "map", "workers": workers} | facts)
+    counted = {"number": 1, "window_s": 1.0, "role": "train", "fetches": fetches, "workers": rows, "facts": known}
+    return Loader(t=12, pid=100, **counted | dict(counts))

@@ -6,16 +6,15 @@ import pytest
 
 from tests.diagnosis.cpu import run, workers
 from tests.diagnosis.gains import at_least
-from tests.session.records import frames, process, stacks, threads
+from tests.session.records import frames, process, stacks, thread, threads
 
 
 def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
     first, *_ = run({"data": 80, "forward": 20}, stacks(12, ([3, 4, 1], 60)))
     free, loader = first.fixes
     assert loader.action.startswith("set num_workers=2 (now 0)")
-    assert (loader.estimated_speedup, *loader.gain) == pytest.approx(
-        (2, 1.3, 2), rel=0.05
-    )  # on two cores, which are worth 1.3 at least
+    on_two_cores = (2, 1.3, 2)  # which are worth 1.3 at least
+    assert (loader.estimated_speedup, *loader.gain) == pytest.approx(on_two_cores, rel=0.05)
     assert free.action.startswith("make augment() data.py:31 cheaper")
     gained = 5  # all of it; the ends are no further apart than a factor of two
     assert (free.estimated_speedup, *free.gain) == pytest.approx((gained, gained / 2, gained))
@@ -27,7 +26,7 @@ def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
 def test_workers_gain_no_more_than_the_cores_can_give_though_a_line_looks_like_a_wait():
     """Without a GPU ``tolist()`` waits for nothing: the training thread is on a core all the time."""
     lists = frames(("data.py", 9, "__getitem__", "return values[begin:end].tolist()", True), first=30)
-    busy = threads(12, (100, "python", 0.99, "running"), cpu_ratio=0.99)
+    busy = thread(12, 0.99)
     first, *_ = run({"data": 65, "forward": 35}, lists, busy, stacks(12, ([3, 4, 30], 60)))
     loader = next(fix for fix in first.fixes if fix.action.startswith("set num_workers=2"))
     assert loader.gain.high <= 2.0
@@ -101,7 +100,7 @@ def test_work_moves_to_the_gpu_only_if_there_is_one_and_it_is_no_wait(leaf, fact
 
 def test_more_workers_come_before_a_line_that_may_cost_nothing():
     remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
-    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    idle = thread(12, 0.1, state="waiting")
     first, *_ = run({"data": 96, "forward": 4}, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
     more, free = first.fixes
     assert more.action == "set num_workers=8 (now 2) on this 2-core machine: each computes only 3 % of its time"
@@ -113,16 +112,8 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
 
 def test_cores_that_others_have_do_not_hide_what_a_cheaper_item_gains():
     """On cores of its own a batch would take half as long: all that is left of them goes to making batches."""
-    trainer = threads(12, (100, "python", 0.15, "waiting", 0.2), cpu_ratio=0.15)
-    making = [
-        record
-        for pid in (201, 202)
-        for record in (
-            process(pid, "worker", ppid=100),
-            threads(12, (pid, "pt_data_worker", 0.46, "running", 0.48), pid=pid, cpu_ratio=0.46),
-            stacks(12, ([0, 1], 40), pid=pid),
-        )
-    ]
+    trainer = thread(12, 0.15, 0.2, state="waiting")
+    making = workers(2, 0.46, ([0, 1], 40), delay=0.48)
     first, *_ = run({"data": 73, "forward": 10, "backward": 15, "other": 2}, trainer, *making)
     assert first.rule == "input_bound"
     assert first.severity == "critical"

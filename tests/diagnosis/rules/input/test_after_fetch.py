@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU, run
-from tests.session.records import frames, header, process, session_of, stacks
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, frames, one_process, stacks
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Loader, LoaderFacts
 
@@ -51,11 +50,8 @@ def test_a_little_of_it_leaves_the_loader_the_cause() -> None:
 )
 def test_without_markers_samples_show_whether_most_of_it_is_fetched(fetching: int, mixing: int, cause: str) -> None:
     counted = (([50, 51], fetching), ([52, 53], mixing), ([54, 55], 25), ([56, 57], 25))
-    records = [header(), process(markers=False), NO_GPU, LOOP]
-    for t in range(1, 13):
-        records.append(stacks(t, *(sample for sample in counted if sample[1])))
-    first = next(finding for finding in diagnose(session_of(*records)) if finding.rule == "input_bound")
-    assert first.cause == cause
+    sampled = [stacks(t, *(sample for sample in counted if sample[1])) for t in range(1, 13)]
+    assert by_rule(one_process(NO_GPU, LOOP, sampled, markers=False))["input_bound"].cause == cause
 
 
 def test_a_forward_pass_without_it_is_as_long_as_markers_say() -> None:

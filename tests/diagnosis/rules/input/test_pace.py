@@ -4,7 +4,6 @@ import pytest
 
 from tests.diagnosis.cpu import run, workers
 from tests.session.records import frames, stacks, threads
-from tuimon.records import StackCount, Stacks
 
 LINES = frames(
     ("loop.py", 40, "main", "state, reward, done = robot.step(action)", True),  # 30
@@ -47,9 +46,8 @@ PASSES = (([49, 50], 10), ([51, 52], 20))
 
 
 def found(phases, *counted, thread=None, beside=(), rule=None):
-    sampled = [StackCount(100, "MainThread", ids, n) for ids, n in (*counted, *PASSES)]
-    sampled += [StackCount(101, "feed", thread, 80)] if thread is not None else []
-    windows = [Stacks(t=t, pid=100, window_s=1.0, samples=100, stacks=sampled) for t in range(1, 13)]
+    others = [(101, "feed", thread, 80)] if thread is not None else []
+    windows = [stacks(t, *counted, *PASSES, samples=100, beside=others) for t in range(1, 13)]
     return next(each for each in run(phases, LINES, *windows, *beside) if rule in (None, each.rule))
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, frames, header, loop, process, session_of, stacks, thread, threads
 
 PACKAGES = "/lib/site-packages"
 LOOP = frames(
@@ -57,23 +56,16 @@ PIPE = frames(
 )
 
 
-def found(*counted, cpu_count=2, training=TRAINING, beside=(), more=None):
-    session = session_of(header(cpu_count=cpu_count), process(), LOOP, PIPE)
-    if more is not None:
-        session.add(more)
-    for t in range(1, 13):
-        session.add(steps(t, {"between": 75, "backward": 20, "optimizer": 5}, first_index=10 * t))
-        session.add(stacks(t, *training, *counted))
-    for record in beside:
-        session.add(record)
-    return {finding.rule: finding for finding in diagnose(session)}
+def found(*counted, cpu_count=2, training=TRAINING, beside=()):
+    made = loop(12, {"between": 75, "backward": 20, "optimizer": 5}, *training, *counted)
+    return by_rule(session_of(header(cpu_count=cpu_count), process(), LOOP, PIPE, made, beside))
 
 
 def processes_of_environments(number, cpu_ratio, *making):
     """Records of forked processes that wait for a message, unless they are ``making`` something."""
     for pid in range(201, 201 + number):
         yield process(pid, "child", ppid=100)
-        yield threads(12, (pid, "python", cpu_ratio, "sleeping"), pid=pid, cpu_ratio=cpu_ratio)
+        yield thread(12, cpu_ratio, pid=pid, state="sleeping")
         yield stacks(12, ([56, 50], 20), *making, pid=pid)
 
 

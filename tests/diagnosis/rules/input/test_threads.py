@@ -1,34 +1,41 @@
-"""Data that threads of the training process prepare: which thread is named, and which wait shows it."""
+"""Data that threads of the training or other processes prepare: whose work is named, and which wait shows it."""
 
 import pytest
 
-from tests.diagnosis.cpu import run
-from tests.session.records import frames
-from tuimon.records import StackCount, Stacks
+from tests.diagnosis.cpu import run, workers
+from tests.session.records import frames, stacks, threads
 
+PYTHON = "/v/lib/python3.11"
 LOOP = frames(
-    ("train.py", 10, "main", "for x, y in batches:", True),
+    ("train.py", 10, "main", "for x, y in batches:", True),  # 30
     ("/lib/site-packages/nodes/base.py", 80, "__next__"),
-    ("/lib/python3.11/threading.py", 327, "wait"),
+    (f"{PYTHON}/threading.py", 327, "wait"),
     ("train.py", 11, "main", "loss = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("train.py", 12, "main", "loss.backward()", True),
+    ("train.py", 12, "main", "loss.backward()", True),  # 35
     ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("read.py", 5, "read", "out = pad(decode(path))", True),
-    ("/lib/python3.11/threading.py", 382, "notify"),
+    (f"{PYTHON}/threading.py", 382, "notify"),
     ("read.py", 9, "shuffle", "for a, b in pairs:", True),
+    ("train.py", 9, "main", "x, y = batches.get()", True),  # 40
+    (f"{PYTHON}/multiprocessing/queues.py", 103, "get"),
+    (f"{PYTHON}/multiprocessing/connection.py", 395, "_recv"),
+    ("train.py", 9, "main", "x, y = channel.recv()", True),
+    ("make.py", 5, "serve", "request = channel.recv()", True),
+    ("make.py", 7, "make", "x = x * noise", True),  # 45
+    ("train.py", 9, "main", "x, y = make()", True),
     first=30,
 )
 BATCH, MODEL, BACKWARD, READ = [30, 31, 32], [33, 34], [35, 36], [37]
 PASSES_ON, AT_HEAD, SHUFFLES = [30, 31, 38], [30], [30, 39]
+SERVES, MAKES = [44], [44, 45]
 
 
-def found(*data):
+def found(*data, reads=True, beside=()):
     """What is found of 60 samples in the data phase, of these stacks, and a thread that reads."""
-    main = [*data, (MODEL, 20), (BACKWARD, 20)]
-    sampled = [StackCount(100, "MainThread", stack, count) for stack, count in main]
-    record = Stacks(t=12, pid=100, window_s=1.0, samples=100, stacks=[*sampled, StackCount(101, "reader", READ, 100)])
-    return run({"between": 80, "backward": 20}, LOOP, record)[0]
+    others = [(101, "reader", READ, 100)] if reads else []
+    sampled = stacks(12, *data, (MODEL, 20), (BACKWARD, 20), beside=others)
+    return run({"between": 80, "backward": 20}, LOOP, sampled, *beside)[0]
 
 
 @pytest.mark.parametrize("data", [[(BATCH, 60)], [(AT_HEAD, 55), (PASSES_ON, 5)]], ids=["queue", "GIL"])
@@ -46,3 +53,92 @@ def test_what_the_training_thread_makes_itself_is_no_other_threads(data, functio
     first = found(*data)
     assert "in a thread" not in first.headline
     assert first.where[0].function == function
+
+
+# -- data that other processes send
+
+
+@pytest.mark.parametrize("awaited", [[40, 41, 42], [43]], ids=["queue", "line"])
+def test_what_the_users_processes_make_is_named_there(awaited):
+    children = workers(1, 0.4, (SERVES, 60), (MAKES, 40), role="child")
+    finding = found((awaited, 60), reads=False, beside=children)
+    assert "another process makes it" in finding.headline
+    assert finding.where[0].function == "make"
+    assert "make make() make.py:7 cheaper" in finding.action
+    assert "make the data in more processes" in finding.action
+
+
+def test_what_the_training_process_makes_is_no_other_processes():
+    finding = found(([46, 45], 60), reads=False, beside=workers(1, 1.0, (MAKES, 100)))
+    assert "the training process prepares it" in finding.headline
+
+
+# -- items that a pool of threads in the training process makes: a forked worker would wait for them for ever
+
+
+POOLED = frames(
+    ("train.py", 44, "main", "for x, y in loader:", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
+    ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 54, "fetch"),
+    ("data.py", 20, "__getitem__", "return pool.submit(blur, path).result()", True),
+    ("/usr/lib/python3.11/concurrent/futures/_base.py", 451, "result"),
+    ("/usr/lib/python3.11/threading.py", 327, "wait"),
+    ("/usr/lib/python3.11/threading.py", 1002, "_bootstrap"),
+    ("/usr/lib/python3.11/concurrent/futures/thread.py", 83, "_worker"),
+    ("data.py", 9, "blur", "out[i] += kernel[j] * row[i + j]", True),
+    ("data.py", 8, "blur", "body = requests.get(path)", True),
+    ("/lib/site-packages/requests/api.py", 73, "get"),
+    ("/usr/lib/python3.11/queue.py", 171, "get"),
+    first=30,
+)
+WAITS, COMPUTES = [30, 31, 32, 33, 34, 35], [30, 31, 32, 33]
+BLURS, DOWNLOADS, STANDS_BY = [36, 37, 38], [36, 37, 39, 40], [36, 37, 41]
+
+
+def pooled(main, pool, *cpu, cpu_count=2, beside=()):
+    """What is found where 80 % of the step is in fetches; ``cpu``: of each of the pool's threads."""
+    sampled = stacks(12, (main, 80), samples=100, beside=[(101 + n, "pool", pool, 100) for n in range(len(cpu))])
+    rows = [(101 + n, "pool", each, "running") for n, each in enumerate(cpu)]
+    used = threads(12, (100, "python", 0.2, "waiting"), *rows, cpu_ratio=0.2 + sum(cpu))
+    return run({"data": 80, "forward": 8, "backward": 12}, POOLED, sampled, used, *beside, cpu_count=cpu_count)[0]
+
+
+def test_workers_are_to_be_spawned_and_no_more_than_the_cores_beside_the_training():
+    first = pooled(WAITS, BLURS, 0.8)
+    assert (first.cause, first.where[0].function) == ("no_workers", "blur")
+    assert first.headline.endswith("threads of the training process prepare it")
+    loader = next(fix for fix in first.fixes if "num_workers" in fix.action)
+    assert loader.action.startswith("set num_workers=1 (now 0) and multiprocessing_context='spawn'")
+    assert "a forked worker would wait for in vain" in loader.action
+
+
+def test_a_pool_that_uses_all_cores_leaves_none_for_workers():
+    first = pooled(WAITS, BLURS, 0.78, 0.78)
+    assert not any("num_workers" in fix.action for fix in first.fixes)
+    assert "blur() data.py:9 cheaper" in first.action
+
+
+def test_more_workers_than_cores_are_said_to_wait():
+    first = pooled(WAITS, DOWNLOADS, 0.02)
+    loader = next(fix for fix in first.fixes if "num_workers" in fix.action)
+    assert "'spawn'" in loader.action
+    assert loader.action.endswith("; more than the 2 cores, as items wait instead of computing")
+
+
+@pytest.mark.parametrize(("main", "pool"), [(COMPUTES, BLURS), (WAITS, STANDS_BY)], ids=["computes", "idle pool"])
+def test_what_the_training_thread_makes_itself_needs_no_spawned_worker(main, pool):
+    first = pooled(main, pool, 0.3)
+    assert "threads of the training process" not in first.headline
+    assert not any("spawn" in fix.action for fix in first.fixes)
+
+
+@pytest.mark.parametrize(("children", "threads_cpu"), [(0.8, 0.1), (0.8, None), (0.1, 0.8)])
+def test_what_a_pool_of_processes_makes_is_made_there(children, threads_cpu):
+    """The training thread waits for a thread that hands the answers of two processes on."""
+    beside = workers(2, children, ([38], 40), ([41], 20), role="child")
+    cpu = () if threads_cpu is None else (threads_cpu,)
+    first = pooled(WAITS, DOWNLOADS, *cpu, beside=beside)
+    by_process = children > (threads_cpu or 0.0)
+    assert ("another process makes it" in first.headline) == by_process
+    assert (first.where[0].function, first.where[0].line) == ("blur", 9 if by_process else 8)
+    assert any("spawn" in fix.action for fix in first.fixes) == (not by_process)

@@ -3,16 +3,24 @@
 import pytest
 from msgspec import structs
 
-from tests.diagnosis.cpu import STARVED, run, workers
+from tests.diagnosis.cpu import STARVED, loader, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, stacks, steps, thread, threads
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import MIN_SAMPLES
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
+from tuimon.records import MeasuredBatches, Place
 
+TORCH = "/lib/site-packages/torch"
+FETCHER = f"{TORCH}/utils/data/_utils/fetch.py"
+COLLATES = FETCHER, 57, "fetch", "return self.collate_fn(data)"
 FETCHING = ([FETCH, IN_FETCH], 300)
+
+
+def bound(*more, **facts):
+    """The finding of the rule where data takes most of each step."""
+    return next(finding for finding in run(STARVED, *more, **facts) if finding.rule == "input_bound")
 
 
 def gain_of(part, finding):
@@ -22,7 +30,7 @@ def gain_of(part, finding):
 
 def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
     loop = stacks(12, ([3, 4], 50))
-    busy = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    busy = thread(12, 0.1, state="waiting")
     first, *_ = run(STARVED, loop, busy, *workers(2, 0.99, ([0, 1], 30), ([0, 2], 10), ([0], 10)))
     assert (first.rule, first.severity, first.cause) == ("input_bound", "critical", "slow_item")
     assert first.share_of_step == pytest.approx(0.62)
@@ -33,7 +41,7 @@ def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
 
 
 def test_saturated_workers_with_free_cores_need_company():
-    busy = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    busy = thread(12, 0.4, state="waiting")
     first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
     assert first.cause == "workers_saturated"
     assert "num_workers=6 (now 2)" in first.action  # as many as keep up with the rest of the step
@@ -41,7 +49,7 @@ def test_saturated_workers_with_free_cores_need_company():
 
 
 def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
-    idle = threads(12, (100, "python", 0.05, "waiting"), cpu_ratio=0.05)  # leaves 0.97 of a core
+    idle = thread(12, 0.05, state="waiting")  # leaves 0.97 of a core
     first, *_ = run(STARVED, idle, *workers(1, 0.98, ([0, 1], 10), ([0], 30)))
     assert first.cause == "workers_saturated"
     assert "num_workers=2 (now 1)" in first.action
@@ -49,23 +57,20 @@ def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
 
 
 def test_what_is_left_of_a_core_bounds_what_one_more_worker_gains():
-    idle = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    idle = thread(12, 0.4, state="waiting")
     first, *_ = run({"data": 60, "forward": 40}, idle, *workers(1, 1.0, ([0, 1], 10), ([0], 90)))
     assert first.cause == "workers_saturated"
     assert first.estimated_speedup == pytest.approx(2 / 1.4, rel=0.05)  # two cores for 1.4 cores' work in a step
 
 
 FETCHES = stacks(12, ([3, 4], 50))
-
-
 ALIKE = "each costs the same to hand over (this changes the training: retune the learning rate)"
 
 
-def handed_over(fetch_ms, items_ms, ready_none):
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=2, prefetch=2)
-    rows = [LoaderWorker(pid, n, 20, 18 * items_ms, 2 * items_ms, 900.0) for n, pid in enumerate((201, 202))]
-    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=100, wait_ns=int(fetch_ms * 1e8),
-                  ready_fetches=100, ready_total=300, ready_none=ready_none, facts=facts, workers=rows)  # fmt: skip
+def handed_over(fetch_ms, items_ms, ready_none, *made, more=(), **facts):
+    counts = {"wait_ns": int(fetch_ms * 1e8), "ready_fetches": 100, "ready_total": 300, "ready_none": ready_none}
+    made = made or [(20, 18 * items_ms, 2 * items_ms, 900.0)] * 2
+    return loader(len(made), *made, fetches=100, counts=counts | dict(more), **{"prefetch": 2} | facts)
 
 
 def test_batches_that_lie_ready_cost_their_handing_over():
@@ -82,9 +87,8 @@ def test_batches_that_lie_ready_cost_their_handing_over():
 
 @pytest.mark.parametrize(("tensors", "first"), [(169, "join the 169 tensors of a batch"), (24, "use larger")])
 def test_of_many_tensors_in_a_batch_few_are_to_be_made(tensors, first):
-    facts = LoaderFacts("Boxes", "map", workers=2, prefetch=2, batch_size=24, collate=Place("data.py", 9, "collate"))
-    batches = MeasuredBatches(2, 1 << 20, 48, 2, tensors=2 * tensors)
-    many = structs.replace(handed_over(6.2, 8.0, ready_none=5), facts=facts, batches=batches)
+    measured = {"batches": MeasuredBatches(2, 1 << 20, 48, 2, tensors=2 * tensors)}
+    many = handed_over(6.2, 8.0, 5, more=measured, batch_size=24, collate=Place("data.py", 9, "collate"))
     found, *_ = run(STARVED, many, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert found.action.startswith(first)
     assert found.estimated_speedup > 1.3
@@ -94,17 +98,14 @@ def test_of_many_tensors_in_a_batch_few_are_to_be_made(tensors, first):
 @pytest.mark.parametrize("ready_none", [3, 60])
 def test_a_busy_worker_is_what_the_training_waits_for_whatever_lies_ready(ready_none):
     """What lies in its queue waits for the thread that sends it, and that for the GIL."""
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=1, prefetch=2)
-    busy = structs.replace(
-        handed_over(2.0, 9.0, ready_none), facts=facts, workers=[LoaderWorker(201, 0, 100, 800.0, 100.0, 100.0)]
-    )
-    free = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    busy = handed_over(2.0, 9.0, ready_none, (100, 800.0, 100.0, 100.0))
+    free = thread(12, 0.4, state="waiting")
     first, *_ = run(STARVED, busy, FETCHES, free, *workers(1, 0.9, ([0, 1], 40)), cpu_count=8)
     assert first.cause == "workers_saturated"
 
 
 def test_workers_started_for_every_epoch_whose_batches_lie_ready_are_to_be_kept_beside_larger_batches():
-    started = structs.replace(handed_over(6.2, 6.0, ready_none=5), starts=4, start_ns=int(0.1e9))
+    started = handed_over(6.2, 6.0, ready_none=5, more={"starts": 4, "start_ns": int(0.1e9)})
     first, *_ = run(STARVED, started, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert first.cause == "hand_over"
     larger, kept = first.fixes
@@ -115,9 +116,8 @@ def test_workers_started_for_every_epoch_whose_batches_lie_ready_are_to_be_kept_
 
 def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
     """Of 62 ms a step that wait for data 29 start workers, and a batch takes 2 ms to make."""
-    made = [LoaderWorker(pid, n, 50, 90.0, 10.0, 900.0) for n, pid in enumerate((201, 202))]
-    loader = structs.replace(starts(4, 12.0, 26), workers=made)
-    first, *_ = run(STARVED, loader, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    little = starts(4, 12.0, 26, made=[(50, 90.0, 10.0, 900.0)] * 2)
+    first, *_ = run(STARVED, little, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert "started anew" not in first.headline
     kept, none = first.fixes
     assert "persistent_workers=True" in kept.action
@@ -165,7 +165,7 @@ def test_too_few_samples_make_no_verdict():
     split = frames(
         ("train.py", 10, "main", "x = get_batch()", True),
         ("train.py", 11, "main", "loss = model(x)", True),
-        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
         ("train.py", 12, "main", "loss.backward()", True),
         ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
         first=20,
@@ -177,37 +177,23 @@ def test_too_few_samples_make_no_verdict():
     assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}
 
 
-def loader(items_ms, collate_ms, wait_ms, workers, **more):
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=workers, **more)
-    rows = [LoaderWorker(pid, n, 10, items_ms, collate_ms, wait_ms) for n, pid in enumerate(range(201, 201 + workers))]
-    rows = rows or [LoaderWorker(100, 0, 10, items_ms, collate_ms, wait_ms)]
-    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=10, facts=facts, workers=rows)
-
-
 def test_markers_of_the_workers_overrule_what_counters_suggest():
-    first, *_ = run(STARVED, loader(50, 10, 940, 2), *workers(2, 0.99, ([0, 1], 40)))
+    first, *_ = run(STARVED, loader(2, *[(10, 50, 10, 940)] * 2), *workers(2, 0.99, ([0, 1], 40)))
     assert first.evidence["worker_busy_ratio"] == pytest.approx(0.06)
     assert first.cause is None
 
 
 def test_collate_is_measured_by_markers_and_named_below_them():
-    own = frames(
-        ("/opt/tuimon/agent/worker.py", 9, "tuimon_collate"),
-        ("data.py", 70, "join", "adjacency[a, b] = 1", True),
-        first=30,
-    )
-    first, *_ = run(STARVED, own, loader(200, 790, 10, 1), *workers(1, 0.99, ([0, 1], 10), ([0, 30, 31], 40)))
+    hook = "/opt/tuimon/agent/worker.py", 9, "tuimon_collate"
+    own = frames(hook, ("data.py", 70, "join", "adjacency[a, b] = 1", True), first=30)
+    first, *_ = run(STARVED, own, loader(1, (10, 200, 790, 10)), *workers(1, 0.99, ([0, 1], 10), ([0, 30, 31], 40)))
     assert (first.cause, first.where[0].function) == ("slow_collate", "join")
     assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
-@pytest.mark.parametrize(("makes", "cause"), [("return self.collate_fn(data)", "slow_collate"), ("", "no_workers")])
+@pytest.mark.parametrize(("makes", "cause"), [(COLLATES[-1], "slow_collate"), ("", "no_workers")])
 def test_without_hooks_torchs_fetcher_shows_what_collates_whatever_its_name(makes, cause):
-    below = frames(
-        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 57, "fetch", makes),
-        ("train.py", 29, "mask", "row[column] = 4", True),
-        first=30,
-    )
+    below = frames((FETCHER, 57, "fetch", makes), ("train.py", 29, "mask", "row[column] = 4", True), first=30)
     first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60)))
     assert (first.cause, first.where[0].function) == (cause, "mask")
 
@@ -217,9 +203,8 @@ ITEM, JOIN = Place("data.py", 25, "__getitem__"), Place("data.py", 70, "join")
 
 def test_samples_that_end_in_the_fetch_name_what_it_calls_there():
     """Sampled where the training lets go of the GIL: here after an item, or in torch, which makes tensors of items."""
-    fetch, collate = "/lib/site-packages/torch/utils/data/_utils/fetch.py", "return self.collate_fn(data)"
-    torch = frames((fetch, 54, "<listcomp>"), (fetch, 57, "fetch", collate), first=30)
-    made = loader(850, 50, 100, 0, item=ITEM, collate=JOIN)
+    torch = frames((FETCHER, 54, "<listcomp>"), COLLATES, first=30)
+    made = loader(0, (10, 850, 50, 100), item=ITEM, collate=JOIN)
     first, *_ = run(STARVED, torch, made, stacks(12, ([3, 4, 30], 40), ([3, 4, 31, 6], 40), ([3, 4, 30, 1], 8)))
     assert (first.cause, first.where[0], first.evidence["hot_share"]) == ("no_workers", ITEM, None)
     fixed = next(each for each in first.fixes if each.action.startswith("make __getitem__() data.py:25 cheaper"))
@@ -228,36 +213,32 @@ def test_samples_that_end_in_the_fetch_name_what_it_calls_there():
 
 @pytest.mark.parametrize("items_ms", [850, 150])
 def test_workers_without_samples_name_what_torch_calls(items_ms):
-    made = loader(items_ms, 950 - items_ms, 50, 1, item=ITEM, collate=JOIN)
+    made = loader(1, (10, items_ms, 950 - items_ms, 50), item=ITEM, collate=JOIN)
     first, *_ = run(STARVED, made, stacks(12, ([3, 4], 60)), *workers(1, 0.99), cpu_count=8)
     assert first.where[0] == (ITEM if items_ms > 500 else JOIN)
 
 
 @pytest.mark.parametrize("more", [{}, {"item": Place("/lib/site-packages/photos/set.py", 9, "__getitem__")}])
 def test_a_data_set_of_a_library_or_of_an_older_log_leaves_the_line_of_the_loop(more):
-    own = frames(("/lib/site-packages/torch/utils/data/_utils/fetch.py", 54, "<listcomp>"), first=30)
-    first, *_ = run(STARVED, own, loader(850, 50, 100, 0, **more), stacks(12, ([3, 4, 30], 80)))
+    own = frames((FETCHER, 54, "<listcomp>"), first=30)
+    first, *_ = run(STARVED, own, loader(0, (10, 850, 50, 100), **more), stacks(12, ([3, 4, 30], 80)))
     assert first.where[0].line == 44 and any("whole batches" in fix.action for fix in first.fixes)
 
 
 def test_what_makes_items_is_not_named_as_what_collates_them():
-    below = frames(
-        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 57, "fetch", "return self.collate_fn(data)"),
-        ("/lib/site-packages/torch/utils/data/_utils/collate.py", 398, "default_collate"),
-        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "fetch"),
-        first=30,
-    )
+    collate = f"{TORCH}/utils/data/_utils/collate.py", 398, "default_collate"
+    below = frames(COLLATES, collate, (FETCHER, 52, "fetch"), first=30)
     first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60), ([3, 4, 32, 1], 15)))
     assert first.cause == "slow_collate"
     assert first.headline.endswith("the training process collates batches")
 
 
 def test_a_comprehension_in_a_librarys_data_set_is_its_functions():
-    library, torch = "/lib/site-packages/clones", "/lib/site-packages/torch"
+    library = "/lib/site-packages/clones"
     loop = frames(
         ("fit.py", 4, "main", "fit(model)", True),
         ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
-        (f"{torch}/utils/data/_utils/fetch.py", 54, "fetch"),
+        (FETCHER, 54, "fetch"),
         (f"{library}/types.py", 561, "__getitem__"),
         (f"{library}/types.py", 562, "<dictcomp>"),
         (f"{library}/trainer.py", 40, "train"),
@@ -270,7 +251,7 @@ def test_a_comprehension_in_a_librarys_data_set_is_its_functions():
 
 def test_a_sampler_is_separated_from_items():
     draws = frames(
-        ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
+        (f"{TORCH}/utils/data/dataloader.py", 800, "_next_index"),
         ("data.py", 90, "__iter__", "yield torch.multinomial(w, 1)", True),
         first=30,
     )
@@ -281,9 +262,9 @@ def test_a_sampler_is_separated_from_items():
 
 def test_taking_batches_over_stays_however_fast_they_come():
     takes = frames(
-        ("/lib/site-packages/torch/utils/data/dataloader.py", 900, "_try_get_data"),
+        (f"{TORCH}/utils/data/dataloader.py", 900, "_try_get_data"),
         ("/lib/python3.11/queue.py", 180, "get"),
-        ("/lib/site-packages/torch/multiprocessing/reductions.py", 149, "rebuild_tensor"),
+        (f"{TORCH}/multiprocessing/reductions.py", 149, "rebuild_tensor"),
         first=30,
     )
     samples = stacks(12, ([3, 4, 30, 31], 75), ([3, 4, 30, 32], 25))
@@ -293,7 +274,7 @@ def test_taking_batches_over_stays_however_fast_they_come():
 
 def test_a_worker_that_hands_batches_over_in_a_thread_of_its_own_makes_none_meanwhile():
     """Without markers: of 55 % of a core that it uses its main thread takes 42 %, for which it makes batches."""
-    takes = frames(("/lib/site-packages/torch/multiprocessing/reductions.py", 149, "rebuild_storage_fd"), first=30)
+    takes = frames((f"{TORCH}/multiprocessing/reductions.py", 149, "rebuild_storage_fd"), first=30)
     main, sender = (201, "pt_data_worker", 0.42, "waiting"), (202, "python", 0.13, "waiting")
     made = threads(12, main, sender, pid=201, cpu_ratio=0.55)
     fetches = stacks(12, ([3, 4, 30], 75), ([3, 4], 25))
@@ -309,23 +290,18 @@ def test_the_first_moments_bear_no_verdict_that_is_not_plain():
 
 
 def test_workers_that_wait_for_a_core_do_not_wait_for_the_network():
-    held = []
-    for pid in (201, 202):
-        held += [process(pid, "worker", ppid=100), stacks(12, ([0, 1], 40), pid=pid)]
-        held.append(threads(12, (pid, "pt_data_worker", 0.3, "running", 0.65), pid=pid, cpu_ratio=0.3))
-    first, *_ = run(STARVED, *held)
+    first, *_ = run(STARVED, *workers(2, 0.3, ([0, 1], 40), delay=0.65))
     assert first.cause == "slow_item"
 
 
-def starts(count, start_s, wait_s, **more):
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=2, context="spawn", **more)
-    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=10, wait_ns=int(wait_s * 1e9),
-                  starts=count, start_ns=int(start_s * 1e9), iter_ns=0, facts=facts)  # fmt: skip
+def starts(count, start_s, wait_s, end_s=0, made=(), **facts):
+    waits = {"wait_ns": wait_s, "start_ns": start_s, "end_ns": end_s}
+    counts = {"starts": count, "iter_ns": 0} | {name: int(s * 1e9) for name, s in waits.items()}
+    return loader(2, *made, counts=counts, context="spawn", **facts)
 
 
 def test_workers_that_are_started_for_every_epoch():
-    ended = structs.replace(starts(4, 10.4, 15.6), end_ns=int(10.4e9))
-    for record in (starts(4, 20.8, 26), ended):
+    for record in (starts(4, 20.8, 26), starts(4, 10.4, 15.6, end_s=10.4)):
         first, *_ = run(STARVED, record, *workers(2, 0.1, ([0, 1], 40)))
         assert (first.rule, first.cause) == ("input_bound", None)
         assert first.headline.endswith("waits for data: its workers are started anew for every epoch")
@@ -347,10 +323,9 @@ def test_workers_that_are_started_for_every_epoch():
 )
 def test_an_iterator_that_is_made_for_each_batch_is_to_be_made_once(persistent, given, length, once):
     """Of 43 ms that each takes, 10 wait for its first batch: that is left if workers stay."""
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=2, prefetch=2, context="fork", persistent=persistent)
-    begun = Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=16 * given, wait_ns=160_000_000,
-                   starts=16, start_ns=500_000_000, iter_ns=340_000_000, end_ns=190_000_000, facts=facts,
-                   epochs=16, given=given, length=length)  # fmt: skip
+    took = {"wait_ns": 160_000_000, "start_ns": 500_000_000, "iter_ns": 340_000_000, "end_ns": 190_000_000}
+    counts = took | {"starts": 16, "epochs": 16, "given": given, "length": length}
+    begun = loader(2, fetches=16 * given, counts=counts, prefetch=2, context="fork", persistent=persistent)
     first, *_ = run(STARVED, begun, *workers(2, 0.1, ([0, 1], 40)))
     assert first.action.startswith("make the iterator once, outside the loop") == once
     gained = [fix.estimated_speedup for fix in first.fixes]
@@ -362,9 +337,7 @@ def test_an_iterator_that_is_made_for_each_batch_is_to_be_made_once(persistent, 
 
 
 def test_workers_of_an_iterator_for_each_batch_gain_nothing_before_it_is_made_once():
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=0)
-    fetched = Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=16, wait_ns=800_000_000, facts=facts,
-                     epochs=16, given=1, length=250)  # fmt: skip
+    fetched = loader(0, fetches=16, counts={"wait_ns": 800_000_000, "epochs": 16, "given": 1, "length": 250})
     first, *_ = run({"data": 50, "forward": 50}, fetched, stacks(12, ([3, 4, 1], 60)), cpu_count=16)
     assert first.action.startswith("make the iterator once, outside the loop, and set num_workers=")
 
@@ -376,7 +349,7 @@ def test_threads_of_workers_that_wait_for_the_cores_are_to_be_fewer():
         crowded += [process(pid, "worker", ppid=100), stacks(12, ([0, 1], 40), pid=pid)]
         rows = [(pid, "pt_data_worker", 0.35, "running", 0.45), (pid + 100, "pt_data_worker", 0.45, "running", 0.5)]
         crowded.append(threads(12, *rows, pid=pid, cpu_ratio=0.8))
-    first = next(each for each in run(STARVED, FETCHES, *crowded) if each.rule == "input_bound")
+    first = bound(FETCHES, *crowded)
     assert first.headline.endswith("with 2 threads in each that wait for 2 cores")
     assert (first.severity, first.where[0].line, first.estimated_speedup) == ("critical", 31, None)
     assert first.action.startswith("have each worker compute in one thread: OMP_NUM_THREADS=1")
@@ -412,15 +385,14 @@ def test_a_wait_for_data_that_launches_cover_is_none():
 
 def found_without_markers(in_fetch: bool, windows: int, fetches: int, others: int, **why: str) -> Finding:
     """The first finding on a loop that makes its batches itself, in a fetch or not, known by samples alone."""
-    torch = "/v/lib/python3.11/site-packages/torch"
     loop = frames(
         ("train.py", 40, "main", "x, y = next_batch()", True),
-        (f"{torch}/utils/data/dataloader.py", 700, "__next__"),
+        (f"{TORCH}/utils/data/dataloader.py", 700, "__next__"),
         ("train.py", 9, "make", "raw.split()", True),
         ("train.py", 44, "main", "loss = model(x)", True),
-        (f"{torch}/nn/modules/module.py", 2, "_call_impl"),
+        (f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
         ("train.py", 45, "main", "loss.backward()", True),
-        (f"{torch}/_tensor.py", 3, "backward"),
+        (f"{TORCH}/_tensor.py", 3, "backward"),
     )
     making = [0, 1, 2] if in_fetch else [0, 2]
     sampled = [stacks(t, (making, fetches), ([3, 4], others), ([5, 6], others)) for t in range(1, windows + 1)]
@@ -440,10 +412,8 @@ def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, 
 
 def stream(*batches, kind="iterable"):
     """A loader whose workers make so many batches each in a second, 50 ms for each; the rest of it they wait."""
-    facts = LoaderFacts(dataset="Shards", kind=kind, workers=len(batches), prefetch=2)
-    rows = [LoaderWorker(201 + n, n, made, 48.0 * made, made, 1e3 - 49 * made) for n, made in enumerate(batches)]
-    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=20, wait_ns=int(0.6e9),
-                  facts=facts, workers=rows)  # fmt: skip
+    rows = [(made, 48.0 * made, made, 1e3 - 49 * made) for made in batches]
+    return loader(len(batches), *rows, fetches=20, counts={"wait_ns": int(0.6e9)}, kind=kind, prefetch=2)
 
 
 @pytest.mark.parametrize(
@@ -455,23 +425,22 @@ def stream(*batches, kind="iterable"):
     ],
 )
 def test_workers_without_a_part_of_the_stream_idle(batches, clause, fewer, gain):
-    own = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    own = thread(12, 0.4, state="waiting")
     first, *_ = run(STARVED, stream(*batches), own, *workers(len(batches), 0.9, ([0, 1], 40)), cpu_count=8)
     assert (first.cause, first.evidence["workers"]) == ("idle_workers", sum(map(bool, batches)))
     assert first.evidence["worker_busy_ratio"] == pytest.approx(0.98)
     assert clause in first.headline
     share, *cheaper = first.fixes
-    assert share.action.startswith(
-        f"give each of the {len(batches)} workers its share of the data (get_worker_info(), "
-    )
+    each = f"give each of the {len(batches)} workers its share of the data (get_worker_info(), "
+    assert share.action.startswith(each)
     assert fewer in share.action and share.estimated_speedup == pytest.approx(gain, rel=0.1)
     assert [fix.action.partition(" ")[0] for fix in cheaper] == ["make"]  # which may gain more
 
 
 LOOP_OF_WORKER = frames(
-    ("/v/site-packages/torch/utils/data/_utils/worker.py", 330, "_worker_loop"),
+    (f"{TORCH}/utils/data/_utils/worker.py", 330, "_worker_loop"),
     ("/usr/lib/python3.11/selectors.py", 415, "select"),
-    ("/v/site-packages/torch/utils/data/_utils/fetch.py", 35, "fetch"),
+    (FETCHER, 35, "fetch"),
     ("shards.py", 22, "__iter__", "yield decode(row)", True),
     ("items.py", 31, "__getitem__", "return decode(index)", True),
     first=60,
@@ -483,7 +452,7 @@ def working_beside(other, makes=NEXT_ITEM, **facts):
     """What is found without a loader's facts: worker 201 works, and 202 does what its stack shows, or has ended."""
     beside = [stacks(12, (other, 40), pid=202)] if other else []
     records = (LOOP_OF_WORKER, *workers(1, 0.98, (makes, 40)), process(202, "worker", ppid=100, **facts), *beside)
-    own = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    own = thread(12, 0.4, state="waiting")
     first, *_ = run(STARVED, own, *records, cpu_count=8)
     return first
 
@@ -503,35 +472,31 @@ def test_without_markers_workers_that_wait_or_have_ended_are_counted_with_the_re
 @pytest.mark.parametrize("number", [0, 2])
 def test_what_a_training_forks_for_something_else_loads_no_data(number):
     """A server that always waits, or computes, sets no pace."""
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=0)
-    made_here = Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=20, wait_ns=int(0.6e9), facts=facts)
-    loader = stream(20, 20, kind="map") if number else made_here
+    facts = stream(20, 20, kind="map") if number else loader(0, fetches=20, counts={"wait_ns": int(0.6e9)})
     loading = workers(number, 0.9, ([0, 1], 40))
     server = (structs.replace(record, pid=300) for record in workers(1, 1.0, ([0], 80), role="child"))
-    first, *_ = run(STARVED, loader, *loading, *server, cpu_count=8)
+    first, *_ = run(STARVED, facts, *loading, *server, cpu_count=8)
     assert first.evidence["workers"] == number
     assert first.cause == ("workers_saturated" if number else "no_workers")
 
 
-@pytest.mark.parametrize("loader", [stream(20, 20), stream(20, 8), stream(20, 0, kind="map")])
-def test_workers_that_share_the_work_are_all_needed(loader):
+@pytest.mark.parametrize("facts", [stream(20, 20), stream(20, 8), stream(20, 0, kind="map")])
+def test_workers_that_share_the_work_are_all_needed(facts):
     """One that was just started has made no batch of a data set with indices."""
-    first, *_ = run(STARVED, loader, *workers(2, 0.9, ([0, 1], 40)), cpu_count=8)
+    first, *_ = run(STARVED, facts, *workers(2, 0.9, ([0, 1], 40)), cpu_count=8)
     assert first.cause != "idle_workers" and first.evidence["workers"] == 2
 
 
 def late(*items_ms, in_order=True):
     """Of ten batches a step one waits 62 ms, as its item is slow; workers make each batch in so many ms on average."""
-    facts = LoaderFacts(dataset="Rows", kind="map", workers=len(items_ms), prefetch=2, in_order=in_order)
-    rows = [LoaderWorker(201 + n, n, 20, 20 * ms, 0.0, 1e3 - 20 * ms) for n, ms in enumerate(items_ms)]
-    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=100, wait_ns=int(0.62e9),
-                  ready_fetches=100, ready_total=300, held_ns=int(0.6e9), held_ms2=10 * 60.0**2, facts=facts,
-                  workers=rows)  # fmt: skip
+    made = [(20, 20 * ms, 0.0, 1e3 - 20 * ms) for ms in items_ms]
+    held = {"held_ns": int(0.6e9), "held_ms2": 10 * 60.0**2}
+    return handed_over(6.2, 0, 0, *made, more=held, in_order=in_order)
 
 
 @pytest.mark.parametrize("items_ms", [(4.0, 0.1, 0.1, 0.1), (1.0, 1.0, 1.0, 1.0), (2.1, 2.0, 0.01, 0.01)])
 def test_the_next_batch_in_order_is_late_while_later_ones_lie_ready(items_ms):
-    free = threads(12, (100, "python", 0.3, "waiting"), cpu_ratio=0.3)
+    free = thread(12, 0.3, state="waiting")
     first, *_ = run(STARVED, late(*items_ms), FETCHES, free, *workers(4, 0.05, ([0, 1], 40)), cpu_count=8)
     assert (first.rule, first.cause, first.where[0].line) == ("input_bound", "slow_item", 31)
     assert ": the next batch is 60.0 ms late, later ones lie ready" in first.headline
@@ -548,14 +513,12 @@ def test_the_next_batch_in_order_is_late_while_later_ones_lie_ready(items_ms):
     ],
 )
 def test_workers_that_make_batches_alike_hold_back_none(items_ms, cpu):
-    found = run(STARVED, late(*items_ms), FETCHES, *workers(2, cpu, ([0, 1], 40)), cpu_count=8)
-    first = next(finding for finding in found if finding.rule == "input_bound")
+    first = bound(late(*items_ms), FETCHES, *workers(2, cpu, ([0, 1], 40)), cpu_count=8)
     assert " late" not in first.headline and not any("in_order" in fix.action for fix in first.fixes)
 
 
 @pytest.mark.parametrize("in_order", [None, False])
 def test_an_order_that_is_not_kept_or_cannot_be_left_is_not_advised(in_order):
-    found = run(STARVED, late(4.0, 0.1, 0.1, 0.1, in_order=in_order), FETCHES, *workers(4, 0.05, ([0, 1], 40)))
-    first = next(finding for finding in found if finding.rule == "input_bound")
+    first = bound(late(4.0, 0.1, 0.1, 0.1, in_order=in_order), FETCHES, *workers(4, 0.05, ([0, 1], 40)))
     assert not any("in_order" in fix.action for fix in first.fixes)
     assert first.cause == ("hand_over" if in_order is False else "slow_item")
