@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, thread
 
 LINES = frames(
     ("train.py", 40, "main", "loss = model(x)", True),
@@ -20,14 +19,10 @@ PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
 def ranks(*of_each, counted=(([0, 1], 30), ([2, 3], 60)), phases=PHASES, world_size=2, **facts):
     """Ranks of like steps; ``of_each``: CPU of the training thread, run-queue delay."""
     session = session_of(header(cpu_count=8), LINES)
-    for rank, (cpu, delay) in enumerate(of_each):
-        pid = 100 + rank
-        session.add(process(pid, rank=rank, world_size=world_size, **facts))
-        for t in range(1, 12):
-            session.add(steps(t, phases, pid=pid, first_index=10 * t))
-        session.add(stacks(11, *counted, pid=pid))
-        session.add(threads(11, (pid, "python", cpu, "running", delay), pid=pid, cpu_ratio=cpu))
-    return {finding.rule: finding for finding in diagnose(session)}
+    for pid, (cpu, delay) in enumerate(of_each, 100):
+        extend(session, rank(pid - 100, of=world_size, **facts), loop(11, phases, pid=pid))
+        extend(session, stacks(11, *counted, pid=pid), thread(11, cpu, delay, pid=pid))
+    return by_rule(session)
 
 
 def test_waiting_inside_backward_is_the_all_reduce():

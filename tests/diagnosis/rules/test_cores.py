@@ -2,17 +2,16 @@
 
 import pytest
 
-from tests.session.records import by_rule, frames, header, process, session_of, steps, thread, threads
+from tests.diagnosis.cpu import workers
+from tests.session.records import by_rule, frames, header, loop, process, session_of, thread, threads
 from tuimon.diagnosis.finding import Fix
 from tuimon.records import Cost, CountSettings, Frame, Frames, MachineMemory, Place
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
 
 
-def run(*records, pids=(100,), cpu_count=2, phases=PHASES, **facts):
-    windows = [steps(t, phases, pid=pid, first_index=10 * (t - 1)) for t in range(1, 13) for pid in pids]
-    session = session_of(header(cpu_count=cpu_count), *(process(pid, **facts) for pid in pids), *windows, *records)
-    return by_rule(session)
+def run(*records, cpu_count=2, phases=PHASES, **facts):
+    return by_rule(session_of(header(cpu_count=cpu_count), process(**facts), loop(12, phases), *records))
 
 
 def busy(pid, number, cpu, delay):
@@ -31,10 +30,8 @@ def test_threads_that_yield_while_they_wait_for_work_want_no_core():
 
 def on_one_core(*records, run_cores="0", cpu_count=16):
     """A training with three workers, all of them busy; ``run_cores``: those that they may use."""
-    workers = [process(pid, "worker", ppid=100) for pid in (201, 202, 203)]
-    figures = [busy(pid, 1, 0.25, 0.75) for pid in (201, 202, 203)]
     memory = MachineMemory(t=12, pid=0, window_s=5.0, busy_cores=1.0, stolen_cores=0.0, run_cores=run_cores)
-    return run(memory, *workers, busy(100, 1, 0.25, 0.75), *figures, *records, cpu_count=cpu_count)
+    return run(memory, thread(12, 0.25, 0.75), *workers(3, 0.25, delay=0.75), *records, cpu_count=cpu_count)
 
 
 def test_a_run_that_is_kept_to_one_core_of_many():
@@ -48,10 +45,8 @@ def test_a_run_that_is_kept_to_one_core_of_many():
 
 def test_the_line_that_keeps_it_there_is_named():
     setting = CountSettings("cores", 9, "pin", "os.sched_setaffinity(0, {0})")
-    finding = on_one_core(
-        frames(("train.py", 20, "main", "pin()", True)),
-        Frames(t=0.0, pid=100, first=1, frames=[Frame("train.py", 21, "main", "step()", True, counts=(setting,))]),
-    )["cpu_oversubscribed"]
+    pins = frames(("train.py", 20, "main", "pin()", True))
+    finding = on_one_core(pins, told(setting, file="train.py", first=1))["cpu_oversubscribed"]
     assert finding.where == (Place("train.py", 9, "pin", "os.sched_setaffinity(0, {0})"),)
 
 
@@ -62,7 +57,7 @@ def test_once_it_may_use_all_cores_and_where_it_may_use_more_than_tuimon_there_i
 
 
 def test_others_on_the_machine_are_not_blamed_on_the_run():
-    found = run(busy(100, 1, 0.6, 0.4))
+    found = run(thread(12, 0.6, 0.4))
     assert found["neighbour"].severity == "warning"
     assert "40 % of the time" in found["neighbour"].headline
     assert not found["neighbour"].fixes[1:]
@@ -86,10 +81,7 @@ STARVED = {"data": 60, "forward": 20, "backward": 20}
 
 def beside_four_workers(cpu, delay):
     """The threads of a training with that share of CPU and that of waits for a core, and of its workers."""
-    workers = [
-        record for n in range(4) for record in (process(200 + n, "worker", ppid=100), busy(200 + n, 1, 0.45, 0.5))
-    ]
-    return busy(100, 1, cpu, delay), *workers
+    return thread(12, cpu, delay), *workers(4, 0.45, delay=0.5)
 
 
 def test_too_many_workers_are_reported_with_the_data_they_bring_late():
@@ -152,14 +144,14 @@ def test_workers_that_others_starve_hold_the_training_up_too():
 
 
 def test_cores_that_lie_idle_are_held_by_nobody():
-    assert "neighbour" in run(busy(100, 1, 0.6, 0.4), measured(3.5), cpu_count=4)
-    assert "neighbour" not in run(busy(100, 1, 0.6, 0.4), measured(2.5), cpu_count=4)
+    assert "neighbour" in run(thread(12, 0.6, 0.4), measured(3.5), cpu_count=4)
+    assert "neighbour" not in run(thread(12, 0.6, 0.4), measured(2.5), cpu_count=4)
 
 
 def test_what_the_monitor_uses_is_no_other_program():
-    assert "neighbour" in run(busy(100, 1, 0.6, 0.4), measured(1.1))
+    assert "neighbour" in run(thread(12, 0.6, 0.4), measured(1.1))
     cost = Cost(t=12.0, pid=0, cpu_ratio=0.4, sampler_cpu_ratio=0.3, rss_bytes=1 << 25)
-    assert "neighbour" not in run(busy(100, 1, 0.6, 0.4), cost, measured(1.1))
+    assert "neighbour" not in run(thread(12, 0.6, 0.4), cost, measured(1.1))
 
 
 def test_the_cpu_limit_of_a_container_is_named():
@@ -170,7 +162,7 @@ def test_the_cpu_limit_of_a_container_is_named():
 
 
 def test_the_host_of_a_virtual_machine_is_named():
-    found = run(busy(100, 1, 0.6, 0.4), measured(0.9, stolen_cores=0.8))["neighbour"]
+    found = run(thread(12, 0.6, 0.4), measured(0.9, stolen_cores=0.8))["neighbour"]
     assert found.headline.startswith("the host of this virtual machine gives 0.8 cores to others: ")
 
 
@@ -184,9 +176,9 @@ def test_beside_others_greedy_threads_are_still_too_many():
 # -- where the number comes from
 
 
-def told(*counts, file="/home/me/train.py"):
+def told(*counts, file="/home/me/train.py", first=0):
     """A frame of a file that sets these numbers."""
-    return Frames(t=1.0, pid=100, first=0, frames=[Frame(file, 40, "main", "step()", user=True, counts=counts)])
+    return Frames(t=1.0, pid=100, first=first, frames=[Frame(file, 40, "main", "step()", user=True, counts=counts)])
 
 
 def test_the_line_that_sets_the_threads_is_the_place():

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import HEALTHY, SIDE, training
-from tests.session.records import frames, stacks, threads
+from tests.session.records import frames, stacks, thread
 from tuimon.diagnosis.judging import diagnose_run
 
 TORCH = "/lib/site-packages/torch"
@@ -38,9 +38,9 @@ LOCK, SLEEP, COMPUTES, BACKWARD, SAVES = [20, 21, 22], [20, 21, 23], [20, 21, 24
 
 def found(*counted, phases=HEALTHY):
     """By rule; the training thread runs, or wants to, for as long as it does not wait."""
-    busy = threads(12, (100, "python", 0.7, "running"), cpu_ratio=0.7)
     windows = [stacks(t, *counted, (BACKWARD, 45)) for t in range(1, 13)]
-    return {finding.rule: finding for finding in diagnose_run(training(phases, LINES, *windows, busy), [])}
+    judged = diagnose_run(training(phases, LINES, *windows, thread(12, 0.7)), [])
+    return {finding.rule: finding for finding in judged}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,5 @@ def test_a_function_that_takes_most_of_a_pass_and_a_module_that_is_run_at_two_li
 def test_a_line_whose_own_operations_are_most_of_forward_is_told_and_is_not_in_order(inside, samples, line):
     told = found(([20, 21, *inside], samples), (COMPUTES, 40 - samples))["compute_bound_cpu"]
     assert (line is not None) == ("model.py" in told.headline) and (line or "") in told.headline
-    assert ("whether forward() model.py:25 has to be computed in each step" in told.fixes[0].action) == (
-        line is not None
-    )
+    asked = "whether forward() model.py:25 has to be computed in each step" in told.fixes[0].action
+    assert asked == (line is not None)

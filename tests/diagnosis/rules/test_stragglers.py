@@ -3,10 +3,8 @@
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, steps, thread
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.session.session import Session
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -18,13 +16,8 @@ LINES = frames(
 
 
 def ranks(late_phases, other_phases, stack=(3, 4)):
-    session = session_of(header(), LINES, OWN_WORK)
-    for pid, rank, phases in ((100, 0, other_phases), (101, 1, late_phases)):
-        session.add(process(pid, rank=rank, world_size=2))
-        for t in range(1, 9):
-            session.add(steps(t, phases, pid=pid, first_index=10 * t))
-    session.add(stacks(8, ([1, 2], 20), (list(stack), 60), pid=101))
-    return {finding.rule: finding for finding in diagnose(session)}
+    of_each = (rank(0), loop(8, other_phases)), (rank(1), loop(8, late_phases, pid=101))
+    return by_rule(session_of(header(), LINES, OWN_WORK, of_each, stacks(8, ([1, 2], 20), (stack, 60), pid=101)))
 
 
 def test_the_rank_that_waits_least_in_backward_is_the_culprit():
@@ -60,19 +53,14 @@ def test_a_short_backward_without_anything_longer_is_no_straggler():
     assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80})
 
 
-def trained(*of_each, late=2, counted=(([1, 2], 20), ([3, 4], 60)), **more):
+def trained(*of_each, late=2, counted=(([1, 2], 20), ([3, 4], 60)), state="running", gc_ns=0):
     """Ranks of (phases, CPU of the training thread, run-queue delay); the samples are of the late one."""
-    session = session_of(header(cpu_count=16), LINES, BARRIER, *more.get("more", ()))
-    for rank, (phases, cpu, delay) in enumerate(of_each):
-        pid = 100 + rank
-        session.add(process(pid, rank=rank, world_size=len(of_each), ppid=50))
-        for t in range(1, 12):
-            state = more.get("state", "running") if rank == late else "running"
-            session.add(threads(t, (pid, "python", cpu, state, delay), pid=pid, cpu_ratio=cpu))
-            own = {"gc_ns": more.get("gc_ns", 0)} if rank == late else {"gc_ns": 0}
-            session.add(steps(t, phases, pid=pid, first_index=10 * t, **own))
-    session.add(stacks(11, *counted, pid=100 + late))
-    return {finding.rule: finding for finding in diagnose(session)}
+    session = session_of(header(cpu_count=16), LINES, BARRIER)
+    for number, (phases, cpu, delay) in enumerate(of_each):
+        pid, (its, gc) = 100 + number, (state, gc_ns) if number == late else ("running", 0)
+        ran = [thread(t, cpu, delay, pid=pid, state=its) for t in range(1, 12)]
+        extend(session, rank(number, of=len(of_each)), ran, loop(11, phases, pid=pid, gc_ns=gc))
+    return by_rule(extend(session, stacks(11, *counted, pid=100 + late)))
 
 
 BARRIER = frames(
@@ -101,14 +89,9 @@ def test_a_longer_backward_follows_a_longer_forward():
 
 
 def test_the_line_is_its_own_work_and_not_where_it_waits_itself():
-    side = {"forward": 10, "backward": 30, "other": 60}
+    even, side = {"forward": 10, "backward": 80, "other": 10}, {"forward": 10, "backward": 30, "other": 60}
     lines = (([1, 2], 30), ([5, 6], 40), ([7, 8], 35))
-    finding = trained(
-        ({"forward": 10, "backward": 80, "other": 10}, 0.2, 0.0),
-        ({"forward": 10, "backward": 80, "other": 10}, 0.2, 0.0),
-        (side, 0.6, 0.0),
-        counted=lines,
-    )["straggler_rank"]
+    finding = trained((even, 0.2, 0.0), (even, 0.2, 0.0), (side, 0.6, 0.0), counted=lines)["straggler_rank"]
     assert (finding.evidence["phase"], finding.where[0].line) == ("other", 31)
 
 
@@ -149,17 +132,14 @@ def test_ranks_that_all_wait_for_cores_are_late_by_chance():
 def test_ranks_that_end_one_after_another_are_not_judged():
     """Rank 1 saves its results for 4 s more; where it makes steps from then on, it is judged alone."""
     late, slow = {"forward": 60, "backward": 40}, {"data": 70, "forward": 20, "backward": 10}
-    session, verdicts = Session(), Verdicts()
-    for record in (header(cpu_count=16), LINES):
-        session.add(record)
-    found = []
+    session, verdicts, found = session_of(header(cpu_count=16), LINES), Verdicts(), []
 
     def judge(t, *ranks, ended=()):
-        for rank, phases in ranks:
-            session.add(process(100 + rank, rank=rank, world_size=2, ppid=50, t=t, ended=rank in ended))
-            if rank not in ended:
+        for number, phases in ranks:
+            session.add(rank(number, t=t, ended=number in ended))
+            if number not in ended:
                 count = 0 if phases is None else 10
-                session.add(steps(t, phases or {}, count=count, pid=100 + rank, first_index=10 * min(t, 13)))
+                session.add(steps(t, phases or {}, count=count, pid=100 + number, first_index=10 * min(t, 13)))
         found.append([finding.rule for finding in verdicts.judge_moment(session, 1.0)][:1])
 
     for t in range(1, 12):
@@ -181,14 +161,13 @@ FORWARD, BACKWARD = [3, 4], [1, 2]
 def attached(*of_each, samples=100):
     """Ranks without markers of (share of the samples in the model, the rest in backward; CPU; run-queue delay)."""
     session = session_of(header(cpu_count=16), NO_GPU, LINES)
-    for rank, (forward, cpu, delay) in enumerate(of_each):
-        pid = 100 + rank
-        session.add(process(pid, rank=rank, world_size=3, ppid=50, markers=False))
+    for pid, (forward, cpu, delay) in enumerate(of_each, 100):
+        model = round(forward * samples)
+        session.add(rank(pid - 100, of=3, markers=False))
         for t in range(1, 12):
-            session.add(threads(t, (pid, "python", cpu, "running", delay), pid=pid, cpu_ratio=cpu))
-            model = round(forward * samples)
-            session.add(stacks(t, (FORWARD, model), (BACKWARD, samples - model), pid=pid))
-    return {finding.rule: finding for finding in diagnose(session)}
+            extend(session, thread(t, cpu, delay, pid=pid))
+            extend(session, stacks(t, (FORWARD, model), (BACKWARD, samples - model), pid=pid))
+    return by_rule(session)
 
 
 def test_without_markers_shares_show_the_rank_that_the_others_wait_for():

@@ -11,9 +11,8 @@ def batches(mean_bytes, pinned=False, window_s=10.0):
     fetches = round(window_s * 1e3 / 17)
     measured = MeasuredBatches(4, 4 * mean_bytes, 4 * 256, 4, 4 if pinned else 0)
     facts = LoaderFacts("Photos", "map", 4, batch_size=256, pin_memory=pinned)
-    return Loader(
-        t=1020.0, pid=PID, window_s=window_s, number=0, role="train", fetches=fetches, facts=facts, batches=measured
-    )
+    counted = {"role": "train", "fetches": fetches, "facts": facts, "batches": measured}
+    return Loader(t=1020.0, pid=PID, window_s=window_s, number=0, **counted)
 
 
 def copied(*more, **figures):

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import AUGMENT, HEALTHY
-from tests.session.records import header, process, session_of, steps
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, header, loop, process, session_of
 from tuimon.records import Gpu, GpuProcess, MachineMemory, PlacedProcess
 
 BUSY, IDLE = 0.9, 0.0
@@ -25,16 +24,11 @@ def alone(*uuids, **more):
     return rank(0, *uuids, **({"rank": None, "world_size": None} | more))
 
 
-def found(processes, gpus, phases=HEALTHY, seconds=LASTS_S, **by_rule):
-    """The finding of ``idle_gpu``, or None; ``gpus``: (utilisation, more facts) of each."""
-    session = session_of(header(), AUGMENT, *processes)
-    for t in range(1, seconds + 1):
-        for each in processes:
-            if each.role == "trainer":
-                session.add(steps(t, phases, first_index=10 * (t - 1), pid=each.pid))
-        for index, (util, facts) in enumerate(gpus):
-            session.add(gpu(t, index, util, **facts))
-    return next((each for each in diagnose(session) if each.rule == by_rule.get("rule", "idle_gpu")), None)
+def found(processes, gpus, phases=HEALTHY, seconds=LASTS_S, rule="idle_gpu", more=()):
+    """The finding of a rule, or None; ``gpus``: (utilisation, more facts) of each."""
+    made = [loop(seconds, phases, pid=each.pid) for each in processes if each.role == "trainer"]
+    counters = [gpu(t, n, util, **facts) for t in range(1, seconds + 1) for n, (util, facts) in enumerate(gpus)]
+    return by_rule(session_of(header(), AUGMENT, processes, made, counters, more)).get(rule)
 
 
 # -- unused
@@ -79,12 +73,8 @@ def test_a_run_that_has_just_begun_is_not_judged():
 
 
 def test_a_gpu_that_has_worked_once_does_something():
-    session = session_of(header(), AUGMENT, alone(0, 1))
-    for t in range(1, LASTS_S + 1):
-        session.add(steps(t, HEALTHY, first_index=10 * (t - 1)))
-        session.add(gpu(t, 0, BUSY))
-        session.add(gpu(t, 1, 0.8 if t == 5 else IDLE))  # an evaluation
-    assert not [each for each in diagnose(session) if each.rule == "idle_gpu"]
+    gpus = [(gpu(t, 0, BUSY), gpu(t, 1, 0.8 if t == 5 else IDLE)) for t in range(1, LASTS_S + 1)]  # an evaluation
+    assert "idle_gpu" not in by_rule(session_of(header(), AUGMENT, alone(0, 1), loop(LASTS_S, HEALTHY), gpus))
 
 
 # -- held
@@ -157,19 +147,14 @@ def test_workers_that_compute_on_the_gpu_are_in_order():
 
 def placed(processes, gpus, places, readings=8):
     """The finding of ``placement``, or None; ``places``: [node that it ran on, nodes that it may use] of each."""
-    session = session_of(header(), AUGMENT, *processes)
-    for t in range(1, LASTS_S + 1):
-        for each in processes:
-            session.add(steps(t, HEALTHY, first_index=10 * (t - 1), pid=each.pid))
-        for index, near in enumerate(gpus):
-            session.add(gpu(t, index, BUSY, near_nodes=near))
+    read = []
     for reading in range(readings):
         rows = [
             PlacedProcess(each.pid, ran_on[reading % len(ran_on)], allowed)
             for each, (ran_on, allowed) in zip(processes, places, strict=True)
         ]
-        session.add(MachineMemory(t=LASTS_S + reading / 100, pid=0, window_s=5.0, placed=rows))
-    return next((each for each in diagnose(session) if each.rule == "placement"), None)
+        read.append(MachineMemory(t=LASTS_S + reading / 100, pid=0, window_s=5.0, placed=rows))
+    return found(processes, [(BUSY, {"near_nodes": near}) for near in gpus], rule="placement", more=read)
 
 
 def test_a_rank_that_runs_on_the_other_node():

@@ -4,8 +4,7 @@ import pytest
 
 from tests.diagnosis.gpu import PID, USUAL, findings, session_of
 from tests.gpu_simulator.sessions import UUID
-from tests.session.records import process, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, process, steps, threads
 from tuimon.records import GpuProcess
 
 OURS = GpuProcess(PID, 1 << 30, 0.5)
@@ -40,7 +39,7 @@ def test_what_others_take_of_the_time_without_work_for_the_gpu_does_no_harm(kind
 def test_without_gpu_times_only_a_full_gpu_shows_harm(util, severity):
     session = session_of("gpu_bound", *USUAL, util=util, processes=[OURS, GpuProcess(9, 1 << 30, 0.5)], pids=[PID, 9])
     session.gpu_times.clear()
-    (found,) = (finding for finding in diagnose(session) if finding.rule == "neighbour")
+    found = by_rule(session)["neighbour"]
     assert (found.severity, found.estimated_speedup) == (severity, None)
 
 
@@ -59,28 +58,25 @@ def test_a_process_whose_share_is_not_measured_is_not_judged():
     assert "neighbour" not in findings("gpu_bound", *USUAL, util=0.99, processes=[OURS, GpuProcess(9, 1 << 30, None)])
 
 
-def second_training(delay, uuid):
-    """Beside the simulated training, whose thread is at 99 % CPU."""
+def beside_another(delay, uuid):
+    """What is found where a second training runs beside the simulated one, each with its thread at 99 % CPU."""
     rows = [threads(1020, (pid, "python", 0.99, "running", delay), pid=pid) for pid in (PID, SECOND)]
     trains = [steps(1010 + n, {"forward": 50, "backward": 50}, pid=SECOND) for n in range(10)]
-    return [process(SECOND, torch="2.13.0+cu130", gpu_uuids=[uuid]), *trains, *rows]
+    more = [process(SECOND, torch="2.13.0+cu130", gpu_uuids=[uuid]), *trains, *rows]
+    return findings("gpu_bound", *USUAL, util=0.99, more=more)
 
 
 def test_two_trainings_at_full_cpu_with_a_core_and_a_gpu_each_are_fine():
-    session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.0, "GPU-second"))
-    found = {finding.rule: finding for finding in diagnose(session)}
-    assert found["neighbour"].severity == "benign"
-    assert "2 training processes at 99 % CPU" in found["neighbour"].headline
+    found = beside_another(0.0, "GPU-second")["neighbour"]
+    assert found.severity == "benign"
+    assert "2 training processes at 99 % CPU" in found.headline
 
 
 def test_two_trainings_on_one_gpu_wait_for_each_other():
-    session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.0, UUID))
-    found = {finding.rule: finding for finding in diagnose(session)}
-    assert (found["neighbour"].severity, found["neighbour"].headline) == (
-        "info", "2 trainings share GPU 0: while one computes, the others wait",
-    )  # fmt: skip
+    found = beside_another(0.0, UUID)["neighbour"]
+    assert found.severity == "info"
+    assert found.headline == "2 trainings share GPU 0: while one computes, the others wait"
 
 
 def test_two_trainings_that_wait_for_cores_are_not_called_harmless():
-    session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.1, "GPU-second"))
-    assert "neighbour" not in {finding.rule for finding in diagnose(session)}
+    assert "neighbour" not in beside_another(0.1, "GPU-second")
