@@ -56,7 +56,11 @@ ALTERED = (
     Altered("compiled", _with(ecc_errors=3), "gpu_health", ("warning", "3 uncorrected memory errors")),
     Altered("compiled", _with(row_remap="pending"), "gpu_health", ("warning", "at its next reset")),
     Altered("masked_loss", _with(**_CLOCK, throttled=_HOT), "throttled", ("critical", "thermal (hardware) (1100 of")),
-    Altered("guard_in_every_layer", _with(**_CLOCK, throttled=_HOT), "throttled", ("critical", "thermal"), first=True),
+    Altered(
+        *("guard_in_every_layer", _with(**_CLOCK, throttled=_HOT, tensor_ratio=0.4)),
+        *("throttled", ("critical", "thermal")),
+        first=True,
+    ),
     Altered("guard_in_every_layer", _with(**_CLOCK), "throttled", ("warning", "the driver names no cause (1100 of")),
     Altered("seed_dummy_loader", _with(**_CLOCK), "throttled", None),  # its GPU idles
     Altered(
