@@ -36,10 +36,10 @@ TOGETHER_MS = Threshold(
     "our choice: NCCL's kernels end together, and a GPU's clock is known to some 0.05 ms of its node's",
 )
 NCCL_SMS = Threshold(
-    0.3,
+    0.5,
     "share of a GPU's multiprocessors that kernels of NCCL keep busy at most",
-    "NCCL uses 32 channels at most, each a block of its own"
-    " (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-max-nchannels), of 108 on an A100",
+    "64 channels, each a block of its own (https://github.com/NVIDIA/nccl/blob/master/src/include/device.h), of the"
+    " H100's 132 multiprocessors",
 )
 ALIKE_SMS = Threshold(
     1.25,
