@@ -1,5 +1,7 @@
 """Markers of one ring as records, window by window."""
 
+import os
+
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers, other
@@ -7,7 +9,7 @@ from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader, follow
 from tests.state_size import size_of
 from tuimon.agent.ring import layout
 from tuimon.records import Mark, Steps, length_bucket
-from tuimon.sources.markers.follower import RingFollower
+from tuimon.sources.markers.follower import RingFollower, StepRate, steps_in, steps_of
 from tuimon.sources.markers.thread_loops import RangeTracker
 
 
@@ -162,3 +164,22 @@ def test_pairs_that_never_end_take_no_time_and_no_room():
     sequence = [((10_000 + i // 50) * MS, layout.OPTIMIZER_BEGIN, 0, i) for i in range(50_000)]
     follower, _ = follow(sequence, 14 * SECOND)
     assert size_of(follower) < 200_000
+
+
+# -- the rate of steps that a ring shows, for a list of processes
+
+
+def test_of_a_loop_that_runs():
+    sequence = markers(" ".join([PLAIN] * 2000), start_ns=10 * SECOND)  # 16 ms each, for 32 s
+    assert 60 < steps_in(FakeReader(sequence), 40 * SECOND).per_s < 65
+
+
+def test_none_without_a_step_or_a_ring():
+    assert steps_in(FakeReader([]), 40 * SECOND) == StepRate(None, has_stepped=False)
+    assert steps_of(os.getpid()) is None
+
+
+@pytest.mark.parametrize("script", [f"{PLAIN} {PLAIN}", "fetch:5 bwd:10"])
+def test_a_loop_that_stands_for_long_has_stepped(script):
+    sequence = markers(script, start_ns=10 * SECOND)
+    assert steps_in(FakeReader(sequence), 400 * SECOND) == StepRate(None, has_stepped=True)
