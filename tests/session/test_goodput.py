@@ -35,13 +35,36 @@ IMPORT, LOAD, TRAIN, SAVE, COMPILE, FETCH = [0, 1], [2], [3, 4], [5, 6], [3, 7],
 def made(t, samples, **more):
     """A window of ten steps of 0.1 s each, and of samples."""
     begun = {"first_step_s": t - 1.0, "first_backward_s": t - 0.9} if t == 11 else {}
-    return [steps(float(t), PHASES, first_index=10 * (t - 11), **begun, **more), stacks(float(t), *samples)]
+    return [steps(t, PHASES, first_index=10 * (t - 11), **begun, **more), stacks(t, *samples)]
+
+
+def trained(*seconds):
+    """Windows of steps in which nothing else was sampled."""
+    return [made(t, [(TRAIN, 20)]) for t in seconds]
+
+
+def sampled(stack, begin, end, pid=100):
+    """Samples of so many seconds, from one on."""
+    return [stacks(t, (stack, 20), pid=pid) for t in range(begin, end)]
+
+
+def stays(stack, begin, end, **more):
+    """As long without a step, with the training thread at one place."""
+    return [(steps(t, {}, count=0, **more), stacks(t, (stack, 20))) for t in range(begin, end)]
+
+
+def set_up(imports=4, until=10):
+    """What is sampled before the loop: imports for so long, and the run's own."""
+    return sampled(IMPORT, 1, imports + 1), sampled(LOAD, imports + 1, until + 1)
+
+
+def ends(t, code=0, signal=None):
+    return Exit(t=t, pid=100, exit_code=code, signal=signal)
 
 
 def parts(*records):
     """A run whose loop begins at 10 s, after an import of 4 s and 6 s in its own set-up."""
-    before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 11)]
-    found = goodput(one_process(LINES, *before, *records))
+    found = goodput(one_process(LINES, set_up(), *records))
     assert sum(found.parts.values()) == pytest.approx(found.total_s)
     return found
 
@@ -49,13 +72,13 @@ def parts(*records):
 @pytest.mark.trust
 def test_a_stop_is_no_training_and_leaves_the_rate_of_the_steps():
     """Also where a step is known to have ended only later, as without a DataLoader."""
-    stop = [steps(float(t), {}, count=0, first_index=50, outside_s=1.0, open_for_s=t - 15.0) for t in range(16, 36)]
-    after = [steps(float(t), PHASES, first_index=10 * (t - 31), last_step_s=t - 1.2) for t in range(36, 41)]
-    before = [each for t in range(11, 16) for each in made(t, [(TRAIN, 20)])]
-    found = parts(*before, *stop, *after)
+    stop = [steps(t, {}, count=0, first_index=50, outside_s=1.0, open_for_s=t - 15.0) for t in range(16, 36)]
+    after = [steps(t, PHASES, first_index=10 * (t - 31), last_step_s=t - 1.2) for t in range(36, 41)]
+    before = trained(*range(11, 16))
+    found = parts(before, stop, after)
     assert found.parts["outside"] == pytest.approx(20.0)
     assert found.parts["training"] == pytest.approx(10.0)
-    session = one_process(*before, *stop, *after)
+    session = one_process(before, stop, after)
     assert session.over("whole").steps(100).per_second == pytest.approx(10.0, rel=0.1)
 
 
@@ -89,22 +112,16 @@ OUTSIDE = [
 
 @pytest.mark.parametrize(("part", "said", "lines"), OUTSIDE)
 def test_waits_outside_before_the_loop_have_names(part, said, lines):
-    waits = [stacks(float(t), (list(range(20, 20 + len(lines))), 20)) for t in range(5, 9)]
-    before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in (*range(1, 5), 9, 10)]
-    records = sorted([*waits, *before], key=lambda record: record.t)
-    found = goodput(one_process(LINES, frames(*lines, first=20), *records))
+    waits = sampled(range(20, 20 + len(lines)), 5, 9)
+    found = goodput(one_process(LINES, frames(*lines, first=20), set_up(until=4), waits, sampled(LOAD, 9, 11)))
     assert found.parts == pytest.approx({"import": 4.0, part: 4.0, "set-up": 2.0})
     assert f"{said} 40 %" in goodput_text(found)
 
 
 @pytest.mark.parametrize(("part", "said", "lines"), OUTSIDE)
 def test_waits_outside_after_the_last_step_have_names(part, said, lines):
-    waits = [
-        record
-        for t in range(12, 16)
-        for record in (steps(float(t), {}, count=0), stacks(float(t), (list(range(20, 20 + len(lines))), 20)))
-    ]
-    found = parts(frames(*lines, first=20), *made(11, ((TRAIN, 20),)), *waits, Exit(t=16.0, pid=100, exit_code=0))
+    waits = stays(range(20, 20 + len(lines)), 12, 16)
+    found = parts(frames(*lines, first=20), trained(11), waits, ends(16.0))
     assert (found.parts[part], found.parts["after"]) == pytest.approx((4.0, 1.0))
     assert said in goodput_text(found)
 
@@ -113,13 +130,8 @@ def test_waits_outside_after_the_last_step_have_names(part, said, lines):
     ("waited_s", "is_over", "part"), [(7, True, "hang"), (3, True, "after"), (7, False, "training")]
 )
 def test_a_batch_that_has_not_come_when_the_run_ends_was_waited_for_at_a_standstill(waited_s, is_over, part):
-    waits = [
-        record
-        for t in range(12, 12 + waited_s)
-        for record in (steps(float(t), {}, count=0, open_for_s=t - 11.0), stacks(float(t), (FETCH, 20)))
-    ]
-    end = [Exit(t=11.0 + waited_s, pid=100, exit_code=130, signal="SIGINT")] if is_over else []
-    found = parts(*made(11, ((TRAIN, 20),)), *waits, *end)
+    waits = [stays(FETCH, t, t + 1, open_for_s=t - 11.0) for t in range(12, 12 + waited_s)]
+    found = parts(trained(11), waits, [ends(11.0 + waited_s, 130, "SIGINT")] if is_over else [])
     assert found.parts[part] == pytest.approx(waited_s + (part == "training"))
 
 
@@ -142,32 +154,22 @@ LOOPS = [
 def test_a_thread_that_waits_in_its_loop_until_the_run_ends_stands_still(stack, part):
     trains = made(11, [([30, 4], 20)])
     trains[1] = structs.replace(trains[1], loop=[LoopStack("backward", [30, 4])])
-    waits = [
-        record
-        for t in range(12, 19)
-        for record in (steps(float(t), {}, count=0, open_for_s=t - 11.0), stacks(float(t), (stack, 20)))
-    ]
-    end = Exit(t=18.0, pid=100, exit_code=130, signal="SIGINT")
-    found = parts(Frames(t=0.0, pid=100, first=30, frames=LOOPS), *trains, *waits, end)
+    waits = [stays(stack, t, t + 1, open_for_s=t - 11.0) for t in range(12, 19)]
+    found = parts(Frames(t=0.0, pid=100, first=30, frames=LOOPS), trains, waits, ends(18.0, 130, "SIGINT"))
     assert found.parts[part] == pytest.approx(7.0)
 
 
 def test_the_end_of_the_last_step_that_is_known_late_does_not_take_what_follows_it_into_the_loop():
-    saving = [record for t in (13, 14) for record in (steps(float(t), {}, count=0), stacks(float(t), (SAVE, 20)))]
     late = steps(16.0, PHASES, count=1, first_index=20, last_step_s=12.0)
-    made_before = [*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),))]
-    found = parts(*made_before, *saving, late, Exit(t=16.0, pid=100, exit_code=0))
+    found = parts(trained(11, 12), stays(SAVE, 13, 15), late, ends(16.0))
     assert (found.parts["training"], found.parts["checkpoint"]) == pytest.approx((2.0, 2.0))
 
 
 def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
     """While it runs it is sampled in place of the training, as it might become one."""
     pip = process(101, ppid=100, torch=None, markers=False)
-    before = [stacks(float(t), (IMPORT, 20)) for t in range(1, 4)]
-    waits = [stacks(float(t), (LOAD, 20), pid=101) for t in range(4, 9)]
-    after = [stacks(float(t), (LOAD, 20)) for t in (9, 10)]
-    records = [*before, *waits, *after, *made(11, ((TRAIN, 20),)), stacks(11.0, (LOAD, 20), pid=101)]
-    found = goodput(one_process(pip, LINES, *records))
+    before = set_up(imports=3, until=3), sampled(LOAD, 4, 9, pid=101), sampled(LOAD, 9, 11)
+    found = goodput(one_process(pip, LINES, before, trained(11), sampled(LOAD, 11, 12, pid=101)))
     assert found.parts == pytest.approx({"import": 3.0, "program": 5.0, "set-up": 2.0, "training": 1.0})
 
 
@@ -175,9 +177,8 @@ def test_the_time_of_a_program_in_python_before_the_loop_is_a_part():
 def test_a_rank_that_starts_another_one_does_not_wait_for_it(first):
     """Rank 0 imports until 6 s and is set up until 10; it starts rank 1 at 3 s, whose steps may be read first."""
     ranks = process(rank=0), process(101, ppid=100, rank=1, start_unix_s=1.7e9 + 3)
-    own = [stacks(float(t), (IMPORT if t <= 6 else LOAD, 20)) for t in range(1, 11)]
-    other = [stacks(float(t), (IMPORT, 20), pid=101) for t in range(4, 11)]
-    records = sorted([*own, *other], key=lambda record: (record.t, record.pid))
+    own, other = set_up(imports=6), sampled(IMPORT, 4, 11, pid=101)
+    records = sorted([*own[0], *own[1], *other], key=lambda record: (record.t, record.pid))
     steps_of = {pid: made(11, ((TRAIN, 20),), pid=pid) for pid in (100, 101)}
     begun = [steps_of[first][0], steps_of[201 - first][0], stacks(11.0, (TRAIN, 20))]
     found = goodput(session_of(header(), *ranks, LINES, *records, *begun))
@@ -187,20 +188,18 @@ def test_a_rank_that_starts_another_one_does_not_wait_for_it(first):
 def test_a_training_that_another_one_starts_has_its_own_time_before_its_loop():
     """The first trains until 60 s; the second imports for 3 s of the 9 s after that."""
     first, second = process(), process(101, ppid=100, start_unix_s=1.7e9 + 60)
-    trains = [record for t in range(11, 61) for record in made(t, ((TRAIN, 20),))]
-    imports = [stacks(float(t), (IMPORT if t <= 63 else LOAD, 20), pid=101) for t in range(61, 67)]
+    imports = sampled(IMPORT, 61, 64, pid=101), sampled(LOAD, 64, 67, pid=101)
     begun = steps(67.0, PHASES, first_step_s=66.0, first_backward_s=66.1, pid=101)
-    session = session_of(header(), first, second, LINES, *trains, *imports, begun)
+    session = session_of(header(), first, second, LINES, trained(*range(11, 61)), imports, begun)
     session.trainer = Mock(return_value=101)
     assert goodput(session).parts["import"] == pytest.approx(3.0)
 
 
 def test_a_window_that_ends_after_the_loop_has_begun_is_mostly_of_the_time_before():
     """It is recorded after the first steps: the loop begins at 10 s, and it at 8 s."""
-    before = [stacks(float(t), (IMPORT if t <= 4 else LOAD, 20)) for t in range(1, 9)]
     late = stacks(10.5, (SAVE, 20))
     first = steps(10.8, PHASES, count=8, first_step_s=10.0, first_backward_s=10.1)
-    found = goodput(one_process(LINES, *before, first, late, *made(12, ((TRAIN, 20),))))
+    found = goodput(one_process(LINES, set_up(until=8), first, late, trained(12)))
     assert (found.parts["set-up"], found.parts["checkpoint"]) == pytest.approx((4.0, 2.5))
 
 
@@ -208,8 +207,8 @@ def test_somebody_at_a_debugger_is_no_training():
     stopped = frames(
         ("train.py", 13, "main", "breakpoint()", True), ("/usr/lib/python3.11/bdb.py", 90, "trace_dispatch"), first=20
     )
-    halted = [stopped, *made(12, ((TRAIN, 5), ([20, 21], 15))), *made(13, ((TRAIN, 20),))]
-    assert parts(*made(11, ((TRAIN, 20),)), *halted).parts["prompt"] == pytest.approx(0.75)
+    halted = [stopped, *made(12, ((TRAIN, 5), ([20, 21], 15))), trained(13)]
+    assert parts(trained(11), *halted).parts["prompt"] == pytest.approx(0.75)
 
 
 def test_the_time_before_the_first_samples_is_divided_as_they_are():
@@ -224,42 +223,34 @@ def test_an_extension_that_is_built_before_the_loop_is_compiled():
         ("/usr/lib/python3.11/subprocess.py", 1196, "communicate"),
         first=20,
     )
-    before = [stacks(float(t), ([20, 21, 22], 20)) for t in range(1, 11)]
-    assert goodput(one_process(lines, *before)).parts == pytest.approx({"compile": 10.0})
+    assert goodput(one_process(lines, sampled([20, 21, 22], 1, 11))).parts == pytest.approx({"compile": 10.0})
 
 
 def test_checkpoints_and_compilation_between_steps_are_no_training():
-    saved = [((TRAIN, 15), (SAVE, 5)) for _ in range(8)]
-    windows = [
-        record for t, samples in enumerate([((COMPILE, 10), (TRAIN, 10)), *saved], 11) for record in made(t, samples)
-    ]
-    found = parts(*windows, *made(20, ((TRAIN, 20),)))
-    assert found.parts == pytest.approx(
-        {"import": 4.0, "set-up": 6.0, "compile": 0.5, "checkpoint": 2.0, "training": 7.5}
-    )
+    saves = [made(t, [(TRAIN, 15), (SAVE, 5)]) for t in range(12, 20)]
+    found = parts(made(11, [(COMPILE, 10), (TRAIN, 10)]), saves, trained(20))
+    named = {"import": 4.0, "set-up": 6.0, "compile": 0.5, "checkpoint": 2.0, "training": 7.5}
+    assert found.parts == pytest.approx(named)
     assert goodput_text(found) == ("38 % of 20s in steps; set-up 30 %, import 20 %, checkpoint 10 %, compile 2 %")
 
 
 def test_evaluation_belongs_to_the_time_before_or_after_the_last_step():
     phases = [PhaseTime("eval", 600_000_000)]
-    evaluated = steps(12.0, {}, count=0, first_index=10, eval_count=4)
-    evaluated = type(evaluated)(**{**{f: getattr(evaluated, f) for f in evaluated.__struct_fields__}, "phases": phases})
-    first = made(11, ((TRAIN, 20),))
-    assert parts(*first, evaluated, *made(13, ((TRAIN, 20),))).parts["evaluation"] == pytest.approx(0.6)
-    over = parts(*first, evaluated, Exit(t=13.0, pid=100, exit_code=0)).parts
+    evaluated = structs.replace(steps(12.0, {}, count=0, first_index=10, eval_count=4), phases=phases)
+    assert parts(trained(11), evaluated, trained(13)).parts["evaluation"] == pytest.approx(0.6)
+    over = parts(trained(11), evaluated, ends(13.0)).parts
     assert (over["evaluation"], over["after"], over["training"]) == pytest.approx((0.6, 1.4, 1.0))
 
 
 def test_what_follows_the_last_step_of_a_run_that_ends_is_a_part():
-    idle = [steps(float(t), {}, count=0, first_index=20) for t in range(13, 31)]
-    found = parts(*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), *idle, Exit(t=30.0, pid=100, exit_code=0))
+    idle = [steps(t, {}, count=0, first_index=20) for t in range(13, 31)]
+    found = parts(trained(11, 12), idle, ends(30.0))
     assert found.parts["after"] == pytest.approx(18.0)
     assert found.parts["training"] == pytest.approx(2.0)
 
 
 def test_a_checkpoint_after_the_last_step_is_one():
-    saving = [record for t in (13, 14) for record in (steps(float(t), {}, count=0), stacks(float(t), (SAVE, 20)))]
-    found = parts(*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), *saving, Exit(t=16.0, pid=100, exit_code=0))
+    found = parts(trained(11, 12), stays(SAVE, 13, 15), ends(16.0))
     assert (found.parts["checkpoint"], found.parts["after"]) == pytest.approx((2.0, 2.0))
 
 
@@ -267,26 +258,22 @@ def test_a_checkpoint_after_the_last_step_is_one():
     ("goes_on", "has_left", "name"), [(True, False, "hang"), (False, False, "hang"), (False, True, "after")]
 )
 def test_a_hang_is_one_also_if_it_ends_or_the_run_does(goes_on, has_left, name):
-    still = [steps(float(t), {}, count=0, first_index=20, backwards=0, updates=0) for t in range(13, 61)]
+    still = [steps(t, {}, count=0, first_index=20, backwards=0, updates=0) for t in range(13, 61)]
     stood = Standstill(t=60.0, pid=100, quiet_s=48.0, processes=[StandingProcess(100, "trainer", has_left=has_left)])
-    end = made(61, ((TRAIN, 20),)) if goes_on else [Exit(t=61.0, pid=100, exit_code=None, signal="SIGKILL")]
-    found = parts(*made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), *still, stood, *end)
+    found = parts(trained(11, 12), still, stood, trained(61) if goes_on else ends(61.0, None, "SIGKILL"))
     assert found.parts[name] == pytest.approx(49.0)
 
 
 def test_a_rank_that_was_restarted_has_lost_the_time_before():
-    earlier = process(pid=99, rank=0)
-    ended = process(pid=99, rank=0, ended=True, t=8.0)
-    trained = steps(6.0, PHASES, pid=99)
+    earlier, ended = process(pid=99, rank=0), process(pid=99, rank=0, ended=True, t=8.0)
+    before = steps(6.0, PHASES, pid=99)
     later = process(rank=0, t=10.0, start_unix_s=1.7e9 + 9.5)
-    found = goodput(session_of(header(), earlier, trained, ended, later, LINES, *made(11, ((TRAIN, 20),))))
+    found = goodput(session_of(header(), earlier, before, ended, later, LINES, trained(11)))
     assert found.parts == pytest.approx({"restart": 9.5, "set-up": 0.5, "training": 1.0})
 
 
 def test_headless_and_the_report_show_it():
-    session = one_process(
-        LINES, *made(11, ((TRAIN, 20),)), *made(12, ((TRAIN, 20),)), Exit(t=12.5, pid=100, exit_code=0)
-    )
+    session = one_process(LINES, trained(11, 12), ends(12.5))
     said = "16 % of 13s in steps; set-up 80 %, after the last step 4 %"
     assert f"goodput: {said}" in summary_lines(session, [])
     report = report_of(session, [], "run.jsonl")
