@@ -577,7 +577,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     index: Index  # in PCI order; a MIG instance has that of its GPU
     uuid: str
     name: str
-    util_ratio: Amount | None = None  # share of time in which a kernel was running
+    util_ratio: Amount | None = None  # share of time in which a kernel was running; of a MIG instance by GPM
     util_samples: list[Amount] = msgspec.field(default_factory=list)  # as the driver buffered them, oldest first
     sm_ratio: Amount | None = None  # GPM: share of the multiprocessors that were busy, mean over the window
     occupancy_ratio: Amount | None = None  # GPM: resident warps / the most possible
@@ -602,6 +602,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     pcie_generation_max: Count | None = None  # that both the card and its slot can
     pcie_width_max: Count | None = None
     pcie_replays: Count | None = None  # packets sent again, since the driver was loaded; read once a minute
+    c2c: bool | None = None  # True: copies go over NVLink-C2C to the CPU, and PCIe's counters do not see them
     nvlink_rx_bytes_per_s: Amount | None = None
     nvlink_tx_bytes_per_s: Amount | None = None
     ecc_errors: Count | None = None  # uncorrected, since the driver was loaded
@@ -627,6 +628,7 @@ GPU_FACTS = (
     "pcie_generation_max",
     "pcie_width_max",
     "pcie_replays",
+    "c2c",
     "row_remap",
     "compute_capability",
     "near_nodes",

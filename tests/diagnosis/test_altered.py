@@ -9,8 +9,11 @@ import pytest
 from msgspec import structs
 
 from tests.recorded_logs import log_path
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Gpu, GpuProcess, Throttle
+from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 
 Facts = Mapping[str, object]
@@ -70,13 +73,38 @@ ALTERED = (
 )
 
 
+def _fold(log: str, facts: Callable[[Gpu], Facts]) -> tuple[Session, list[Finding]]:
+    records = read_log(str(log_path(f"h100_{log}")))
+    return fold(structs.replace(each, **facts(each)) if isinstance(each, Gpu) else each for each in records)
+
+
 @pytest.mark.parametrize("case", ALTERED, ids=lambda case: f"{case.log}-{case.rule}")
 def test_a_fact_of_the_gpu_that_was_altered_is_told(case: Altered) -> None:
-    log = read_log(str(log_path(f"h100_{case.log}")))
-    altered = (structs.replace(each, **case.facts(each)) if isinstance(each, Gpu) else each for each in log)
-    findings = fold(altered)[1]
+    _, findings = _fold(case.log, case.facts)
     found = next((finding for finding in findings if finding.rule == case.rule), None)
     assert (found is None) == (case.says is None)
     if found is not None and case.says is not None:
         assert found.severity == case.says[0] and case.says[1] in found.headline
     assert not case.first or findings[0] is found
+
+
+def _slower(link: Facts) -> Callable[[Gpu], Facts]:
+    """Its copies take ten times as long, over a link of 0.5 GB/s."""
+    return lambda gpu: {**link, "pcie_rx_bytes_per_s": (gpu.pcie_rx_bytes_per_s or 0.0) / 10}
+
+
+@pytest.mark.parametrize(
+    ("facts", "least"),
+    [
+        (_with(pcie_rx_bytes_per_s=0.0, pcie_tx_bytes_per_s=0.0), 0.7),  # as if there were no copies
+        (_with(pcie_rx_bytes_per_s=0.0, pcie_tx_bytes_per_s=0.0, c2c=True), 0.0),
+        (_slower({"pcie_generation": 5, "pcie_width": 16}), 0.15),
+        (_slower({"pcie_generation": 1, "pcie_width": 2}), 0.0),
+    ],
+    ids=["no copies", "over C2C", "few copies", "slow copies"],
+)
+def test_a_gpu_that_copies_for_most_of_the_time_does_not_idle(facts: Callable[[Gpu], Facts], least: float) -> None:
+    session, _ = _fold("pageable_images", facts)
+    steps = evidence_of(session.over("whole"), session.trainer() or 0).gpu.steps
+    assert steps is not None
+    assert steps.idle.low == pytest.approx(least, abs=0.05)

@@ -126,6 +126,8 @@ nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *o
 nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_width", out); }
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_width_max", out); }
 
+nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, unsigned *is_enabled) { return small_number(device, __func__, "c2c", is_enabled); }
+
 nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned *out) { return small_number(device, __func__, "pcie_replays", out); }
 
 /* The key has four numbers: rows remapped for corrected and for uncorrected errors, whether more wait, whether it failed. */

@@ -22,7 +22,7 @@
  *   samples T:V T:V ...                       the driver's buffer of utilisation: time in us, value in %
  *   memory_total_mib N, memory_used_mib N, memory_reserved_mib N
  *   power_mw N, power_limit_mw N, power_limit_default_mw N, temperature N, sm_clock N, sm_clock_max N, ecc N
- *   pcie_generation N, pcie_generation_max N, pcie_width N, pcie_width_max N, pcie_replays N
+ *   pcie_generation N, pcie_generation_max N, pcie_width N, pcie_width_max N, pcie_replays N, c2c N
  *   remapped_rows CORRECTED UNCORRECTED PENDING FAILED
  *   event_reasons BITS
  *   pids A B:MIB ...                          who computes, with memory or without

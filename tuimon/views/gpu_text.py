@@ -100,7 +100,7 @@ def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
     if busy == ABSENT:
         return None
     name = f"{len(used)} GPUs" if len(used) > 1 else "GPU"
-    name += " SM" * all(gpu.latest.parent_uuid is not None for gpu in fresh)  # of MIG instances nothing else is known
+    name += " SM" * all(map(shows_sms, fresh))
     return f"{name} {busy}" + (f" · tensor {tensor}" if tensor != ABSENT else "")
 
 
@@ -130,5 +130,10 @@ def spread(ratios: Iterable[float | None]) -> str:
 
 
 def _busy(gpu: GpuRow) -> float | None:
-    """Its utilisation; for a MIG instance the driver reports only the activity of its multiprocessors."""
-    return gpu.figures.util_ratio if gpu.latest.parent_uuid is None else gpu.figures.sm_ratio
+    """Its utilisation; of a MIG instance without one, the activity of its multiprocessors."""
+    return gpu.figures.sm_ratio if shows_sms(gpu) else gpu.figures.util_ratio
+
+
+def shows_sms(gpu: GpuRow) -> bool:
+    """True for a MIG instance whose utilisation is not known."""
+    return gpu.latest.parent_uuid is not None and gpu.figures.util_ratio is None

@@ -277,6 +277,18 @@ def test_processes_with_memory_and_share(nvml: FakeNvml) -> None:
     assert [process.sm_ratio for process in read_one(nvml, 5.0).processes] == [None, None, None]  # idle
 
 
+@pytest.mark.parametrize(("told", "c2c"), [(None, None), (0, False), (1, True)])
+def test_whether_copies_go_over_c2c(nvml: FakeNvml, told: int | None, c2c: bool | None) -> None:
+    nvml.set({"0.c2c": told})
+    assert read_one(nvml, 1.0).c2c is c2c
+
+
+def test_the_driver_s_own_utilisation_comes_before_that_of_gpm(nvml: FakeNvml) -> None:
+    nvml.set({"0.gpm.1": 81})
+    read_one(nvml, 1.0)
+    assert read_one(nvml, 2.0).util_ratio == 0.37
+
+
 def test_an_old_driver_lacks_functions(tmp_path: Path) -> None:
     nvml = FakeNvml(tmp_path, old_driver=True)
     nvml.set(devices=1, driver="470.256.02", **usual(0))

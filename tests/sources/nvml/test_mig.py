@@ -19,6 +19,7 @@ def instance(gpu: int, place: int) -> dict[str, object]:
         "memory_total_mib": 40192,
         "memory_used_mib": 1000 * (place + 1),
         "pids": f"{500 + place}:900",
+        "gpm.1": 80 + place,
         "gpm.2": 70 + place,
         "gpm.5": 10,
     }
@@ -47,8 +48,10 @@ def test_instances_follow_their_gpu(nvml: FakeNvml) -> None:
 
 
 def test_gpm_tells_instances_apart(nvml: FakeNvml) -> None:
-    assert [gpu.sm_ratio for gpu in gpus(nvml.read(1.0))] == [None, None, None]
-    assert [gpu.sm_ratio for gpu in gpus(nvml.read(2.0))] == [0.915, 0.7, 0.71]
+    assert [(gpu.util_ratio, gpu.sm_ratio) for gpu in gpus(nvml.read(1.0))] == [(None, None)] * 3
+    nvml.set({"0.gpm.1": 81})
+    known = [(gpu.util_ratio, gpu.sm_ratio) for gpu in gpus(nvml.read(2.0))]
+    assert known == [(0.81, 0.915), (0.8, 0.7), (0.81, 0.71)]
 
 
 def test_a_gpu_is_cut_anew(nvml: FakeNvml) -> None:

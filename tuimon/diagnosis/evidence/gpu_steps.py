@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import LARGE, MOST, REPORTED, TRACE, Threshold
+from tuimon.records import Gpu
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.gpus import GpuMeans, GpuRow
 from tuimon.session.phase_table import PhaseTable
@@ -49,6 +50,8 @@ SLOW_PCIE = Threshold(
     " on an H100",
 )
 MEASURED_BY = "tuimon trace measures it"
+#: Share of a copy's rate that these counters show at least: 2.0 of 5.5 GB/s on an H100.
+_COUNTED = 1 / 3
 #: Bytes a second of a PCIe lane, by its generation (https://en.wikipedia.org/wiki/PCI_Express#Comparison_table).
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 #: The boundaries that begin a phase within the computation, the first that there is.
@@ -192,10 +195,11 @@ class Copies(Struct, frozen=True, gc=False):
     sampled: float | None = None  # of these, share of all time, by samples; None where that is not known
     on_device: float = TRACE  # share of the steps, of copies within the GPU's own memory
 
-    def in_steps(self, means: GpuMeans) -> float:
+    def in_steps(self, gpu: GpuRow, means: GpuMeans) -> float:
         """Share of the steps between host and GPU, by the counters of PCIe as well."""
-        rates = [rate for rate in (means.pcie_rx_bytes_per_s, means.pcie_tx_bytes_per_s) if rate is not None]
-        known = [sum(rates) / SLOW_PCIE] if rates else []
+        peak = pcie_peak(gpu.latest.pcie_generation, gpu.latest.pcie_width)
+        slowest = min(SLOW_PCIE, _COUNTED * peak) if peak is not None else SLOW_PCIE
+        known = [sum(rates) / slowest] if (rates := pcie_rates(gpu, means)) else []
         known += [self.sampled] if self.sampled is not None else []
         return min((share / (means.steps_ratio or 1.0) for share in known), default=self.in_phase)
 
@@ -205,13 +209,13 @@ def idle_by_counters(gpus: Sequence[GpuRow], copies: Copies) -> Interval | None:
 
     Kernels of other programs, or of another rank on the same GPU, could hide idle time.
     """
-    known = [row.means for row in gpus if row.means is not None and row.means.util_at_most is not None]
+    known = [(row, row.means) for row in gpus if row.means is not None and row.means.util_at_most is not None]
     if not known:
         return None
-    error = max(TRACE / (means.steps_ratio or 1.0) for means in known)
-    most = max(means.util_at_most or 0.0 for means in known) + error
-    least = min(means.util_at_least or 0.0 for means in known) - error
-    copying = min(1.0, max(map(copies.in_steps, known))) + copies.on_device
+    error = max(TRACE / (means.steps_ratio or 1.0) for _, means in known)
+    most = max(means.util_at_most or 0.0 for _, means in known) + error
+    least = min(means.util_at_least or 0.0 for _, means in known) - error
+    copying = min(1.0, max(copies.in_steps(*each) for each in known)) + copies.on_device
     at_most = 1.0 if any(row.is_shared for row in gpus) else 1.0 - max(0.0, least)
     return Interval(max(0.0, 1.0 - min(1.0, most) - copying - GAPS), at_most)
 
@@ -222,6 +226,12 @@ def pcie_peak(generation: int | None, width: int | None) -> float | None:
     return lane * width if lane is not None and width else None
 
 
+def pcie_rates(gpu: GpuRow, figures: GpuMeans | Gpu) -> list[float]:
+    """Bytes a second by the counters of PCIe, as far as copies between host and GPU show there: C2C has none."""
+    rates = (figures.pcie_rx_bytes_per_s, figures.pcie_tx_bytes_per_s) if not gpu.latest.c2c else ()
+    return [rate for rate in rates if rate is not None]
+
+
 def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], copies: Copies) -> str | None:
     """Why the bounds lie far apart; None where they are close; ``counters``: the bounds by NVML's utilisation."""
     if idle.width < LARGE:
@@ -230,11 +240,10 @@ def why_wide(idle: Interval, counters: Interval | None, gpus: Sequence[GpuRow], 
     if counters is None:
         reasons.append("NVML's utilisation is not known")
     else:
-        rates = [rate for row in gpus for rate in (row.latest.pcie_rx_bytes_per_s, row.latest.pcie_tx_bytes_per_s)]
         if any(row.is_shared for row in gpus):
             reasons.append("NVML counts other processes as busy")
-        if copies.sampled is None and all(rate is None for rate in rates):
-            reasons.append("NVML gives no PCIe rates, so copies may take all that no kernel does")
+        if copies.sampled is None and not any(pcie_rates(row, row.latest) for row in gpus):
+            reasons.append("NVML counts no copies, so these may take all that no kernel does")
     return f"{'; '.join(reasons or ['launches are hardly ahead'])}; {MEASURED_BY}"
 
 

@@ -151,6 +151,8 @@ class Device:
         self._facts_s = float("-inf")
         self._power_limit_mw: int | None = None
         self._power_limit_default_mw: int | None = handle.query("nvmlDeviceGetPowerManagementDefaultLimit")
+        c2c: Any = handle.query("nvmlDeviceGetC2cModeInfoV1")
+        self._c2c = None if c2c is None else bool(c2c.isC2cEnabled)
         self._ecc_errors: int | None = None
         self._pcie_replays: int | None = None
         self._row_remap: RowRemap | None = None
@@ -209,7 +211,7 @@ class Device:
             index=self.index,
             uuid=self.uuid,
             name=self.name,
-            util_ratio=util_ratio,
+            util_ratio=self._gpm.ratio(gpm.UTILISATION) if util_ratio is None else util_ratio,
             util_samples=samples,
             sm_ratio=self._gpm.ratio(gpm.SM),
             occupancy_ratio=self._gpm.ratio(gpm.OCCUPANCY),
@@ -234,6 +236,7 @@ class Device:
             pcie_generation_max=self._pcie_generation.bound,
             pcie_width_max=self._pcie_width.bound,
             pcie_replays=self._pcie_replays,
+            c2c=self._c2c,
             nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX),
             nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX),
             ecc_errors=self._ecc_errors,

@@ -9,9 +9,9 @@ from typing import Any
 from tuimon.sources.gpus.handle import DriverError, Handle
 
 # nvmlGpmMetricId_t
-SM, OCCUPANCY, TENSOR, DRAM = 2, 3, 5, 10  # % of the time, of the warps, of the bandwidth
+UTILISATION, SM, OCCUPANCY, TENSOR, DRAM = 1, 2, 3, 5, 10  # % of the time, of the warps, of the bandwidth
 PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX = 20, 21, 60, 61  # MiB/s
-_METRICS = (SM, OCCUPANCY, TENSOR, DRAM, PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
+_METRICS = (UTILISATION, SM, OCCUPANCY, TENSOR, DRAM, PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
 #: Least time between two samples: closer together the driver computes no metrics.
 _APART_S = 0.11
 _MIB = 1 << 20

@@ -33,7 +33,7 @@ def instances(gpu: Handle) -> Iterable[Handle]:
 
 
 class MigDevice:
-    """One instance: memory, processes, GPM. The driver reports no utilisation of it, and the rest only of the GPU."""
+    """One instance: memory, processes, GPM, also for its utilisation. The rest the driver reports only of the GPU."""
 
     def __init__(self, handle: Handle, gpu: Handle, index: int, trust: PidTrust) -> None:
         """``index`` is that of the GPU. Raises NvmlError when the GPU is gone."""
@@ -72,6 +72,7 @@ class MigDevice:
             uuid=self.uuid,
             name=self._name,
             parent_uuid=self._parent_uuid,
+            util_ratio=self._ratio(gpm.UTILISATION),
             sm_ratio=self._ratio(gpm.SM),
             occupancy_ratio=self._ratio(gpm.OCCUPANCY),
             tensor_ratio=self._ratio(gpm.TENSOR),

@@ -19,16 +19,18 @@ def row(run_pids=(), **figures):
 @pytest.mark.parametrize(
     ("gpus", "copies", "reasons"),
     [
-        ([row()], UNKNOWN, ["PCIe"]),
+        ([row()], UNKNOWN, ["no copies"]),
+        ([row(c2c=True, pcie_rx_bytes_per_s=1e6)], UNKNOWN, ["no copies"]),
+        ([row(pcie_rx_bytes_per_s=1e6)], UNKNOWN, ["launches are hardly ahead"]),
         ([row(processes=[GpuProcess(8), GpuProcess(9)])], SAMPLED, ["other processes"]),
-        ([row({8, 9}, processes=[GpuProcess(8), GpuProcess(9)])], UNKNOWN, ["other processes", "PCIe"]),
+        ([row({8, 9}, processes=[GpuProcess(8), GpuProcess(9)])], UNKNOWN, ["other processes", "no copies"]),
         ([row()], SAMPLED, ["launches are hardly ahead"]),
         ([row(processes=[GpuProcess(0)])], SAMPLED, ["launches are hardly ahead"]),  # the training itself
     ],
 )
 def test_each_reason_is_named_with_what_measures_it(gpus, copies, reasons):
     why = why_wide(FAR_APART, FAR_APART, gpus, copies)
-    words = ("other processes", "PCIe", "launches are hardly ahead")
+    words = ("other processes", "no copies", "launches are hardly ahead")
     assert [word for word in words if word in why] == reasons
     assert why.endswith("tuimon trace measures it")
 

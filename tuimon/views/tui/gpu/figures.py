@@ -13,7 +13,7 @@ from tuimon.proc.numa import core_list
 from tuimon.records import Gpu
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, watt
-from tuimon.views.gpu_text import STALE_S, memory_ratio
+from tuimon.views.gpu_text import STALE_S, memory_ratio, shows_sms
 from tuimon.views.tui.drawing.charts import chart, layers
 from tuimon.views.tui.drawing.lines import (
     Column,
@@ -405,7 +405,7 @@ def _plot(view: GpuView, counter: str, width: int) -> str:
 def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     """Several GPUs in a line; below them what is wrong, or the range of their figures.
 
-    Each with its utilisation; a MIG instance, for which the driver does not report it, with its SM activity.
+    Each with its utilisation; a MIG instance, for which the driver may not report it, with its SM activity.
     """
     cut = {view.gpu.latest.parent_uuid for view in views}  # GPUs of which only the instances are shown
     views = [view for view in views if view.gpu.latest.uuid not in cut]
@@ -422,7 +422,7 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
 
 def _tile(view: GpuView, names: int, chart_width: int) -> Line:
-    counter = "util_ratio" if view.gpu.latest.parent_uuid is None else "sm_ratio"
+    counter = "sm_ratio" if shows_sms(view.gpu) else "util_ratio"
     util = Span(column(percent(getattr(view.gpu.figures, counter)), _PERCENT, ">"), view.strong)
     plot = f" {_plot(view, counter, chart_width)}" if chart_width else ""
     return (mark_of(view), Span(column(name_of(view.gpu), names), "text"), util, Span(plot, "gpu-edge"))
