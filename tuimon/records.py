@@ -8,7 +8,7 @@ anchors that clock to wall time) and ``pid`` (the process it is about; 0 when it
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -95,9 +95,9 @@ class UnusedGradients(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Warned(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A warning that Python noted in a process, by the line that caused it: ``[text, file, line]``."""
+    """A known warning that Python noted in a process, by the line that caused it: ``[text, file, line]``."""
 
-    text: str  # the beginning
+    text: str  # a part of it
     file: str
     line: Count
 
@@ -124,7 +124,7 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
     optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # that have stepped, at most four
     unused_gradients: UnusedGradients | None = None
-    warnings: list[Warned] = msgspec.field(default_factory=list)  # the first few that are not about its code
+    warnings: list[Warned] = msgspec.field(default_factory=list)
     intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...
@@ -306,10 +306,6 @@ class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):
     hand_over_ms: Amount | None = None
 
 
-def _sum_of_known(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
 class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Batches that were measured as the training got them, sums.
 
@@ -330,16 +326,9 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     def plus(self, other: MeasuredBatches) -> MeasuredBatches:
         """Both together."""
-        return MeasuredBatches(
-            self.count + other.count,
-            self.total_bytes + other.total_bytes,
-            _sum_of_known(self.samples, other.samples),
-            self.on_cpu + other.on_cpu,
-            _sum_of_known(self.pinned, other.pinned),
-            _sum_of_known(self.tokens, other.tokens),
-            _sum_of_known(self.padding, other.padding),
-            _sum_of_known(self.tensors, other.tensors),
-        )
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        sums: list[Any] = [None if None in pair else sum(pair) for pair in pairs]  # Any: some may be unknown
+        return MeasuredBatches(*sums)
 
     @property
     def mean_samples(self) -> float | None:

@@ -100,7 +100,7 @@ class RingFacts(Struct, frozen=True, gc=False):
     matmul_dtypes: tuple[_Text, ...] = ()
     optimizers: _Optimizers = ()
     unused_gradients: UnusedGradients | None = None
-    warnings: Annotated[tuple[Warned, ...], Meta(max_length=8)] = ()
+    warnings: Annotated[tuple[Warned, ...], Meta(max_length=16)] = ()
     intra_op_threads: Index | None = None  # that share out an operation on the CPU
     debug_settings: tuple[_Text, ...] = ()  # that slow every step down
     vectors: _Text | None = None  # what torch's products on the CPU may use: "avx512_bf16"

@@ -4,16 +4,17 @@ import pytest
 
 from tests.diagnosis.cpu import HEALTHY, STARVED, run, workers
 from tests.session.records import process, threads
+from tuimon.agent.process import warned
+from tuimon.diagnosis.rules.warned import ROWS
 from tuimon.records import Warned
 
 BUSY = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
-ALIKE = "Using a target size (torch.Size([4])) that is different to the input size (torch.Size([4, 1]))."
-ARRAYS = "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider"
+ALIKE, ARRAYS = warned.KNOWN[:2]
 
 
-def told(phases, *warned, more=(BUSY,)):
+def told(phases, *warnings, more=(BUSY,)):
     """The actions of each finding, by its rule."""
-    found = run(phases, process(warnings=list(warned)), *more)
+    found = run(phases, process(warnings=list(warnings)), *more)
     return {each.rule: [fix.action for fix in each.fixes] for each in found}
 
 
@@ -37,14 +38,16 @@ def test_one_of_an_area_is_told_wherever_its_line_is():
     assert actions[-1] == "join a list of arrays before it becomes a tensor (see the warning at elsewhere.py:7)"
 
 
-@pytest.mark.parametrize("text", ["something of its own", "see: Using a target size"])
-def test_others_change_nothing(text):
-    assert told(HEALTHY, Warned(text, "/me/train.py", 40)) == told(HEALTHY)
+def test_each_that_is_read_has_a_row():
+    assert set(ROWS) == set(warned.KNOWN)
+
+
+def test_others_change_nothing():
+    assert told(HEALTHY, Warned("of a later version", "/me/train.py", 40)) == told(HEALTHY)
 
 
 def test_it_is_told_once_and_makes_no_finding():
-    warned = [Warned(ALIKE, "/me/train.py", 40)]
-    before, after = told(STARVED, more=()), told(STARVED, *warned, more=())
-    assert before.keys() == after.keys()
-    together = told(HEALTHY, *warned, *warned)
+    known = Warned(ALIKE, "/me/train.py", 40)
+    assert told(STARVED, more=()).keys() == told(STARVED, known, more=()).keys()
+    together = told(HEALTHY, known)
     assert sum("one shape" in action for actions in together.values() for action in actions) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -13,35 +12,37 @@ from tuimon.records import Place
 from tuimon.text import code_place
 
 _MODEL = "compute_bound_cpu compute_bound launch_bound"
-#: By the beginning of a warning: what to do, and the rules whose findings it concerns, wherever its line is.
+#: By a part of a warning: what to do, and the rules whose findings it concerns, wherever its line is.
 ROWS = {
-    r"Using a target size": ("give target and output of a loss one shape: it computes each with each", _MODEL),
-    r"Creating a tensor from a list of numpy": ("join a list of arrays before it becomes a tensor", "input_bound"),
-    r"To copy construct from a tensor": ("use a tensor's clone() in the place of torch.tensor()", "input_bound"),
-    r"This DataLoader will create": ("lower num_workers to the number of cores", "cpu_oversubscribed"),
-    r"find_unused_parameters=True was": ("leave out find_unused_parameters=True: all are used", f"{_MODEL} comm_bound"),
-    r"Grad strides do not match bucket": (
+    "Using a target size": ("give target and output of a loss one shape: it computes each with each", _MODEL),
+    "Creating a tensor from a list of numpy": ("join a list of arrays before it becomes a tensor", "input_bound"),
+    "To copy construct from a tensor": ("use a tensor's clone() in the place of torch.tensor()", "input_bound"),
+    "This DataLoader will create": ("lower num_workers to the number of cores", "cpu_oversubscribed"),
+    "find_unused_parameters=True was specified": (
+        "leave out find_unused_parameters=True: all are used, and each step searches the graph",
+        f"{_MODEL} comm_bound",
+    ),
+    "Grad strides do not match bucket view strides": (
         "lay the parameters out before DDP is made (memory_format, contiguous()): their gradients are copied",
         f"{_MODEL} comm_bound",
     ),
-    r"1?Torch was not compiled with flash": ("use a build of torch with flash attention", _MODEL),
-    r"RNN module weights are not part of": ("call flatten_parameters() of the recurrent layers", _MODEL),
-    r"There is a performance drop because": ("leave the operation that it names out of torch.vmap", _MODEL),
-    r"None of the inputs have requires_grad=True": ("pass use_reentrant=False to checkpoint()", _MODEL),
-    r"Torchinductor does not support code generation for complex": (
+    "Torch was not compiled with flash attention": ("use a build of torch with flash attention", _MODEL),
+    "RNN module weights are not part of": ("call flatten_parameters() of the recurrent layers", _MODEL),
+    "There is a performance drop because": ("leave the operation that it names out of torch.vmap", _MODEL),
+    "None of the inputs have requires_grad=True": ("pass use_reentrant=False to checkpoint()", _MODEL),
+    "does not support code generation for complex": (
         "leave complex numbers out of torch.compile, or hold their two parts in real tensors",
         f"{_MODEL} recompiles",
     ),
-    r"DataFrame is highly fragmented": ("join the columns at once: pd.concat(axis=1)", "input_bound side_work"),
+    "DataFrame is highly fragmented": ("join the columns at once: pd.concat(axis=1)", "input_bound side_work"),
 }
 
 
 def warned_of(evidence: Evidence) -> Iterator[tuple[str, list[str], Place]]:
-    """The first warning of the process for each row: what to do, the rules that it concerns, its line."""
-    warnings = evidence.process.warnings if evidence.process is not None else ()
-    for begin, (action, rules) in ROWS.items():
-        warned = next((each for each in warnings if re.match(begin, each.text)), None)
-        if warned is not None:
+    """For each warning of the process: what to do, the rules that it concerns, its line."""
+    for warned in evidence.process.warnings if evidence.process is not None else ():
+        if warned.text in ROWS:
+            action, rules = ROWS[warned.text]
             see = f"{action} (see the warning at {code_place(warned.file, warned.line)})"
             yield see, rules.split(), Place(warned.file, warned.line, "")
 
