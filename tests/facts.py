@@ -156,7 +156,8 @@ READ_IN = {
     "MachineTable": "diagnosis/evidence/run.py",
     "Mark": "views/export.py",
     "Mask": "diagnosis/evidence/run.py diagnosis/rules/cores.py",
-    "MeasuredBatches": "records.py session/progress.py diagnosis/rules/input.py diagnosis/rules/gpu/copy.py",
+    "MeasuredBatches": "session/progress.py diagnosis/rules/input.py diagnosis/rules/needless.py"
+    " diagnosis/rules/gpu/copy.py",
     "MemoryHistory": "views/words.py views/tui/sheets/memory_sheet.py",
     "MemoryLine": "diagnosis/evidence/run.py views/tui/sheets/memory_sheet.py",
     "Node": "session/machines.py views/words.py",

@@ -4,9 +4,9 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, List, Tuple
 
-from ..torch_compat.unobserved import is_tensor, read, unobserved
+from ..torch_compat.unobserved import read, unobserved
 from . import optimizer_facts
-from .precision import PRODUCTS
+from .precision import PRODUCTS, followed_by, graph_behind
 
 #: Most nodes of a graph that are walked, 1 us each.
 NODES_LIMIT = 4096
@@ -44,19 +44,11 @@ def count(outputs: Any) -> None:
     if _found or not held:
         return
     _found["unused_gradients"] = None
+    graph = graph_behind(outputs, NODES_LIMIT)
+    if len(graph) >= NODES_LIMIT:
+        return
     with unobserved():
-        roots = (read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs)
-        parents: Dict[Any, List[Any]] = {node: [] for node in roots if node is not None}
-        nodes = list(parents)
-        for node in nodes:  # it grows
-            for following in _following(node):
-                if following not in parents:
-                    parents[following] = []
-                    nodes.append(following)
-                parents[following].append(node)
-            if len(nodes) > NODES_LIMIT:
-                return
-        leaves = {node: node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"}
+        leaves = {node: node.variable for node in graph if type(node).__name__ == "AccumulateGrad"}
         in_graph, taken = set(map(id, leaves.values())), set().union(*held)
         plain = sys.modules["torch.nn.parameter"].Parameter
         ours = {node for node, leaf in leaves.items() if type(leaf) is not plain or id(leaf) in taken}
@@ -66,13 +58,9 @@ def count(outputs: Any) -> None:
         return
     waiting = list(ours)
     while waiting:
-        above = [each for each in parents[waiting.pop()] if each not in ours]
+        above = [each for each in graph[waiting.pop()] if each not in ours]
         ours.update(above)
         waiting.extend(above)
-    inputs = [following for node in nodes if type(node).__name__ in PRODUCTS for following in _following(node)]
+    inputs = [each for node in graph if type(node).__name__ in PRODUCTS for each in followed_by(node)]
     unused = sum(each not in ours for each in inputs)
     _found["unused_gradients"] = [len(unheld), len(leaves), unused, len(inputs)]
-
-
-def _following(node: Any) -> List[Any]:
-    return [each for each, _ in node.next_functions if each is not None]

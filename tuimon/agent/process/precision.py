@@ -5,7 +5,7 @@ And what the CPU multiplies by: without instructions for bfloat16 it converts ea
 
 import sys
 from operator import attrgetter
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List
 
 from ..outside import attempt, variable
 from ..torch_compat.unobserved import is_tensor, read, unobserved
@@ -75,20 +75,36 @@ def read_products(outputs: Any) -> None:
     Not seen are those inside a compiled model, a reentrant checkpoint or a function with a backward of its own, and
     those behind the first NODES_LIMIT nodes.
     """
-    with unobserved():
-        nodes = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
-    seen: Set[Any] = set()
-    for node in nodes:  # it grows
-        if node is None or node in seen:
-            continue
-        if len(seen) >= NODES_LIMIT:
-            return
-        seen.add(node)
-        nodes.extend(following for following, _ in node.next_functions)
+    for node in graph_behind(outputs, NODES_LIMIT):
         if type(node).__name__ in PRODUCTS:
             name = _name(node._input_metadata[0].dtype)
             if name not in _products:
                 _products.append(name)
+
+
+def graph_behind(outputs: Any, limit: int) -> Dict[Any, List[Any]]:
+    """The nodes of the graph behind the outputs of a forward pass, the near ones first, with those that lead to each.
+
+    It ends soon after so many nodes.
+    """
+    with unobserved():
+        roots = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
+    found: Dict[Any, List[Any]] = {node: [] for node in roots if node is not None}
+    waiting = list(found)
+    for node in waiting:  # it grows
+        if len(waiting) >= limit:
+            break
+        for following in followed_by(node):
+            if following not in found:
+                found[following] = []
+                waiting.append(following)
+            found[following].append(node)
+    return found
+
+
+def followed_by(node: Any) -> List[Any]:
+    """The nodes to which one passes a gradient on, once for each of its inputs that wants one."""
+    return [each for each, _ in node.next_functions if each is not None]
 
 
 def facts() -> Dict[str, Any]:
