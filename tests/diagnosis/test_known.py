@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.diagnosis.cpu import SIDE, run, workers
+from tests.session.records import frames, stacks
 from tuimon.diagnosis.known import BELOW, INNERMOST, THROUGH, known_in, known_of
 from tuimon.records import Frame
 from tuimon.session.stacks.samples import Sample, Samples
@@ -169,7 +171,12 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("item = pickle.loads(blob)",),
             ("words = line.split()",),
         ],
-        [("model.eval()",), ("a, b = x.split(64, dim=1)",), ("pickle.dump(state, file)",)],
+        [
+            ("json.dump(x, f)", f"{PYTHON}/json/__init__.py dump", f"{PYTHON}/json/encoder.py f"),
+            ("model.eval()",),
+            ("a, b = x.split(64, dim=1)",),
+            ("pickle.dump(state, file)",),
+        ],
     ),
     "texts that are searched or split into tokens": (
         [
@@ -268,7 +275,10 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("assert not torch.isnan(p).any()",), ("ok = ok and p.grad.isfinite().all()",)],
         [("x = torch.nan_to_num(x)",)],
     ),
-    "arrays that are converted": ([("x = x.astype(np.float32)",)], [("x = x.float()",)]),
+    "conversions of type": (
+        [("x = x.astype(np.float32)",), ("return self.x[i].astype('f4') / 255",)],
+        [("x = np.convolve(x, k).astype(np.float32)",)],
+    ),
     "figures and histograms that are drawn or logged": (
         [
             ("writer.add_histogram('w', w, step)", f"{SITE}/torch/utils/tensorboard/summary.py make_histogram"),
@@ -331,12 +341,12 @@ def test_each_row_has_its_cases():
 @pytest.mark.parametrize("what", CASES)
 def test_a_row_knows_its_stacks_and_not_their_like(what):
     known, others = CASES[what]
-    for frames in known:
-        found = known_in(stack("main()", *frames))
-        assert found is not None and found.what == what, frames
-    for frames in others:
-        found = known_in(stack("main()", *frames))
-        assert found is None or found.what != what, frames
+    for each in known:
+        found = known_in(stack("main()", *each))
+        assert found is not None and found.what == what, each
+    for each in others:
+        found = known_in(stack("main()", *each))
+        assert found is None or found.what != what, each
 
 
 @pytest.mark.parametrize(("at_sort", "known"), [(6, "checks for NaN"), (5, "checks for NaN"), (4, None)])
@@ -350,3 +360,30 @@ def test_a_line_is_known_by_most_of_its_samples(at_sort, known):
     found = known_of(alone.place, samples)
     assert (found.what if found is not None else None) == known
     assert known_of(None, samples) is None
+
+
+DRAWS = frames(
+    ("data.py", 9, "draw", "rows = np.random.choice(self.size, size=64, replace=False)", True),
+    ("train.py", 49, "main", "extra = data.draw()", True),
+    ("train.py", 46, "main", "loss.backward()", True),
+    ("/lib/site-packages/torch/_tensor.py", 600, "backward"),
+    ("train.py", 70, "evaluate", "right += hits(model(data.draw()))", True, "", "", (68, 72)),
+    (MODULE, 99, "_call_impl"),
+    first=30,
+)
+MADE, BACKWARD = ([3, 4, 30], 60), ([32, 33], 40)
+
+
+@pytest.mark.parametrize(
+    ("phases", "records", "rule"),
+    [
+        ({"data": 80, "forward": 20}, [stacks(12, MADE, BACKWARD)], "input_bound"),
+        ({"data": 80, "forward": 20}, [stacks(12, BACKWARD), *workers(2, 1.0, ([0, 30], 60))], "input_bound"),
+        (SIDE, [stacks(12, ([31, 30], 30), BACKWARD)], "side_work"),
+        ({**SIDE, "eval": 60}, [stacks(12, ([34, 30], 40), ([34, 35], 20), BACKWARD)], "side_work"),
+    ],
+)
+def test_a_finding_says_what_is_known_of_its_line_and_what_to_do(phases, records, rule):
+    finding = next(each for each in run(phases, DRAWS, *records) if each.rule == rule)
+    assert finding.headline.endswith("above all in draws that shuffle all there is to take a few")
+    assert any("choice() of np.random.default_rng()" in fix.action for fix in finding.fixes)

@@ -89,7 +89,7 @@ BELOW: Table = {
         r"^ .*(?:\.choice\(.*\bp=|\bmultinomial\()|/random\.py choices ",
         "draw many at once, or keep the cumulative sums (np.searchsorted), in a tree if weights change",
     ),
-    "draws in Python, one by one": (r"n[\d.]+/random\.py ", "draw arrays; sample() walks to each item of a deque"),
+    "draws in Python, one by one": (r"n[\d.]+/random\.py ", "draw arrays, or from a list: sample() walks a deque"),
     "conversions to arrays or tensors": (
         r"^ .*\b(?:torch\.(?:as_tensor|tensor|\w*Tensor)|(?:np|numpy)\.(?:as)?array)\(",
         "keep numbers in arrays from the start; join rows by torch.from_numpy(np.stack(rows)), not torch.tensor(rows)",
@@ -104,7 +104,7 @@ BELOW: Table = {
     ),
     "deep copies, made object by object": (r"/copy\.py ", "copy only what changes: tensors by .clone()"),
     "text or objects that are parsed anew": (
-        r"/(?:json/\w+|csv|ast|_strptime)\.py |/xml/etree/|-packages/(?:bs4|lxml|yaml)/|/pandas/io/|/lib/\S+ \w+txt "
+        r"/(?:json/decoder|csv|ast|_strptime)\.py |/xml/etree/|-packages/(?:bs4|yaml|lxml)/|/pandas/io/|lib/\S+ \w+txt "
         r"|^ .*(?:\b(?:pickle|msgpack|joblib)\.(?:loads?|unpackb)\(|(?<![\w.])eval\(|\.split\((?:\)|['\"]))",
         "parse once, before the training, and keep arrays: np.save(), Arrow, a memory map",
     ),
@@ -128,7 +128,7 @@ BELOW: Table = {
         r"/(?:gzip|bz2|lzma|_compression)\.py |^ .*\b(?:zlib|bz2|lzma|gzip|zstd\w*|blosc2?)\.(?:open|decompress)\(",
         "decompress once, before the training, or store it by lz4 or zstd, which are faster to read",
     ),
-    "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "read slices, in chunks that suit an item's reads"),
+    "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "store chunks of what an item reads; read slices"),
     "pictures that are decoded in full": (
         r"/PIL/ImageFile\.py |^ .*\bcv2\.im(?:read|decode)\(",
         "store smaller originals, or decode JPEGs at a part of their size: Image.draft(), cv2.IMREAD_REDUCED_COLOR_2",
@@ -167,7 +167,7 @@ BELOW: Table = {
     ),
     "norms of gradients, one by one": (r"^ .*(?:\.grad\b.*norm\(|norm\(.*\.grad\b)", "use torch._foreach_norm()"),
     "checks for NaN": (r"^ .*\bis(?:nan|inf|finite)\(.*\.(?:any|all)\(", "check the loss alone, or in few steps"),
-    "arrays that are converted": (r"^ .*\.astype\(", "store them in the type that is used, or convert whole batches"),
+    "conversions of type": (r"(?:=|return) [\w.\[\]]+\.astype\([^()]*\)[ /\d.]*$", "keep the type that is used"),
     "figures and histograms that are drawn or logged": (
         r"-packages/(?:matplotlib|seaborn|plotly|tensorboardX?|wandb|mlflow|neptune)/|torch/utils/tensorboard/",
         "log numbers in one of many steps, histograms (add_histogram(), wandb.watch()) and pictures hardly ever",

@@ -460,8 +460,11 @@ CAUSES = (
     ),
     _of_workers(
         "disk_wait",
-        ": the workers wait for the disk",
-        (Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),),
+        ": the workers wait for the disk{at}",
+        (
+            Remedy("read fewer, larger files, or cache the data set in memory or on a faster disk", "items"),
+            _cheaper(when=lambda f: f.known is not None),
+        ),
         takes=lambda cell: _is_of_workers(cell) and cell.doing == "io",
         when=lambda f: f.workers.disk_ratio >= LARGE,
     ),

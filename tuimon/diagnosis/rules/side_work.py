@@ -69,11 +69,12 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     rows = evidence.samples.without_imports.where(phase="eval").rows
     placed = [(user_place(path), row.count) for row in rows if (path := user_path(row))]
     share, hot = evaluation.share, with_library(hottest_place(placed), evidence.samples, "eval")
+    known = known_of(hot and hot.place, evidence.samples.where(phase="eval"))
     less = host_model(evidence).fix("evaluate less often, or on a part of the data", Change("evaluation", 0.0))
     return Finding(
         cause="evaluation",
-        headline=f"{percent(share)} of the time goes to evaluation, not training{in_library(hot)}",
-        fixes=(less,),
+        headline=f"{percent(share)} of the time goes to evaluation, not training{in_library(hot, known)}",
+        fixes=(less, *([Fix(known.action)] if known is not None else [])),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
