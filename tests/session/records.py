@@ -67,8 +67,9 @@ def still(t, for_s, phase="between", **more):
 
 
 def frames(*places, first=0, t=0.0):
-    """Frames from ``(file, line, function)`` or with ``(…, source, user)``."""
-    return Frames(t=t, pid=100, first=first, frames=[Frame(*place) for place in places])
+    """Frames from ``(file, line, function)`` or with ``(…, source, user)``, or as they are."""
+    made = [place if isinstance(place, Frame) else Frame(*place) for place in places]
+    return Frames(t=t, pid=100, first=first, frames=made)
 
 
 def stacks(t, *counted, pid=100, tid=None, beside=(), **more):

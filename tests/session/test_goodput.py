@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.session.records import frames, header, one_process, process, session_of, stacks, steps
-from tuimon.records import Exit, Frame, Frames, LoopStack, PhaseTime, StandingProcess, Standstill
+from tuimon.records import Exit, Frame, LoopStack, PhaseTime, StandingProcess, Standstill
 from tuimon.session.goodput import goodput
 from tuimon.views.headless import summary_lines
 from tuimon.views.report.page import as_html
@@ -155,7 +155,7 @@ def test_a_thread_that_waits_in_its_loop_until_the_run_ends_stands_still(stack, 
     trains = made(11, [([30, 4], 20)])
     trains[1] = structs.replace(trains[1], loop=[LoopStack("backward", [30, 4])])
     waits = [stays(stack, t, t + 1, open_for_s=t - 11.0) for t in range(12, 19)]
-    found = parts(Frames(t=0.0, pid=100, first=30, frames=LOOPS), trains, waits, ends(18.0, 130, "SIGINT"))
+    found = parts(frames(*LOOPS, first=30), trains, waits, ends(18.0, 130, "SIGINT"))
     assert found.parts[part] == pytest.approx(7.0)
 
 

@@ -7,19 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from tests.session.records import (
-    MS,
-    extend,
-    frames,
-    header,
-    one_process,
-    process,
-    rank,
-    session_of,
-    stacks,
-    steps,
-    threads,
-)
+from tests.session.records import MS, extend, frames, header, process, rank, session_of, stacks, steps, threads
 from tests.state_size import size_of
 from tuimon.records import Exit, Gpu, PhaseTime, RankStep, SlowStep
 from tuimon.session.ranks import RankTimes, rank_rows, split_ranks, with_utilisation
@@ -148,7 +136,7 @@ def test_time_that_no_marker_divides_is_divided_by_samples():
 
 
 def test_a_training_of_one_process_has_no_rows():
-    assert rank_rows(one_process(steps(1, EVEN)).over("recent")) == []
+    assert rank_rows(session_of(header(), process(), steps(1, EVEN)).over("recent")) == []
 
 
 def test_collections_are_counted_by_step():

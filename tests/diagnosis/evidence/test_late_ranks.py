@@ -8,19 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.session.records import (
-    by_rule,
-    extend,
-    frames,
-    header,
-    loop,
-    rank,
-    session_of,
-    stacks,
-    steps,
-    thread,
-    threads,
-)
+from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, steps, thread
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence import gpu
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
@@ -129,7 +117,7 @@ def many(count=COUNT, late=LATE):
     session = session_of(header(cpu_count=64))
     for n, pid in enumerate(range(1000, 1000 + count)):
         data, cpu = (40, 0.9) if n == late else (5, 0.5)
-        used = [threads(t, (pid, "python", cpu, "running", 0.0), pid=pid) for t in (1, 2, 3)]
+        used = [thread(t, cpu, 0.0, pid) for t in (1, 2, 3)]
         extend(session, rank(n, pid, of=count), used, loop(3, {"data": data, "backward": 95 - data}, pid=pid))
         session.add(stacks(3, ([0], 40), pid=pid))
     return session

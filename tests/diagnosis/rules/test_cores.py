@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.cpu import workers
 from tests.session.records import by_rule, frames, header, loop, process, session_of, thread, threads
 from tuimon.diagnosis.finding import Fix
-from tuimon.records import Cost, CountSettings, Frame, Frames, MachineMemory, Place
+from tuimon.records import Cost, CountSettings, Frame, MachineMemory, Place
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
 
@@ -178,7 +178,7 @@ def test_beside_others_greedy_threads_are_still_too_many():
 
 def told(*counts, file="/home/me/train.py", first=0):
     """A frame of a file that sets these numbers."""
-    return Frames(t=1.0, pid=100, first=first, frames=[Frame(file, 40, "main", "step()", user=True, counts=counts)])
+    return frames(Frame(file, 40, "main", "step()", user=True, counts=counts), t=1.0, first=first)
 
 
 def test_the_line_that_sets_the_threads_is_the_place():

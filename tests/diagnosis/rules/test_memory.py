@@ -6,18 +6,7 @@ from tests.session.records import by_rule, extend, frames, header, loop, one_pro
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.verdicts import fold
-from tuimon.records import (
-    Exit,
-    Frame,
-    Frames,
-    Gpu,
-    KeepingLine,
-    Loader,
-    LoaderFacts,
-    MachineMemory,
-    ResourceUse,
-    TorchMemory,
-)
+from tuimon.records import Exit, Frame, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, ResourceUse, TorchMemory
 from tuimon.session.machines import Reading, readings_of, steady_growth
 
 GB = 1 << 30
@@ -115,7 +104,7 @@ def by(mib_each_reading, readings=15):
 
 def keeping(file, line, *kept):
     """A frame of a file that keeps something at a line."""
-    return Frames(t=1.0, pid=0, first=0, frames=[Frame(file, line, "f", "x", True, keeping=(KeepingLine(*kept),))])
+    return frames(Frame(file, line, "f", "x", True, keeping=(KeepingLine(*kept),)), t=1.0)
 
 
 KEEPS = keeping("train.py", 3, 4, "main", "losses.append(loss)")
@@ -334,9 +323,8 @@ def test_checkpoints_far_apart_fill_a_disk():
 def test_the_line_where_threads_stand_is_named():
     stands = frames(("log.py", 9, "flush", "done.wait()", True))
     later = [stacks(t, ([0], 9), tid=101) for t in (10.0, 20.0)]
-    finding = run_that_fills(
-        "tasks", [10 + 10 * n for n in range(24)], every_s=1.0, limit=30_000, more=(stands, *later)
-    )
+    used = [10 + 10 * n for n in range(24)]
+    finding = run_that_fills("tasks", used, every_s=1.0, limit=30_000, more=(stands, *later))
     assert [(place.file, place.line) for place in finding.where] == [("log.py", 9)]
 
 

@@ -2,16 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.gpu import (
-    FORWARD,
-    FORWARD_ITEM,
-    ITEM,
-    MODULE,
-    USUAL,
-    findings,
-    gpu_time,
-    session_of,
-)
+from tests.diagnosis.gpu import FORWARD, FORWARD_ITEM, ITEM, MODULE, USUAL, findings, gpu_time, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
 from tests.session.records import process, steps
