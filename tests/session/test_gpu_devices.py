@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import extend, one_process, process, session_of, steps
+from tests.session.records import extend, loop, one_process, process, session_of, steps
 from tuimon.records import Gpu, GpuProcess, Throttle
 
 
@@ -40,32 +40,28 @@ def test_visible_devices_count_only_until_a_process_tells():
 
 
 def test_after_the_end_the_gpus_of_the_run_stay_in_front():
-    session = session_of(
-        process(100, gpu_uuids=["GPU-1"]), gpu(1, 0), gpu(1, 1), process(100, gpu_uuids=["GPU-1"], ended=True)
-    )
+    facts = {"gpu_uuids": ["GPU-1"]}
+    session = session_of(process(**facts), gpu(1, 0), gpu(1, 1), process(**facts, ended=True))
     assert used(session) == ["GPU-1"]
 
 
 def test_processes_say_which_are_ours():
-    session = session_of(
-        process(100), gpu(1, pids=[7, 100], processes=[GpuProcess(100, 5, 0.4), GpuProcess(7), GpuProcess(0, 3)])
-    )
+    on_it = [GpuProcess(100, 5, 0.4), GpuProcess(7), GpuProcess(0, 3)]
+    session = session_of(process(100), gpu(1, pids=[7, 100], processes=on_it))
     assert only(session).run_pids == {100}
     assert only(session).others == [GpuProcess(7), GpuProcess(0, 3)]
 
 
 def test_histories_go_together():
-    session = session_of(
-        gpu(1, util_ratio=1.0, sm_ratio=None, tensor_ratio=None, dram_ratio=None),
-        gpu(2, util_ratio=0.5, sm_ratio=0.4, tensor_ratio=0.1, dram_ratio=0.3),
-    )
-    row = only(session)
-    assert row.history("util_ratio") == (1.0, 0.5)
-    assert (row.history("sm_ratio"), row.history("tensor_ratio"), row.history("dram_ratio")) == (
-        (None, 0.4),
-        (None, 0.1),
-        (None, 0.3),
-    )
+    first = gpu(1, util_ratio=1.0, sm_ratio=None, tensor_ratio=None, dram_ratio=None)
+    session = session_of(first, gpu(2, util_ratio=0.5, sm_ratio=0.4, tensor_ratio=0.1, dram_ratio=0.3))
+    histories = {
+        "util_ratio": (1.0, 0.5),
+        "sm_ratio": (None, 0.4),
+        "tensor_ratio": (None, 0.1),
+        "dram_ratio": (None, 0.3),
+    }
+    assert {name: only(session).history(name) for name in histories} == histories
 
 
 def test_the_histories_of_a_whole_run_are_of_its_steps():
@@ -89,11 +85,11 @@ def test_throttling_over_the_window():
 
 
 def test_errors_since_the_run_began_and_what_is_told_once():
-    session = session_of(gpu(1, xids=[13], compute_capability=9.0, ecc_errors=0))
-    for t in range(2, 100):
-        session.add(gpu(t, ecc_errors=2))
-    session.add(gpu(100, xids=[31, 79], ecc_errors=2))
-    row = only(session)
+    first, later = (
+        gpu(1, xids=[13], compute_capability=9.0, ecc_errors=0),
+        [gpu(t, ecc_errors=2) for t in range(2, 100)],
+    )
+    row = only(session_of(first, later, gpu(100, xids=[31, 79], ecc_errors=2)))
     assert (row.xids, row.latest.compute_capability, row.latest.ecc_errors) == ((13, 31, 79), 9.0, 2)
 
 
@@ -115,18 +111,17 @@ def test_the_link_of_a_gpu_is_kept_where_a_record_leaves_it_out():
 
 def run_of(gpus, seconds=20, **process_facts):
     """Ten steps a second, on GPUs that draw so many watts each."""
-    session = one_process(**process_facts)
-    for t in range(1, seconds + 1):
-        session.add(steps(t, {"forward": 100.0}, count=10, first_index=10 * (t - 1)))
-        for index, watts in enumerate(gpus):
-            session.add(gpu(t, index, energy_j=None if watts is None else 5000.0 + watts * t))
-    return session
+    drawn = [
+        gpu(t, index, energy_j=None if watts is None else 5000.0 + watts * t)
+        for t in range(1, seconds + 1)
+        for index, watts in enumerate(gpus)
+    ]
+    return one_process(loop(seconds, {"forward": 100.0}), drawn, **process_facts)
 
 
 def joules(session):
-    return {
-        row.latest.uuid: row.joules_per_step for row in session.over("recent").gpus() if row.joules_per_step is not None
-    }
+    rows = session.over("recent").gpus()
+    return {row.latest.uuid: row.joules_per_step for row in rows if row.joules_per_step is not None}
 
 
 def test_joules_of_a_step_are_those_of_all_gpus_of_the_process():
@@ -144,7 +139,6 @@ def test_joules_are_not_known_without_counter_steps_or_owner():
 
 
 def test_a_driver_that_was_loaded_anew_counts_from_zero():
-    session = session_of(process(100, gpu_uuids=["GPU-0"]))
-    for t in range(1, 21):
-        extend(session, steps(t, {"forward": 100.0}), gpu(t, energy_j=(9000.0 if t < 10 else 0.0) + 100.0 * t))
+    counted = [gpu(t, energy_j=(9000.0 if t < 10 else 0.0) + 100.0 * t) for t in range(1, 21)]
+    session = session_of(process(100, gpu_uuids=["GPU-0"]), loop(20, {"forward": 100.0}), counted)
     assert joules(session) == {"GPU-0": pytest.approx(10.0)}

@@ -20,13 +20,8 @@ def loader(t, number=0, batch_size=32, **more):
 
 def run(*more, mode="run", seconds=20, step=None, **facts):
     """Ten steps a second."""
-    header = records.header()
-    return session_of(
-        type(header)(**{**{f: getattr(header, f) for f in header.__struct_fields__}, "mode": mode}),
-        records.process(**facts),
-        [records.steps(float(t), PHASES, first_index=10 * (t - 1), **(step or {})) for t in range(1, seconds + 1)],
-        more,
-    )
+    made = records.loop(seconds, PHASES, **(step or {}))
+    return session_of(structs.replace(records.header(), mode=mode), records.process(**facts), made, more)
 
 
 def test_nothing_is_made_up():
@@ -104,15 +99,9 @@ def test_of_an_ended_run_nothing_is_left():
 
 def ranks(*more, number=2, since=1):
     """Ranks that make ten steps a second."""
-    found = session_of(records.header())
-    for rank in range(number):
-        found.add(records.process(pid=100 + rank, rank=rank, world_size=number, ppid=99))
-    for t in range(since, 21):
-        for rank in range(number):
-            found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=100 + rank))
-    for record in more:
-        found.add(record)
-    return found
+    found = session_of(records.header(), [records.rank(n, of=number) for n in range(number)])
+    made = [records.loop(range(since, 21), PHASES, pid=100 + n) for n in range(number)]
+    return records.extend(found, made, more)
 
 
 def test_samples_are_those_of_all_ranks():

@@ -28,12 +28,10 @@ from tuimon.views.metrics.table import METRICS, Distribution, Metric
 
 def test_a_whole_run_has_every_metric() -> None:
     session = whole_session()
-    session.add(records.steps(13.0, {"between": 40, "backward": 60}, first_index=120, pid=4242))
-    session.add(
-        records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True), first=2)
-    )
-    session.add(records.stacks(13.0, ([2], 30), ([3], 3), pid=4242))
-    session.add(Exit(t=14.0, pid=100, exit_code=3))
+    lines = records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True), first=2)
+    made = records.steps(13.0, {"between": 40, "backward": 60}, first_index=120, pid=4242)
+    seen = records.stacks(13.0, ([2], 30), ([3], 3), pid=4242)
+    records.extend(session, made, lines, seen, Exit(t=14.0, pid=100, exit_code=3))
     found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
     assert set(found) == {metric.name for metric in table.METRICS}
 
@@ -41,13 +39,9 @@ def test_a_whole_run_has_every_metric() -> None:
 def uneven_ranks(windows: int = 12) -> Session:
     """Two ranks on CPUs: rank 1 takes longer for its forward pass, and rank 0 sleeps as long in backward."""
     session = records.session_of(records.header(), *(records.process(100 + rank, rank=rank) for rank in (0, 1)))
-    for t in range(1, windows + 1):
-        for rank, phases, busy in (
-            (0, {"forward": 20, "backward": 80}, 0.6),
-            (1, {"forward": 60, "backward": 40}, 1.0),
-        ):
-            session.add(records.threads(float(t), (100 + rank, "python", busy, "running", 0.0), pid=100 + rank))
-            session.add(records.steps(float(t), phases, first_index=10 * (t - 1), pid=100 + rank))
+    for pid, forward, busy in ((100, 20, 0.6), (101, 60, 1.0)):
+        used = [records.thread(float(t), busy, 0.0, pid) for t in range(1, windows + 1)]
+        records.extend(session, used, records.loop(windows, {"forward": forward, "backward": 100 - forward}, pid=pid))
     return session
 
 
@@ -100,11 +94,9 @@ def test_what_was_not_measured_is_absent() -> None:
 
 
 def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
-    session = records.one_process()
     ends_ms = (0.05, 0.99, 1.01, 30.0, 600_000.0)
-    for t, ms in enumerate(ends_ms, 1):
-        session.add(records.steps(float(t), {"backward": ms}, count=1, first_index=t - 1))
-    found = figures(session)["tuimon_step_seconds"]["0",]
+    windows = [records.steps(t, {"backward": ms}, count=1, first_index=t - 1) for t, ms in enumerate(ends_ms, 1)]
+    found = figures(records.one_process(windows))["tuimon_step_seconds"]["0",]
     assert isinstance(found, Distribution)
     bounds = (*table.STEP_BOUNDS, float("inf"))
     assert {bounds[i]: n for i, n in enumerate(found.counts) if n} == {
@@ -160,9 +152,8 @@ def test_labels_are_bounded_whatever_a_log_holds() -> None:
     [((None,), ["0"]), ((None, None), ["0", "1"]), ((0, 1), ["0", "1"]), ((3, 3), ["3", "3.1"]), ((-1,), ["-1"])],
 )
 def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...], labels: list[str]) -> None:
-    session = records.session_of(records.header())
-    for pid, rank in enumerate(ranks, 100):
-        session.add(records.process(pid, rank=rank))
+    processes = [records.process(pid, rank=rank) for pid, rank in enumerate(ranks, 100)]
+    session = records.session_of(records.header(), processes)
     assert [label for label, _ in RankLabels().of(session)] == labels
 
 
@@ -309,16 +300,12 @@ def test_the_parser_reads_back_what_was_measured() -> None:
 def test_text_from_outside_is_escaped() -> None:
     session = whole_session(1)
     assert session.header is not None
-    session.add(type(session.header)(**{**_fields(session.header), "run": 'a"b\\c\nd' * 100}))
+    session.add(structs.replace(session.header, run='a"b\\c\nd' * 100))
     written = text_of(take(session, (), RankLabels())).decode()
     info = [line for line in written.splitlines() if line.startswith("tuimon_run_info")]
     assert len(info) == 1
     family = next(f for f in text_string_to_metric_families(written) if f.name == "tuimon_run_info")
     assert family.samples[0].labels["run"] == ('a"b\\c\nd' * 100)[:128]
-
-
-def _fields(struct: object) -> dict[str, object]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
