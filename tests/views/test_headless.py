@@ -23,7 +23,7 @@ from tuimon.records import NO_TORCH_YET, Exit, Gpu, GpuPhase, GpuTime, Notice, P
 from tuimon.session.sampling import SamplerTable
 from tuimon.session.session import Session
 from tuimon.session.steps import StepSummary
-from tuimon.views.gpu_text import idle_bounds, with_idle_bounds
+from tuimon.views.gpu_text import steps_on_gpu
 from tuimon.views.headless import HeadlessView, progress, summary_lines
 from tuimon.views.tui.panes.verdict_pane import VerdictPane, verdict_lines
 from tuimon.views.words import ended_text
@@ -139,7 +139,7 @@ def test_notices_are_told_once() -> None:
     found = session(Notice(t=1.0, pid=0, source="gpu", level="info", message="no driver", hint="load it"))
     view.show(found, [])
     view.show(found, [])
-    assert stream.getvalue().count("[tuimon] gpu: no driver (load it)\n") == 1
+    assert stream.getvalue().count("[tuimon] gpu: no driver – load it\n") == 1
 
 
 def test_a_broken_stream_is_left_alone() -> None:
@@ -287,7 +287,5 @@ def test_bounds_of_old_logs_with_few_steps_are_not_taken_for_bounds() -> None:
     old = one_process(records.steps(1.0, {"forward": 100}, count=4))
     spans = [GpuPhase("forward", 400_000_000, 40_000_000, 0)]
     old.add(GpuTime(t=1.0, pid=100, window_s=1.0, device=0, steps=4, total_ns=400_000_000, phases=spans, leads=[]))
-    assert idle_bounds(with_idle_bounds(old.over("recent"), 100)[0].rows[1]) == (
-        pytest.approx(10.0),
-        pytest.approx(100.0),
-    )
+    forward = steps_on_gpu(old.over("recent"), 100)[0][1]
+    assert (forward.gpu_idle_ms_low, forward.gpu_idle_ms_high) == (pytest.approx(10.0), pytest.approx(100.0))

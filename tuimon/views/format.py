@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 
 from tuimon.text import code_place, ms_text, number_text, size_text
 from tuimon.text import plain as plain  # noqa: PLC0414  (texts from outside are shown beside figures)
@@ -59,6 +60,13 @@ def percent_range(low: float, high: float, to: str = "–") -> str:
     if least == most or (low == 0 and most.startswith("<")):
         return most
     return f"{least.removesuffix(' %')}{to}{most}"
+
+
+def spread_text(texts: Iterable[str]) -> str:
+    """``512–519 W`` of ``512 W`` and ``519 W``: the least and the most of figures in one unit; a dash without any."""
+    known = sorted({text for text in texts if text != ABSENT}, key=lambda text: float(text.split()[0].lstrip("<")))
+    least, most = (known[0], known[-1]) if known else (ABSENT, ABSENT)
+    return most if least == most else f"{least.split()[0]}–{most}"
 
 
 def says_nothing(low: float, high: float, whole: float | None = 1.0) -> bool:
@@ -157,9 +165,9 @@ def code(source: str, function: str) -> str:
     return plain(source).strip() or f"{plain(function)}()"
 
 
-def advice(message: str, hint: str | None) -> str:
-    """A source's report and, if it is known, the fix: ``no driver – install it``."""
-    return plain(message) + (f" – {plain(hint)}" if hint else "")
+def advice(message: str, hint: str | None, source: str = "") -> str:
+    """A source's report and, if it is known, the fix: ``no driver – install it``; behind its name: ``gpu: no ...``."""
+    return f"{source}: " * bool(source) + plain(message) + (f" – {plain(hint)}" if hint else "")
 
 
 def shorten(text: str, width: int) -> str:

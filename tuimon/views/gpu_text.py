@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuimon.records import Gpu
 from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.gpus import GpuRow
-from tuimon.session.phase_table import PhaseRow, PhaseTable
-from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range, says_nothing
+from tuimon.views.format import ABSENT, ms, ms_range, percent, percent_range, says_nothing, spread_text
+from tuimon.views.report_types import Phase, filled
 
 if TYPE_CHECKING:
     from tuimon.session.session import SessionView
@@ -26,53 +26,42 @@ CLOSE_RATIO = 0.05
 UNKNOWN = "unknown"
 
 
-def with_idle_bounds(view: SessionView, pid: int) -> tuple[PhaseTable | None, GpuTimeRow | None]:
-    """Phases and GPU times of a process with the GPU's idle time as the verdict knows it."""
+def steps_on_gpu(view: SessionView, pid: int) -> tuple[list[Phase], GpuTimeRow | None]:
+    """The phases of a process and its steps on the GPU's clock, with the GPU's idle time as the verdict knows it."""
     table, times = view.phases(pid), view.gpu_time(pid)
-    if table is None or times is None:
-        return table, times
-    from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
+    rows, gpu = table.rows if table is not None else (), None
+    if table is not None and times is not None:
+        from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
 
-    gpu = evidence_of(view, pid).gpu.steps
-    if gpu is None:
-        return table if times.bounded else table._replace(rows=tuple(map(_unbounded, table.rows))), times
-    rows = tuple(
-        row._replace(gpu_idle_ms_per_step=phase.idle.low, gpu_maybe_idle_ms_per_step=phase.idle.width)
-        if (phase := gpu.phases.get(row.name)) is not None
-        else row
-        for row in table.rows
-    )
-    times = times._replace(idle_ratio=gpu.idle.low, maybe_idle_ratio=gpu.idle.width)
-    return table._replace(rows=rows), times
-
-
-def _unbounded(row: PhaseRow) -> PhaseRow:
-    if row.gpu_ms_per_step is None:
-        return row
-    return row._replace(gpu_maybe_idle_ms_per_step=row.gpu_ms_per_step - (row.gpu_idle_ms_per_step or 0.0))
-
-
-def idle_bounds(row: PhaseRow) -> tuple[float, float] | None:
-    """How long the GPU idles in a phase's span at least and at most, in ms a step; None without GPU times."""
-    if row.gpu_ms_per_step is None or row.gpu_idle_ms_per_step is None:
-        return None
-    low_ms = min(row.gpu_idle_ms_per_step, row.gpu_ms_per_step)
-    return low_ms, min(low_ms + (row.gpu_maybe_idle_ms_per_step or 0.0), row.gpu_ms_per_step)
+        gpu = evidence_of(view, pid).gpu.steps
+    if gpu is not None and times is not None:
+        times = times._replace(idle_ratio=gpu.idle.low, maybe_idle_ratio=gpu.idle.width)
+    step_ms = sum(row.gpu_ms_per_step or 0.0 for row in rows if row.name != "eval")
+    phases = []
+    for row in rows:
+        phase, span_ms = filled(Phase, row, gpu_idle_ms_per_step=None), row.gpu_ms_per_step
+        phases.append(phase)
+        if span_ms is None or row.gpu_idle_ms_per_step is None:
+            continue
+        low_ms, maybe_ms = row.gpu_idle_ms_per_step, row.gpu_maybe_idle_ms_per_step or 0.0
+        if gpu is not None and row.name in gpu.phases:
+            low_ms, maybe_ms = gpu.phases[row.name].idle.low, gpu.phases[row.name].idle.width
+        elif times is not None and not times.bounded:
+            maybe_ms = span_ms
+        low_ms = min(low_ms, span_ms)
+        high_ms = min(low_ms + maybe_ms, span_ms)
+        phase.gpu_idle_ms_low, phase.gpu_idle_ms_high = low_ms, high_ms
+        if high_ms - low_ms <= CLOSE_RATIO * step_ms and not says_nothing(low_ms, high_ms, span_ms):
+            phase.gpu_idle_ms_per_step = (low_ms + high_ms) / 2
+    return phases, times
 
 
-def measured_idle_ms(row: PhaseRow, step_ms: float) -> float | None:
-    """How long the GPU idles in a phase; None where the bounds are not close to each other."""
-    bounds = idle_bounds(row)
-    if bounds is None or bounds[1] - bounds[0] > CLOSE_RATIO * step_ms or says_nothing(*bounds, row.gpu_ms_per_step):
-        return None
-    return sum(bounds) / 2
-
-
-def idle_text(bounds: tuple[float, float] | None, span_ms: float | None, to: str = "–") -> str | None:
+def idle_text(phase: Phase, to: str = "–") -> str | None:
     """``6.1–25.4 ms`` or ``unknown``, of a phase's span; None without one."""
-    if bounds is None or not span_ms:
+    low_ms, high_ms, span_ms = phase.gpu_idle_ms_low, phase.gpu_idle_ms_high, phase.gpu_ms_per_step
+    if low_ms is None or high_ms is None or not span_ms:
         return None
-    return UNKNOWN if says_nothing(*bounds, span_ms) else ms_range(*bounds, to)
+    return UNKNOWN if says_nothing(low_ms, high_ms, span_ms) else ms_range(low_ms, high_ms, to)
 
 
 def idle_share_text(times: GpuTimeRow) -> str:
@@ -96,7 +85,8 @@ def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
     cut = {gpu.latest.parent_uuid for gpu in used}
     used = [gpu for gpu in used if gpu.latest.uuid not in cut]
     fresh = [gpu for gpu in used if gpu.stale_s < stale_after_s(gpus, interval_s)]
-    busy, tensor = spread(map(_busy, fresh)), spread(gpu.figures.tensor_ratio for gpu in fresh)
+    busy = spread_text(percent(_busy(gpu)) for gpu in fresh)
+    tensor = spread_text(percent(gpu.figures.tensor_ratio) for gpu in fresh)
     if busy == ABSENT:
         return None
     name = f"{len(used)} GPUs" if len(used) > 1 else "GPU"
@@ -118,15 +108,6 @@ def memory_ratio(gpu: Gpu) -> float | None:
     """The share of a GPU's memory that is in use."""
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     return used / total if used is not None and total else None
-
-
-def spread(ratios: Iterable[float | None]) -> str:
-    """``43–97 %``: the lowest and the highest known ratio."""
-    known = [ratio for ratio in ratios if ratio is not None]
-    if not known:
-        return ABSENT
-    least, most = percent(min(known)), percent(max(known))
-    return most if least == most else f"{least.removesuffix(' %')}–{most}"
 
 
 def _busy(gpu: GpuRow) -> float | None:

@@ -19,8 +19,8 @@ from tuimon.views.finding_text import (
     place_text,
     rule_title,
 )
-from tuimon.views.format import clock, ms, percent, plain, rate, shorten, timed_steps, wrap
-from tuimon.views.gpu_text import gpu_text, lead_progress, with_idle_bounds
+from tuimon.views.format import advice, clock, ms, percent, plain, rate, shorten, timed_steps, wrap
+from tuimon.views.gpu_text import gpu_text, lead_progress, steps_on_gpu
 from tuimon.views.words import (
     end_tip,
     ended_text,
@@ -72,9 +72,7 @@ class HeadlessView:
         for notice in list(session.notices.values()):
             if self._reported.get(notice.source) != notice.message:
                 self._reported[notice.source] = notice.message
-                self.write_message(
-                    f"{notice.source}: {plain(notice.message)}" + (f" ({plain(notice.hint)})" if notice.hint else "")
-                )
+                self.write_message(advice(notice.message, notice.hint, notice.source))
         for pid, history in list(session.memory_history.items()):
             if self._histories.get(pid) != history.t:
                 self._histories[pid] = history.t
@@ -178,7 +176,7 @@ def progress(session: Session, columns: int | None = None) -> str:
     parts += [*rates, (3, position_text(known)), (4, left_text(known)), (6, loss_text(known))]
     interval_s = session.header.interval_s if session.header else 1.0
     parts.append((5, gpu_text(run.gpus(), interval_s) or ""))
-    parts.append((8, lead_progress(with_idle_bounds(run, pid)[1]) or ""))
+    parts.append((8, lead_progress(steps_on_gpu(run, pid)[1]) or ""))
     parts = [part for part in parts if part[1]]
     for least in range(max((number for number, _ in parts), default=0), 0, -1):
         text = "  ".join(text for number, text in parts if number <= least)

@@ -247,12 +247,6 @@ class Phase(Struct, omit_defaults=True, kw_only=True):
     estimated: bool | Absent = UNSET
     error: float | Absent | None = UNSET
 
-    @property
-    def idle_bounds(self) -> tuple[float, float] | None:
-        """How long the GPU idles in it at least and at most; None without GPU times."""
-        low_ms, high_ms = self.gpu_idle_ms_low, self.gpu_idle_ms_high
-        return (low_ms, high_ms) if low_ms is not None and high_ms is not None else None
-
 
 class NoticeJson(Struct):
     """A source that delivered nothing, or with gaps."""

@@ -31,7 +31,7 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.format import count, ms, percent, phase_name, place
-from tuimon.views.gpu_text import idle_share_text, idle_text, with_idle_bounds
+from tuimon.views.gpu_text import idle_share_text, idle_text, steps_on_gpu
 from tuimon.views.report.report import ReportPage
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, verdict_text
 from tuimon.views.report_types import FindingJson, Phase, Rank, TraceJson, known
@@ -218,7 +218,7 @@ def as_html(pages: Sequence[ReportPage]) -> str:
         "verdict": verdict_name,
         "final": final_verdict,
         "idle_share": idle_share_text,
-        "idle": lambda phase: idle_text(phase.idle_bounds, phase.gpu_ms_per_step, " to "),
+        "idle": lambda phase: idle_text(phase, " to "),
         "steps": steps_text,
         "survivors": survivors_text,
     }
@@ -247,7 +247,6 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     run = session.over("whole")
-    table = run.phases(pid) if pid is not None else None
     gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
     # parts as (name, colour, left, width), in shares of the whole bar
     wall_time, left = [], 0.0
@@ -265,13 +264,12 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
         "ended": how_ended(session.exit) if session.exit is not None else NO_END,
         "findings": [_finding(finding, session.trie) for finding in report.findings],
         "unjudged": rules_by_reason((each.rule, each.reason) for each in report.unjudged),
-        "table": table,
         "bar": phase_bar(report.phases),
         "wall_time": wall_time,
         "chart": chart_of(run, pid) if pid is not None else None,
         "ranks": ranks_table(report.ranks),
         "traces": [trace_tables(trace) for trace in report.traces[-_TRACES:]],
-        "gpu_time": with_idle_bounds(run, pid)[1] if pid is not None else None,
+        "gpu_time": steps_on_gpu(run, pid)[1] if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": with_work(run, pid, run.loaders(pid)) if pid is not None else (),

@@ -23,7 +23,7 @@ from tuimon.session.state import run_state, unseen_trainings
 from tuimon.session.steps import StepSummary
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
-from tuimon.views.gpu_text import idle_bounds, measured_idle_ms, with_idle_bounds
+from tuimon.views.gpu_text import steps_on_gpu
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report_types import WELL, PlaceJson, Report, filled
 from tuimon.views.words import (
@@ -76,7 +76,7 @@ def report_of(
         goodput=goodput_of(session),
         span=_span(session, pid),
         phases_of=which_training(session).text_of_rank(process.rank if process is not None else None),
-        phases=phases_of(whole, pid) if pid is not None else [],
+        phases=steps_on_gpu(whole, pid)[0] if pid is not None else [],
         ranges=[filled(types.RangeJson, row) for row in (table.ranges if table else ())],
         sampling=filled(types.SamplingJson, sampling, text=sampling_text(sampling)) if sampling is not None else None,
         memory=[
@@ -178,26 +178,6 @@ def _steps(steps: StepSummary | None) -> types.StepsJson:
     return filled(types.StepsJson, steps, timed_ratio=steps.timed_ratio if steps.timed_ratio < 1 else None)
 
 
-def phases_of(view: SessionView, pid: int) -> list[types.Phase]:
-    """The phases of a process, with the GPU's idle time as the verdict knows it."""
-    table, _ = with_idle_bounds(view, pid)
-    rows = table.rows if table is not None else ()
-    step_ms = sum(row.gpu_ms_per_step or 0.0 for row in rows if row.name != "eval")
-    phases = []
-    for row in rows:
-        low_ms, high_ms = idle_bounds(row) or (None, None)
-        phases.append(
-            filled(
-                types.Phase,
-                row,
-                gpu_idle_ms_per_step=measured_idle_ms(row, step_ms),
-                gpu_idle_ms_low=low_ms,
-                gpu_idle_ms_high=high_ms,
-            )
-        )
-    return phases
-
-
 # -- ranks and trainings
 
 
@@ -227,7 +207,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         markers=process.markers if process else False,
         gpus=list(process.gpu_uuids) if process else [],
         steps=_steps(view.steps(pid)),
-        phases=phases_of(view, pid),
+        phases=steps_on_gpu(view, pid)[0],
         state=row.state if row is not None else "restarted" if is_earlier else None,
         training=training,
     )

@@ -14,7 +14,7 @@ from tuimon.views.finding_text import (
     rules_by_reason,
     verdict_name,
 )
-from tuimon.views.format import count, duration, ms, percent, plain, shorten, timed_steps, wrap
+from tuimon.views.format import advice, count, duration, ms, percent, plain, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
 from tuimon.views.report_types import CodePlace, FindingJson, Phase, RangeJson, Rank, Report, RunJson, known
@@ -40,7 +40,7 @@ def text_report(report: Report) -> str:
         parts.append([*_wrap(head), *(text for row in rows for text in _wrap(row.strip(), "  "))])
     if report.sampling:
         parts.append(_wrap(f"Stack samples: {report.sampling.text}"))
-    notices = (f"{notice.source}: {notice.message}" for notice in report.run.notices)
+    notices = (advice(notice.message, notice.hint, notice.source) for notice in report.run.notices)
     parts.append(_listed("Not measured, or measured with gaps", notices))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
@@ -104,7 +104,7 @@ def _on_gpu(phases: list[Phase]) -> list[str]:
         return []
     lines = ["", "Spans on the GPU's clock per step, and the GPU's idle time in them"]
     for phase in timed:
-        text = idle_text(phase.idle_bounds, phase.gpu_ms_per_step, " to ")
+        text = idle_text(phase, " to ")
         lines.append(f"  {plain(phase.name):<10} {ms(phase.gpu_ms_per_step):>10}" + (f"  idle {text}" if text else ""))
     return lines
 

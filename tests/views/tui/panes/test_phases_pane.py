@@ -9,6 +9,7 @@ from tests.views.tui.running_app import texts
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
 from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
 from tuimon.session.steps import StepSummary
+from tuimon.views.report_types import Phase, filled
 from tuimon.views.tui.drawing.lines import cells
 from tuimon.views.tui.panes.phases_pane import PhasesState, lead_lines, lead_words, phases_lines
 
@@ -20,15 +21,20 @@ TABLE = PhaseTable(1, 30.0, 450, False, (
     PhaseRow("optimizer", 0.06, 3.9), PhaseRow("other", 0.05, 3.2)))  # fmt: skip
 
 
-PICTURE = PhasesState(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1.0, (), ())
+def of(table: PhaseTable, history=()) -> PhasesState:
+    return PhasesState(table, STEPS, history, 1.0, (), (), phases=tuple(filled(Phase, row) for row in table.rows))
+
+
+HISTORY = ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5
+PICTURE = of(TABLE, HISTORY)
 
 
 def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
     table = TABLE._replace(rows=(*TABLE.rows, PhaseRow("eval", 0.64, 14.4)))
-    rows = texts(phases_lines(PICTURE._replace(table=table), 60, 13))
+    rows = texts(phases_lines(of(table, HISTORY), 60, 13))
     assert rows[0] == "data      ████████████████████████████████    41.5 ms   62 %"
     assert rows[5] == "eval      share of the loop's time            14.4 ms   64 %"
-    assert "beside the steps; share of the loop's time" in texts(phases_lines(PICTURE._replace(table=table), 80, 13))[5]
+    assert "beside the steps; share of the loop's time" in texts(phases_lines(of(table, HISTORY), 80, 13))[5]
 
 
 def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():
@@ -42,7 +48,7 @@ def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended(
 
 def test_estimates_carry_a_tilde_and_their_error():
     rows = (PhaseRow("data", 0.6, 40.0, estimated=True, error=0.05), PhaseRow("forward", 0.4, None, estimated=True))
-    drawn = texts(phases_lines(PICTURE._replace(table=TABLE._replace(rows=rows), history=()), 70, 6))
+    drawn = texts(phases_lines(of(TABLE._replace(rows=rows)), 70, 6))
     assert drawn[0].endswith("~40.0 ms  ~60 % ±5 %")
     assert drawn[1].endswith(" –  ~40 %") and drawn[1].index("%") == drawn[0].index("%")
 
@@ -51,7 +57,7 @@ def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
     ranges = (RangeRow("batch", "batch", 0, "data", 1.0, 60.0, 0.9),
               RangeRow("batch/augment", "augment", 1, "data", 2.0, 31.0, 0.46),
               RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07))  # fmt: skip
-    state = PICTURE._replace(table=TABLE._replace(ranges=ranges), history=())
+    state = of(TABLE._replace(ranges=ranges))
     names = [row.strip().split("  ")[0].split(" █")[0] for row in texts(phases_lines(state, 60, 20))]
     rest = ["forward", "└ conv", "backward", "optimizer", "other"]
     assert names[:8] == ["data", "└ batch", "└ augment ×2", *rest]

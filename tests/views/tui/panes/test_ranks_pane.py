@@ -7,8 +7,8 @@ from tests.views import streams
 from tests.views.tui.running_app import running, text, texts, visible
 from tuimon.session.ranks import RankRow, TrainingRow
 from tuimon.session.steps import OnCores, stretch_of
-from tuimon.views.tui.drawing.lines import cells, row_line, text_of
-from tuimon.views.tui.panes.ranks_pane import rank_columns, ranks_head, strip_line, strips, training_lines
+from tuimon.views.tui.drawing.lines import cells, head_line, row_line, text_of
+from tuimon.views.tui.panes.ranks_pane import rank_columns, strip_line, strips, training_lines
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(
@@ -35,7 +35,7 @@ def row_text(row=ROW, *others, width=120):
 def test_every_line_fits_its_width(width):
     rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, late_ratio=None, step_ms=None, phases=())]
     cols = columns(rows, width, ROW.pid)
-    lines = [ranks_head(cols, "late"), *(row_line(cols, row) for row in rows)]
+    lines = [head_line(cols, "late"), *(row_line(cols, row) for row in rows)]
     assert {cells(line) for line in lines} == {width}
 
 
@@ -69,7 +69,7 @@ def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
 def test_ranks_on_several_nodes_are_shown_with_theirs():
     rows = [ROW, ROW._replace(rank=6, pid=106, host="node-with-a-long-name")]
     cols = columns(rows)
-    head, *lines = map(text_of, (ranks_head(cols, "late"), *(row_line(cols, row) for row in rows)))
+    head, *lines = map(text_of, (head_line(cols, "late"), *(row_line(cols, row) for row in rows)))
     at = head.index("node")
     assert [line[at : at + 12].rstrip() for line in lines] == ["here", "node-with-a…"]
     assert "node" not in names([ROW])

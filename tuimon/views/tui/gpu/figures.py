@@ -12,7 +12,7 @@ from tuimon.node_ids import own_id
 from tuimon.proc.numa import core_list
 from tuimon.records import Gpu
 from tuimon.session.gpus import GpuRow
-from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, watt
+from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
 from tuimon.views.gpu_text import STALE_S, memory_ratio, shows_sms
 from tuimon.views.tui.drawing.charts import chart, layers
 from tuimon.views.tui.drawing.lines import (
@@ -437,15 +437,8 @@ def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
     if troubles:
         return chained([*troubles, *more], _GAP)
     ranges = [
-        line((f"{of.head} ", "dim"), (_range([of.text(view.gpu) for view in views]), "text"))
+        line((f"{of.head} ", "dim"), (spread_text([of.text(view.gpu) for view in views]), "text"))
         for of in FIGURES
         if of.head != "GiB" and any(of.text(view.gpu) != ABSENT for view in views)
     ]
     return chained([*ranges, *more], _GAP)
-
-
-def _range(texts: Sequence[str]) -> str:
-    """``512–519 W`` of ``512 W`` and ``519 W``."""
-    known = sorted({text for text in texts if text != ABSENT}, key=lambda text: float(text.split()[0].lstrip("<")))
-    least, most = known[0], known[-1]
-    return most if least == most else f"{least.split()[0]}–{most}"

@@ -9,12 +9,13 @@ from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE
 from tuimon.diagnosis.threshold import MOST
 from tuimon.node_ids import own_id
 from tuimon.session.gpu_time import GpuTimeRow, LeadRow
-from tuimon.session.phase_table import PhaseRow, PhaseTable, RangeRow
+from tuimon.session.phase_table import PhaseTable, RangeRow
 from tuimon.session.ranks import which_training
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
-from tuimon.views.gpu_text import UNKNOWN, idle_bounds, idle_share_text, idle_text, with_idle_bounds
+from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, steps_on_gpu
+from tuimon.views.report_types import Phase, known
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, ceiling, layers, stacked
 from tuimon.views.tui.drawing.lines import (
@@ -53,19 +54,19 @@ _GPU, _IDLE = 11, 15
 _LEAST_BAR = 14
 
 
-def phase_rows(table: PhaseTable, ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
+def phase_rows(phases: Sequence[Phase], ranges: Sequence[RangeRow], width: int, *, with_gpu: bool = True) -> list[Line]:
     """Each phase followed by the ranges whose outermost range lies mostly in it; heads above the GPU's columns."""
-    known = {row.name for row in table.rows}
-    last = table.rows[-1].name if table.rows else ""
+    known = {phase.name for phase in phases}
+    last = phases[-1].name if phases else ""
     home: dict[str, str] = {}
     for each in ranges:
         home.setdefault(each.path.split("/", 1)[0], each.phase if each.phase in known else last)
-    gpu = with_gpu and any(phase.gpu_ms_per_step is not None for phase in table.rows)
-    error = any(_error(phase) for phase in table.rows)
+    gpu = with_gpu and any(phase.gpu_ms_per_step is not None for phase in phases)
+    error = any(_error(phase) for phase in phases)
     columns = columns_of(width, gpu=gpu, error=error)
     rows: list[Line] = [head_line(columns)] if columns.gpu else []
-    most = max((phase.share or 0.0 for phase in table.rows if phase.name != "eval"), default=0.0) or 1.0
-    for phase in table.rows:
+    most = max((phase.share or 0.0 for phase in phases if phase.name != "eval"), default=0.0) or 1.0
+    for phase in phases:
         rows.append(phase_line(phase, columns, most))
         rows += [range_line(row, columns) for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
     return rows
@@ -114,7 +115,7 @@ def head_line(columns: PhaseColumns) -> Line:
     )
 
 
-def phase_line(phase: PhaseRow, columns: PhaseColumns, most: float = 1.0) -> Line:
+def phase_line(phase: Phase, columns: PhaseColumns, most: float = 1.0) -> Line:
     """``data  ███████▌   41.5 ms   62 %``; estimated figures carry ``~`` and, where there is room, their error.
 
     The bar of a phase with the share ``most`` fills its column.
@@ -124,7 +125,7 @@ def phase_line(phase: PhaseRow, columns: PhaseColumns, most: float = 1.0) -> Lin
     quiet = phase.share < 0.005
     text = "dim" if quiet else "text"
     timed = column(ms(phase.gpu_ms_per_step), columns.gpu, ">") if columns.gpu else ""
-    idle = idle_text(idle_bounds(phase), phase.gpu_ms_per_step) or ABSENT
+    idle = idle_text(phase) or ABSENT
     timed += column(idle, columns.idle, ">") if columns.idle else ""
     return (
         Span(column(phase.name, NAME), "dim" if quiet else f"{phase.name} bold"),
@@ -137,7 +138,7 @@ def phase_line(phase: PhaseRow, columns: PhaseColumns, most: float = 1.0) -> Lin
     )
 
 
-def _bar(phase: PhaseRow, width: int, most: float) -> Span:
+def _bar(phase: Phase, width: int, most: float) -> Span:
     """None for evaluation: its share is of the loop's time, those of the others are of a step."""
     if phase.name != "eval":
         return Span(bar(phase.share / most, width), phase.name)
@@ -145,8 +146,8 @@ def _bar(phase: PhaseRow, width: int, most: float) -> Span:
     return Span(column(next(text for text in texts if len(text) <= width), width), "dim")
 
 
-def _error(phase: PhaseRow) -> str:
-    return f" ±{percent(phase.error)}" if phase.estimated and phase.error is not None else ""
+def _error(phase: Phase) -> str:
+    return f" ±{percent(known(phase.error))}" if phase.estimated and known(phase.error) is not None else ""
 
 
 def range_line(row: RangeRow, columns: PhaseColumns) -> Line:
@@ -171,6 +172,7 @@ class PhasesState(NamedTuple):
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
+    phases: tuple[Phase, ...] = ()  # of the table, with the GPU's idle time as the verdict knows it
     whose: str = ""  # "rank 3 of 8"; "" for the only process
     ended: bool = False
 
@@ -184,18 +186,19 @@ class PhasesPane(Pane[PhasesState]):
         if pid is None:
             return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = run.steps(pid)
-        table, gpu = with_idle_bounds(run, pid)
+        phases, gpu = steps_on_gpu(run, pid)
         process, stats = session.process(pid), session.step_stats.get(pid)
         rows = stats.windows(WIDEST_CHART if session.exit is None else None) if stats is not None else []
         between = run.between_parts(pid)
         return PhasesState(
-            table,
+            run.phases(pid),
             steps,
             tuple(row.stacked_ms(between) for row in rows),
             (rows[-1].end_s - rows[0].begin_s) / len(rows) if rows else 1.0,
             tuple(run.samples(pid).without_imports.lines()[:_HOT]) if self.size.height > _CALM_CHART + 6 else (),
             _notes(session, steps),
             gpu,
+            tuple(phases),
             which_training(session).text_of_rank(process.rank if process is not None else None),
             session.exit is not None,
         )
@@ -255,8 +258,8 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     gpu = _gpu(state, width, height)
     ranges = ranges_that_fit(table, height, len(notes) + len(gpu))
     roomy = room > len(table.rows) + len(ranges) + len(gpu)
-    phases = phase_rows(table, ranges, width, with_gpu=roomy)
-    rows = [*phases, *gpu][:room]
+    drawn = phase_rows(state.phases, ranges, width, with_gpu=roomy)
+    rows = [*drawn, *gpu][:room]
     left = room - len(rows)
     hot: list[Line] = []
     if state.hot and left - _CALM_CHART >= 4:

@@ -129,15 +129,6 @@ def _that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int
     return widths, room
 
 
-def ranks_head(columns: Sequence[Column[RankRow]], sort: str) -> Line:
-    """The names of the columns, the one that sorts underlined."""
-    spans: list[Span] = []
-    for each in columns:
-        before, name, after = column(each.name, each.width, each.align).partition(each.name)
-        spans += line(before, (name, "dim underline" if name == sort else "dim"), after, " " * each.gap)
-    return tuple(spans)
-
-
 def rank_head(row: RankRow, *, focus: bool) -> Line:
     """The rank's number."""
     return line((column(f"{'▸' if focus else ''}{row.rank}", _RANK, ">"), "key bold" if focus else _loud(row, "text")))
@@ -395,7 +386,7 @@ class RanksPane(Moving, Pane[RanksState]):
         shown = rows[top : top + room]
         columns = rank_columns(rows, width, state.focus, partial(strips, rows, shown, state.now_s))
         drawn = [row_line(columns, row, cursor=self.has_focus and row.pid == keys[at]) for row in shown]
-        return filled([*above, ranks_head(columns, self._sort), *drawn], height)
+        return filled([*above, head_line(columns, self._sort), *drawn], height)
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """How many there are, how far back they go, and how to leave."""

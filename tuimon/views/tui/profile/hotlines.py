@@ -35,20 +35,20 @@ SORTS = ("self", "total")
 _LEAST_CODE = 12
 #: Rows from which the code around the chosen line is shown, and how many lines before and after it.
 _CODE_FROM, _AROUND = 16, 3
-#: activity -> (word, role, what it means).
-_ACTIVITIES: dict[Activity, tuple[str, str, str]] = {
-    "data": ("waits for data", "data", "in the DataLoader's queue: the workers are behind"),
-    "lock": ("waits for lock", "warning", "for a lock, a queue or a thread"),
-    "ranks": ("waits for ranks", "warning", "in a collective: other ranks are behind, or the network is"),
-    "sync": ("GPU sync", "critical", "until the GPU has done all it was given: .item(), .cpu(), synchronize()"),
-    "transfer": ("transfer", "warning", "copying between host and GPU"),
-    "torch": ("launching", "forward", "calling torch: giving the GPU work"),
-    "compile": ("compiling", "info", "torch.compile and its compilers"),
-    "import": ("importing", "info", "loading Python modules"),
-    "io": ("I/O", "warning", "reading or writing a file, a socket, a pipe"),
-    "sleep": ("sleeps", "dim", "time.sleep()"),
-    "idle": ("idle", "faint", "a helper with nothing to do: it waits for work"),
-    "python": ("Python", "text", "running Python code and what that calls"),
+#: activity -> (word, role).
+_ACTIVITIES: dict[Activity, tuple[str, str]] = {
+    "data": ("waits for data", "data"),
+    "lock": ("waits for lock", "warning"),
+    "ranks": ("waits for ranks", "warning"),
+    "sync": ("GPU sync", "critical"),
+    "transfer": ("transfer", "warning"),
+    "torch": ("launching", "forward"),
+    "compile": ("compiling", "info"),
+    "import": ("importing", "info"),
+    "io": ("I/O", "warning"),
+    "sleep": ("sleeps", "dim"),
+    "idle": ("idle", "faint"),
+    "python": ("Python", "text"),
 }
 #: Without a GPU, torch does the work where it is called.
 _ON_CPU = ("torch", "sync", "transfer")
@@ -188,5 +188,4 @@ def _activity_span(activity: Activity, *, on_gpu: bool) -> Span:
     """The word for an activity, in its colour; ``on_gpu``: whether this run uses one."""
     if not on_gpu and activity in _ON_CPU:
         return Span("torch", "forward")
-    word, role, _ = _ACTIVITIES[activity]
-    return Span(word, role)
+    return Span(*_ACTIVITIES[activity])

@@ -12,7 +12,7 @@ from textual.events import Click, Key
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Column, Span, columns_of, head_line, line, row_line
-from tuimon.views.tui.drawing.moving import MOVES, moved, scrolled
+from tuimon.views.tui.drawing.moving import MOVES, RowCursor
 from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
@@ -36,8 +36,7 @@ class PickerList(Canvas, can_focus=True):
     def __init__(self, candidates: Sequence[PickerRow]) -> None:
         super().__init__(id="candidates")
         self._candidates = list(candidates)
-        self._at = 0
-        self._top = 0
+        self._cursor: RowCursor[int] = RowCursor()
         self.filter_text = ""
 
     def matching(self) -> list[PickerRow]:
@@ -49,17 +48,20 @@ class PickerList(Canvas, can_focus=True):
 
     def chosen(self) -> int | None:
         """The pid under the cursor."""
-        matching = self.matching()
-        return matching[self._at].pid if matching else None
+        keys = self._keys()
+        return keys[self._cursor.index(keys)] if keys else None
+
+    def _keys(self) -> list[int]:
+        return [row.pid for row in self.matching()]
 
     def filter_by(self, text: str) -> None:
         """Narrow the list down."""
-        self.filter_text, self._at = text, 0
+        self.filter_text, self._cursor.key = text, None
         self.update()
 
     def move(self, rows_down: int) -> None:
         """Move the cursor."""
-        self._at = max(moved(self._at, rows_down, len(self.matching())), 0)
+        self._cursor.move(self._keys(), rows_down)
         self.update()
 
     def on_resize(self) -> None:
@@ -74,11 +76,12 @@ class PickerList(Canvas, can_focus=True):
         if self.filter_text:
             title.append(Span(f" · “{plain(self.filter_text)}”", "warning"))
         self.set_title(*title)
-        self._top = scrolled(self._top, self._at, len(matching), max(height - 1, 1))
+        at = self._cursor.scroll(self._keys(), max(height - 1, 1))
+        top = self._cursor.top
         columns = candidate_columns(width)
         rows = [head_line(columns)]
-        for index, candidate in enumerate(matching[self._top : self._top + height - 1], self._top):
-            rows.append(row_line(columns, candidate, cursor=index == self._at))
+        for index, candidate in enumerate(matching[top : top + height - 1], top):
+            rows.append(row_line(columns, candidate, cursor=index == at))
         if not self._candidates:
             rows.append(line(("No training runs: no process of yours has torch loaded, or markers.", "dim")))
         elif not self.filter_text and (helping := len(self._candidates) - len(matching)):
@@ -89,12 +92,13 @@ class PickerList(Canvas, can_focus=True):
 
     async def on_click(self, event: Click) -> None:
         """A click chooses; on the chosen one it picks."""
-        index = self._top + int(event.get_content_offset_capture(self).y) - 1
-        if not 0 <= index < len(self.matching()):
+        keys = self._keys()
+        index = self._cursor.row_at(int(event.get_content_offset_capture(self).y) - 1, len(keys))
+        if index is None:
             return
-        if index == self._at:
+        if index == self._cursor.index(keys):
             await self.app.run_action("pick")
-        self._at = index
+        self._cursor.key = keys[index]
         self.update()
 
 
