@@ -6,6 +6,7 @@ import gzip
 import json
 from functools import cache
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ FOLDER = Path(__file__).parents[1] / "data" / "gpu_recordings"
 KERNEL, COPY, MEMSET = range(3)
 #: The training thread's current stream.
 MAIN = 0
+#: A stream that no recording of one rank has, and the exchanges of one backward pass on it.
+_NCCL, _BUCKETS = 9, 8
 
 _KINDS = {
     name: getattr(layout, name)
@@ -77,7 +80,9 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> Recording:
-    """A recording by its name."""
+    """A recording by its name; with "+exchange" at its end as ``with_exchange`` has it."""
+    if name.endswith("+exchange"):
+        return with_exchange(load(name.removesuffix("+exchange")))
     data = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
     unit_ns = data["unit_ns"]
     return Recording(
@@ -93,6 +98,23 @@ def load(name: str) -> Recording:
             for kind, begin, length, main in data["waits"]
         ),
     )
+
+
+def with_exchange(recording: Recording) -> Recording:
+    """The recording as one of four ranks: kernels of NCCL run on a stream of their own through most of backward."""
+    works, begin_ns = list(recording.works), 0
+    for mark in recording.marks:
+        if mark.kind == layout.BACKWARD_BEGIN:
+            begin_ns = mark.time_ns
+        elif mark.kind == layout.BACKWARD_END:
+            own = [work for work in recording.works if begin_ns <= work.called_ns < mark.time_ns]
+            start_ns, end_ns = own[0].start_ns, max(work.end_ns for work in own)
+            each_ns = (end_ns - start_ns) // _BUCKETS
+            for number in range(_BUCKETS):
+                at_ns = start_ns + number * each_ns
+                called_ns = min(at_ns, mark.time_ns) - 5_000
+                works.append(Work(called_ns, called_ns + 3_000, at_ns, at_ns + each_ns * 4 // 5, _NCCL, KERNEL))
+    return recording._replace(world_size=4, works=tuple(sorted(works, key=attrgetter("called_ns"))))
 
 
 def _works(columns: dict[str, list[int]], unit_ns: int) -> list[Work]:

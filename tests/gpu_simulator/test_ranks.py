@@ -202,6 +202,12 @@ def test_a_long_exchange_shows_against_forward():
     assert found.share_of_step <= run("long exchange")[0].exchanging(0)
 
 
+def test_a_busy_gpu_says_how_long_it_may_wait_for_the_others():
+    ranks, found = run("two losses")[0], findings("two losses")["compute_bound"]
+    assert "up to 44 % of that is waiting for the other ranks" in found.headline
+    assert ranks.exchanging(0) <= found.evidence["exchange_at_most_share"] == pytest.approx(0.44, abs=0.01)
+
+
 @pytest.mark.parametrize("kind", LOOPS)
 def test_nothing_of_several_ranks_is_as_it_should_be(kind):
     assert not any("as it should be" in finding.headline for finding in diagnose(run(kind)[1]))

@@ -134,6 +134,19 @@ def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
         assert exchange.share.low - OF_STEPS <= held_up <= exchange.share.high + OF_STEPS
 
 
+@pytest.mark.parametrize(
+    "name", ["resnet50_nw0_a", "resnet50_nw4_a", "resnet18_mallocs", "linear_small", "resnet_param"]
+)
+def test_an_exchange_on_another_stream_hides_idle_time_and_contradicts_nothing(name):
+    exchanging = f"{name}+exchange"
+    truth, (steps, (first, *_)), (_, (alone, *_)) = truth_of(exchanging), judged(exchanging), judged(name)
+    assert truth.share("device_idle") < truth.share("starved") + OF_STEPS
+    assert steps.idle.low - OF_STEPS <= truth.share("device_idle") <= steps.idle.high + OF_STEPS
+    assert steps.idle.width <= 0.2
+    assert steps.contradiction is None
+    assert first.rule == alone.rule
+
+
 def test_a_larger_batch_counts_that_ranks_exchange_no_more_for_it():
     """Its own kernels run for 37 % of the time, and the device idles for 46 %."""
     _, (first, *_) = judged("ddp_df_index")

@@ -259,7 +259,7 @@ class Exchange(Struct, frozen=True, gc=False):
     computing_at_least: float  # share of the step in which it does compute
 
     @property
-    def figures(self) -> dict[str, float | int | str | None]:
+    def figures(self) -> dict[str, float | None]:
         """Both ends of its share, as findings report them."""
         return {"exchange_at_least_share": self.share.low, "exchange_at_most_share": self.share.high}
 

@@ -98,7 +98,8 @@ def _use_of(rest: Rest, most: str) -> _Use:
         exchange = evidence.ranks.exchanges.get(evidence.pid)
         waits = idle_part(exchange.share) if exchange is not None else "an unknown part"
         action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order"
-        return _Use(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)])
+        figures = exchange.figures if exchange is not None else {}
+        return _Use(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)], figures=figures)
     if evidence.gpu.counted and (use := _bad_use(evidence, evidence.gpu.counted[0])) is not None:
         return use
     faster = ["a smaller model", "a faster GPU"]
