@@ -39,9 +39,7 @@ PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
 
 
 def session(*more: object, windows: int = 40) -> Session:
-    return one_process(
-        *more, [records.steps(float(t), PHASES, first_index=10 * (t - 1)) for t in range(1, windows + 1)]
-    )
+    return one_process(*more, records.loop(windows, PHASES))
 
 
 class Terminal(io.StringIO):
@@ -69,9 +67,8 @@ def test_the_verdict_is_told_when_it_changes() -> None:
     for findings in ([INPUT_BOUND], [INPUT_BOUND], [other], [INPUT_BOUND]):
         view.show(session(), findings)
     said = [line for line in stream.getvalue().splitlines() if "waits for data" in line or "checkpoints" in line]
-    assert [line.split(":")[0] for line in said] == [
-        f"[tuimon] {name}" for name in ("INPUT-BOUND", "SIDE-WORK", "INPUT-BOUND")
-    ]
+    names = [line.split(":")[0].removeprefix("[tuimon] ") for line in said]
+    assert names == ["INPUT-BOUND", "SIDE-WORK", "INPUT-BOUND"]
     assert sum(line.startswith("[tuimon 00:00:40] ") for line in stream.getvalue().splitlines()) == 4
 
 
@@ -115,13 +112,12 @@ def test_before_the_first_step_it_says_what_it_waits_for() -> None:
     assert progress(found) == "starting for 0.0s"
     extend(found, records.process(), records.steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0))
     assert progress(found) == "starting for 1.0s"
-    found.add(records.frames(("/lib/site-packages/torch/_inductor/codecache.py", 9, "compile")))
-    found.add(records.stacks(3.0, ([0], 20)))
+    compiler = records.frames(("/lib/site-packages/torch/_inductor/codecache.py", 9, "compile"))
+    extend(found, compiler, records.stacks(3.0, ([0], 20)))
     assert progress(found) == "starting for 3.0s: compiling at compile() codecache.py:9 for 1.0s"
     found.add(records.steps(4.0, {}, count=0, backwards=14, open_phase="forward", open_for_s=0.4))
-    assert (
-        progress(found) == "step running for 1.0s, 14 backward passes: in forward at compile() codecache.py:9 for 0.4s"
-    )
+    at = "in forward at compile() codecache.py:9 for 0.4s"
+    assert progress(found) == f"step running for 1.0s, 14 backward passes: {at}"
 
 
 def test_of_a_loop_that_stands_still_pace_and_phases_are_not_told() -> None:
@@ -230,12 +226,8 @@ def test_a_run_without_torch_says_that_nothing_was_measured() -> None:
 @pytest.mark.parametrize(
     ("exit_code", "last_line", "torch", "tip"),
     [
-        (
-            1,
-            None,
-            None,
-            "if a module is missing, is it in the script's environment?",
-        ),  # headless nothing reads the output
+        # headless nothing reads the output
+        (1, None, None, "if a module is missing, is it in the script's environment?"),
         (1, "ModuleNotFoundError: No module named 'lightning'", "2.13", "is it in the script's environment?"),
         (1, "KeyError: 'lr'", None, None),
         (1, None, "2.13", None),
@@ -252,10 +244,8 @@ def test_a_run_without_its_environment_gets_the_tip(
     whole = session_of(records.header(), root, end)
     tips = [line for line in summary_lines(whole, []) if line.startswith("tip:")]
     assert tips == ([f"tip: {tip} tuimon run ENV/bin/python train.py"] if tip else [])
-    shown = texts(verdict_lines(VerdictPane().collect(whole, []), 110))
-    assert [row for row in shown if "TIP" in row] == (
-        [f" ┃ TIP  {tip} tuimon run ENV/bin/python train.py"] if tip else []
-    )
+    shown = [row for row in texts(verdict_lines(VerdictPane().collect(whole, []), 110)) if "TIP" in row]
+    assert shown == ([f" ┃ TIP  {tip} tuimon run ENV/bin/python train.py"] if tip else [])
 
 
 def test_a_training_without_hooks_that_fails_was_in_its_environment() -> None:

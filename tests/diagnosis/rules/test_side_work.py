@@ -3,12 +3,10 @@
 import pytest
 
 from tests.diagnosis import gpu
-from tests.diagnosis.cpu import SIDE, run
+from tests.diagnosis.cpu import SIDE, training
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
-from tests.session.records import frames, header, process, session_of, stacks, steps
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, extend, frames, loop, one_process, session_of, stacks, steps, threads
 from tuimon.diagnosis.judging import unjudged
-from tuimon.records import Threads
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -21,20 +19,18 @@ LINES = frames(
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
     ("train.py", 11, "main", "loss = model(x)", True),
 )
+QUARTER = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
 TRAINING = (([1, 2], 30), ([3, 4], 10), ([8, 7], 20))
 
 
-def paced(eval_count=0, **phases):
-    """Eight windows of ten steps each, by ms per step."""
-    return [steps(t, phases, first_index=10 * t, eval_count=eval_count) for t in range(1, 9)]
+def trained(phases, *more, **of_steps):
+    """A session of eight windows of ten steps each, of so many ms by phase, and of more records."""
+    return one_process(LINES, loop(8, phases, **of_steps), *more)
 
 
-def trained(*records):
-    return session_of(header(), process(), LINES, *records)
-
-
-def found(session):
-    return {finding.rule: finding for finding in diagnose(session)}
+def found(phases, *more, **of_steps):
+    """What is found in it, by rule."""
+    return by_rule(trained(phases, *more, **of_steps))
 
 
 FRAMEWORK = frames(
@@ -64,9 +60,8 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
         ("fed.py", 12, "build", "return copy.deepcopy(model)", True),
         first=40,
     )
-    windows = paced(data=5, forward=30, backward=40, other=25)
     samples = ([40, 41], 12), ([42, 43], building)
-    finding = found(session_of(averaging, *windows, stacks(8, *TRAINING, *samples)))["side_work"]
+    finding = by_rule(session_of(averaging, loop(8, QUARTER), stacks(8, *TRAINING, *samples)))["side_work"]
     assert finding.headline == f"25 % of each step is side work {said}"
     assert (finding.where[0].function, finding.where[0].line) == ("average", 20)
     assert finding.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 12 / (12 + building)), rel=0.01)
@@ -76,8 +71,8 @@ def test_a_function_that_takes_some_of_the_side_work_is_not_said_to_take_all_of_
 def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_often(leaf, work):
     """Nor is the function made cheaper that runs the model."""
     own = frames(("train.py", 33, "main", "writer.write(out)", True), first=50)
-    windows = [steps(t, {"data": 5, "between": 95}, first_index=10 * t, backwards=0, updates=0) for t in range(1, 9)]
-    finding = found(trained(own, *windows, stacks(8, ([8, 7], 40), ([leaf], 60))))["side_work"]
+    samples = stacks(8, ([8, 7], 40), ([leaf], 60))
+    finding = found({"data": 5, "between": 95}, own, samples, backwards=0, updates=0)["side_work"]
     assert (finding.share_of_step, finding.severity) == (pytest.approx(0.57), "critical")
     assert [fix.action for fix in finding.fixes] == [
         f"make {work} cheaper, or do it in another process while the model runs",
@@ -86,26 +81,23 @@ def test_work_on_the_output_of_a_model_that_is_not_trained_cannot_be_done_less_o
 
 def test_a_sleep_of_the_loops_own_sets_its_pace():
     wait = frames(("train.py", 40, "main", "time.sleep(0.05)  # be nice to others", True), first=20)
-    finding = found(
-        trained(*paced(forward=10, backward=20, optimizer=10, other=60), wait, stacks(8, *TRAINING, ([20], 90)))
-    )
-    paced_by = finding["side_work"]
-    assert (
-        paced_by.headline == "60 % of each step is side work: the loop is paced by time.sleep() at main() train.py:40"
-    )
+    phases = {"forward": 10, "backward": 20, "optimizer": 10, "other": 60}
+    paced_by = found(phases, wait, stacks(8, *TRAINING, ([20], 90)))["side_work"]
+    said = "60 % of each step is side work: the loop is paced by time.sleep() at main() train.py:40"
+    assert paced_by.headline == said
     assert (paced_by.severity, paced_by.estimated_speedup) == ("info", None)
 
 
 def test_side_work_of_a_library_is_named_with_the_users_line_and_gains_what_its_function_takes():
     """Nothing shows what the rest of ``trainer.fit(model)`` does beside training, such as ending an epoch's workers."""
-    windows = paced(data=5, forward=30, backward=35, other=30)
     ends = frames(
         ("/v/lib/python3.11/site-packages/keras/src/epochs.py", 20, "next_epoch"),
         ("/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 1654, "_shutdown_workers"),
         first=50,
     )
     samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 44], 5), ([40, 45], 2), ([40, 50, 51], 13)
-    finding = found(trained(FRAMEWORK, ends, *windows, stacks(8, *samples)))["side_work"]
+    phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
+    finding = found(phases, FRAMEWORK, ends, stacks(8, *samples))["side_work"]
     assert finding.headline.endswith(", in update_state() metrics.py:350")
     assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
     assert finding.evidence["hot_share"] == pytest.approx(5 / 20)
@@ -119,11 +111,11 @@ def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side
         ("/v/lib/python3.11/site-packages/torch/optim/lr_scheduler.py", 166, "wrapper"),
         first=50,
     )
-    windows = paced(data=5, forward=35, backward=45, other=15)
+    phases = {"data": 5, "forward": 35, "backward": 45, "other": 15}
     training = ([40, 41, 47], 35), ([40, 41, 42], 45)
-    usual = found(trained(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 12), ([40, 50], 3))))
+    usual = found(phases, FRAMEWORK, own, stacks(8, *training, ([40, 50, 51], 12), ([40, 50], 3)))
     assert "side_work" not in usual
-    slow = found(trained(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 3), ([40, 45], 12))))
+    slow = found(phases, FRAMEWORK, own, stacks(8, *training, ([40, 50, 51], 3), ([40, 45], 12)))
     assert slow["side_work"].severity == "warning"
 
 
@@ -132,23 +124,21 @@ def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side
 def test_attached_side_work_counts_once_some_seconds_were_sampled(saving, share, seconds, reported):
     """In the first two a line of the log may take a fifth, and one checkpoint half."""
     windows = [stacks(t, *TRAINING, ([5, 6, 7], saving)) for t in range(1, seconds + 1)]
-    session = session_of(header(), process(markers=False), LINES, *windows)
+    session = one_process(LINES, windows, markers=False)
     rows = session.over("recent").phases(100).rows
     assert next(row.share for row in rows if row.name == "other") == pytest.approx(share)
-    assert ("side_work" in found(session)) == reported
+    assert ("side_work" in by_rule(session)) == reported
 
 
 def test_side_work_of_which_samples_show_no_place_is_no_warning():
-    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
-    assert found(trained(*windows, stacks(8, *TRAINING)))["side_work"].severity == "info"
-    assert found(trained(*windows))["side_work"].severity == "warning"  # nothing was sampled at all
+    assert found(QUARTER, stacks(8, *TRAINING))["side_work"].severity == "info"
+    assert found(QUARTER)["side_work"].severity == "warning"  # nothing was sampled at all
 
 
 def test_beside_no_training_there_is_no_side_work():
     """As where a loop only generates, and says itself when a step ends."""
-    windows = paced(other=10)
-    session = trained(*windows, stacks(8, ([0, 1], 40)))
-    assert "side_work" not in found(session)
+    session = trained({"other": 10}, stacks(8, ([0, 1], 40)))
+    assert "side_work" not in by_rule(session)
     reasons = dict(unjudged(session))
     assert "no batch, backward pass or update" in reasons["side_work"]
 
@@ -161,8 +151,7 @@ def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
         ("train.py", 16, "main", "check(model)", True),
         first=30,
     )
-    windows = paced(data=5, forward=30, backward=35, optimizer=5, other=25)
-    finding = found(trained(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))["side_work"]
+    finding = found(QUARTER, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25)))["side_work"]
     assert finding.where[0].line == 60
     assert finding.headline.endswith("side work that runs a model, such as evaluation")
     assert finding.action == "run check() train.py:60 less often, or on a part of the data"
@@ -178,11 +167,11 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
         ("train.py", 16, "main", "", True),
         first=30,
     )
-    windows = paced(between=60, backward=35, optimizer=5)
-    session = trained(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
+    samples = stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140))
+    session = trained({"between": 60, "backward": 35, "optimizer": 5}, lines, samples)
     other = next(row for row in session.over("recent").phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
-    assert ("side_work" in found(session)) == reported
+    assert ("side_work" in by_rule(session)) == reported
 
 
 @pytest.mark.parametrize(
@@ -203,8 +192,7 @@ def test_clipping_gradients_is_part_of_every_update_and_no_side_work(call):
     )
 
     def rules(clipping, saving):
-        found = run(SIDE, more, stacks(12, ([50, 51], 40), ([52], clipping), ([5], saving)))
-        return {finding.rule: finding for finding in found}
+        return by_rule(training(SIDE, more, stacks(12, ([50, 51], 40), ([52], clipping), ([5], saving))))
 
     assert "side_work" not in rules(clipping=25, saving=5)
     found = rules(clipping=10, saving=20)["side_work"]
@@ -226,7 +214,7 @@ def test_what_a_library_does_around_the_optimizers_step_is_part_of_the_update():
     )
 
     def rules(*samples):
-        return {finding.rule for finding in run(SIDE, more, stacks(12, ([54, 55], 40), *samples))}
+        return by_rule(training(SIDE, more, stacks(12, ([54, 55], 40), *samples)))
 
     assert "side_work" not in rules(([50, 51, 52], 5), ([50, 51, 53], 25), ([5], 5))
     # without a sample of the step itself nothing shows that the line is the update's
@@ -248,7 +236,7 @@ def test_a_callback_that_a_trainer_calls_in_the_optimizers_step_is_named():
         first=50,
     )
     backward, step, side = ([50, 51, 52, 56, 57], 40), ([50, 51, 52], 10), ([50, 51, 52, 53, 54, 55], 25)
-    (found,) = [f for f in run(SIDE, more, stacks(12, backward, step, side)) if f.rule == "side_work"]
+    found = by_rule(training(SIDE, more, stacks(12, backward, step, side)))["side_work"]
     assert (found.where[0].file, found.where[0].line, found.evidence["hot_share"]) == ("log.py", 12, 1.0)
 
 
@@ -288,7 +276,7 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
         session = gpu.session_of("gpu_bound", ([SAVE], 60), *USUAL)
         session.gpu_times.clear()
         session.step_stats.get(PID).first_step_s = session.now_s - first_s
-        return {finding.rule for finding in diagnose(session)}
+        return by_rule(session)
 
     assert "side_work" not in early(3.0)
     assert "side_work" in early(20.0)
@@ -303,12 +291,11 @@ def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_s
         ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True, "", "", (19, 21)),
         first=30,
     )
-    windows = [steps(t, {"between": 70, "backward": 30}, first_index=10 * t, updates=updates) for t in range(1, 9)]
     samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
-    session = trained(own, *windows, stacks(8, *samples))
-    findings = found(session)
-    assert set(findings) == {rule}
-    assert findings[rule].where[0].function == "update"
+    session = trained({"between": 70, "backward": 30}, own, stacks(8, *samples), updates=updates)
+    judged = by_rule(session)
+    assert set(judged) == {rule}
+    assert judged[rule].where[0].function == "update"
     shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
     assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
     assert shares["forward"] == pytest.approx(0.2, abs=0.01)
@@ -316,9 +303,8 @@ def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_s
 
 def beside_training(lines, *samples):
     """The finding about a quarter of each step outside the phases, of which these samples were taken."""
-    windows = paced(data=5, forward=30, backward=40, other=25)
     beside = [each for each in samples if each[1]]
-    return found(trained(lines, *windows, stacks(8, *TRAINING, *beside)))["side_work"]
+    return found(QUARTER, lines, stacks(8, *TRAINING, *beside))["side_work"]
 
 
 POSTS = (
@@ -370,12 +356,10 @@ def test_calls_over_the_network_and_checkpoints_are_told_from_other_side_work(pl
 
 def test_bursts_of_writing_are_no_checkpoints_where_hardly_a_sample_saves():
     """A cache is written twice, and one sample is in a save between: which of them it was is not known."""
-    session = trained(steps(1, {"forward": 50, "backward": 50}), stacks(1, *TRAINING))
+    session = one_process(LINES, steps(1, {"forward": 50, "backward": 50}), stacks(1, *TRAINING))
     session.add(frames(("/lib/site-packages/torch/serialization.py", 943, "save"), first=40))
     for t, mib in enumerate((0, 500, 0, 500, 0), 2):
-        held = {"window_s": 1.0, "cpu_ratio": 1.0, "rss_bytes": 1 << 30, "threads": []}
-        session.add(Threads(t=float(t), pid=100, written_bytes=mib << 20, **held))
-        session.add(stacks(float(t), ([40], int(t == 3)), *TRAINING))
+        extend(session, threads(t, written_bytes=mib << 20), stacks(t, ([40], int(t == 3)), *TRAINING))
     assert session.checkpoints(100) is None
     session.add(stacks(7.0, ([40], 1), *TRAINING))
     assert session.checkpoints(100).number == 2

@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from tests.gpu_simulator import sessions
@@ -22,21 +23,7 @@ from tests.session import records
 from tests.session.records import one_process, steps
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
-from tuimon.records import (
-    Exit,
-    Frame,
-    Frames,
-    Gpu,
-    Header,
-    Loader,
-    LoaderFacts,
-    Record,
-    StackCount,
-    Stacks,
-    TracedSync,
-    TracedWork,
-    TraceTaken,
-)
+from tuimon.records import Exit, Gpu, Loader, LoaderFacts, Record, TracedSync, TracedWork, TraceTaken
 from tuimon.views.report.page import MOST, POINTS, chart_of, decimated, rows_of, top_of
 from tuimon.views.report.write import standalone_svg
 
@@ -93,18 +80,10 @@ def log_of(path: Path, told: Iterable[Record]) -> str:
 
 
 def run(windows: int = 60, command: str = "train.py", source: str = "x = load(i)") -> list[Record]:
-    header = records.header()
-    steps = records.loop(windows, PHASES)
-    frames = Frames(t=1.0, pid=100, first=0, frames=[Frame("/a/train.py", 7, "main", source, True)])
-    stacks = Stacks(t=2.0, pid=100, window_s=1.0, samples=20, stacks=[StackCount(100, "MainThread", [0], 20)])
-    return [
-        Header(**{name: getattr(header, name) for name in header.__struct_fields__} | {"command": ["python", command]}),
-        records.process(),
-        frames,
-        stacks,
-        *steps,
-        Exit(t=windows + 1.0, pid=100, exit_code=0),
-    ]
+    header = replace(records.header(), command=["python", command])
+    frames = records.frames(("/a/train.py", 7, "main", source, True), t=1.0)
+    made = records.stacks(2.0, ([0], 20)), *records.loop(windows, PHASES)
+    return [header, records.process(), frames, *made, Exit(t=windows + 1.0, pid=100, exit_code=0)]
 
 
 def page_of(*logs: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -159,8 +138,8 @@ def test_its_title_is_the_verdict_which_it_shows_once(tmp_path, capsys):
 
 def test_what_the_workers_do_has_a_graph_of_its_own(tmp_path, capsys):
     worker = records.process(201, "worker", ppid=100)
-    frames = Frames(t=1.0, pid=201, first=1, frames=[Frame("/a/data.py", 9, "smooth", "convolve(image)", True)])
-    stacks = Stacks(t=2.0, pid=201, window_s=1.0, samples=20, stacks=[StackCount(201, "w", [1], 20)])
+    frames = records.frames(("/a/data.py", 9, "smooth", "convolve(image)", True), first=1, t=1.0)
+    stacks = records.stacks(2.0, ([1], 20), pid=201)
     with_worker = [*run()[:-1], worker, frames, stacks, run()[-1]]
     text = Checked(page_of(log_of(tmp_path / "run.jsonl", with_worker), capsys=capsys)).text
     assert "smooth (data.py:9): 100 %, 20 samples" in text.partition("What the DataLoader workers do")[2]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bench.fleet_logs import Job, write
-from tests.session.records import header, loop, process, session_of, steps, thread, threads
+from tests.session.records import extend, header, loop, process, session_of, steps, thread
 from tests.views.report.test_html import log_of, page_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
@@ -75,11 +75,8 @@ def two_trainings() -> Session:
     for n, (pid, rank, ppid, _, _) in enumerate(ranks):
         facts = {"rank": rank, "world_size": 2, "ppid": ppid, "python": "3.11.7", "start_unix_s": 1.7e9 + n}
         session.add(process(pid, command=["python", f"train{ppid}.py"], **facts))
-    for t in range(1, 14):
-        for pid, _, _, phases, cpu in ranks:
-            session.add(thread(t, cpu, 0.0, pid=pid))
-            session.add(steps(t, phases, pid=pid, first_index=10 * (t - 1)))
-    return session
+    windows = [loop(13, phases, pid=pid) for pid, _, _, phases, _ in ranks]
+    return extend(session, [thread(t, cpu, 0.0, pid) for t in range(1, 14) for pid, *_, cpu in ranks], windows)
 
 
 def test_each_is_listed_with_its_own_steps_and_findings() -> None:
@@ -127,21 +124,16 @@ def start(number: int, at_s: float, windows: int) -> list[Record]:
     for window in range(windows):
         for pid in pids:
             t = at_s + 1.0 + window
-            found += [
-                threads(t, (pid, "python", 0.9, "running", 0.0), pid=pid),
-                steps(t, PHASES, pid=pid, first_index=10 * window),
-            ]
-    return found + [
-        process(pid, rank=rank, t=at_s + windows + 1.5, ended=True, **facts) for rank, pid in enumerate(pids)
-    ]
+            found += thread(t, 0.9, 0.0, pid), steps(t, PHASES, pid=pid, first_index=10 * window)
+    ended = {"t": at_s + windows + 1.5, "ended": True, **facts}
+    return [*found, *(process(pid, rank=rank, **ended) for rank, pid in enumerate(pids))]
 
 
 @pytest.fixture
 def session() -> Session:
     """Two starts that failed, the second of them before its first step, and one that came to its end."""
-    return session_of(
-        header(pid=50), *start(0, 0.0, 6), *start(1, 10.0, 0), *start(2, 20.0, 12), Exit(t=40.0, pid=50, exit_code=0)
-    )
+    starts = start(0, 0.0, 6), start(1, 10.0, 0), start(2, 20.0, 12)
+    return session_of(header(pid=50), starts, Exit(t=40.0, pid=50, exit_code=0))
 
 
 def test_each_rank_is_there_once_and_says_how_often_it_was_restarted(session: Session) -> None:
