@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from tests.recorded_logs import log_path
-from tuimon.records import Gpu, Process, Record
+from tuimon.records import Gpu, GpuPhase, GpuTime, Process, Record
 from tuimon.sources.log.reader import read_log
 
 Alters = Callable[[Iterable[Record]], Iterable[Record]]
@@ -39,6 +39,18 @@ def facts(**reported: Any) -> Alters:
     )
 
 
+def stream_idle(ratio: float) -> Alters:
+    """The stream that is timed has nothing to do for so much of each phase: the work is on others, or in graphs."""
+
+    def idles(phase: GpuPhase) -> GpuPhase:
+        return structs.replace(phase, idle_ns=round(ratio * phase.span_ns), maybe_idle_ns=0)
+
+    return lambda records: (
+        structs.replace(each, phases=[idles(phase) for phase in each.phases]) if isinstance(each, GpuTime) else each
+        for each in records
+    )
+
+
 #: Its GPU is busy for 92 % of the steps, and for 68 %; both in float32 without TF32.
 BUSY, WAITING = "h100_guard_in_every_layer", "h100_masked_loss"
 IN_HALF = facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"])
@@ -59,6 +71,8 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "tf32_while_waiting": (WAITING, (facts(tf32=True), counters(tensor_ratio=0.2))),
     "float64": (BUSY, (IN_DOUBLE,)),
     "float64_while_waiting": (WAITING, (IN_DOUBLE,)),
+    "other_streams": (BUSY, (IN_HALF, stream_idle(0.7), counters(tensor_ratio=0.45))),
+    "other_streams_in_part": (WAITING, (stream_idle(0.6),)),
     "counters_of_nothing": (BUSY, (counters(util_ratio=0.0, util_samples=[0.0]),)),
 }
 

@@ -85,13 +85,15 @@ class GpuSteps(NamedTuple):
     phases: dict[str, PhaseOnGpu]
     contradiction: Contradiction | None = None
     wide_because: str | None = None  # for people, where the bounds of the idle time are far apart
+    untimed: float = 0.0  # share of work, at least, that events of the stream do not time: on others, in CUDA graphs
     sm_ratio: float | None = None  # share of its multiprocessors that were busy in steps, on average
     waits_anywhere: bool = False  # waits for ranks may lie in all phases: the loop, or compiled code, calls collectives
 
     @property
-    def width_evidence(self) -> dict[str, str]:
-        """Why the bounds are wide, as findings report it; empty where they are not."""
-        return {"idle_bounds_wide_because": self.wide_because} if self.wide_because is not None else {}
+    def width_evidence(self) -> dict[str, float | str]:
+        """What events do not time and why the bounds are wide, as findings report it; empty where they are not."""
+        wide = {"idle_bounds_wide_because": self.wide_because} if self.wide_because is not None else {}
+        return {"gpu_work_untimed_at_least": self.untimed, **wide} if self.untimed else {**wide}
 
     @property
     def is_bottleneck(self) -> bool:
@@ -153,11 +155,12 @@ def gpu_steps(
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
     copies = Copies(in_forward, copying, TRACE if ranks < 2 else DEVICE_COPIES)
     by_counters = idle_by_counters(gpus, copies)
-    if ranks > 1 and by_counters is not None and by_events.low > by_counters.high:
-        # NCCL's kernels run while the stream that was timed has nothing to do: somewhere in its phases
-        hidden_ms = (by_events.low - by_counters.high) * step_ms
+    untimed = max(0.0, by_events.low - by_counters.high) if by_counters is not None else 0.0
+    if by_counters is not None and untimed:
+        # kernels run while the stream that was timed has nothing to do, NCCL's or others: somewhere in its phases
+        most_ms = (untimed if ranks > 1 else by_events.high - by_counters.low) * step_ms
         phases = {
-            name: PhaseOnGpu(phase.ms, Interval(max(0.0, phase.idle.low - hidden_ms), phase.idle.high))
+            name: PhaseOnGpu(phase.ms, Interval(max(0.0, phase.idle.low - most_ms), phase.idle.high))
             for name, phase in phases.items()
         }
         by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms).up_to(by_counters.high)
@@ -176,6 +179,7 @@ def gpu_steps(
         phases=phases,
         contradiction=contradiction,
         wide_because=because,
+        untimed=untimed if ranks < 2 else 0.0,
         sm_ratio=sum(active) / len(active) if active else None,
         waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
     )

@@ -33,6 +33,9 @@ CASES = (
     Case("before_hopper", "compute_bound", "as it should be", "leave the loop"),
     Case("at_little_power", "compute_bound/low_power", "26 % of its power limit at full clock: a weak", "tuimon trace"),
     Case("at_low_clocks", "compute_bound", "as it should be", "leave the loop"),
+    Case(
+        "other_streams", "compute_bound/other_streams", "at least 60 % in work that its events do not", "tuimon trace"
+    ),
     Case("float64", "slow_setting/float64", "for 90 to 99 % of each step", "use float32"),
 )
 
@@ -48,6 +51,7 @@ def test_a_busy_gpu_is_judged_by_what_it_does(case: Case) -> None:
 def test_counters_that_events_contradict_advise_nothing():
     """NVML reads 0 while events show work."""
     assert {finding.rule for finding in fold(altered("counters_of_nothing"))[1]} == {"sync_point"}
+    assert "idle_gpu" not in findings("gpu_bound", *USUAL, util=0.0, seconds=60.0, pids=[PID])
 
 
 FLOAT32 = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["float32"], tf32=False)
@@ -156,3 +160,13 @@ def test_a_tracer_costs_what_the_gpu_waits_for_python():
 def test_sms_that_work_are_unknown_or_may_wait_for_ranks_are_not_judged(kind, figures):
     found = findings(kind, *USUAL, **({"util": 0.93} | figures))
     assert "compute_bound" not in found or found["compute_bound"].cause is None
+
+
+def test_what_events_do_not_time_is_named_and_not_counted_as_idle():
+    """The stream that is timed idles for 60 % of each step, the GPU for 33 % at most."""
+    sync = next(finding for finding in fold(altered("other_streams_in_part"))[1] if finding.rule == "sync_point")
+    assert sync.evidence["gpu_work_untimed_at_least"] == pytest.approx(0.27, abs=0.01)
+    assert sync.evidence["gpu_idle_at_most"] == pytest.approx(0.33, abs=0.01)
+    assert (
+        sync.best.least == next(f for f in fold(altered("tf32_while_waiting"))[1] if f.rule == "sync_point").best.least
+    )

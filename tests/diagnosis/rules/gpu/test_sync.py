@@ -97,12 +97,12 @@ def traced(*rows, pid=PID, steps=5, step_ms=20.0):
     )
 
 
-@pytest.mark.parametrize(("kind", "severity"), [("sync_item", "info"), ("gpu_bound", "benign")])
-def test_a_trace_counts_the_waits_at_the_line(kind, severity):
+@pytest.mark.parametrize(("kind", "util", "severity"), [("sync_item", 0.9, "info"), ("gpu_bound", 0.99, "benign")])
+def test_a_trace_counts_the_waits_at_the_line(kind, util, severity):
     trace = traced(
         ("main() train.py:45", 80, 20_000_000), ("main() train.py:45", 5, 1_000_000), ("main() train.py:4", 9, 9)
     )
-    found = findings(kind, ([ITEM], 90), *USUAL[:2], more=[traced(("main() train.py:45", 5, 5)), trace], util=0.99)
+    found = findings(kind, ([ITEM], 90), *USUAL[:2], more=[traced(("main() train.py:45", 5, 5)), trace], util=util)
     evidence = found["sync_point"].evidence
     assert found["sync_point"].severity == severity
     assert (evidence["waits_per_step"], evidence["waited_ms_per_step"]) == (17.0, 4.2)

@@ -73,7 +73,8 @@ def keeps_busy(rest: Rest) -> Finding | None:
         return None
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
     hot = evidence.hottest_in("forward") if heaviest == "forward" else None
-    use = _use_of(rest, f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)")
+    most = f"mostly {times_a_step(evidence, heaviest)} ({ms_text(gpu.phases[heaviest].ms)} a step)"
+    use = _use_of(rest, gpu, most)
     busy = "all" if gpu.idle.high < 0.005 else f"at least {percent(1 - gpu.idle.high)} of"
     return Finding(
         severity="info" if use.cause is not None else "benign",
@@ -91,7 +92,7 @@ def keeps_busy(rest: Rest) -> Finding | None:
     )
 
 
-def _use_of(rest: Rest, most: str) -> _Use:
+def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
     """How a busy GPU is used, ``most`` of the time for what."""
     evidence = rest.evidence
     if evidence.world_size > 1:  # it may do nothing but wait for the others
@@ -102,6 +103,9 @@ def _use_of(rest: Rest, most: str) -> _Use:
         return _Use(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)], figures=figures)
     if evidence.gpu.counted and (use := _bad_use(evidence, evidence.gpu.counted[0])) is not None:
         return use
+    if gpu.untimed:
+        how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
+        return _Use(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
     faster = ["a smaller model", "a faster GPU"]
     if not evidence.gpu.launching.is_compiled:
         faster.insert(0, "torch.compile")
@@ -232,7 +236,15 @@ COMPUTE_BOUND = Rule(
     thresholds=(*IDLE_BOUNDS, LARGE, LITTLE_POWER, NEARLY_ALL),
     of_rest=keeps_busy,
     only_in_order=True,
-    causes=("few_sms", "memory_traffic", "low_power", "padding", "repeated_backward", "unused_gradients"),
+    causes=(
+        "few_sms",
+        "memory_traffic",
+        "low_power",
+        "other_streams",
+        "padding",
+        "repeated_backward",
+        "unused_gradients",
+    ),
     ranked_as="info",
 )
 
