@@ -18,14 +18,7 @@ ROWS = {
     "Creating a tensor from a list of numpy": ("join a list of arrays before it becomes a tensor", "input_bound"),
     "To copy construct from a tensor": ("use a tensor's clone() in the place of torch.tensor()", "input_bound"),
     "This DataLoader will create": ("lower num_workers to the number of cores", "cpu_oversubscribed"),
-    "find_unused_parameters=True was specified": (
-        "leave out find_unused_parameters=True: all are used, and each step searches the graph",
-        f"{_MODEL} comm_bound",
-    ),
-    "Grad strides do not match bucket view strides": (
-        "lay the parameters out before DDP is made (memory_format, contiguous()): their gradients are copied",
-        f"{_MODEL} comm_bound",
-    ),
+    "TensorFloat32 tensor cores": ("call torch.set_float32_matmul_precision('high')", "compute_bound"),
     "Torch was not compiled with flash attention": ("use a build of torch with flash attention", _MODEL),
     "RNN module weights are not part of": ("call flatten_parameters() of the recurrent layers", _MODEL),
     "There is a performance drop because": ("leave the operation that it names out of torch.vmap", _MODEL),
