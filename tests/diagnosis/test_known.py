@@ -303,12 +303,6 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("blueprint(x)",),
         ],
     ),
-    "looks at stacks or counters": (
-        [
-            ("who = inspect.stack()[1]", f"{PYTHON}/inspect.py getframeinfo"),
-        ],
-        [("opt.step()", f"{SITE}/torch/autograd/profiler.py __enter__")],
-    ),
     "checks of an environment": (
         [("env.step(a)", f"{SITE}/gymnasium/utils/passive_env_checker.py check_obs")],
         [

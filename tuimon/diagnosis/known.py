@@ -78,7 +78,7 @@ BELOW: Table = {
     ),
     "searches through a sequence from its start": (
         r"^ .*(?<!os)\.(?:index|remove)\(|^ (?:if|while|return|assert) (?:not )?\w\S* (?:not )?in [\w.]+:?$",
-        "keep a dict of positions, or a set: all others are compared element by element",
+        "keep a set, or a dict of positions: lists and strings are compared item by item",
     ),
     "lists that are shifted": (r"^ .*(?:\.pop\(0\)|\.insert\(0,|\bdel [\w.]+\[0\])", "use a deque and its popleft()"),
     "draws that shuffle all there is to take a few": (
@@ -174,9 +174,8 @@ BELOW: Table = {
     ),
     "text that is printed, logged or shown as a bar": (
         r"torch/_tensor_str\.py |/logging/\w+\.py |-packages/tqdm/\S+ (?!__iter__)|^ .*\b(?:print|flush|fsync)\(",
-        "do it in one of a hundred steps, with numbers (.item()) instead of tensors",
+        "log numbers (.item()) instead of tensors, in one of a hundred steps",
     ),
-    "looks at stacks or counters": (r"n[\d.]+/inspect\.py |-packages/(?:psutil|pynvml)/", "take them in few steps"),
 }
 #: Of the innermost frame.
 INNERMOST: Table = {

@@ -17,6 +17,7 @@ LINES = frames(
     ("/lib/python3.11/threading.py", 327, "wait"),
     ("train.py", 11, "main", "loss = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("stats.py", 30, "run", "records.append(eval(line))", True),
 )
 FEEDS, AT_QUEUE, MODEL = [4, 5], [6, 7, 8], [9, 10]
 
@@ -55,6 +56,13 @@ def test_data_that_waits_for_the_gil_is_not_late_by_itself(main_cpu, rules):
     rows = ((100, "python", main_cpu, "running", 0.0), (101, "statistics", 0.95, "running", 0.0))
     session = one_process(LINES, FETCHES, made, seen, threads(8, *rows, cpu_ratio=main_cpu + 0.95))
     assert by_rule(session).keys() & {"gil_contention", "input_bound"} == set(rules)
+
+
+@pytest.mark.parametrize(("line", "known"), [(11, True), (2, False)])
+def test_what_is_known_of_the_line_that_holds_it_is_told(line, known):
+    finding = found(0.2, 0.8, line)["gil_contention"]
+    assert finding.headline.endswith("above all in text or objects that are parsed anew") == known
+    assert ("parse once, before the training" in finding.action) == known
 
 
 def test_no_more_is_reported_than_the_training_thread_lost():
