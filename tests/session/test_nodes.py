@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.session.records import by_rule, header, process, session_of, steps, threads
-from tuimon.diagnosis import diagnose
+from tests.session.records import by_rule, header, loop, process, session_of, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
@@ -84,12 +83,8 @@ def test_a_rank_on_another_node_is_judged_by_its_own_gpus() -> None:
 
 
 def judged(*records) -> dict[str, Finding]:
-    session = session_of(
-        *NODES,
-        [rank(number, pid, float(t)) for t in range(1, 12) for number, pid in enumerate((FIRST, SECOND))],
-        records,
-    )
-    return by_rule(session)
+    windows = [rank(number, pid, float(t)) for t in range(1, 12) for number, pid in enumerate((FIRST, SECOND))]
+    return by_rule(session_of(*NODES, windows, records))
 
 
 def memory(node: int, available: int) -> MachineMemory:
@@ -106,16 +101,11 @@ def test_memory_that_is_full_on_another_node_is_found_and_the_node_named() -> No
 
 
 def test_a_gpu_that_is_held_down_on_another_node_is_found_and_the_node_named() -> None:
-    hot = [
-        Gpu(
-            t=t, pid=id_on_node(1, 0), index=3, uuid="GPU-1", name="Fake", util_ratio=0.99, pids=[SECOND],
-            throttled=[Throttle("thermal (hardware)", 0.9)], sm_clock_mhz=900, sm_clock_max_mhz=1800,
-        )
-        for t in (7.0, 8.0, 9.0, 10.0, 11.0, 12.0)
-    ]  # fmt: skip
-    uses = [
-        process(pid=pid, rank=n, world_size=2, t=11.5, gpu_uuids=[f"GPU-{n}"]) for n, pid in ((0, FIRST), (1, SECOND))
-    ]
+    facts = {"index": 3, "uuid": "GPU-1", "name": "Fake", "util_ratio": 0.99, "pids": [SECOND]}
+    clocks = {"throttled": [Throttle("thermal (hardware)", 0.9)], "sm_clock_mhz": 900, "sm_clock_max_mhz": 1800}
+    hot = [Gpu(t=float(t), pid=id_on_node(1, 0), **facts, **clocks) for t in range(7, 13)]
+    ranks = enumerate((FIRST, SECOND))
+    uses = [process(pid=pid, rank=n, world_size=2, t=11.5, gpu_uuids=[f"GPU-{n}"]) for n, pid in ranks]
     finding = judged(*uses, *hot)["throttled"]
     assert finding.headline.startswith("on n1: GPU 3 is held down")
     assert (finding.severity, finding.evidence["host"]) == ("critical", "n1")
@@ -164,13 +154,10 @@ def test_another_program_on_a_gpu_of_another_node_is_found_and_the_node_named() 
 
 
 def test_a_late_rank_on_another_node_is_named_with_its_node() -> None:
-    session = session_of(*NODES)
-    for t in range(1, 12):
-        for number, pid in enumerate((FIRST, SECOND)):
-            session.add(process(pid=pid, rank=number, world_size=2, t=float(t)))
-            data = 40.0 if number else 5.0
-            session.add(steps(float(t), {"data": data, "backward": 95.0 - data}, pid=pid, first_index=10 * t))
-    (finding,) = (found for found in diagnose(session) if found.rule == "straggler_rank")
+    ranks = [process(pid=pid, rank=number, world_size=2, t=1.0) for number, pid in enumerate((FIRST, SECOND))]
+    early = loop(11, {"data": 5.0, "backward": 90.0}, pid=FIRST)
+    late = loop(11, {"data": 40.0, "backward": 55.0}, pid=SECOND)
+    finding = by_rule(session_of(*NODES, ranks, early, late))["straggler_rank"]
     assert "for rank 1 on n1, 35.0 ms longer in data" in finding.headline
     assert finding.evidence["host"] == "n1"
 

@@ -36,9 +36,8 @@ def test_windows_that_overlap_the_last_minute_count_in_part():
 
 
 def test_the_rate_is_that_of_the_first_rank():
-    session = session_of(
-        process(101, rank=1), process(100, rank=0), window(1.0, samples=5, pid=101), window(1.0, pid=100)
-    )
+    windows = window(1.0, samples=5, pid=101), window(1.0, pid=100)
+    session = session_of(process(101, rank=1), process(100, rank=0), windows)
     assert session.over("recent").sampling().rate_hz == pytest.approx(20.0)
 
 

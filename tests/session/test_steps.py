@@ -42,9 +42,8 @@ def test_nothing_before_the_first_step():
 
 
 def test_quantiles_merge_over_windows():
-    session = session_of(
-        steps(1, {"forward": 10}, count=60), steps(2, {"forward": 20}, count=30), steps(3, {"forward": 80}, count=10)
-    )
+    made = (10, 60), (20, 30), (80, 10)
+    session = session_of(steps(t, {"forward": ms}, count=count) for t, (ms, count) in enumerate(made, 1))
     summary = session.over("recent").steps(100)
     assert summary.median_ms == pytest.approx(10, rel=0.01)
     assert summary.p95_ms == pytest.approx(80, rel=0.01)
@@ -60,18 +59,14 @@ def test_the_window_forgets():
 
 
 def test_steps_longer_than_the_window_still_show():
-    records = []
-    for t in range(1, 200):
-        records.append(steps(t, {"forward": 60_000}, count=1 if t % 60 == 0 else 0))
-    session = session_of(*records)
+    session = session_of(steps(t, {"forward": 60_000}, count=int(t % 60 == 0)) for t in range(1, 200))
     assert session.over("recent").steps(100).median_ms == pytest.approx(60_000, rel=0.01)
     assert session.over("recent").steps(100).per_second == pytest.approx(1 / 60, rel=0.4)
 
 
 def test_evaluation_stands_beside_the_steps():
-    session = session_of(
-        steps(1, PHASES, eval_count=4), steps(2, {**PHASES, "eval": 20}, count=5, eval_count=4), steps(3, PHASES)
-    )
+    evaluates = steps(2, {**PHASES, "eval": 20}, count=5, eval_count=4)
+    session = session_of(steps(1, PHASES, eval_count=4), evaluates, steps(3, PHASES))
     table = session.over("recent").phases(100)
     rows = {row.name: row for row in table.rows}
     assert rows["eval"].ms_per_step == pytest.approx(100 / 8)
@@ -79,10 +74,8 @@ def test_evaluation_stands_beside_the_steps():
 
 
 def test_warmup_is_kept_out_of_the_figures():
-    session = session_of(
-        steps(1, {"data": 900, "forward": 10}, count=1),
-        *(steps(t, {"data": 1, "forward": 9}, first_index=t) for t in (2, 3)),
-    )
+    usual = [steps(t, {"data": 1, "forward": 9}, first_index=t) for t in (2, 3)]
+    session = session_of(steps(1, {"data": 900, "forward": 10}, count=1), usual)
     assert shares(session.over("whole").phases(100))["data"] == 0.1
     assert shares(session.over("recent").phases(100))["data"] == 0.1
 

@@ -79,13 +79,8 @@ def test_nothing_is_reported_of_cores_without_run_queue_delay():
 STARVED = {"data": 60, "forward": 20, "backward": 20}
 
 
-def beside_four_workers(cpu, delay):
-    """The threads of a training with that share of CPU and that of waits for a core, and of its workers."""
-    return thread(12, cpu, delay), *workers(4, 0.45, delay=0.5)
-
-
 def test_too_many_workers_are_reported_with_the_data_they_bring_late():
-    found = run(*beside_four_workers(0.2, 0.2), phases=STARVED)
+    found = run(thread(12, 0.2, 0.2), *workers(4, 0.45, delay=0.5), phases=STARVED)
     assert "cpu_oversubscribed" not in found
     best, *_, fewer = found["input_bound"].fixes
     assert best.action.startswith("make items cheaper")

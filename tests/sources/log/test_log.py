@@ -166,10 +166,6 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
 LONG_END = Exit(t=900.0, pid=7, exit_code=1, last_line="RuntimeError: " + "x" * 400)
 
 
-def no_sleep(_seconds: float) -> None:
-    pass
-
-
 def fill(log: LogWriter, records: list[Record], now_s: float) -> Notice | None:
     for record in records:
         log.add_record(record)
@@ -266,7 +262,7 @@ class FullDisk:
 
 def test_nothing_at_all_may_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FullDisk(monkeypatch, 1)
-    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=no_sleep)
+    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=lambda _seconds: None)
     fill(log, [HEADER, STEPS], 0.0)
     log.close()
     assert log.lost == 2

@@ -71,10 +71,6 @@ def run(monkeypatch):
     return Run(monkeypatch)
 
 
-def stretch(begin_ns, end_ns, kind, flag):
-    return Stretch("forward", begin_ns, end_ns, kind, flag, 0, None, False, False, 0)
-
-
 def holds_still(run, seconds, fill, warm_up=5, slack_bytes=2000):
     """What the follower holds after a while and after much longer is the same, but for a few counters' digits."""
     steps = []
@@ -127,7 +123,8 @@ def test_leads_without_steps_are_bounded():
     tracker.feed_marker(0, layout.GPU_ANCHOR, 3, layout.pack_gpu_anchor(0, None))
     for number in range(16_000):
         begin, end = number * 10 * MS, number * 10 * MS + 5 * MS
-        tracker.add_stretch(stretch(begin, end, layout.BACKWARD_BEGIN, 3 + number % 1000), 42)
+        kind, flag = layout.BACKWARD_BEGIN, 3 + number % 1000
+        tracker.add_stretch(Stretch("forward", begin, end, kind, flag, 0, None, False, False, 0), 42)
         tracker.feed_marker(end + MS, layout.GPU_TIME, 3 + number % 1000, event + (end & (1 << 39) - 1))
         if number % 100 == 0:
             list(tracker.records(end, 1.0))

@@ -22,16 +22,12 @@ def left_after(*parts, pause_ns=PAUSE_NS):
     return sequence, left_ns
 
 
-def whole_run(sequence, until_ns):
-    follower = RingFollower(FakeReader(sequence), 1000.0, 10 * SECOND)
-    return [record for record in follower.last(until_ns) if isinstance(record, Steps)][-1]
-
-
 def test_a_cell_that_is_interrupted_within_a_fetch():
     interrupted, left_ns = left_after(" ".join([PLAIN] * 10 + ["fetch:5"]))
     del interrupted[-2]  # its end was never marked
     sequence = interrupted + markers(" ".join([PLAIN] * 10), left_ns + PAUSE_NS)
-    record = whole_run(sequence, sequence[-1][0] + MS)
+    records = RingFollower(FakeReader(sequence), 1000.0, 10 * SECOND).last(sequence[-1][0] + MS)
+    record = [record for record in records if isinstance(record, Steps)][-1]
     assert record.count == 20 and record.backwards == 20
     assert record.slowest.total_ns < 30 * MS
     assert {phase.name for phase in record.phases if phase.total_ns > 21 * 5 * MS} == set()

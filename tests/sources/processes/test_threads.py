@@ -32,7 +32,8 @@ def waiting() -> Iterator[list[tuple[threading.Thread, threading.Event]]]:
             pass
         over.wait()
 
-    found = [(threading.Thread(target=wait, args=(event,), daemon=True), event) for event in map(_event, range(COUNT))]
+    events = [threading.Event() for _ in range(COUNT)]
+    found = [(threading.Thread(target=wait, args=(event,), daemon=True), event) for event in events]
     for thread, _ in found:
         thread.start()
     yield found
@@ -40,10 +41,6 @@ def waiting() -> Iterator[list[tuple[threading.Thread, threading.Event]]]:
     for thread, event in found:
         event.set()
         thread.join()
-
-
-def _event(_: int) -> threading.Event:
-    return threading.Event()
 
 
 def settled() -> ThreadMeter:

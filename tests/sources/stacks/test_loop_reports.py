@@ -47,10 +47,6 @@ def test_a_loop_is_reported_once_and_again_when_it_changes() -> None:
     assert reports.due(key, FILES)
 
 
-def noted(*frames: tuple[str, int, str]) -> RingFacts:
-    return RingFacts(loop=(ReportedStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward"))),))
-
-
 def counts_as_users(tmp_path: Path, *frames: tuple[str, int, str]) -> list[str]:
     """The functions whose code counts as the user's, given a loop's stack, once its process has been sampled."""
     table, ids = ProcessTable(PID, None), FrameIds()
@@ -58,7 +54,8 @@ def counts_as_users(tmp_path: Path, *frames: tuple[str, int, str]) -> list[str]:
     for frame in raw:  # some have an id before
         ids.id_of(frame, FILES)
     ids.pop_new_frames()
-    table.facts = {PID: noted(*frames)}
+    loop = ReportedStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward")))
+    table.facts = {PID: RingFacts(loop=(loop,))}
     LoopReports(table, ids).path_of((PID, 1), Counter(), FILES)
     numbers = [ids.id_of(frame, FILES) for frame in raw]
     first, new = ids.pop_new_frames()
