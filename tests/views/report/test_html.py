@@ -24,7 +24,7 @@ from tests.session.records import one_process, steps
 from tests.sources.log.literal_log import write
 from tuimon.cli.main import run_command_line
 from tuimon.records import Exit, Gpu, Loader, LoaderFacts, Record, TracedSync, TracedWork, TraceTaken
-from tuimon.views.report.page import MOST, POINTS, chart_of, decimated, rows_of, top_of
+from tuimon.views.report.page import MOST, chart_of, rows_of
 from tuimon.views.report.write import standalone_svg
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -231,17 +231,6 @@ def test_several_logs_are_sections_of_one_page(tmp_path, capsys):
     assert page.tags.count("html") == 1
     assert "one.py" in page.text
     assert "two.py" in page.text
-
-
-def test_histories_are_thinned_to_means():
-    rows = decimated([(1.0,), (3.0,)] * POINTS)
-    assert rows == [(2.0,)] * POINTS
-    assert decimated([None, None, None, (4.0,)], most=2) == [None, (4.0,)]
-
-
-def test_one_outlier_does_not_flatten_a_chart():
-    assert top_of([(10.0,)] * 99 + [(500.0,)]) == 15.0
-    assert top_of([None]) == 0.0
 
 
 USUAL = {"data": 20, "forward": 30, "backward": 40, "optimizer": 8, "other": 2}

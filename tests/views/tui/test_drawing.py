@@ -6,8 +6,9 @@ import pytest
 from rich.cells import cell_len
 
 from tests.views.tui.running_app import texts
+from tuimon.views.scale import ceiling, spread
 from tuimon.views.tui.drawing.canvas import ascii_only, glyphs_of, terminal_has_unicode
-from tuimon.views.tui.drawing.charts import bar, ceiling, chart, layers, spread, stacked, tinted
+from tuimon.views.tui.drawing.charts import bar, chart, layers, stacked, tinted
 from tuimon.views.tui.drawing.lines import (
     cells,
     clip,

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
@@ -35,6 +34,7 @@ from tuimon.views.gpu_text import idle_share_text, idle_text, steps_on_gpu
 from tuimon.views.report.report import ReportPage
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, verdict_text
 from tuimon.views.report_types import FindingJson, Phase, Rank, TraceJson, known
+from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text, with_work
 
 #: Values of the chart at most.
@@ -53,9 +53,9 @@ def chart_of(run: SessionView, pid: int) -> dict[str, Any] | None:
         return None
     span_s = stretches[-1].end_s - start_s
     rows = rows_of(stretches, start_s, run.between_parts(pid))
-    top_ms = top_of(rows)
-    if not top_ms:
+    if not any(sum(row) for row in rows if row is not None):
         return None
+    top_ms = ceiling([None if row is None else sum(row) for row in rows])
     return {
         "top_ms": top_ms,
         "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
@@ -77,22 +77,6 @@ def rows_of(stretches: Sequence[StepStretch], start_s: float, between: Sequence[
     return [each.stacked_ms(between) if each.begin_s <= t else None for t, each in found]
 
 
-def decimated(values: Sequence[Row | None], most: int = POINTS) -> list[Row | None]:
-    """At most so many rows: means of neighbours, None where none of them was measured."""
-    if len(values) <= most:
-        return list(values)
-    edges = [len(values) * i // most for i in range(most + 1)]
-    return [_mean(values[start:end]) for start, end in pairwise(edges)]
-
-
-def top_of(rows: Sequence[Row | None]) -> float:
-    """The chart's upper end: the greatest sum, unless a few outliers would flatten all the rest; 0 without values."""
-    sums = sorted(sum(row) for row in rows if row is not None)
-    if not sums:
-        return 0.0
-    return min(sums[-1], 1.5 * sums[int(0.95 * (len(sums) - 1))]) or sums[-1]
-
-
 def bars(rows: Sequence[Row | None], part: int, top: float) -> str:
     """One part of stacked bars; what is above ``top`` is cut."""
     if top <= 0:
@@ -111,22 +95,17 @@ def bars(rows: Sequence[Row | None], part: int, top: float) -> str:
 
 def curve(values: Sequence[float | None], top: float = 1.0) -> str:
     """A line through the values, interrupted where one is missing."""
-    rows = decimated([None if value is None else (value,) for value in values])
-    width = WIDTH / max(1, len(rows))
+    points = spread(values, min(len(values), POINTS), mean, whole=True)
+    width = WIDTH / max(1, len(points))
     path, drawing = [], False
-    for i, row in enumerate(rows):
-        if row is None:
+    for i, point in enumerate(points):
+        if point is None:
             drawing = False
             continue
-        y = HEIGHT * (1 - min(max(row[0] / top, 0.0), 1.0))
+        y = HEIGHT * (1 - min(max(point / top, 0.0), 1.0))
         path.append(f"L{(i + 0.5) * width:.1f} {y:.1f}" if drawing else f"M{i * width:.1f} {y:.1f}h{width / 2:.1f}")
         drawing = True
     return "".join(path)
-
-
-def _mean(rows: Sequence[Row | None]) -> Row | None:
-    known = [row for row in rows if row is not None]
-    return tuple(sum(column) / len(known) for column in zip(*known, strict=True)) if known else None
 
 
 _LEAST_SHARE = 0.004

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
+from tuimon.views.scale import mean, spread
 from tuimon.views.tui.drawing.lines import Line, Span
 
 #: Values that the widest chart can show: a braille cell shows two.
@@ -47,32 +47,6 @@ def layers(parts: Sequence[tuple[float, str, str]], width: int, behind: int = 0)
     return (*spans, Span(track, "track")) if track else tuple(spans)
 
 
-Value = TypeVar("Value")
-
-
-def spread(
-    values: Sequence[Value | None], room: int, mean: Callable[[Sequence[Value]], Value], *, whole: bool = False
-) -> list[Value | None]:
-    """Exactly ``room`` values: few are drawn wider, of many the newest are kept, or all are merged (``whole``).
-
-    Example: ``[1, 2]`` becomes ``[1, 1, 2, 2]`` in four columns.
-    """
-    count = len(values)
-    if count > room and not whole:
-        return list(values[count - room :])
-    if count <= room:
-        return [values[x * count // room] for x in range(room)] if count else [None] * room
-    merged: list[Value | None] = []
-    for x in range(room):
-        known = [value for value in values[x * count // room : (x + 1) * count // room] if value is not None]
-        merged.append(mean(known) if known else None)
-    return merged
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def chart(
     values: Sequence[float | None], width: int, height: int, lo: float, hi: float, *, whole: bool = False
 ) -> list[str]:
@@ -83,7 +57,7 @@ def chart(
     """
     if width <= 0 or height <= 0:
         return []
-    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, _mean, whole=whole)]
+    dots = [_dots(value, height, lo, hi) for value in spread(values, 2 * width, mean, whole=whole)]
     rows = []
     for base in range(4 * (height - 1), -1, -4):
         codes = (_LEFT[_within(dots[2 * x], base)] | _RIGHT[_within(dots[2 * x + 1], base)] for x in range(width))
@@ -106,10 +80,10 @@ def stacked(
     parts meet in it, one is drawn on the other: role ``forward on:data``.
     """
 
-    def mean(several: Sequence[Sequence[float]]) -> Sequence[float]:
-        return [_mean(parts) for parts in zip(*several, strict=True)]
+    def means(several: Sequence[Sequence[float]]) -> Sequence[float]:
+        return [mean(parts) for parts in zip(*several, strict=True)]
 
-    bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, mean, whole=whole)]
+    bounds = [_bounds(value, height * 8, hi) for value in spread(values, width, means, whole=whole)]
     lines: list[Line] = []
     for y in reversed(range(height)):
         spans: list[Span] = []
@@ -186,25 +160,3 @@ def _dots(value: float | None, height: int, lo: float, hi: float) -> int | None:
 
 def _within(dots: int | None, base: int) -> int:
     return 0 if dots is None else max(0, min(4, dots - base))
-
-
-def ceiling(values: Sequence[float | None]) -> float:
-    """A stable upper bound for a chart from 0: above all values but rare outliers (above four times the median)."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return 1.0
-    median = known[len(known) // 2]
-    top = max(value for value in known if value <= 4 * median) if median > 0 else known[-1]
-    return _round_up(top * 1.05) if top > 0 else 1.0
-
-
-def _round_up(value: float) -> float:
-    scale = 1.0
-    while value >= scale * 10:
-        scale *= 10
-    while value < scale:
-        scale /= 10
-    for nice in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10):
-        if value <= nice * scale:
-            return nice * scale
-    return 10 * scale

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -29,6 +29,15 @@ class Column(Struct, Generic[Row], frozen=True):
 def columns_of(*columns: Column[Row]) -> list[Column[Row]]:
     """Those that have a width."""
     return [each for each in columns if each.width > 0]
+
+
+def that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
+    """Of columns by importance those that fit, 0 for the others; and the room that is left."""
+    widths = {}
+    for name, width in wanted.items():
+        widths[name] = width if width <= room else 0
+        room -= widths[name]
+    return widths, room
 
 
 def head_line(columns: Iterable[Column[Row]], sorted_by: str = "") -> Line:

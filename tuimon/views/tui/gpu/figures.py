@@ -29,6 +29,7 @@ from tuimon.views.tui.drawing.lines import (
     line,
     row_line,
     text_of,
+    that_fit,
 )
 
 #: Columns of a row's name, and of its figure with the gap behind it.
@@ -378,24 +379,20 @@ def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:
     most = max(width // 4, 10)
     notes = min(max(cells(trouble_of(view, most)) for view in views), most)
     room = width - 2 - names - _UTIL - _LEAST_CHART - (notes + GAP) * bool(notes)
-    kept = set()
-    for head in _IMPORTANCE:
-        if head in known and known[head].width + GAP <= room:
-            kept.add(head)
-            room -= known[head].width + GAP
+    shown, room = that_fit({head: known[head].width + GAP for head in _IMPORTANCE if head in known}, room)
     plot = min(room + _LEAST_CHART, _MOST_CHART)
     return columns_of(
         Column("", 2, mark_of),
         Column("", names, lambda view: (name_of(view.gpu), "text" if view.gpu.used_by_run else "dim")),
         Column("util", _UTIL - GAP, lambda view: (percent(view.gpu.figures.util_ratio), view.strong), ">", GAP),
         Column("", plot, lambda view: (_plot(view, "util_ratio", plot), "gpu-edge")),
-        *(_column(figure) for head, figure in known.items() if head in kept),
+        *(_figure_column(figure, shown[head]) for head, figure in known.items()),
         Column("", (notes + GAP) * bool(notes), lambda view: (_GAP, *clip(trouble_of(view, notes), notes))),
     )
 
 
-def _column(of: Figure) -> Column[GpuView]:
-    return Column(of.head, GAP + of.width, lambda view: (of.text(view.gpu), "dim" if view.stale else of.role), ">")
+def _figure_column(of: Figure, width: int) -> Column[GpuView]:
+    return Column(of.head, width, lambda view: (of.text(view.gpu), "dim" if view.stale else of.role), ">")
 
 
 def _plot(view: GpuView, counter: str, width: int) -> str:

@@ -16,17 +16,23 @@ from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, steps_on_gpu
 from tuimon.views.report_types import Phase, known
+from tuimon.views.scale import ceiling
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, ceiling, layers, stacked
+from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, layers, stacked
 from tuimon.views.tui.drawing.lines import (
+    Column,
     Line,
     Span,
     clip,
     clipped,
     column,
+    columns_of,
+    head_line,
     justified,
     line,
     notes_lines,
+    row_line,
+    that_fit,
 )
 from tuimon.views.tui.gpu.figures import fitting
 from tuimon.views.tui.panes.threads_pane import hot_lines
@@ -63,12 +69,35 @@ def phase_rows(phases: Sequence[Phase], ranges: Sequence[RangeRow], width: int, 
         home.setdefault(each.path.split("/", 1)[0], each.phase if each.phase in known else last)
     gpu = with_gpu and any(phase.gpu_ms_per_step is not None for phase in phases)
     error = any(_error(phase) for phase in phases)
-    columns = columns_of(width, gpu=gpu, error=error)
-    rows: list[Line] = [head_line(columns)] if columns.gpu else []
+    room = width - NAME - _MS - _SHARE - 1 - _LEAST_BAR
+    shown, room = that_fit({"gpu": _GPU * gpu, "error": _ERROR * error, "idle": _IDLE * gpu}, room)
+    bar_cells = max(room + _LEAST_BAR, 0)
     most = max((phase.share or 0.0 for phase in phases if phase.name != "eval"), default=0.0) or 1.0
+
+    def role(phase: Phase, name: str) -> str:
+        return "dim" if phase.share < 0.005 else name
+
+    def taken(phase: Phase) -> str:
+        return "~" * bool(phase.estimated and phase.ms_per_step is not None) + ms(phase.ms_per_step)
+
+    columns: list[Column[Phase]] = columns_of(
+        Column("", NAME, lambda phase: (phase.name, role(phase, f"{phase.name} bold"))),
+        Column("", bar_cells, lambda phase: (_bar(phase, bar_cells, most),)),
+        Column("CPU", 1 + _MS, lambda phase: (taken(phase), role(phase, "text")), ">"),
+        Column(
+            "",
+            _SHARE,
+            lambda phase: (f"{'~' * bool(phase.estimated)}{percent(phase.share)}", role(phase, "strong")),
+            ">",
+        ),
+        Column("", shown["error"], lambda phase: (_error(phase), "dim")),
+        Column("GPU span", shown["gpu"], lambda phase: (ms(phase.gpu_ms_per_step), role(phase, "text")), ">"),
+        Column("GPU idle", shown["idle"], lambda phase: (idle_text(phase) or ABSENT, role(phase, "text")), ">"),
+    )
+    rows: list[Line] = [head_line(columns)] if shown["gpu"] else []
     for phase in phases:
-        rows.append(phase_line(phase, columns, most))
-        rows += [range_line(row, columns) for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
+        rows.append(row_line(columns, phase))
+        rows += [range_line(row, NAME + bar_cells) for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
     return rows
 
 
@@ -87,57 +116,6 @@ def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[Ran
     return tuple(row for row in ranges if row.path in keep)
 
 
-class PhaseColumns(NamedTuple):
-    """Cells of the columns behind a bar; 0: left out."""
-
-    bar: int
-    error: int = 0
-    gpu: int = 0
-    idle: int = 0
-
-
-def columns_of(width: int, *, gpu: bool = False, error: bool = False) -> PhaseColumns:
-    """The columns that leave a bar its room: the GPU's span, an estimate's error, how long the GPU idles."""
-    bar_cells = width - NAME - _MS - _SHARE - 1
-    wanted = ((_GPU, gpu), (_ERROR, error), (_IDLE, gpu))
-    given = []
-    for cells_of, is_wanted in wanted:
-        given.append(cells_of if is_wanted and bar_cells - cells_of >= _LEAST_BAR else 0)
-        bar_cells -= given[-1]
-    return PhaseColumns(max(bar_cells, 0), given[1], given[0], given[2] if given[0] else 0)
-
-
-def head_line(columns: PhaseColumns) -> Line:
-    """Names of the GPU's columns."""
-    return line(
-        (" " * (NAME + columns.bar + 1) + column("CPU", _MS, ">") + " " * (_SHARE + columns.error), "dim"),
-        (column("GPU span", columns.gpu, ">") + column("GPU idle", columns.idle, ">"), "dim"),
-    )
-
-
-def phase_line(phase: Phase, columns: PhaseColumns, most: float = 1.0) -> Line:
-    """``data  ███████▌   41.5 ms   62 %``; estimated figures carry ``~`` and, where there is room, their error.
-
-    The bar of a phase with the share ``most`` fills its column.
-    """
-    mark = "~" if phase.estimated else ""
-    share = f"{mark}{percent(phase.share)}"
-    quiet = phase.share < 0.005
-    text = "dim" if quiet else "text"
-    timed = column(ms(phase.gpu_ms_per_step), columns.gpu, ">") if columns.gpu else ""
-    idle = idle_text(phase) or ABSENT
-    timed += column(idle, columns.idle, ">") if columns.idle else ""
-    return (
-        Span(column(phase.name, NAME), "dim" if quiet else f"{phase.name} bold"),
-        _bar(phase, columns.bar, most),
-        Span(" "),
-        Span(column(mark * (phase.ms_per_step is not None) + ms(phase.ms_per_step), _MS, ">"), text),
-        Span(column(share, _SHARE, ">"), "dim" if quiet else "strong"),
-        Span(column(_error(phase), columns.error), "dim"),
-        Span(timed, text),
-    )
-
-
 def _bar(phase: Phase, width: int, most: float) -> Span:
     """None for evaluation: its share is of the loop's time, those of the others are of a step."""
     if phase.name != "eval":
@@ -150,9 +128,8 @@ def _error(phase: Phase) -> str:
     return f" ±{percent(known(phase.error))}" if phase.estimated and known(phase.error) is not None else ""
 
 
-def range_line(row: RangeRow, columns: PhaseColumns) -> Line:
+def range_line(row: RangeRow, name_width: int) -> Line:
     """A user range under its phase, in the same columns: name, how often a step, its own time."""
-    name_width = NAME + columns.bar
     often = "" if 0.95 <= row.per_step <= 1.05 else f" ×{row.per_step:.3g}"
     name = "  " * row.depth + " └ " + plain(row.name)
     return line(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -14,8 +14,9 @@ from tuimon.node_ids import own_id
 from tuimon.session.ranks import RankRow, TrainingRow, rank_rows, training_rows, with_utilisation
 from tuimon.session.steps import StepStretch
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
+from tuimon.views.scale import spread
 from tuimon.views.tui.drawing.canvas import Pane
-from tuimon.views.tui.drawing.charts import layers, spread
+from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import (
     Column,
     Line,
@@ -29,6 +30,7 @@ from tuimon.views.tui.drawing.lines import (
     justified,
     line,
     row_line,
+    that_fit,
     with_cursor,
 )
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
@@ -100,7 +102,7 @@ def rank_columns(
         "step": _STEP,
         "memory": _MEMORY,
     }
-    shown, room = _that_fit(wanted, room)
+    shown, room = that_fit(wanted, room)
     more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
     bar = _LEAST_BAR + more
     late = over_time(bar)
@@ -118,15 +120,6 @@ def rank_columns(
         Column("  over time", GAP + bar, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
         Column("  at", max(_LEAST_PLACE + room - 2 * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
-
-
-def _that_fit(wanted: Mapping[str, int], room: int) -> tuple[dict[str, int], int]:
-    """Of columns by importance those that fit, 0 for the others; and the room that is left."""
-    widths = {}
-    for name, width in wanted.items():
-        widths[name] = width if width <= room else 0
-        room -= widths[name]
-    return widths, room
 
 
 def rank_head(row: RankRow, *, focus: bool) -> Line:
@@ -192,7 +185,7 @@ def training_lines(rows: Sequence[TrainingRow], width: int) -> tuple[Line, list[
         "memory": 10,
         "steps": 10,
     }
-    shown, room = _that_fit(wanted, room)
+    shown, room = that_fit(wanted, room)
     command = _LEAST_COMMAND + min(max(0, room // 2), _MOST_COMMAND - _LEAST_COMMAND)
     rest = _LEAST_AT + room - (command - _LEAST_COMMAND)
     columns: list[Column[TrainingRow]] = columns_of(
