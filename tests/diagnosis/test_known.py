@@ -363,6 +363,9 @@ DRAWS = frames(
     ("/lib/site-packages/torch/_tensor.py", 600, "backward"),
     ("train.py", 70, "evaluate", "right += hits(model(data.draw()))", True, "", "", (68, 72)),
     (MODULE, 99, "_call_impl"),
+    ("train.py", 50, "main", "requests.post(url, json=losses)", True),
+    (f"{SITE}/requests/api.py", 115, "post"),
+    (f"{SITE}/urllib3/connectionpool.py", 790, "urlopen"),
     first=30,
 )
 MADE, BACKWARD = ([3, 4, 30], 60), ([32, 33], 40)
@@ -381,3 +384,11 @@ def test_a_finding_says_what_is_known_of_its_line_and_what_to_do(phases, records
     finding = next(each for each in run(phases, DRAWS, *records) if each.rule == rule)
     assert finding.headline.endswith("above all in draws that shuffle all there is to take a few")
     assert any("choice() of np.random.default_rng()" in fix.action for fix in finding.fixes)
+
+
+def test_calls_over_the_network_may_be_known_as_well():
+    finding = next(
+        each for each in run(SIDE, DRAWS, stacks(12, ([36, 37, 38], 30), BACKWARD)) if each.rule == "side_work"
+    )
+    assert finding.cause == "network" and finding.headline.endswith("above all in queries and calls for one item each")
+    assert "session or client that stays open" in finding.action

@@ -89,7 +89,7 @@ BELOW: Table = {
         r"^ .*(?:\.choice\(.*\bp=|\bmultinomial\()|/random\.py choices ",
         "draw many at once, or keep the cumulative sums (np.searchsorted), in a tree if weights change",
     ),
-    "draws in Python, one by one": (r"n[\d.]+/random\.py ", "draw arrays, or from a list: sample() walks a deque"),
+    "draws in Python, one by one": (r"n[\d.]+/random\.py ", "draw arrays; of a deque sample() is slow: keep a list"),
     "conversions to arrays or tensors": (
         r"^ .*\b(?:torch\.(?:as_tensor|tensor|\w*Tensor)|(?:np|numpy)\.(?:as)?array)\(",
         "keep numbers in arrays from the start; join rows by torch.from_numpy(np.stack(rows)), not torch.tensor(rows)",
@@ -128,7 +128,7 @@ BELOW: Table = {
         r"/(?:gzip|bz2|lzma|_compression)\.py |^ .*\b(?:zlib|bz2|lzma|gzip|zstd\w*|blosc2?)\.(?:open|decompress)\(",
         "decompress once, before the training, or store it by lz4 or zstd, which are faster to read",
     ),
-    "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "store chunks of what an item reads; read slices"),
+    "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "store chunks of the size that is read; read slices"),
     "pictures that are decoded in full": (
         r"/PIL/ImageFile\.py |^ .*\bcv2\.im(?:read|decode)\(",
         "store smaller originals, or decode JPEGs at a part of their size: Image.draft(), cv2.IMREAD_REDUCED_COLOR_2",
@@ -167,7 +167,7 @@ BELOW: Table = {
     ),
     "norms of gradients, one by one": (r"^ .*(?:\.grad\b.*norm\(|norm\(.*\.grad\b)", "use torch._foreach_norm()"),
     "checks for NaN": (r"^ .*\bis(?:nan|inf|finite)\(.*\.(?:any|all)\(", "check the loss alone, or in few steps"),
-    "conversions of type": (r"(?:=|return) [\w.\[\]]+\.astype\([^()]*\)[ /\d.]*$", "keep the type that is used"),
+    "conversions of type": (r"(?:=|return) [\w.\[\]]+\.astype\([^()]*\)[ /\d.]*$", "store the type that is used"),
     "figures and histograms that are drawn or logged": (
         r"-packages/(?:matplotlib|seaborn|plotly|tensorboardX?|wandb|mlflow|neptune)/|torch/utils/tensorboard/",
         "log numbers in one of many steps, histograms (add_histogram(), wandb.watch()) and pictures hardly ever",

@@ -118,7 +118,7 @@ class _Work(Struct, frozen=True):
     def known(self) -> Known | None:
         """What is known of its line."""
         samples = self.evidence.samples.where(phase="other")
-        return known_of(self.hot.place, samples) if self.hot is not None and self.kind is None else None
+        return known_of(self.hot.place, samples) if self.hot is not None and self.kind != "checkpoint" else None
 
     @property
     def wait(self) -> str:
