@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import structs
 
 from tests.recorded_logs import log_path
-from tuimon.records import Gpu, GpuPhase, GpuTime, Process, Record
+from tuimon.records import Gpu, GpuPhase, GpuProcess, GpuTime, Process, Record, Throttle
 from tuimon.sources.log.reader import read_log
 
 Alters = Callable[[Iterable[Record]], Iterable[Record]]
@@ -30,6 +30,23 @@ def last_counters(**figures: Any) -> Alters:
         yield from (structs.replace(each, **figures) if at == last else each for at, each in enumerate(every))
 
     return alters
+
+
+def gpus(of: Callable[[Gpu], Mapping[str, Any]] = lambda _: {}, **figures: Any) -> Alters:
+    """All records of GPUs; ``of``: what each of them has instead."""
+    return lambda records: (
+        structs.replace(each, **of(each), **figures) if isinstance(each, Gpu) else each for each in records
+    )
+
+
+def beside(taken: float, own: float = 0.0) -> Alters:
+    """Another program takes this share of the GPU's time; the training's own share."""
+
+    def of(gpu: Gpu) -> Mapping[str, Any]:
+        ours = [GpuProcess(each.pid, each.memory_bytes, own) for each in gpu.processes]
+        return {"processes": [*ours, GpuProcess(99, 1 << 30, taken)], "pids": [*gpu.pids, 99]}
+
+    return gpus(of)
 
 
 def facts(**reported: Any) -> Alters:
@@ -58,6 +75,15 @@ IN_DOUBLE = facts(parameter_dtypes=["float64"])
 IDLE = last_counters(sm_ratio=0.0, occupancy_ratio=0.0, tensor_ratio=0.0, dram_ratio=0.0)
 #: As NVML counts before Hopper.
 BEFORE_HOPPER = counters(**dict.fromkeys(("sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio")))
+COPYING, FED_SLOWLY = "h100_pageable_images", "h100_seed_dummy_loader"
+#: As in a container whose pids the driver does not know.
+UNNAMED = gpus(lambda gpu: {"processes": [GpuProcess(0, each.memory_bytes, 0.6) for each in gpu.processes]}, pids=[])
+SLOW = gpus(sm_clock_mhz=1100, sm_clock_max_mhz=1980)
+HOT = gpus(throttled=[Throttle("thermal (hardware)", 0.9)])
+CAPPED = gpus(throttled=[Throttle("power cap", 0.9)], power_limit_w=400.0, power_limit_default_w=700.0)
+SLOW_LINK = gpus(pcie_generation=4, pcie_width=8, pcie_generation_max=5, pcie_width_max=16)
+UNCOUNTED = gpus(pcie_rx_bytes_per_s=0.0, pcie_tx_bytes_per_s=0.0)
+FEW_COPIED = gpus(lambda gpu: {"pcie_rx_bytes_per_s": (gpu.pcie_rx_bytes_per_s or 0.0) / 10})
 #: By name: a log, and how it is altered.
 ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "few_sms": (BUSY, (counters(sm_ratio=0.06, occupancy_ratio=0.005),)),
@@ -73,6 +99,23 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "float64_while_waiting": (WAITING, (IN_DOUBLE,)),
     "other_streams": (BUSY, (IN_HALF, stream_idle(0.7), counters(tensor_ratio=0.45))),
     "other_streams_in_part": (WAITING, (stream_idle(0.6),)),
+    "beside_others_while_idle": (FED_SLOWLY, (beside(0.2),)),
+    "beside_others": (BUSY, (beside(0.5, own=0.5),)),
+    "beside_others_at_a_time": (BUSY, (beside(0.5, own=0.95),)),
+    "unnamed": (WAITING, (UNNAMED,)),
+    "memory_error": (BUSY, (gpus(xids=[48]),)),
+    "ecc_errors": (WAITING, (gpus(ecc_errors=3),)),
+    "remap_pending": (WAITING, (gpus(row_remap="pending"),)),
+    "hot": (BUSY, (facts(tf32=True), counters(tensor_ratio=0.45), SLOW, HOT)),
+    "hot_while_waiting": (WAITING, (SLOW, HOT)),
+    "locked_clocks": (BUSY, (SLOW,)),
+    "low_clocks_while_idle": (FED_SLOWLY, (SLOW,)),
+    "power_limit_below_default": (WAITING, (SLOW, CAPPED)),
+    "slow_link": (WAITING, (SLOW_LINK,)),
+    "no_copies": (COPYING, (UNCOUNTED,)),
+    "copies_over_c2c": (COPYING, (UNCOUNTED, gpus(c2c=True))),
+    "few_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=5, pcie_width=16))),
+    "slow_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=1, pcie_width=2))),
     "counters_of_nothing": (BUSY, (counters(util_ratio=0.0, util_samples=[0.0]),)),
 }
 

@@ -16,7 +16,7 @@ _KERNEL = (
     "find the kernel that fails: CUDA_LAUNCH_BLOCKING=1, or compute-sanitizer python ...; if the program runs well on"
     " other GPUs, have this one tested"
 )
-_RESTARTED = "start the training from its last checkpoint, and reset this GPU when nothing uses it"
+RESET_LATER = "reset this GPU when nothing uses it (nvidia-smi --gpu-reset); a process that ended starts anew"
 _UNKNOWN = "look up that number among NVIDIA's Xid errors, and see dmesg"
 
 
@@ -36,14 +36,14 @@ _XIDS = {
     48: Xid("memory error that could not be corrected", RESET, "critical"),
     61: Xid("the GPU's microcontroller reported a fault", RESET, "critical"),
     62: Xid("the GPU's microcontroller halted", RESET, "critical"),
-    63: Xid("faulty memory is taken out of use", _RESTARTED, "warning"),
+    63: Xid("faulty memory is taken out of use", RESET_LATER, "warning"),
     64: Xid("faulty memory could not be taken out of use", REPLACE, "critical"),
     74: Xid(
         "NVLink error", f"reset the GPUs at both ends (nvidia-smi nvlink -e shows the link); {CONNECTION}", "critical"
     ),
     79: Xid("the GPU has fallen off the bus", f"restart the machine; {CONNECTION}", "critical"),
     92: Xid("many corrected memory errors", REPLACE, "warning"),
-    94: Xid("memory error, contained to one process", _RESTARTED, "warning"),
+    94: Xid("memory error, contained to one process", RESET_LATER, "warning"),
     95: Xid("memory error, not contained: reset the GPU", RESET, "critical"),
     119: Xid("the GPU's system processor does not answer", RESET, "critical"),
     120: Xid("the GPU's system processor failed", RESET, "critical"),

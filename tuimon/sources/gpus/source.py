@@ -126,16 +126,13 @@ class GpuSource(Source):
             self._open(now_s)
             now_s = round(self._clock(), 3)  # seconds later, where this had to load the driver
         found = self._records(now_s)
-        if found:
-            self._adapt_window(sum(gpu.cost_ms or 0.0 for gpu in found) / 1000)
+        if found:  # windows get longer, and polls rarer, where a window's calls took too long
+            cost_s = sum(gpu.cost_ms or 0.0 for gpu in found) / 1000
+            longest_s = max(self._interval_s, _LONGEST_WINDOW_S)
+            self._window_s = min(max(self._interval_s, cost_s / BUSY_RATIO), longest_s)
+            lengthened = self._window_s > self._interval_s
+            self.period_s = self._window_s / 2 if lengthened else min(self._window_s, _POLL_S)
         return found
-
-    def _adapt_window(self, cost_s: float) -> None:
-        """Make windows longer, and polls rarer, where a window's calls took too long."""
-        longest_s = max(self._interval_s, _LONGEST_WINDOW_S)
-        self._window_s = min(max(self._interval_s, cost_s / BUSY_RATIO), longest_s)
-        lengthened = self._window_s > self._interval_s
-        self.period_s = self._window_s / 2 if lengthened else min(self._window_s, _POLL_S)
 
     def _open(self, now_s: float) -> None:
         try:
@@ -168,14 +165,11 @@ class GpuSource(Source):
 
     def _due(self, slot: Slot, now_s: float) -> bool:
         """True if a window has ended; half a polling period early rather than a whole one late."""
-        windows_s = self._window_s * self._windows_per_record()
+        used = sum(not self._is_unused(each) for each in self._slots)
+        # of a process that uses many GPUs a record covers several windows, to keep the log small
+        windows_s = self._window_s * -(-used // (_USED_BY_ONE * max(1, len(self._trainers()))))
         every_s = max(_UNUSED_EVERY_S, self._window_s) if self._is_unused(slot) else windows_s
         return now_s - slot.read_s >= every_s - min(self.period_s, every_s) / 2
-
-    def _windows_per_record(self) -> int:
-        """How many windows a record covers: more than one where a process uses many GPUs, to keep the log small."""
-        used = sum(not self._is_unused(slot) for slot in self._slots)
-        return -(-used // (_USED_BY_ONE * max(1, len(self._trainers()))))
 
     def _is_unused(self, slot: Slot) -> bool:
         """True if it is one of many GPUs, and not one that the run uses."""
@@ -240,15 +234,11 @@ class UsedGpus:
             return set()
         uuids: set[str] = set()
         # of ranks that each see their own GPU, the launcher's variable names those that no rank uses
-        told = [*facts, self._environment()] if self._reported or not facts else facts
-        for each in told:
-            if each.cuda_visible_devices is not None:
-                uuids.update(named(each.cuda_visible_devices, each.cuda_device_order, answering))
+        told = [(each.cuda_visible_devices, each.cuda_device_order) for each in facts]
+        if self._reported or not facts:
+            environ = environment(self._table.root_pid)  # of the process that was started
+            told.append((environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER")))
+        for variable, order in told:
+            if variable is not None:
+                uuids.update(named(variable, order, answering))
         return {bare_uuid(uuid) for uuid in uuids}
-
-    def _environment(self) -> RingFacts:
-        """The GPUs that the run was started with."""
-        environ = environment(self._table.root_pid)
-        return RingFacts(
-            cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"), cuda_device_order=environ.get("CUDA_DEVICE_ORDER")
-        )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuimon.proc.numa import nodes_near
-from tuimon.records import Gpu, RowRemap
+from tuimon.records import Gpu
 from tuimon.sources.gpus.handle import Handle
 from tuimon.sources.gpus.slot import SlowSchedule
 from tuimon.sources.nvml import fields, gpm
@@ -109,23 +109,8 @@ def _thinned(samples: list[float]) -> list[float]:
 _FACTS_EVERY_S = 60.0
 
 
-class _Highest:
-    """The highest answer to a query whose answer falls while the GPU idles; None before the first."""
-
-    def __init__(self, handle: Handle, function: str, bound: str) -> None:
-        """``bound``: the query for what it can be at most."""
-        self.value: int | None = None
-        self._handle = handle
-        self._function = function
-        self.bound: int | None = handle.query(bound)
-
-    def poll(self) -> None:
-        """Query it, unless it has reached its bound. Raises NvmlError when the GPU is gone."""
-        if self.value is not None and self.value == self.bound:
-            return
-        answer = self._handle.query(self._function)
-        if answer:
-            self.value = max(int(answer), self.value or 0)
+#: The PCIe link in a record, and in the names of its queries.
+_LINK = {"pcie_generation": "PcieLinkGeneration", "pcie_width": "PcieLinkWidth"}
 
 
 class Device:
@@ -149,21 +134,16 @@ class Device:
         self._processes = None if trust is None else ComputeProcesses(handle, trust)
         self._slow = SlowSchedule()
         self._facts_s = float("-inf")
-        self._power_limit_mw: int | None = None
-        self._power_limit_default_mw: int | None = handle.query("nvmlDeviceGetPowerManagementDefaultLimit")
-        c2c: Any = handle.query("nvmlDeviceGetC2cModeInfoV1")
-        self._c2c = None if c2c is None else bool(c2c.isC2cEnabled)
-        self._ecc_errors: int | None = None
-        self._pcie_replays: int | None = None
-        self._row_remap: RowRemap | None = None
-        self._pcie_generation = _Highest(
-            handle, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration"
-        )
-        self._pcie_width = _Highest(handle, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth")
-        self._compute_capability = _capability(handle)
-        self._near_nodes = _near_nodes(handle, root)
-        self.name = name_of(handle)
-        self._clock_max_mhz: int | None = handle.query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM)
+        query, self.name = handle.query, name_of(handle)
+        c2c, capability = query("nvmlDeviceGetC2cModeInfoV1"), query("nvmlDeviceGetCudaComputeCapability")
+        self._compute_capability = None if capability is None else float(f"{capability[0]}.{capability[1]}")
+        self._seldom: dict[str, Any] = {  # what is not queried for each record, by its fields
+            "power_limit_default_w": _watt(query("nvmlDeviceGetPowerManagementDefaultLimit")),
+            "sm_clock_max_mhz": query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM),
+            "c2c": None if c2c is None else bool(c2c.isC2cEnabled),
+            "near_nodes": _near_nodes(handle, root),
+            **{f"{name}_max": query(f"nvmlDeviceGetMax{what}") for name, what in _LINK.items()},
+        }
         self._xids = Xids(handle)  # last: it holds a descriptor, which nothing frees if a query raises
         handle.reset_counts()
 
@@ -203,7 +183,10 @@ class Device:
         samples, util_ratio = self._utilisation.window()
         throttle, throttled = self._throttling.window()
         used, total = memory(self.handle)
-        energy_mj = self._fields.value(fields.ENERGY)
+        energy_mj, power_mw = self._fields.value(fields.ENERGY), self._fields.value(fields.POWER_AVERAGE)
+        celsius = query("nvmlDeviceGetTemperature", api.NVML_TEMPERATURE_GPU)
+        if celsius is None:  # future drivers, which may drop the older name
+            celsius = query("nvmlDeviceGetTemperatureV", api.NVML_TEMPERATURE_GPU)
         processes = self._processes
         return Gpu(
             t=t,
@@ -219,34 +202,23 @@ class Device:
             dram_ratio=self._gpm.ratio(gpm.DRAM),
             memory_used_bytes=used,
             memory_total_bytes=total,
-            power_w=_watt(self._power_mw()),
-            power_limit_w=_watt(self._power_limit_mw),
-            power_limit_default_w=_watt(self._power_limit_default_mw),
+            power_w=_watt(query("nvmlDeviceGetPowerUsage") if power_mw is None else power_mw),
             energy_j=None if energy_mj is None else round(energy_mj / 1000, 1),
-            temperature_c=self._temperature(),
+            temperature_c=_degrees(celsius),
             memory_temperature_c=_degrees(self._fields.value(fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
             sm_clock_mhz=query("nvmlDeviceGetClockInfo", api.NVML_CLOCK_SM),
-            sm_clock_max_mhz=self._clock_max_mhz,
             throttle=throttle,
             throttled=throttled,
             pcie_rx_bytes_per_s=self._rate(fields.PCIE_RX, 1, gpm.PCIE_RX),
             pcie_tx_bytes_per_s=self._rate(fields.PCIE_TX, 1, gpm.PCIE_TX),
-            pcie_generation=self._pcie_generation.value,
-            pcie_width=self._pcie_width.value,
-            pcie_generation_max=self._pcie_generation.bound,
-            pcie_width_max=self._pcie_width.bound,
-            pcie_replays=self._pcie_replays,
-            c2c=self._c2c,
             nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX),
             nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX),
-            ecc_errors=self._ecc_errors,
-            row_remap=self._row_remap,
             xids=self._new_xids,
             pids=processes.pids if processes else [],
             processes=processes.found if processes else [],
             compute_capability=self._compute_capability if t >= self._facts_s else None,
-            near_nodes=self._near_nodes,
             cost_ms=round(self.handle.cost_s * 1000, 2),
+            **self._seldom,
         )
 
     def close(self) -> None:
@@ -255,35 +227,25 @@ class Device:
         self._xids.close()
 
     def _poll_slow_figures(self, t: float) -> None:
-        before_s = self.handle.cost_s
+        before_s, query, api, seldom = self.handle.cost_s, self.handle.query, self.handle.api, self._seldom
         if self._processes is not None:
             self._processes.poll()
-        self._power_limit_mw = self.handle.query("nvmlDeviceGetEnforcedPowerLimit")
-        api = self.handle.api
-        self._ecc_errors = self.handle.query(
+        seldom["power_limit_w"] = _watt(query("nvmlDeviceGetEnforcedPowerLimit"))
+        seldom["ecc_errors"] = query(
             "nvmlDeviceGetTotalEccErrors", api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, api.NVML_VOLATILE_ECC
         )
-        self._pcie_generation.poll()
-        self._pcie_width.poll()
+        for name, what in _LINK.items():  # the highest: an idle GPU lowers both
+            highest = seldom.get(name)
+            if highest is None or highest != seldom[f"{name}_max"]:
+                seldom[name] = max(query(f"nvmlDeviceGetCurr{what}") or 0, highest or 0) or None
         self._slow.made(t, self.handle.cost_s - before_s)
 
     def _poll_rare_figures(self) -> None:
-        self._pcie_replays = self.handle.query("nvmlDeviceGetPcieReplayCounter")
+        self._seldom["pcie_replays"] = self.handle.query("nvmlDeviceGetPcieReplayCounter")
         remapped = self.handle.query("nvmlDeviceGetRemappedRows")
         if remapped is not None:
             _, _, is_pending, has_failed = remapped
-            self._row_remap = "failed" if has_failed else "pending" if is_pending else "none"
-
-    def _temperature(self) -> float | None:
-        sensor = self.handle.api.NVML_TEMPERATURE_GPU
-        celsius = self.handle.query("nvmlDeviceGetTemperature", sensor)
-        if celsius is None:  # future drivers, which may drop the older name
-            celsius = self.handle.query("nvmlDeviceGetTemperatureV", sensor)
-        return _degrees(celsius)
-
-    def _power_mw(self) -> float | None:
-        average_mw = self._fields.value(fields.POWER_AVERAGE)
-        return self.handle.query("nvmlDeviceGetPowerUsage") if average_mw is None else average_mw
+            self._seldom["row_remap"] = "failed" if has_failed else "pending" if is_pending else "none"
 
     def _rate(self, counter: int, unit_bytes: int, metric: int) -> float | None:
         """Bytes a second by the counter, or by GPM where the device has no such counter."""
@@ -304,11 +266,6 @@ def memory(handle: Handle) -> tuple[int | None, int | None]:
     info = handle.query("nvmlDeviceGetMemoryInfo", handle.api.nvmlMemory_v2, key="nvmlDeviceGetMemoryInfo_v2")
     info = info or handle.query("nvmlDeviceGetMemoryInfo")
     return (None, None) if info is None else (int(info.used), int(info.total))
-
-
-def _capability(handle: Handle) -> float | None:
-    answer: Any = handle.query("nvmlDeviceGetCudaComputeCapability")
-    return None if answer is None else float(f"{answer[0]}.{answer[1]}")
 
 
 def _near_nodes(handle: Handle, root: str) -> list[int] | None:

@@ -140,10 +140,7 @@ class Throttling:
             ns_per_s = self._fields.per_second(field)
             if ns_per_s is not None and ns_per_s / 1e9 >= _LEAST_RATIO:
                 found.append(Throttle(cause, round(min(ns_per_s / 1e9, 1.0), 3)))
-        uncounted = [word for _, word in _REASONS if word in self._seen and not self._counted(word)]
+        counted = {cause for cause, field in _COUNTERS.items() if self._fields.value(field) is not None}
+        found += [Throttle(cause) for _, cause in _REASONS if cause in self._seen - counted]
         self._seen.clear()
-        return self._now, found + [Throttle(cause) for cause in uncounted]
-
-    def _counted(self, cause: str) -> bool:
-        field = _COUNTERS.get(cause)
-        return field is not None and self._fields.value(field) is not None
+        return self._now, found

@@ -33,32 +33,26 @@ class Gpm:
     def read(self, now_s: float) -> None:
         """Take a sample; the metrics cover the time since the previous one."""
         self._values = {}
-        if not self._supported or not self._allocate():
+        while self._supported and len(self._samples) < 2:
+            sample = self._handle.call("nvmlGpmSampleAlloc")
+            if sample is None:
+                self._supported = self._handle.supports("nvmlGpmSampleAlloc")
+                return
+            self._samples.append(sample)
+        if not self._supported:
             return
         if self._sampled_s is not None and now_s - self._sampled_s < _APART_S:
             return
         older, newer = self._samples
-        if not self._sample(older):  # it becomes the newer
+        query, part = self._handle.query, self._gpu_instance
+        taken = query("nvmlGpmSampleGet", older) if part is None else query("nvmlGpmMigSampleGet", part, older)
+        if taken is None:  # else it becomes the newer
             self._sampled_s = None
             return
         self._samples = [newer, older]
         if self._sampled_s is not None:
             self._compute()
         self._sampled_s = now_s
-
-    def _allocate(self) -> bool:
-        while len(self._samples) < 2:
-            sample = self._handle.call("nvmlGpmSampleAlloc")
-            if sample is None:
-                self._supported = self._handle.supports("nvmlGpmSampleAlloc")
-                return False
-            self._samples.append(sample)
-        return True
-
-    def _sample(self, into: object) -> bool:
-        if self._gpu_instance is None:
-            return self._handle.query("nvmlGpmSampleGet", into) is not None
-        return self._handle.query("nvmlGpmMigSampleGet", self._gpu_instance, into) is not None
 
     def _compute(self) -> None:
         api = self._handle.api

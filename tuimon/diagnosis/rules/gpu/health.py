@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tuimon.diagnosis import xids
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import READINGS, utilisation
+from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.gpu_steps import pcie_peak
 from tuimon.diagnosis.evidence.run import Machine
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_COUNTERS, Rule
-from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
+from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, TRACE, Threshold
 from tuimon.diagnosis.words import percent
-from tuimon.node_ids import node_of
 from tuimon.session.gpus import GpuRow
 
 REPLAYS = Threshold(
@@ -35,72 +34,54 @@ class Trouble(NamedTuple):
     evidence: Mapping[str, float | str | None] = {}
 
 
-class _Fault(NamedTuple):
-    """A figure of a GPU that should be zero."""
-
-    figure: Callable[[GpuRow], float]
-    text: str
-    remedy: str
-    severity: Severity
-
-
-_FAULTS = (
-    _Fault(
-        lambda gpu: gpu.latest.row_remap == "failed",
-        "has no spare memory left for faulty rows",
-        xids.REPLACE,
-        "critical",
-    ),
-    _Fault(
-        lambda gpu: gpu.latest.ecc_errors or 0,
-        "has had {:.0f} uncorrected memory errors since the driver was loaded",
-        xids.RESET,
-        "warning",
-    ),
-    _Fault(
-        lambda gpu: gpu.latest.row_remap == "pending",
-        "takes faulty memory out of use at its next reset",
-        "reset this GPU when nothing uses it (nvidia-smi --gpu-reset)",
-        "warning",
-    ),
-    _Fault(
-        lambda gpu: gpu.resent_per_min if gpu.resent_per_min > REPLAYS else 0,
-        "sends {:.0f} packets a minute again over PCIe",
-        xids.CONNECTION,
-        "warning",
-    ),
-)
+_REMAPS = {
+    "failed": Trouble("has no spare memory left for faulty rows", xids.REPLACE, "critical"),
+    "pending": Trouble("takes faulty memory out of use at its next reset", xids.RESET_LATER, "warning"),
+}
 
 
 def gpu_health(evidence: Evidence) -> Finding | None:
     """A GPU of the run has reported an error: of its memory, its links, its processors, or of a kernel on it."""
-    gpus = [(row, machine) for machine in evidence.run.machines for row in evidence.run.gpus_on(machine.node)]
-    found = [(trouble, row, machine) for row, machine in gpus if row.used_by_run for trouble in _errors(row)]
-    if not found:
+    return _gravest(
+        (error, row, machine)
+        for machine in evidence.run.machines
+        for row in evidence.run.gpus_on(machine.node)
+        if row.used_by_run
+        for error in _errors(row)
+    )
+
+
+def _gravest(found: Iterable[tuple[Trouble, GpuRow, Machine]]) -> Finding | None:
+    """The gravest, and of those the one that costs most; what there is to do about all of the same GPU."""
+    order = sorted(found, key=lambda each: (SEVERITY[each[0].severity], -each[0].lost))
+    if not order:
         return None
-    found.sort(key=lambda each: SEVERITY[each[0].severity])
-    worst, gpu, machine = found[0]
+    worst, gpu, machine = order[0]
+    remedies = dict.fromkeys(each.remedy for each, row, _ in order if row is gpu)
+    lost = worst.lost if worst.lost >= TRACE else None
+    most = 1.0 / (1.0 - lost) if lost else None
     return Finding(
         severity=worst.severity,
         headline=f"{machine.place}GPU {gpu.latest.index} {worst.text}",
-        fixes=tuple(Fix(remedy) for remedy in dict.fromkeys(each.remedy for each, row, _ in found if row is gpu)),
-        evidence={
-            "gpu": gpu.latest.index,
-            "xids": ", ".join(map(str, gpu.xids)) or None,
-            "ecc_errors": gpu.latest.ecc_errors,
-            **machine.facts,
-        },
+        fixes=tuple(Fix(remedy).by_up_to(most) for remedy in remedies),
+        share_of_step=lost,
+        evidence={"gpu": gpu.latest.index, **worst.evidence, **machine.facts},
     )
 
 
 def _errors(gpu: GpuRow) -> Iterator[Trouble]:
     """The newest of the driver's errors first."""
+    latest = gpu.latest
     for number in dict.fromkeys(reversed(gpu.xids)):
         error = xids.xid(number)
         yield Trouble(f"has reported Xid {number}: {error.meaning}", error.remedy, error.severity)
-    for fault in _FAULTS:
-        if figure := fault.figure(gpu):
-            yield Trouble(fault.text.format(figure), fault.remedy, fault.severity)
+    if latest.row_remap in _REMAPS:
+        yield _REMAPS[latest.row_remap]
+    if latest.ecc_errors:
+        text = f"has had {latest.ecc_errors} uncorrected memory errors since the driver was loaded"
+        yield Trouble(text, xids.RESET, "warning")
+    if gpu.resent_per_min > REPLAYS:
+        yield Trouble(f"sends {gpu.resent_per_min} packets a minute again over PCIe", xids.CONNECTION, "warning")
 
 
 # -- what holds it below its speed
@@ -131,46 +112,31 @@ def throttled(evidence: Evidence) -> Finding | None:
     if evidence.gpu.is_used is False:
         return None
     gpus = [(row, machine) for machine in evidence.run.machines for row in evidence.run.gpus_used_on(machine.node)]
-    found = [(each, row, at) for row, at in gpus for each in (*_clocks(row, _busy(evidence, row, at)), *_link(row))]
-    if not found:
-        return None
-    held, gpu, machine = min(found, key=lambda each: (SEVERITY[each[0].severity], -each[0].lost))
-    return Finding(
-        severity=held.severity if held.lost else "info",
-        headline=f"{machine.place}GPU {gpu.latest.index} {held.text}",
-        fixes=(Fix(held.remedy).by_up_to(1.0 / (1.0 - held.lost) if held.lost else None),),
-        share_of_step=held.lost or None,
-        evidence={**held.evidence, **machine.facts},
-    )
+    return _gravest((each, row, at) for row, at in gpus for each in (*_clocks(evidence, row, at), *_link(row)))
 
 
-def _busy(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Interval:
-    """The share of the steps in which it works."""
-    steps = evidence.gpu.steps if machine.node == node_of(evidence.pid) else None
-    if steps is None:
-        return Interval.around(utilisation(gpu) or 0.0)
-    return Interval(1.0 - steps.idle.high, 1.0 - steps.idle.low)
-
-
-def _clocks(gpu: GpuRow, busy: Interval) -> Iterator[Trouble]:
+def _clocks(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Iterator[Trouble]:
+    steps, used = evidence.gpu.steps if machine is evidence.run.here else None, utilisation(gpu) or 0.0
+    idle = steps.idle if steps is not None else Interval.around(1.0 - used)
     latest, mhz, most_mhz = gpu.latest, gpu.figures.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
-    slowed = max(0.0, 1.0 - mhz / most_mhz) if mhz and most_mhz else None
-    clocks = f" ({mhz:.0f} of {most_mhz} MHz)" if slowed is not None else ""
+    slowed = max(0.0, 1.0 - mhz / most_mhz) if mhz and most_mhz else 0.0
     held = {cause: share for cause, share in gpu.throttled if share >= LARGE and cause in _CLOCKS}
-    if not held and slowed is not None and slowed >= LARGE and busy.low >= MOST:
+    if not held and slowed >= LARGE and idle.high <= MOST:
         held = {_UNNAMED: 1.0}
     for cause, share in held.items():
         remedy, gravest = _CLOCKS[cause]
-        text = f"is held down {percent(share)} of the time: {cause}{clocks}"
+        text = f"is held down {percent(share)} of the time: {cause}"
+        text += f" ({mhz:.0f} of {most_mhz} MHz)" if mhz and most_mhz else ""
         limit_w, default_w = latest.power_limit_w, latest.power_limit_default_w
         if cause == _POWER_CAP and limit_w and default_w and limit_w < (1.0 - SMALL) * default_w:
             text += f", with a limit of {limit_w:.0f} W instead of {default_w:.0f} W"
             remedy, gravest = f"ask for the default power limit (nvidia-smi -pl {default_w:.0f})", "warning"
+        lost = (1.0 - idle.low) * slowed * share / sum(held.values()) if gravest != "info" else 0.0
         yield Trouble(
             text,
             remedy,
-            gravest if busy.low >= MOST else "info",
-            0.0 if gravest == "info" else busy.high * (slowed or 0.0) * share / sum(held.values()),
+            gravest if lost >= TRACE and idle.high <= MOST else "info",
+            lost,
             {
                 "cause": cause,
                 "throttled_share": share,
@@ -190,16 +156,15 @@ def _link(gpu: GpuRow) -> Iterator[Trouble]:
     most = pcie_peak(latest.pcie_generation_max, latest.pcie_width_max)
     if peak is None or most is None or peak >= most or (utilisation(gpu) or 0.0) < LARGE:
         return
-    if len(gpu.history("util_ratio")) < READINGS:
-        return
     copied = max(means.pcie_rx_bytes_per_s or 0.0, means.pcie_tx_bytes_per_s or 0.0)
+    lost = min(1.0, copied / peak) * (1.0 - peak / most)
     yield Trouble(
         f"is linked by PCIe {latest.pcie_generation}.0 x{latest.pcie_width}, where card and slot can"
         f" {latest.pcie_generation_max}.0 x{latest.pcie_width_max}",
         "check how the card sits, its riser, and the slot's speed in the firmware's settings",
-        "warning",
-        min(1.0, copied / peak) * (1.0 - peak / most),
-        {"cause": "link", "pcie_bytes_per_s": copied},
+        "warning" if lost >= TRACE else "info",
+        lost,
+        {"pcie_bytes_per_s": copied},
     )
 
 
@@ -219,6 +184,6 @@ THROTTLED = Rule(
     judge=throttled,
     needs=(GPU_COUNTERS,),
     of_moment=True,
-    thresholds=(LARGE, MOST, SMALL, READINGS),
+    thresholds=(LARGE, MOST, SMALL, TRACE),
     from_outside=True,
 )
