@@ -314,17 +314,13 @@ def late_on_gpu(rows: Sequence[RankRow], ranks: Mapping[int, GpuSteps]) -> LateR
     A late CPU shows in the rank's phases, and in a GPU that idles.
     """
     waits = waits_by_sms({row.pid: ranks[row.pid] for row in rows if row.pid in ranks and row.state != "lost"})
-    if not waits:
+    measured = sorted((row for row in rows if row.pid in waits), key=lambda row: waits[row.pid])
+    if not measured or not ranks[measured[0].pid].is_bottleneck:
         return None
-    measured = [row for row in rows if row.pid in waits]
-    active = {row.pid: ranks[row.pid].sm_ratio or 0.0 for row in measured}
-    late = max(measured, key=lambda row: active[row.pid])
-    if not ranks[late.pid].is_bottleneck:
-        return None
-    others = tuple(row for row in measured if row is not late)
+    late, *others = measured
+    also = tuple(row.rank for row in others if not waits[row.pid])
     share = median(waits[row.pid] for row in others)
-    also = tuple(row.rank for row in others if active[row.pid] >= _ALIKE * active[late.pid])
-    return LateRank(late, others, also, share, 0.0, "backward", share, "gpu")
+    return LateRank(late, tuple(others), also, share, 0.0, "backward", share, "gpu")
 
 
 def _exchange(gpu: GpuSteps, waiting_ms: float, by_sms: float) -> Exchange:
