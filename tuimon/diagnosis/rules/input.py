@@ -395,7 +395,11 @@ _HAND_OVER = Cause(
             "join the {tensors} tensors of a batch in the collate_fn, one for each field, or send NumPy arrays: each"
             " tensor is handed over by itself",
             "fetch",
-            to=lambda f: HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) if f.apart else None,
+            to=lambda f: (
+                min(1.0, HAND_OVER_MS / max(HAND_OVER_MS, f.model.likely.hand_over_ms) + _MOST_FIELDS / f.apart)
+                if f.apart
+                else None
+            ),
         ),
         Remedy(
             f"use larger batches: each costs the same to hand over ({CHANGES_TRAINING})",
