@@ -151,7 +151,7 @@ class Folded(NamedTuple):
     @property
     def early_names(self) -> tuple[str, ...]:
         """Findings before the first step, without those that a run without a step may have."""
-        return tuple(sorted({found.name for found in self.early if not BY_NAME[found.rule].before_steps}))
+        return tuple(sorted({found.name for found in self.early if not BY_NAME[found.rule].needs_no_step}))
 
     def settled_after(self, is_right: Callable[[Finding | None], bool], others_cores: float = 0.0) -> float | None:
         """Seconds from the first step until nothing wrong is reported any more; None if the end is wrong too."""

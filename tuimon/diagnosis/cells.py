@@ -36,7 +36,7 @@ from tuimon.diagnosis.evidence.lines import is_collecting, limits_rate, sets_pac
 from tuimon.diagnosis.evidence.ranks import late_rank
 from tuimon.diagnosis.evidence.threads import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import collate_share
-from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST
 from tuimon.session.goodput import Part
 from tuimon.session.series import sampling_error
@@ -128,7 +128,6 @@ _BESIDE: dict[Part, tuple[Phase, Doing]] = {
     "training": ("after", "own"),
     "after": ("after", "own"),
 }
-_NONE = Interval(0.0, 0.0)
 #: Part of a rank's waits for a core by which it comes later than another that waits as long: half of them, if how long
 #: they take is random (exponential); none if they are all alike, and all of them if they are long and rare.
 _COME_LATE = 0.5
@@ -143,7 +142,7 @@ class Cell(Struct, frozen=True):
     doing: Doing
     cpu: float  # over all cells these add up to 1
     bounds: Interval | None = None  # of ``cpu``; None: it is exact
-    cost: Interval = _NONE  # of it, what would go with it: what no work of a GPU and no other rank hides
+    cost: Interval = NONE  # of it, what would go with it: what no work of a GPU and no other rank hides
     via: tuple[
         Via, ...
     ] = ()  # () own time of the training thread; ("batch",) what a worker did while it waited for one
@@ -205,8 +204,16 @@ def of_step(evidence: Evidence) -> Cells:
     return evidence.answer(_of_step)
 
 
+def of_loop(evidence: Evidence) -> Cells:
+    """Those of the steps and evaluations; shares are of both."""
+    return _whole(cells(evidence).where(phase=LOOP))
+
+
 def _of_step(evidence: Evidence) -> Cells:
-    found = cells(evidence).where(phase=STEP)
+    return _whole(cells(evidence).where(phase=STEP))
+
+
+def _whole(found: Cells) -> Cells:
     return Cells(scaled(found, 1.0 / (found.cpu or 1.0)))
 
 

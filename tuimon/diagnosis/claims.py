@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.cells import LOOP, Cell, Doing, Phase, cells, gpu_idle_in, of_step
+from tuimon.diagnosis.cells import Cell, Doing, Phase, gpu_idle_in, of_loop, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST, REPORTED, TRACE, Threshold
@@ -65,9 +65,7 @@ def waits_for_cores(evidence: Evidence, had_by: Literal["own", "others"]) -> flo
     """Share of the loop in which the training, or a worker that it waits for, waits for a core that these have."""
     if evidence.threads.training.delay_ratio is None:
         return None
-    found = cells(evidence)
-    waits = found.where(doing={had_by}, via="core")
-    return sum(cell.cpu for cell in waits if "rank" not in cell.via) / (found.where(phase=LOOP).cpu or 1.0)
+    return sum(cell.cpu for cell in of_loop(evidence).where(doing={had_by}, via="core") if "rank" not in cell.via)
 
 
 def is_sure(

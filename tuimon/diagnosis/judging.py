@@ -40,7 +40,9 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     evidence = evidence_of(session.over("whole"), pid) if pid is not None else None
     if evidence is not None and evidence.run.has_ended:
         hangs = any(state.rule == "hang" for state in states)  # its stacks say more than the end does
-        ending = _found(evidence, [rule for rule in RULES if rule.of_end and not (hangs and rule.name == "hang")])
+        ending = _found(
+            evidence, [rule for rule in RULES if rule.needs_no_step and not (hangs and rule.name == "hang")]
+        )
         ended = {finding.rule for finding in ending}
         states = [*ending, *(state for state in states if state.rule not in ended)]
     if (
@@ -56,7 +58,7 @@ def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
 def judge(evidence: Evidence) -> list[Finding]:
     """The findings, most important first; almost none before the first whole step and during warm-up."""
     if not evidence.steps.has_ended:
-        return _ranked(_found(evidence, [rule for rule in RULES if rule.before_steps]), evidence)
+        return _ranked(_found(evidence, [rule for rule in RULES if rule.needs_no_step]), evidence)
     if beginning := _found(evidence, [WARMUP]):
         return beginning
     return _ranked(_found(evidence, [rule for rule in RULES if rule is not WARMUP]), evidence, tells_rest=True)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from tuimon.diagnosis.cells import Cell, Cells
 from tuimon.diagnosis.evidence.course import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu import GpuEvidence
 from tuimon.diagnosis.evidence.gpu_steps import has_enough_steps
 from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.finding import Finding, Severity
@@ -120,29 +121,11 @@ def _no_gpu_counters(evidence: Evidence) -> str | None:
     return notice.message if notice else "no figures of the GPU"
 
 
-def _no_tensor_activity(evidence: Evidence) -> str | None:
-    if evidence.gpu.is_used is False or not evidence.gpu.rows:
-        return None
-    if any(gpu.latest.tensor_ratio is not None for gpu in evidence.gpu.rows):
-        return None
-    return "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)"
-
-
-def _no_gpu_load(evidence: Evidence) -> str | None:
-    if evidence.gpu.is_used is False or not evidence.gpu.rows:
-        return None
-    latest = (gpu.latest for gpu in evidence.gpu.rows)
-    if any(gpu.util_ratio is not None and gpu.memory_used_bytes is not None for gpu in latest):
-        return None
-    return "this GPU does not report its utilisation and memory"
-
-
-def _no_allocator(evidence: Evidence) -> str | None:
-    if evidence.gpu.is_used is False or not evidence.gpu.rows:
-        return None
-    if any(memory.retries is not None for memory in evidence.gpu.memory):
-        return None
-    return "torch's allocator has not reported its counters, or not for long enough"
+def _unless(is_known: Callable[[GpuEvidence], bool], reason: str) -> Callable[[Evidence], str | None]:
+    """This reason where a training uses a GPU that is read, and something is not known of it."""
+    return lambda evidence: (
+        reason if evidence.gpu.is_used is not False and evidence.gpu.rows and not is_known(evidence.gpu) else None
+    )
 
 
 def _no_collections(evidence: Evidence) -> str | None:
@@ -151,10 +134,6 @@ def _no_collections(evidence: Evidence) -> str | None:
     if (evidence.samples.in_steps.share(is_collecting) or 0.0) >= REPORTED:
         return None
     return "without markers the garbage collector's pauses are not recorded"
-
-
-def _no_machine_memory(evidence: Evidence) -> str | None:
-    return None if evidence.run.here.memory is not None else "the machine's memory is not recorded"
 
 
 MARKERS = Need("markers of steps")
@@ -168,11 +147,32 @@ RANKS = Need("two or more ranks of one training")
 GPU_TIMES = Need("GPU times of steps", _no_gpu_times)
 GPU_WAITS = Need("stack samples of waits for the GPU", _no_gpu_waits)
 GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
-TENSOR_ACTIVITY = Need("activity of the tensor cores (GPM)", _no_tensor_activity)
-GPU_LOAD = Need("utilisation and memory of the GPU", _no_gpu_load)
-ALLOCATOR = Need("counters of torch's allocator", _no_allocator)
+TENSOR_ACTIVITY = Need(
+    "activity of the tensor cores (GPM)",
+    _unless(
+        lambda gpu: any(row.latest.tensor_ratio is not None for row in gpu.rows),
+        "this GPU does not report the activity of its tensor cores (GPM: Hopper and later)",
+    ),
+)
+GPU_LOAD = Need(
+    "utilisation and memory of the GPU",
+    _unless(
+        lambda gpu: any(None not in (row.latest.util_ratio, row.latest.memory_used_bytes) for row in gpu.rows),
+        "this GPU does not report its utilisation and memory",
+    ),
+)
+ALLOCATOR = Need(
+    "counters of torch's allocator",
+    _unless(
+        lambda gpu: any(row.retries is not None for row in gpu.memory),
+        "torch's allocator has not reported its counters, or not for long enough",
+    ),
+)
 COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
-MACHINE_MEMORY = Need("the machine's memory", _no_machine_memory)
+MACHINE_MEMORY = Need(
+    "the machine's memory",
+    lambda evidence: None if evidence.run.here.table.latest is not None else "the machine's memory is not recorded",
+)
 NUMA_NODES = Need("two NUMA nodes or more")
 
 #: In the order in which they are reported.
@@ -204,11 +204,14 @@ class Rule(Struct, frozen=True):
     from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
     is_harm: bool = False  # it may end the run: grave whatever a fix gains, and ranked first of its severity
     of_moment: bool = False  # about a state of a moment, such as full memory, not about steps
-    of_end: bool = False  # judged once more when the run has ended: that may be what ended it
-    before_steps: bool = False  # judged before the first whole step too: harm that no step has to show
     ranked_as: Severity | None = None  # the severity of what is benign, for its order
 
     @property
     def name(self) -> str:
         """The name of ``judge``, as reports and ``--fail-on`` spell it."""
         return self.judge.__name__
+
+    @property
+    def needs_no_step(self) -> bool:
+        """True if it is judged before the first step, and when the run has ended, which it may be what ended."""
+        return self.is_harm and self.of_moment

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.finding import SEVERITY, Finding, likely_gain
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules import (
-    collections,
-    comm,
-    cores,
-    course,
-    gil,
-    hang,
-    input,
-    memory,
-    neighbour,
-    side_work,
-    stragglers,
-)
+from tuimon.diagnosis.rules import comm, cores, course, hang, input, interpreter, memory, side_work, stragglers
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
 from tuimon.diagnosis.rules.gpu import busy, copy, devices, health, launches, pace, state, sync
 
@@ -35,12 +23,12 @@ RULES: tuple[Rule, ...] = (
     optimizer.OPTIMIZER_BOUND,
     stragglers.STRAGGLER_RANK,
     comm.COMM_BOUND,
-    gil.GIL_CONTENTION,
+    interpreter.GIL_CONTENTION,
     cores.CPU_OVERSUBSCRIBED,
-    neighbour.NEIGHBOUR,
+    cores.NEIGHBOUR,
     course.STEP_TIME_DRIFT,
     memory.MEMORY_PRESSURE,
-    collections.GC_PAUSES,
+    interpreter.GC_PAUSES,
     state.ALLOCATOR_RETRIES,
     health.THROTTLED,
     devices.IDLE_GPU,

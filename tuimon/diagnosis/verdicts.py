@@ -23,16 +23,12 @@ from tuimon.session.state import stands_still
 HOLD_S = 3.0
 #: ... unless it is graver and takes this much more of the step: our choice; what clearly costs more shows at once.
 STRONGER_RATIO = 1.5
-_CHANGES_LIMIT = 100
 #: Seconds over which a gain is averaged: our choice. Of the 30 s that it rests on, each replaces a thirtieth, but
 #: 1 / (1 - share) makes 5x to 3.8x of 80 % and 74 %, as far apart as shares of 150 samples may be; a longer mean would
 #: keep back what the first seconds add.
 MEAN_S = 5.0
 #: A gain stays as it is shown while its mean is within this factor of it: our choice, what a reader takes for equal.
 SAME_RATIO = 1.1
-#: A gain this many times as large or small as the mean is no scatter but a change, and shows at once: our choice, the
-#: widest range of a fix.
-CHANGED_RATIO = 2.0
 #: A state that held for less than this share of the judged time has passed, and is not a property of the run: our
 #: choice; one shorter than a tenth is better read from the changes. A state at the end is always reported.
 PASSING_RATIO = 0.1
@@ -66,7 +62,7 @@ class Hysteresis:
     """
 
     def __init__(self) -> None:
-        self.changes: deque[Change] = deque(maxlen=_CHANGES_LIMIT)
+        self.changes: deque[Change] = deque(maxlen=100)
         self._primary: Finding | None = None
         self._gone_s: float | None = None  # since when the primary is not among the findings
         self._challenger: str | None = None
@@ -139,7 +135,7 @@ class _Gain(Struct):
 
     def follow(self, found: list[float], now_s: float) -> None:
         """Take what was found now into the means, by the time since the moment before."""
-        if abs(found[0] - self.means[0]) > math.log(CHANGED_RATIO):
+        if abs(found[0] - self.means[0]) > math.log(WIDEST_RANGE):  # no scatter, but a change
             self.means, self.shown, self.since_s = found, found, now_s
         passed_s = max(0.0, now_s - self.latest_s)
         held_s = min(MEAN_S, now_s - self.since_s)
@@ -284,12 +280,15 @@ class Reading:
             self.judge()  # what held at the end, as far as the last records show it
         session.add(record)
         if self._judged_s is None:
-            self._judged_s = self._start_s
+            self._judged_s = session.start_s if session.start_s is not None else session.now_s
         if record.t - before_s > _UNRECORDED_S:
             self._judged_s += record.t - before_s
         if record.t < self._due_s or record.t - self._judged_s < 1.0:
             return
-        self._due_s = self._judged_s + self._every_s(record.t)
+        # once a second at first, less often as the log grows: rules cost milliseconds a rank and logs last days
+        start_s = session.start_s if session.start_s is not None else session.now_s
+        every_s = max(1.0, (record.t - start_s) / 100) * max(1.0, len(session.trainers()) / RANKS_EACH_S)
+        self._due_s = self._judged_s + every_s
         if record.t >= self._due_s:
             self.judge()
 
@@ -301,15 +300,6 @@ class Reading:
             self.findings = self._verdicts.judge_moment(session, max(lasting_s, 0.0))
             self._judged_s = session.now_s
         return self.findings
-
-    @property
-    def _start_s(self) -> float:
-        return self._session.start_s if self._session.start_s is not None else self._session.now_s
-
-    def _every_s(self, now_s: float) -> float:
-        """Once a second at first, less often as the log grows: rules cost milliseconds a rank and logs last days."""
-        ranks = len(self._session.trainers())
-        return max(1.0, (now_s - self._start_s) / 100) * max(1.0, ranks / RANKS_EACH_S)
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:

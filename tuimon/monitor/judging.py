@@ -75,7 +75,10 @@ def suspicion(session: Session) -> Suspicion | None:
     still = next((each for each in found if may_hang(each) or is_over(each)), None)
     if still is None:
         return None
-    ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid, _loops(session, rank.pid)) for rank in still.ranks]
+    ranks = [
+        Suspect(rank.pid, "trainer", rank.rank, rank.tid if rank.tid != rank.pid else None, _loops(session, rank.pid))
+        for rank in still.ranks
+    ]
     processes = session.run_processes
     workers = (
         Suspect(each.pid, "worker", rank.rank)

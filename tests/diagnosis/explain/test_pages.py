@@ -51,7 +51,7 @@ def test_thresholds_are_those_of_the_rule() -> None:
 
 
 def test_text_beside_code_which_no_view_shows_is_an_error() -> None:
-    sections = written("gil")["gil_contention"]
+    sections = written("interpreter")["gil_contention"]
     edited = sections["What to do"].replace("```python after", "Or this:\n\n```python after")
     with pytest.raises(ValueError, match="Or this:"):
         page_with(BY_NAME["gil_contention"], {**sections, "What to do": edited})

@@ -39,6 +39,7 @@ from tuimon.diagnosis.comparison.runs import (
 )
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.threshold import SMALL, TRACE
 from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
 from tuimon.records import Place
@@ -47,14 +48,12 @@ from tuimon.session.steps import STACKED
 #: Share of the step below which two runs, or their waits for a core, do not differ: our choice, what a minute of each
 #: can show.
 _SAME_WITHIN = 0.03
-#: A phase is named whose share of the step changed by this and more: our choice.
-_WORTH_NAMING = 0.05
 #: Factors that are all this close to 1 have a digit more.
 _CLOSE = 0.0995
 #: If one run may be so many times faster than another by chance, the ends of the interval mean nothing.
 _UNEVEN = 2
-#: Parts of the step: a phase, or a cell, that is smaller on both sides is left out.
-_NO_PHASE, _NO_CELL = 0.0005, 0.01
+#: A phase that is a smaller part of the step on both sides is left out.
+_NO_PHASE = 0.0005
 #: Lines that are listed, those that changed most.
 _LISTED = 8
 #: All rows, and all lines, share one error of 5 %: each is significant by itself at 5 % over their number.
@@ -284,7 +283,7 @@ class _Cells:
 
     def is_weighty(self, key: _Key) -> bool:
         """True if it is large enough to be compared."""
-        return self.ms(key).value >= _NO_CELL * self._step_ms
+        return self.ms(key).value >= TRACE * self._step_ms
 
 
 def _lines(before: Runs, after: Runs) -> list[LineChange]:
@@ -385,14 +384,14 @@ def _headline(
     """``1.84x faster (1.79-1.88): data 62 % -> 3 %; now compute-bound in backward``."""
     what = f"{verdict_text(outcome, speedup)}{' per sample' if per_sample else ''}"
     one, other = (part / (1 + part) for part in map(_evaluation, (before, after)))
-    beside = f"evaluation {percent(one)} -> {percent(other)} of the time" if abs(other - one) >= _WORTH_NAMING else ""
+    beside = f"evaluation {percent(one)} -> {percent(other)} of the time" if abs(other - one) >= SMALL else ""
     if outcome in ("same", "unclear"):
         return f"{what}; {beside}" if beside else what
     changed = [row.name for row in rows if row.significant and row.name in STACKED]
     shares = {name: (_share(name, before), _share(name, after)) for name in changed}
     most = max(shares, key=lambda name: abs(shares[name][1] - shares[name][0]), default="")
     was, now = shares.get(most, (0.0, 0.0))
-    phase = f"{most} {percent(was)} -> {percent(now)}" if abs(now - was) >= _WORTH_NAMING else ""
+    phase = f"{most} {percent(was)} -> {percent(now)}" if abs(now - was) >= SMALL else ""
     parts = [text for text in (phase, beside, _state(before, after)) if text]
     return f"{what}: {'; '.join(parts)}" if parts else what
 

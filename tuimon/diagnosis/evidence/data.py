@@ -22,7 +22,7 @@ from tuimon.diagnosis.evidence.workers import (
     user_place,
     worker_evidence,
 )
-from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, Threshold
+from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.records import Process
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.session import SessionView
@@ -40,16 +40,6 @@ HAND_OVER_MS = Threshold(
     "measured in tests/scenarios where batches lie ready, two tensors each: 2.1 ms (healthy_trainer); 2.2 to 2.4 ms in"
     " other loops",
 )
-#: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
-_TAKES_BATCH = "rebuild_"
-#: The DataLoader's function in which the training thread gets a batch.
-_NEXT = "__next__"
-#: Workers of which one may hold back the batches of another.
-_SEVERAL = 2
-#: Epochs begun, from which their starts count: the first one starts its workers in any case.
-_START_EPOCHS = 2
-#: The DataLoader's functions that start an epoch, with its workers, and end these.
-_STARTS = ("_get_iterator", "_shutdown_workers")
 
 
 class Pool(NamedTuple):
@@ -147,9 +137,9 @@ class DataEvidence(Struct, frozen=True, dict=True):
         """
         loader = self.loader
         if loader is None:
-            starts = self.samples.share(lambda node: any(map(node.calls, _STARTS)))
+            starts = self.samples.share(lambda node: node.calls("_get_iterator") or node.calls("_shutdown_workers"))
             return starts or None if self.workers.renewed else None
-        is_started = loader.facts.workers and loader.starts >= _START_EPOCHS
+        is_started = loader.facts.workers and loader.starts > 1  # the first epoch starts them in any case
         is_started = is_started and (not loader.facts.persistent or self.of_iterator is not None)
         return min(1.0, loader.start_share) if is_started and loader.start_share else None
 
@@ -171,10 +161,10 @@ class DataEvidence(Struct, frozen=True, dict=True):
     def is_held_back(self) -> bool:
         """True if fetches wait mostly for the next batch in order while workers idle, as later ones are made."""
         loader, workers = self.loader, self.workers
-        if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < _SEVERAL:
+        if loader is None or loader.facts.in_order is False or not loader.held_ms or workers.number < 2:
             return False
         is_late = (loader.late_ms or 0.0) >= SLOW_RATIO * (workers.batch_ms or 0.0)
-        is_idle = workers.busy_ratio is not None and workers.busy_ratio < 1.0 - LARGE
+        is_idle = workers.busy_ratio is not None and not workers.are_saturated
         return is_late and is_idle and loader.held_ms >= MOST * (loader.wait_ms or 0.0)
 
 
@@ -243,5 +233,5 @@ def _takes(node: Node, is_busy: bool) -> bool:
 
     It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
     """
-    takes = node.calls(_TAKES_BATCH)
-    return takes and not is_busy if node.activity in WAITS else takes or node.calls(_NEXT)
+    takes = node.calls("rebuild_")  # rebuild_storage_fd() and others take a tensor out of shared memory
+    return takes and not is_busy if node.activity in WAITS else takes or node.calls("__next__")

@@ -15,10 +15,10 @@ from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import with_library
 from tuimon.diagnosis.evidence.ranks import Exchange, Turns, chosen_ranks, exchanges, late_turns, on_gpu_clock
 from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
-from tuimon.diagnosis.evidence.standstill import Gone, Standstill, last_gone, last_places, standstills
+from tuimon.diagnosis.evidence.standstill import LastSeen, Standstill, last_seen, standstills
 from tuimon.diagnosis.evidence.steps import StepEvidence, step_evidence
 from tuimon.diagnosis.evidence.threads import ThreadEvidence
-from tuimon.records import CompilerEvents, CompilerWork, Place, Process
+from tuimon.records import CompilerEvents, CompilerWork, Process
 from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
@@ -126,14 +126,9 @@ class Evidence(Struct, frozen=True, dict=True):
         return tuple(standstills(self._view, self.pid, self.run.trainers))
 
     @cached_property
-    def last_places(self) -> dict[int, Place]:
-        """The lines that its training thread and its DataLoader workers were at last, by process."""
-        return last_places(self.pid, self._view.session)
-
-    @cached_property
-    def last_gone(self) -> Gone | None:
-        """Who had ended when it came no further, if its training thread waited for one."""
-        return last_gone(self.pid, self._view)
+    def last_seen(self) -> LastSeen:
+        """Where it was at last, and for whom it waited."""
+        return last_seen(self.pid, self._view)
 
 
 class RankEvidence(Struct, frozen=True, dict=True):

@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
-from tuimon.records import PIDS, CountSetting, Exit, Kept, MachineMemory, Notice, Place, Process, ThreadCpu, Threads
+from tuimon.records import PIDS, CountSetting, Exit, Kept, Notice, Place, Process, ThreadCpu, Threads
 from tuimon.session.goodput import Goodput, goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
@@ -23,7 +23,6 @@ from tuimon.session.machines import (
     CoresTaken,
     Growth,
     MachineTable,
-    Placement,
     growth_going_on,
     steady_growth,
 )
@@ -74,11 +73,6 @@ class OutsideWaits(Struct, frozen=True, gc=False):
     part: float = 0.0  # at most, of all its waits
     by: Outside = "unknown"  # who causes most of them; unknown where nothing of others is measured
     cores: float | None = None  # that they took
-
-    @property
-    def own_part(self) -> float:
-        """The time that the run's threads wait for each other, at least."""
-        return 1.0 - self.part
 
 
 class Mask(NamedTuple):
@@ -149,19 +143,15 @@ class Machine(Struct, frozen=True, dict=True):
         """The beginning of a headline: ``on node7: ``; empty on the only machine."""
         return f"on {self.host}: " if self.host is not None else ""
 
-    @cached_property
-    def memory(self) -> MachineMemory | None:
-        """Its memory."""
-        return self._machine.latest
-
-    def placement(self, pid: int) -> Placement | None:
-        """The NUMA nodes that a training process runs on; None on a machine with one."""
-        return self._machine.placement(pid)
+    @property
+    def table(self) -> MachineTable:
+        """What was read of it."""
+        return self._view.session.nodes.of(self.node)
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
         """What there is only so much of; empty without recent figures of the machine."""
-        memory, found = self.memory, list[Store]()
+        memory, found = self.table.latest, list[Store]()
         if memory is None or self._view.now_s - memory.t > RECENT_S:
             return ()
         if memory.total_bytes and memory.available_bytes is not None:
@@ -196,7 +186,7 @@ class Machine(Struct, frozen=True, dict=True):
             return Filling(store, growing[pid], sum(each.per_s for each in growing.values()), pid, len(growing) - 1)
         spans = (Span(last_s=GROWTH_S), EVER) if store.name and self._begun and store.resource != "memory" else ()
         for span in spans:  # checkpoints are written far apart
-            growth = steady_growth(self._machine.used(store.name, span), max(self._begun.values()))
+            growth = steady_growth(self.table.used(store.name, span), max(self._begun.values()))
             lately = Span(last_s=growth.seen_s if growth is not None else 0.0)
             written = sum(self._threads.written(pid, lately)[1] for pid in self.trainers)
             if growth is not None and (store.resource != "disk" or 2 * written >= growth.risen):
@@ -277,11 +267,6 @@ class Machine(Struct, frozen=True, dict=True):
     def _by_text(self) -> tuple[Keeping, ...]:
         return tuple(Keeping(kept, tuple(places)) for kept, places in self._view.session.trie.keeping.items())
 
-    @property
-    def most_held(self) -> tuple[int, int] | None:
-        """The process that has held the most memory of its own at a time, and these bytes, as far as it was read."""
-        return self._machine.most_held
-
     def steps_per_s(self, pid: int) -> float | None:
         """Steps a second of a training process; None where they are not known."""
         summary = self._view.steps(pid)
@@ -295,7 +280,10 @@ class Machine(Struct, frozen=True, dict=True):
     @cached_property
     def mask(self) -> Mask | None:
         """The cores that the run is kept to; None where it may use as many as tuimon."""
-        numbers, there_are = self.memory.run_cores if self.memory else None, self._view.session.nodes.all_cores
+        numbers, there_are = (
+            self.table.latest.run_cores if self.table.latest else None,
+            self._view.session.nodes.all_cores,
+        )
         total = there_are.get(self.node)
         if numbers is None or self.cores is None or total is None or self.cores >= total:
             return None
@@ -339,8 +327,25 @@ class Machine(Struct, frozen=True, dict=True):
 
     @cached_property
     def waits_from_outside(self) -> OutsideWaits:
-        """How much of the run's waits for a core on it others cause."""
-        return waits_from_outside(self.demand, self.cores_taken)
+        """How much of the run's waits for a core on it others cause.
+
+        A core that others use for a second keeps the run from it for a second at most. Any wait of its threads beyond
+        that in total, they wait for one another: of 1 s of waits beside programs that use 0.2 s, 0.2 s are theirs. The
+        same goes for cores that the host of a virtual machine gives to others, and for those that a CPU limit holds
+        back.
+        """
+        demand, taken = self.demand, self.cores_taken
+        if demand is None or demand.delay <= 0.0:
+            return OutsideWaits()
+        if taken is None:  # others cause all of them, unless the run itself wants as many cores as there are
+            crowded = sum(demand.busy_threads.values()) > demand.cores
+            wants_all = demand.cpu >= NEARLY_ALL * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
+            return OutsideWaits(0.0 if crowded or wants_all else 1.0)
+        programs = taken.others if taken.idle is None or taken.idle < _IDLE else 0.0
+        sources: dict[Outside, float] = {"limit": taken.held, "host": taken.stolen, "programs": programs}
+        total = sum(sources.values())
+        most = max(sources, key=lambda name: sources[name])
+        return OutsideWaits(min(1.0, total / demand.delay), most, sources[most])
 
     @cached_property
     def are_workers_known(self) -> bool:
@@ -370,10 +375,6 @@ class Machine(Struct, frozen=True, dict=True):
     @property
     def _threads(self) -> ThreadTable:
         return self._view.session.threads
-
-    @property
-    def _machine(self) -> MachineTable:
-        return self._view.session.nodes.of(self.node)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -521,28 +522,3 @@ def _without_yielding(rows: Sequence[tuple[int, ThreadCpu]]) -> list[tuple[int, 
     return [
         (pid, row) for pid, row in rows if row.wanted_ratio < WANTS_TO_RUN or (row.cpu_ratio or 0.0) >= SMALL * mean
     ]
-
-
-def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> OutsideWaits:
-    """The time that a run waits for cores which others use.
-
-    A core that others use for a second keeps the run from it for a second at most. Any wait of its threads beyond
-    that in total, they wait for one another: of 1 s of waits beside programs that use 0.2 s, 0.2 s are theirs. The same
-    goes for cores that the host of a virtual machine gives to others, and for those that a CPU limit holds back.
-    """
-    if demand is None or demand.delay <= 0.0:
-        return OutsideWaits()
-    if taken is None:
-        return OutsideWaits(_by_its_threads(demand))
-    programs = taken.others if taken.idle is None or taken.idle < _IDLE else 0.0
-    sources: dict[Outside, float] = {"limit": taken.held, "host": taken.stolen, "programs": programs}
-    total = sum(sources.values())
-    most = max(sources, key=lambda name: sources[name])
-    return OutsideWaits(min(1.0, total / demand.delay), most, sources[most])
-
-
-def _by_its_threads(demand: Demand) -> float:
-    """The share where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
-    crowded = sum(demand.busy_threads.values()) > demand.cores
-    wants_all = demand.cpu >= NEARLY_ALL * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
-    return 0.0 if crowded or wants_all else 1.0

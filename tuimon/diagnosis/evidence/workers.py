@@ -9,19 +9,13 @@ from msgspec import Struct
 
 from tuimon.code_origin import is_user_file
 from tuimon.diagnosis.evidence.threads import works
-from tuimon.diagnosis.threshold import LARGE, MOST, SMALL, Threshold
-from tuimon.records import Place, Process, ThreadCpu, Threads
+from tuimon.diagnosis.threshold import LARGE, MOST, SMALL
+from tuimon.records import Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
 
-SATURATED_BUSY = Threshold(
-    0.80,
-    "share of time in which the workers make batches, from which they count as saturated",
-    "measured in tests/scenarios: 0.94 to 0.98 where workers are too slow (padding_in_worker, slow_augmentation,"
-    " remote_images), 0.02 where they keep up (healthy_trainer)",
-)
 #: What to do about native threads of theirs that crowd the cores.
 ONE_THREAD = (
     "have each worker compute in one thread: OMP_NUM_THREADS=1 in the environment of the program, or"
@@ -57,8 +51,8 @@ class Workers(Struct, frozen=True, gc=False):
 
     @property
     def are_saturated(self) -> bool:
-        """True if they make batches nearly all the time."""
-        return (self.busy_ratio or 0.0) >= SATURATED_BUSY
+        """True if they idle for no large part of the time: 0.94 to 0.98 was measured of workers that are too slow."""
+        return (self.busy_ratio or 0.0) >= 1.0 - LARGE
 
     @property
     def started(self) -> int:
@@ -94,7 +88,8 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
     by_samples = 1.0 - idle_share if idle_share is not None else None
     known = [share for share in (busiest, by_samples, brief) if share is not None]
     cpu_ratio, ran_ratio = _core_use(threads)
-    native = _native_threads(view, threads)
+    rows_of = [(row, (each.pid, *view.sampled_tids(each.pid))) for each in threads for row in each.threads]
+    native = [row for row, python in rows_of if row.tid not in python and row.wanted_ratio >= SMALL]
     wanted = sum(row.count * row.wanted_ratio for row in native)
     item, collate = (user_place(facts.item), user_place(facts.collate)) if facts is not None else (None, None)
     collated = collate_share(loader, own) or 0.0
@@ -151,12 +146,6 @@ def _core_use(processes: Sequence[Threads]) -> tuple[float | None, float | None]
     mains = [row for process in processes for row in process.threads if row.tid == process.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
     return mean_of_known(cpu), (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
-
-
-def _native_threads(view: SessionView, workers: Sequence[Threads]) -> list[ThreadCpu]:
-    """Those of workers that compute beside the main one, and run no Python."""
-    rows = [(row, worker.pid) for worker in workers for row in worker.threads]
-    return [row for row, pid in rows if row.tid not in (pid, *view.sampled_tids(pid)) and row.wanted_ratio >= SMALL]
 
 
 class Senders(Struct, frozen=True, gc=False):

@@ -1,38 +1,27 @@
-"""More threads of the run than cores: what asks for so many."""
+"""Cores that are missing: the run has more threads than there are, or others take them, or its GPU."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple
 
 from tuimon.diagnosis.claims import waits_for_cores
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, worst_of
+from tuimon.diagnosis.evidence.gpu import utilisation
+from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, RunEvidence, worst_of
 from tuimon.diagnosis.evidence.workers import ONE_THREAD
 from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
-from tuimon.diagnosis.threshold import SMALL, Threshold
+from tuimon.diagnosis.step_model.measured import without_cost
+from tuimon.diagnosis.threshold import LARGE, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import percent
+from tuimon.node_ids import own_id
 from tuimon.records import Place
-
-DELAY_SHARE = Threshold(
-    0.25,
-    "share of the time they want to run that threads wait for a core, from which it hurts",
-    "measured in tests/scenarios on 2 cores: at most 0.21 where they are shared well (slow_augmentation), 0.57 and 0.71"
-    " in two_greedy_trainings and too_many_threads",
-)
+from tuimon.session.gpus import GpuRow
 
 #: The number that a line sets, where it is written there: ``torch.set_num_threads(8)``.
 _NUMBER = re.compile(r"""(?:set_num_threads\(|NUM_THREADS["'\]\s,=]+)["']?(\d+)""")
-
-
-class _Advice(NamedTuple):
-    """A fix by which the run wants no more cores than there are."""
-
-    action: str
-    where: tuple[Place, ...] = ()
-    is_in_program: bool = True  # else only a machine with more cores would do
 
 
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
@@ -52,19 +41,20 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         return None
     here = machine is evidence.run.here
     are_workers = here and evidence.data.workers.crowd_cores
-    advice = _Advice(ONE_THREAD) if are_workers else _fewer(machine, demand)
+    fewer = (ONE_THREAD, ()) if are_workers else _fewer(machine, demand)
+    action, where = fewer or (f"use {math.ceil(demand.wanted)} cores", ())
     threads, processes = sum(demand.busy_threads.values()), len(demand.busy_threads)
     share = f"want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
     if machine.mask is not None:
         share = f"share {machine.mask.text}"
     return Finding(
-        severity="warning" if advice.is_in_program else "info",
+        severity="warning" if fewer is not None else "info",
         headline=(
             f"{place}{threads} threads of {processes} process{'es' * (processes > 1)} {share}: they wait for one"
             f" {percent(lost)} of the time"
         ),
-        fixes=(Fix(advice.action),),
-        where=advice.where,
+        fixes=(Fix(action),),
+        where=where,
         share_of_step=waits_for_cores(evidence, "own") if here else machine.delay_ratio,
         evidence={
             "cores": demand.cores,
@@ -83,19 +73,19 @@ def lost_share(machine: Machine) -> float | None:
     demand = machine.demand
     if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
         return None
-    lost = demand.delay * machine.waits_from_outside.own_part / demand.wanted
-    return lost if lost >= DELAY_SHARE else None
+    lost = demand.delay * (1.0 - machine.waits_from_outside.part) / demand.wanted
+    return lost if lost >= LARGE else None
 
 
-def _fewer(machine: Machine, demand: Demand) -> _Advice:
-    """The fix, and the line that sets what is too much."""
+def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]] | None:
+    """How the run wants no more cores than there are, and the line that sets what is too much; None if it needs all."""
     if machine.mask is not None:  # by its program, by who started it, or by a cpuset
         kept = f"let it use more than {machine.mask.text}: os.sched_setaffinity, taskset or a cpuset keeps it"
-        return _Advice(f"{kept} from the others", machine.set_at("cores")[:1])
+        return f"{kept} from the others", machine.set_at("cores")[:1]
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     if len(demand.busy_threads) - len(trainers) > demand.cores:
         fewer = f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
-        return _Advice(fewer, machine.set_at("workers")[:1])
+        return fewer, machine.set_at("workers")[:1]
     each = max(1, demand.cores // max(1, len(trainers)))
     computing = [machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers]
     if any(number > each for number in computing):
@@ -106,18 +96,17 @@ def _fewer(machine: Machine, demand: Demand) -> _Advice:
         call = f"call torch.set_num_threads({each}), or set OMP_NUM_THREADS={each}"
         if now in machine.in_environment:
             call += f", which is {now} in the environment that it was started with"
-        return _Advice(f"{call}{', in each training' if len(trainers) > 1 else ''}", where)
-    more = f"use {math.ceil(demand.wanted)} cores"
+        return f"{call}{', in each training' if len(trainers) > 1 else ''}", where
     if len(trainers) > demand.cores:
-        return _Advice(f"{more}, or train fewer of them at once")
-    return _Advice(more, is_in_program=False)
+        return f"use {math.ceil(demand.wanted)} cores, or train fewer of them at once", ()
+    return None
 
 
 CPU_OVERSUBSCRIBED = Rule(
     title="Too few cores",
     judge=cpu_oversubscribed,
     needs=(RUN_QUEUE,),
-    thresholds=(WANTED_RATIO, DELAY_SHARE, SMALL),
+    thresholds=(WANTED_RATIO, LARGE, SMALL),
     contradicts_order=True,
     takes=lambda cell, finding: (
         not finding.elsewhere
@@ -125,3 +114,165 @@ CPU_OVERSUBSCRIBED = Rule(
         and (cell.via == ("core",) or ("core" in cell.via and "kept_to" not in finding.evidence))
     ),
 )
+
+
+# -- cores, or a GPU, that others take
+
+#: Who holds the cores, and the fix for them.
+_HOLDERS: dict[Outside, tuple[str, str]] = {
+    "programs": ("other programs hold {:.1f} cores", "check what else runs on the machine (top)"),
+    "host": (
+        "the host of this virtual machine gives {:.1f} cores to others",
+        "use a machine whose cores are not shared (steal in top)",
+    ),
+    "limit": (
+        "the container's CPU limit holds {:.1f} cores back",
+        "raise the container's CPU limit, or use fewer threads",
+    ),
+    "unknown": (
+        "other programs, or a CPU limit, hold the cores",
+        "check what else runs on the machine (top), or the CPU limit of the container",
+    ),
+}
+#: A thread that has no core is waited for at the end of each operation. Measured beside busy programs on two cores, one
+#: thread instead of two: 2x where an operation takes 50 ms, 5x for ms, 30x for 0.1 ms; so no gain is estimated.
+_ONE_THREAD = Fix(
+    "call torch.set_num_threads(1), or set OMP_NUM_THREADS=1: each operation waits for the thread without a core"
+)
+
+
+def neighbour(evidence: Evidence) -> Finding | None:
+    """Others take the cores or the GPU; or several trainings at 99 % side by side do not hurt each other (benign)."""
+    if evidence.steps.phases is None:
+        return None
+    found = [
+        machine
+        for machine in evidence.run.machines
+        if lost_share(machine) is None  # else it waits for its own threads first of all
+        and (_taken_share(machine, evidence) or 0.0) >= LARGE
+        and machine.are_workers_known
+    ]
+    if found:
+        return _taken_cores(*worst_of(found, lambda each: each.delay_ratio or 0.0), evidence)
+    demand = evidence.run.here.demand
+    return _shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
+
+
+def _taken_share(machine: Machine, evidence: Evidence) -> float | None:
+    """Share of time that the training waits for cores which others hold; None where its waits are unknown."""
+    if machine is evidence.run.here:
+        return waits_for_cores(evidence, "others")
+    return machine.delay_ratio and machine.delay_ratio * machine.waits_from_outside.part
+
+
+def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | None:
+    demand, share = machine.demand, _taken_share(machine, evidence)
+    if demand is None or share is None:
+        return None
+    outside, trainers, taken = machine.waits_from_outside, machine.trainers, machine.cores_taken
+    here = machine is evidence.run.here
+    holders, action = _HOLDERS[outside.by]
+    threads = machine.intra_op_threads
+    is_parallel = any(demand.busy_threads.get(pid, 0) > 1 and threads.get(pid) != 1 for pid in trainers)
+    return Finding(
+        headline=(
+            f"{place}{holders.format(outside.cores)}: the training, or its workers, wait {percent(share)} of the time"
+            " for a core"
+        ),
+        fixes=(Fix(action), *([_ONE_THREAD] if is_parallel else [])),
+        share_of_step=share,
+        evidence={
+            "delay_ratio": evidence.threads.training.delay_ratio if here else machine.delay_ratio,
+            "cores": demand.cores,
+            "cores_wanted": demand.wanted,
+            "cores_taken": outside.cores,
+            "cpu_limit_cores": taken.limit if outside.by == "limit" and taken is not None else None,
+            **machine.facts,
+        },
+    )
+
+
+def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
+    trainers = run.here.training_threads
+    cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
+    delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
+    if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers) or lost_share(run.here) is not None:
+        return None
+    if min(cpu) < NEARLY_ALL or max(delays) > SMALL:
+        return None
+    return Finding(
+        severity="benign",
+        headline=(
+            f"{len(trainers)} training processes at {percent(min(cpu))} CPU or more do not slow each other:"
+            f" they wait {percent(max(delays))} of the time for a core"
+        ),
+        fixes=(Fix("change nothing: each has a core of its own"),),
+        evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
+    )
+
+
+NEIGHBOUR = Rule(
+    title="Neighbours",
+    judge=neighbour,
+    needs=(RUN_QUEUE,),
+    thresholds=(LARGE, WANTED_RATIO, SMALL, NEARLY_ALL, REPORTED),
+    from_outside=True,
+)
+
+
+def _shared_gpu(evidence: Evidence) -> Finding | None:
+    """Another program computes on the training's GPU, or another training of the run does (info).
+
+    Processes on one GPU take turns: while one computes, the other waits. On other nodes strangers count alone.
+    """
+    for gpu in evidence.gpu.rows:
+        found = _strangers(evidence, gpu, evidence.run.here) or _siblings(evidence, gpu)
+        if found is not None:
+            return found
+    elsewhere = ((row, each) for each in evidence.run.machines[1:] for row in evidence.run.gpus_used_on(each.node))
+    taken = (_strangers(evidence, gpu, machine) for gpu, machine in elsewhere)
+    return max(filter(None, taken), key=lambda finding: finding.share_of_step or 0.0, default=None)
+
+
+def _strangers(evidence: Evidence, gpu: GpuRow, machine: Machine) -> Finding | None:
+    """Programs that compute while the training has work for the GPU; what they take of its idle time does no harm.
+
+    Worked example: they take half of the time, and the GPU has none of the training's work for 20 to 30 % of it. So 20
+    to 50 % of each step is lost, unless its own kernels ran meanwhile, as under MPS. Without GPU times only a GPU that
+    nearly always runs a kernel shows any harm.
+    """
+    known = [process for process in gpu.others if process.sm_ratio is not None]
+    taken = min(1.0, sum(process.sm_ratio or 0.0 for process in known))
+    own = sum(process.sm_ratio or 0.0 for process in gpu.latest.processes if process.pid in gpu.run_pids)
+    steps, used = evidence.gpu.steps if machine is evidence.run.here else None, utilisation(gpu)
+    idle = steps.idle if steps is not None else Interval(1.0 - used if used is not None else 0.0, 1.0)
+    lost = Interval(max(0.0, min(taken, 1.0 - own) - idle.high), min(taken, 1.0 - idle.low))
+    if lost.high < REPORTED:
+        return None
+    pid = max(known, key=lambda process: process.sm_ratio or 0.0).pid
+    who = f"process {own_id(pid)}" if own_id(pid) else "another program"  # which the driver does not name here
+    action = "choose another GPU (CUDA_VISIBLE_DEVICES), or wait for that program: nvidia-smi shows it"
+    fix = without_cost(evidence, action, lost)
+    return Finding(
+        severity="critical" if (used or 0.0) >= NEARLY_ALL else "info",
+        headline=(
+            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}'s time: the training"
+            f" {'may wait' if lost.low < SMALL else 'waits'} meanwhile"
+        ),
+        fixes=(fix if steps is not None else fix.by_up_to(fix.gain and fix.gain.high),),
+        share_of_step=lost.high,
+        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(known), **machine.facts},
+    )
+
+
+def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
+    known = (evidence.run.processes.get(pid) for pid in evidence.run.trainers if pid != evidence.pid)
+    others = [p for p in known if p is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids]
+    if not others:
+        return None
+    return Finding(
+        severity="info",
+        headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: while one computes, the others wait",
+        fixes=(Fix("give each training a GPU of its own (CUDA_VISIBLE_DEVICES), unless each leaves this one idle"),),
+        evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
+    )

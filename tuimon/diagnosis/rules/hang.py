@@ -85,7 +85,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
     if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):
         return None
-    places, gone = evidence.last_places, evidence.last_gone
+    places, gone = evidence.last_seen
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
     return Finding(
         severity="critical",
@@ -102,8 +102,8 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
 def may_hang(still: Standstill) -> bool:
     """True if nothing moves, though there is work, and nobody is known to be at a prompt: time to take all stacks."""
     ranks, waits = still.ranks, [rank.wait for rank in still.ranks]
-    median_ms = max(rank.median_ms or 0.0 for rank in ranks)
-    longest_ms = max(rank.longest_ms or 0.0 for rank in ranks)
+    median_ms = max(rank.step_ms(0.5) or 0.0 for rank in ranks)
+    longest_ms = max(rank.step_ms(1.0) or 0.0 for rank in ranks)
     usual_s = max(HANG_RATIO * median_ms / 1e3, min(LONGEST_RATIO * longest_ms / 1e3, SLOW_WAIT_S))
     if still.quiet_s < max(HANG_S, usual_s):
         return False
@@ -115,7 +115,7 @@ def may_hang(still: Standstill) -> bool:
         if rank.is_still is False or (rank.first is not None and rank.wait != "unknown" and not is_served):
             return False
     # Heartbeat and watchdog threads use no more CPU than that.
-    return all(r.cpu_ratio is not None and max((r.cpu_ratio, *r.worker_cpu_ratios)) <= SMALL for r in ranks)
+    return all(rank.cpu_ratio is not None and rank.cpu_ratio <= SMALL for rank in ranks)
 
 
 def _judged(still: Standstill) -> Finding | None:
@@ -148,12 +148,12 @@ def _judged(still: Standstill) -> Finding | None:
     return Finding(
         severity="critical",
         headline=f"nothing has moved{in_ranks} for {after(quiet_s)}{stands}{_other_end(still) if gone is None else ''}",
-        fixes=(Fix(_FORKED if any(rank.forked for rank in ranks) else _GONE if gone is not None else _CHECK),),
+        fixes=(Fix(_FORKED if any(rank.forked_in_vain for rank in ranks) else _GONE if gone is not None else _CHECK),),
         where=tuple(dict.fromkeys(place for place in where if place is not None)),
         evidence={
             "open_for_s": quiet_s,
             "open_phase": ranks[0].phase,
-            "longest_step_ms": max((rank.longest_ms for rank in ranks if rank.longest_ms is not None), default=None),
+            "longest_step_ms": max(filter(None, (rank.step_ms(1.0) for rank in ranks)), default=None),
             **several,
             **({"collective": still.stuck[0].text} if still.stuck else {}),
         },
@@ -208,9 +208,7 @@ def _other_end(still: Standstill) -> str:
     others = [str(own_id(pid)) for pid in rank.peers if pid != rank.pid]
     if not others:
         return "; the process itself holds the other end"
-    if len(others) == 1:
-        return f"; process {others[0]} holds the other end and waits too"
-    return f"; processes {', '.join(others[:_MOST_GROUPS])} hold the other end and wait too"
+    return f"; process {others[0]} holds the other end and waits too"
 
 
 HANG = Rule(
@@ -219,9 +217,7 @@ HANG = Rule(
     needs=(BOUNDARIES,),
     thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, SMALL, MOST),
     of_moment=True,
-    of_end=True,
     is_harm=True,
-    before_steps=True,
     contradicts_order=True,
 )
 

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.lines import update_path
 from tuimon.diagnosis.evidence.rollout import Rollout
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
-from tuimon.diagnosis.evidence.workers import ONE_THREAD, SATURATED_BUSY, Workers, collating_function, user_place
+from tuimon.diagnosis.evidence.workers import ONE_THREAD, Workers, collating_function, user_place
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.known import known_of
@@ -603,7 +603,7 @@ INPUT_BOUND = Rule(
     title="Waits for data",
     judge=input_bound,
     needs=(STEPS, SAMPLES),
-    thresholds=(REPORTED, SATURATED_BUSY, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
+    thresholds=(REPORTED, MOST, LARGE, SMALL, HAND_OVER_MS, SLOW_RATIO, NEARLY_ALL, *CONFIDENCE),
     causes=tuple(dict.fromkeys(cause.name for cause in reversed(CAUSES) if cause.name is not None)),
     contradicts_order=True,
     takes=lambda cell, _: cell.phase == "data" and cell.doing not in ("copy", "gc") and "gil" not in cell.via,

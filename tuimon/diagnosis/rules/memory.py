@@ -76,11 +76,13 @@ class _Kind(NamedTuple):
     left: str = " left"  # what follows "has 1 of 2"
     cause: str = "exhausted"  # of the end
 
+    def size(self, number: float) -> str:
+        """``3 GiB``, ``2``."""
+        return f"{number:,.0f}" if self.unit else size_text(number)
+
     def amount(self, number: float, more: str = "") -> str:
         """``3 GiB``, ``2 open files``; ``3 GiB more``, ``2 more open files``."""
-        if self.unit:
-            return f"{number:,.0f}{more} {self.unit}{'s' * (round(number) != 1)}"
-        return size_text(number) + more
+        return f"{self.size(number)}{more}{f' {self.unit}' + 's' * (round(number) != 1) if self.unit else ''}"
 
     @property
     def suffix(self) -> str:
@@ -89,7 +91,7 @@ class _Kind(NamedTuple):
 
     def full(self, store: Store, full_s: float) -> str:
         """``full in 5 hours``, ``at the limit of 1,024 in 5 hours``."""
-        return f"{f'at the limit of {store.total:,.0f}' if self.unit else 'full'} in {_minutes(full_s)}"
+        return f"{f'at the limit of {self.size(store.total)}' if self.unit else 'full'} in {_minutes(full_s)}"
 
 
 _SMALLER = (
@@ -161,7 +163,7 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
 
 def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
     """Something is nearly full, or the machine swaps."""
-    memory, stores = machine.memory, [each for each in machine.stores if each.resource not in _MAY_BE_FULL]
+    memory, stores = machine.table.latest, [each for each in machine.stores if each.resource not in _MAY_BE_FULL]
     if memory is None or not stores:
         return None
     swapped = [rate for rate in (memory.swap_in_bytes_per_s, memory.swap_out_bytes_per_s) if rate is not None]
@@ -179,9 +181,8 @@ def _pressure(evidence: Evidence, machine: Machine) -> Finding | None:
     is_grave = is_short and ((full_s is not None and full_s < SOON_S) or store.left_share < SMALL / 2)
     parts = []
     if is_short:
-        total = f"{store.total:,.0f}" if kind.unit else size_text(store.total)
-        left = f"{store.left:,.0f}" if kind.unit else size_text(store.left)
-        parts.append(f"{_name(evidence.run, store)} has {left} of {total}{kind.left}")
+        left = f"{kind.size(store.left)} of {kind.size(store.total)}{kind.left}"
+        parts.append(f"{_name(evidence.run, store)} has {left}")
     if swaps:
         parts.append(f"the machine swaps {size_text(sum(swapped))}/s")
     headline = machine.place + " and ".join(parts)
@@ -367,7 +368,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
     if end is None or not end.has_failed:
         return None
     line = end.last_line or ""
-    killed = next((each for each in machines if each.memory is not None and each.memory.oom_kills), None)
+    killed = next((each for each in machines if each.table.latest is not None and each.table.latest.oom_kills), None)
     victim = _victim(end, line)
     if killed is not None and victim is not None:
         headline = f"{killed.place}the kernel killed {victim} for memory: {_held(evidence, killed)}"
@@ -384,7 +385,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
     if kind.cause != "exhausted":
         size = f" for {wanted[1]} {wanted[2]}" if wanted is not None else ""
     elif store is not None:
-        size = f" ({f'{store.total:,.0f}' if kind.unit else f'{store.name}, {size_text(store.total)}'})"
+        size = f" ({'' if kind.unit else f'{store.name}, '}{kind.size(store.total)})"
     return _ended(evidence, end, here, resource, f"the training ended as {kind.ended}{size}: {error}")
 
 
@@ -399,15 +400,15 @@ def _victim(end: Exit, line: str) -> str | None:
 
 def _held(evidence: Evidence, machine: Machine) -> str:
     """``the container's 512 MiB are full``, and which process held most at a reading."""
-    memory = machine.memory or MachineMemory(t=0.0, pid=0, window_s=0.0)
+    memory = machine.table.latest or MachineMemory(t=0.0, pid=0, window_s=0.0)
     name, size = ("container" if memory.limit_bytes else "machine"), memory.limit_bytes or memory.total_bytes
     text = f"the {name}'s {size_text(size)} are full" if size is not None else f"the {name} is full"
-    most = machine.most_held
+    most = machine.table.most_held
     return text if most is None else f"{text}, {_who(evidence.run, most[0])} held {size_text(most[1])}"
 
 
 def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, headline: str) -> Finding:
-    kind, most, memory = _KINDS[resource], machine.most_held, machine.memory
+    kind, most, memory = _KINDS[resource], machine.table.most_held, machine.table.latest
     pid = most[0] if most is not None and resource == "memory" else None
     keeping = _kept(machine, resource, pid)
     torch = max(evidence.gpu.memory, key=lambda row: row.peak_bytes or 0, default=None) if resource == "gpu" else None
@@ -439,7 +440,5 @@ MEMORY_PRESSURE = Rule(
     thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES, LEAST_RISE),
     causes=("growing", "copied", "out_of_memory", "exhausted"),
     of_moment=True,
-    of_end=True,
     is_harm=True,
-    before_steps=True,
 )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tuimon.diagnosis.evidence.data import HAND_OVER_MS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.threads import OWN_WAITS
-from tuimon.diagnosis.evidence.workers import SATURATED_BUSY
 from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
@@ -24,15 +22,6 @@ from tuimon.session.phase_table import PhaseTable
 _HAND_OVER_AT_MOST = 1.5
 #: Fetches of a step that are simulated: our choice, beside which those that lie ready between two steps are few.
 _MOST_FETCHES = 256
-
-
-class _Fetch(NamedTuple):
-    """A batch, as it is made and fetched; ms."""
-
-    made_ms: float
-    running: float  # share of that on a core
-    hand_over_ms: float
-    drawing_ms: float  # of its indices, in the training thread
 
 
 def host_model(evidence: Evidence) -> StepModel:
@@ -70,7 +59,7 @@ def measured_model(evidence: Evidence, share: Interval) -> StepModel:
     """
     mean_ms, waiting, error = evidence.steps.mean_ms or 1.0, share.middle, share.error
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
-    if likely.workers and not evidence.data.lie_ready:
+    if likely.workers and evidence.data.workers.are_saturated and not evidence.data.lie_ready:
         likely = _with_late_batches(likely, mean_ms, evidence.data.workers.busy_ratio or 0.0)
     if evidence.data.is_held_back:
         likely = replace(likely, held_ms=max(0.0, mean_ms - step_ms(likely)))
@@ -94,8 +83,6 @@ def _with_late_batches(step: Step, mean_ms: float, busy: float) -> Step:
 
     At the beginning of an epoch none is ready. A step gets longer by nearly the same for each part of that time.
     """
-    if busy < SATURATED_BUSY:
-        return step
     longest = replace(step, batch_ms=step.batch_ms / busy)
     short_ms, long_ms = step_ms(step), step_ms(longest)
     part = min(1.0, max(0.0, (mean_ms - short_ms) / (long_ms - short_ms))) if long_ms > short_ms else 0.0
@@ -122,13 +109,15 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     fetches = _fetches(loader, evidence.steps.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
     drawing_ms = (evidence.data.samples.share(evidence.data.draws) or 0.0) * fetch_ms
-    fetch = (
-        _from_workers(evidence, fetch_ms, drawing_ms, (mean_ms - starts_ms) / fetches)
-        if workers.number
-        else _by_trainer(evidence, fetch_ms, drawing_ms)
-    )
     own_ms = mean_ms - data_ms
-    fetching_ms = fetch.drawing_ms + (fetch.hand_over_ms if workers.number else fetch.made_ms * fetch.running)
+    if workers.number:
+        each_ms = (mean_ms - starts_ms) / fetches
+        batch_ms, batch_running, hand_over_ms = _from_workers(evidence, fetch_ms, drawing_ms, each_ms)
+        fetching_ms = drawing_ms + hand_over_ms
+    else:
+        batch_ms, batch_running = fetch_ms - drawing_ms, _running_in_fetch(evidence)
+        hand_over_ms = HAND_OVER_MS if evidence.steps.mean_ms else 0.0
+        fetching_ms = drawing_ms + batch_ms * batch_running
     running = evidence.threads.training.cpu_ratio
     if running is None:  # then as far as others leave it cores
         running = min(1.0, max(0.0, evidence.run.free_cores))
@@ -139,13 +128,13 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
         own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
         own_threads=own_threads,
         fetches=fetches,
-        hand_over_ms=fetch.hand_over_ms,
-        drawing_ms=fetch.drawing_ms,
+        hand_over_ms=hand_over_ms,
+        drawing_ms=drawing_ms,
         starts_ms=starts_ms,
         workers=workers.number,
         prefetch=(loader.facts.prefetch if loader is not None else None) or 2,
-        batch_ms=fetch.made_ms,
-        batch_running=fetch.running,
+        batch_ms=batch_ms,
+        batch_running=batch_running,
         cores=float(evidence.run.cores),
     )
 
@@ -160,16 +149,18 @@ def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float
     return min(_MOST_FETCHES, max(1, round(loader.fetches_per_s * whole_ms / 1e3)))
 
 
-def _by_trainer(evidence: Evidence, fetch_ms: float, drawing_ms: float) -> _Fetch:
-    """It runs in all that it does not wait: its CPU time bounds what samples show of waits."""
+def _running_in_fetch(evidence: Evidence) -> float:
+    """The share of a fetch that the trainer is on a core: its CPU time bounds what samples show of waits."""
     training, waits = evidence.threads.training, evidence.data.samples.share(doing=OWN_WAITS) or 0.0
     if training.cpu_ratio is not None and (data := evidence.steps.share_of("data")):
         waits = min(waits, max(0.0, 1.0 - training.cpu_ratio - (training.delay_ratio or 0.0)) / data)
-    return _Fetch(fetch_ms - drawing_ms, 1.0 - waits, HAND_OVER_MS if evidence.steps.mean_ms else 0.0, drawing_ms)
+    return 1.0 - waits
 
 
-def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> _Fetch:
-    """``each_ms``: the time from one batch to the next.
+def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_ms: float) -> tuple[float, float, float]:
+    """How long a worker makes a batch, the share of that on a core, and how long it takes to hand it over.
+
+    ``each_ms``: the time from one batch to the next.
 
     Workers that are never ahead make a batch each in the time of so many fetches. The training thread
     works in a fetch for the part in which it does not wait.
@@ -183,7 +174,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, drawing_ms: float, each_m
         hand_over_ms = max(drawing_ms, fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS))
         made_ms = max(made_ms, busy * workers.number * each_ms)
     running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
-    return _Fetch(made_ms, running, hand_over_ms - drawing_ms, drawing_ms)
+    return made_ms, running, hand_over_ms - drawing_ms
 
 
 def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:

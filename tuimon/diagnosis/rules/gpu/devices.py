@@ -142,7 +142,7 @@ def placement(evidence: Evidence) -> Finding | None:
 def _far(evidence: Evidence) -> Iterator[tuple[Process, GpuRow, int, Placement]]:
     """Training processes away from their GPU's node: confined to other cores, or hardly ever seen near it."""
     for pid in evidence.run.here.trainers:
-        place, process = evidence.run.here.placement(pid), evidence.run.processes.get(pid)
+        place, process = evidence.run.here.table.placement(pid), evidence.run.processes.get(pid)
         if place is None or process is None or process.ended:
             continue
         uuids = {bare_uuid(uuid) for uuid in process.gpu_uuids}

@@ -175,8 +175,6 @@ GPU_HEALTH = Rule(
     thresholds=(REPLAYS,),
     is_harm=True,
     of_moment=True,
-    of_end=True,
-    before_steps=True,
 )
 
 THROTTLED = Rule(
