@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.rollout import rollout_parts
+from tuimon.diagnosis.evidence.data import rollout_parts
 from tuimon.diagnosis.threshold import MOST, Threshold
 from tuimon.records import BETWEEN, Place
 from tuimon.session.series import Span

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
 from tuimon.diagnosis.claims import CONFIDENCE, Claim, claim_on, is_sure
-from tuimon.diagnosis.evidence.data import HAND_OVER_MS, is_loaders_own
+from tuimon.diagnosis.evidence.data import HAND_OVER_MS, Rollout, is_loaders_own
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import update_path
-from tuimon.diagnosis.evidence.rollout import Rollout
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
 from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import ONE_THREAD, Workers, collating_function, user_place
