@@ -200,7 +200,6 @@ READ_IN = {
     "Workers": "diagnosis/evidence/data.py",
     "_Exchange": "session/series.py",
     "_Leads": "session/series.py",
-    "_Standing": "diagnosis/evidence/standstill.py",
     "_Tally": "session/stacks/samples.py",
     "_Times": "session/series.py",
     "_Use": "session/threads.py",

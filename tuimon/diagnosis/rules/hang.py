@@ -85,7 +85,7 @@ def _most_of_the_run(evidence: Evidence) -> Finding | None:
     stood_s = divided.parts.get("hang", 0.0) if divided is not None else 0.0
     if divided is None or stood_s < (divided.parts.get("training") or MOST * divided.total_s):
         return None
-    places, gone = evidence.last_seen
+    places, gone = evidence.last_seen.places, evidence.last_seen.gone
     worker = next((place for pid, place in places.items() if pid != evidence.pid), None)
     return Finding(
         severity="critical",
