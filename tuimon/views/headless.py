@@ -41,7 +41,7 @@ from tuimon.views.words import (
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session, SessionView
-    from tuimon.views.report_types import FindingJson, Phase
+    from tuimon.views.report_types import Phase
 
 _SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
 #: Columns of a line at most; without the tag in front of messages.
@@ -223,21 +223,16 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     lines += [f"goodput: {report.goodput.text}"] if report.steps.total and report.goodput is not None else []
     lines += [report.state.text] if report.state.name == "ended" else []  # without a step
     tip = end_tip(end, before_torch=ended_before_torch(session)) if end is not None else None
-    return [*lines, *([f"tip: {tip}"] if tip is not None else []), *finding_lines(report.findings)]
+    return [*lines, *([f"tip: {tip}"] if tip is not None else []), *first_finding(findings)]
 
 
 def first_finding(findings: Sequence[Finding]) -> list[str]:
     """The primary finding, its place, fixes and gain, a line each; none without a finding."""
-    from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (as above)
+    from tuimon.views.report_types import FindingJson  # noqa: PLC0415  (only at the end of a run)
 
-    return finding_lines([FindingJson.of(finding) for finding in findings[:1]])
-
-
-def finding_lines(findings: Sequence[FindingJson]) -> list[str]:
-    """The first finding, its place, fixes and gain, a line each; none without a finding."""
     if not findings:
         return []
-    first = findings[0]
+    first = FindingJson.of(findings[0])
     if is_minor(first.rule, first.severity):
         return [only_minor(first)]
     place = place_text(first.headline, first.where)

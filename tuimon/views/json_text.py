@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,11 +30,7 @@ def compact_json(content: object) -> str:
 
 def with_digits(value: Any, digits: int) -> Any:  # noqa: ANN401  (JSON)
     """JSON whose numbers have so many significant digits at most."""
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
-    if isinstance(value, dict):
-        return {name: with_digits(each, digits) for name, each in value.items()}
-    return [with_digits(each, digits) for each in value] if isinstance(value, list) else value
+    return _mapped(value, lambda leaf: float(f"{leaf:.{digits}g}") if isinstance(leaf, float) else leaf)
 
 
 def _laid_out(value: object, depth: int) -> str:
@@ -56,15 +52,18 @@ def _encoded(content: object) -> bytes:
     try:
         return msgspec.json.encode(content)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_replaced(msgspec.to_builtins(content)))
+        return msgspec.json.encode(_mapped(msgspec.to_builtins(content), _replaced))
 
 
-def _replaced(value: Any) -> Any:  # noqa: ANN401  (JSON)
-    if isinstance(value, str):
-        return _SURROGATES.sub("\ufffd", value)
+def _replaced(leaf: Any) -> Any:  # noqa: ANN401  (JSON)
+    return _SURROGATES.sub("\ufffd", leaf) if isinstance(leaf, str) else leaf
+
+
+def _mapped(value: Any, of: Callable[[Any], Any]) -> Any:  # noqa: ANN401  (JSON)
+    """JSON with another value, and another name, in the place of each."""
     if isinstance(value, dict):
-        return {_replaced(name): _replaced(each) for name, each in value.items()}
-    return [_replaced(each) for each in value] if isinstance(value, list | tuple) else value
+        return {of(name): _mapped(each, of) for name, each in value.items()}
+    return [_mapped(each, of) for each in value] if isinstance(value, list | tuple) else of(value)
 
 
 def _escaped(text: str) -> str:

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from tuimon.diagnosis.xids import xid
 from tuimon.node_ids import own_id
 from tuimon.proc.numa import core_list
-from tuimon.records import Gpu
 from tuimon.session.gpus import GpuRow
 from tuimon.views.format import ABSENT, celsius, count, duration, number, percent, plain, size, spread_text, watt
 from tuimon.views.gpu_text import STALE_S, memory_ratio, shows_sms
@@ -86,20 +85,22 @@ def fitting(variants: Sequence[Line], width: int) -> Line:
     return next((variant for variant in variants if cells(variant) <= width), clip(variants[-1], width))
 
 
-def power_line(view: GpuView, width: int) -> Line:
-    """Power, heat, clock and energy in words; what does not fit is left out from the end."""
+def power_line(view: GpuView, width: int, *, has_gauge: bool = False) -> Line:
+    """Power, heat, clock and energy in words; what does not fit is left out from the end.
+
+    Where a gauge above shows the power (``has_gauge``), the heat of the memory has room as well.
+    """
     gpu, figures, joules = view.gpu.latest, view.gpu.figures, view.gpu.joules_per_step
-    power, heat = out_of(figures.power_w, gpu.power_limit_w, "W"), _heat(gpu, memory=False)
-    clock, both = out_of(figures.sm_clock_mhz, None, "MHz"), _clock(view)
+    power = () if has_gauge else (out_of(figures.power_w, gpu.power_limit_w, "W"),)
+    heat, hottest = celsius(gpu.temperature_c), celsius(gpu.memory_temperature_c)
+    warm = f"{heat}, memory {hottest}" if has_gauge and hottest != ABSENT else heat
+    clock, both = (out_of(figures.sm_clock_mhz, most, "MHz") for most in (None, gpu.sm_clock_max_mhz))
     energy = [f"{number(joules)} J/step"] if joules is not None else []
-    offers = [
-        (power, heat, both, *energy),
-        (power, heat, clock, *energy),
-        (power, heat, clock),
-        (power, heat),
-        (power,),
-    ]
-    return fitting([_known("power", facts) for facts in offers], width)
+    offers = [(*power, warm, both, *energy), (*power, heat, both, *energy)]
+    offers += [(*power, heat, clock, *energy), (*power, heat, clock), (*power, heat), power or (heat,)]
+    name = label("heat" if has_gauge else "power")
+    known = [[fact for fact in facts if fact != ABSENT] for facts in offers]
+    return fitting([(name, *joined(facts or [ABSENT])) for facts in known], width)
 
 
 def power_gauge(view: GpuView, width: int) -> Line | None:
@@ -114,32 +115,6 @@ def power_gauge(view: GpuView, width: int) -> Line | None:
     if room < 4:
         return None
     return (*head, *layers([(ratio, "━", "gpu-edge")], room), Span(f"  {text}", "text"))
-
-
-def heat_line(view: GpuView, width: int) -> Line:
-    """Temperatures, clock and energy, where power has its own row."""
-    gpu, joules = view.gpu.latest, view.gpu.joules_per_step
-    both = _clock(view)
-    energy = [f"{number(joules)} J/step"] if joules is not None else []
-    warm, hot = _heat(gpu, memory=True), _heat(gpu, memory=False)
-    offers = [(warm, both, *energy), (hot, both, *energy), (hot, both), (hot,)]
-    return fitting([_known("heat", facts) for facts in offers], width)
-
-
-def _clock(view: GpuView) -> str:
-    return out_of(view.gpu.figures.sm_clock_mhz, view.gpu.latest.sm_clock_max_mhz, "MHz")
-
-
-def _heat(gpu: Gpu, *, memory: bool) -> str:
-    if not memory or gpu.memory_temperature_c is None:
-        return celsius(gpu.temperature_c)
-    return f"{celsius(gpu.temperature_c)}, memory {celsius(gpu.memory_temperature_c)}"
-
-
-def _known(name: str, facts: Sequence[str]) -> Line:
-    """The facts that there are; one dash where there is none."""
-    known = [fact for fact in facts if fact != ABSENT]
-    return (label(name), *joined(known or [ABSENT]))
 
 
 def rates_lines(view: GpuView, width: int) -> list[Line]:

@@ -24,7 +24,6 @@ from tuimon.views.tui.gpu.figures import (
     folded_line,
     gpu_mosaic,
     gpu_table,
-    heat_line,
     joined,
     label,
     mark_of,
@@ -99,7 +98,7 @@ def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -
         room -= len(parts[name])
     gauge = power_gauge(view, width)
     if gauge is not None and room >= 2 and "power" in kept:
-        parts["power"] = [gauge, heat_line(view, width)]
+        parts["power"] = [gauge, power_line(view, width, has_gauge=True)]
         room -= 1
     parts["charts"] = _charts(view, width, room, below="charts" in kept)
     return [*heads, *(row for name in _ORDER if name in kept or name == "charts" for row in parts[name])][:height]
