@@ -212,7 +212,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
             ("x = Image.open(path).resize((224, 224))", f"{SITE}/PIL/Image.py resize", f"{SITE}/PIL/ImageFile.py load"),
             ("x = cv2.imread(path)",),
         ],
-        [("x.save(path)", f"{SITE}/PIL/JpegImagePlugin.py _save")],
+        [("x.save(path)", f"{SITE}/PIL/ImageFile.py _encode_tile")],
     ),
     "pictures that are resized or warped": (
         [
@@ -289,7 +289,7 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
     "text that is printed, logged or shown as a bar": (
         [
             ("print(step, loss)",),
-            ("log.info('%s', x)", f"{PYTHON}/logging/__init__.py info", f"{SITE}/torch/_tensor_str.py _str"),
+            ("log.info('%s', x)", f"{PYTHON}/logging/__init__.py info", f"{SITE}/torch/_tensor.py __iter__"),
             ("bar.set_postfix(loss=loss)", f"{SITE}/tqdm/std.py set_postfix"),
             ("for x in tqdm(loader):", f"{SITE}/tqdm/std.py __iter__", f"{SITE}/tqdm/std.py refresh"),
         ],

@@ -94,6 +94,10 @@ BELOW: Table = {
         r"^ .*\b(?:torch\.(?:as_tensor|tensor|\w*Tensor)|(?:np|numpy)\.(?:as)?array)\(",
         "keep numbers in arrays from the start; join rows by torch.from_numpy(np.stack(rows)), not torch.tensor(rows)",
     ),
+    "text that is printed, logged or shown as a bar": (
+        r"torch/_tensor_str\.py |/logging/\w+\.py |-packages/tqdm/\S+ (?!__iter__)|^ .*\b(?:print|flush|fsync)\(",
+        "log numbers (.item()) instead of tensors, in one of a hundred steps",
+    ),
     "numbers that are taken one by one": (
         r"torch/_tensor\.py (?:__iter__|__contains__) |^ .*(?:\]\.item\(\)|\b(?:float|int)\([\w.]+\[[^:\]]*\]\))",
         "compute on whole arrays or tensors, or take all values at once: .tolist()",
@@ -130,7 +134,7 @@ BELOW: Table = {
     ),
     "reads from chunked storage": (r"/h5py/_hl/|-packages/zarr/", "store chunks of the size that is read; read slices"),
     "pictures that are decoded in full": (
-        r"/PIL/ImageFile\.py |^ .*\bcv2\.im(?:read|decode)\(",
+        r"/PIL/ImageFile\.py load|^ .*\bcv2\.im(?:read|decode)\(",
         "store smaller originals, or decode JPEGs at a part of their size: Image.draft(), cv2.IMREAD_REDUCED_COLOR_2",
     ),
     "pictures that are resized or warped": (
@@ -171,10 +175,6 @@ BELOW: Table = {
     "figures and histograms that are drawn or logged": (
         r"-packages/(?:matplotlib|seaborn|plotly|tensorboardX?|wandb|mlflow|neptune)/|torch/utils/tensorboard/",
         "log numbers in one of many steps, histograms (add_histogram(), wandb.watch()) and pictures hardly ever",
-    ),
-    "text that is printed, logged or shown as a bar": (
-        r"torch/_tensor_str\.py |/logging/\w+\.py |-packages/tqdm/\S+ (?!__iter__)|^ .*\b(?:print|flush|fsync)\(",
-        "log numbers (.item()) instead of tensors, in one of a hundred steps",
     ),
 }
 #: Of the innermost frame.
