@@ -16,7 +16,7 @@ _KERNEL = (
     "find the kernel that fails: CUDA_LAUNCH_BLOCKING=1, or compute-sanitizer python ...; if the program runs well on"
     " other GPUs, have this one tested"
 )
-RESET_LATER = "reset this GPU when nothing uses it (nvidia-smi --gpu-reset); a process that ended starts anew"
+RESET_LATER = "save a checkpoint, and reset this GPU when nothing uses it (nvidia-smi --gpu-reset)"
 _UNKNOWN = "look up that number among NVIDIA's Xid errors, and see dmesg"
 
 

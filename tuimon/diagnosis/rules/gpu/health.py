@@ -57,14 +57,17 @@ def _gravest(found: Iterable[tuple[Trouble, GpuRow, Machine]]) -> Finding | None
     if not order:
         return None
     worst, gpu, machine = order[0]
-    remedies = dict.fromkeys(each.remedy for each, row, _ in order if row is gpu)
-    lost = worst.lost if worst.lost >= TRACE else None
-    most = 1.0 / (1.0 - lost) if lost else None
+    remedies = {worst.remedy: worst.lost}
+    for each, row, _ in order:
+        if row is gpu and each.severity in ("critical", "warning"):
+            remedies.setdefault(each.remedy, each.lost)
     return Finding(
         severity=worst.severity,
         headline=f"{machine.place}GPU {gpu.latest.index} {worst.text}",
-        fixes=tuple(Fix(remedy).by_up_to(most) for remedy in remedies),
-        share_of_step=lost,
+        fixes=tuple(
+            Fix(remedy).by_up_to(1.0 / (1.0 - lost) if lost >= TRACE else None) for remedy, lost in remedies.items()
+        ),
+        share_of_step=worst.lost if worst.lost >= TRACE else None,
         evidence={"gpu": gpu.latest.index, **worst.evidence, **machine.facts},
     )
 
