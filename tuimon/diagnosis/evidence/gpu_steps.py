@@ -164,12 +164,8 @@ def gpu_steps(
             for name, phase in phases.items()
         }
         by_events = Interval.sum_of(phase.idle for phase in phases.values()).times(1 / step_ms).up_to(by_counters.high)
-    idle, contradiction, because = by_events, None, None
-    if by_counters is not None:
-        idle = by_events.joined(by_counters)
-        contradiction = None if by_events.meets(by_counters) else Contradiction(by_events, by_counters)
-    if contradiction is None:
-        because = why_wide(idle, by_counters, gpus, copies)
+    idle = by_events.joined(by_counters) if by_counters is not None else by_events
+    agree = by_counters is None or by_events.meets(by_counters)
     active = [row.means.sm_ratio for row in gpus if row.means is not None and row.means.sm_ratio is not None]
     outside = samples.where(phase=[name for name in samples.phases if name != "backward"])
     found = GpuSteps(
@@ -177,8 +173,8 @@ def gpu_steps(
         idle=idle,
         step_ms=step_ms,
         phases=phases,
-        contradiction=contradiction,
-        wide_because=because,
+        contradiction=None if agree or by_counters is None else Contradiction(by_events, by_counters),
+        wide_because=why_wide(idle, by_counters, gpus, copies) if agree else None,
         untimed=untimed if ranks < 2 else 0.0,
         sm_ratio=sum(active) / len(active) if active else None,
         waits_anywhere=outside.where(doing="ranks").total + outside.where(below="compiled_call").total > 0,
