@@ -93,13 +93,6 @@ class Fix(NamedTuple):
         """The fix where it may gain more than any evidence shows."""
         return self._replace(gain=Interval(self.gain.low, math.inf)) if self.gain is not None else self
 
-    def up_to(self, wider: Interval | None) -> Fix:
-        """The fix where it may gain as much as this, within the widest range of an estimate; or no upper end."""
-        if self.gain is None or wider is None:
-            return self
-        most = WIDEST_RANGE * self.gain.low if self.estimated_speedup and wider.high < math.inf else math.inf
-        return self._replace(gain=Interval(self.gain.low, max(self.gain.high, min(wider.high, most))))
-
     def as_json(self) -> dict[str, Any]:  # Any: str, float, None
         """As the report has it: an end that is open or unknown is None."""
         high = self.gain.high if self.gain is not None and 1.0 < self.gain.high < math.inf else None

@@ -6,7 +6,7 @@ from tuimon.diagnosis.finding import SEVERITY, Finding, likely_gain
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules import comm, cores, course, hang, input, interpreter, memory, side_work, stragglers
 from tuimon.diagnosis.rules.compute import cpu, optimizer, recompiles, settings
-from tuimon.diagnosis.rules.gpu import busy, copy, devices, health, launches, pace, state, sync
+from tuimon.diagnosis.rules.gpu import busy, copy, devices, health, launches, pace, sync
 
 #: In their order among findings of equal severity and share.
 RULES: tuple[Rule, ...] = (
@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
     course.STEP_TIME_DRIFT,
     memory.MEMORY_PRESSURE,
     interpreter.GC_PAUSES,
-    state.ALLOCATOR_RETRIES,
+    memory.ALLOCATOR_RETRIES,
     health.THROTTLED,
     devices.IDLE_GPU,
     devices.PLACEMENT,
@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
     pace.SPIN_WAIT,
     busy.COMPUTE_BOUND,
     cpu.COMPUTE_BOUND_CPU,
-    state.SMALL_BATCH,
+    busy.SMALL_BATCH,
     hang.NOT_ENDED,
 )
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}

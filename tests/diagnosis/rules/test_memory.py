@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.session.records import by_rule, extend, frames, header, loop, one_process, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
@@ -528,3 +529,24 @@ def test_copies_that_do_not_fit_are_graver():
 def test_workers_that_copy_nothing_more(private, how):
     finding = run_with_workers(private, **how)
     assert finding is None or finding.cause != "copied"
+
+
+def retried(*counts, first_s=1001.0):
+    return [
+        TorchMemory(
+            t=first_s + 15.0 + n, pid=PID, device=0, allocated_bytes=70, reserved_bytes=78, alloc_retries=count, ooms=2
+        )
+        for n, count in enumerate(counts)
+    ]
+
+
+def test_retries_after_warm_up_are_reported():
+    finding = findings("gpu_bound", *USUAL, util=0.99, more=retried(4, 7))["allocator_retries"]
+    assert (finding.severity, finding.evidence["retries"]) == ("warning", 3 + 4)
+    assert finding.evidence["caught_ooms"] == 2
+    assert "expandable_segments" in finding.action
+
+
+def test_without_retries_nothing_is_reported():
+    assert "allocator_retries" not in findings("gpu_bound", *USUAL)
+    assert "allocator_retries" not in findings("gpu_bound", *USUAL, more=retried(0, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
@@ -67,13 +67,6 @@ class Launching(Struct, frozen=True, gc=False):
     owner: Owner | None = None  # the library that owns the loop, whose options the advice names
 
 
-class Counted(NamedTuple):
-    """A GPU, and its counters over the steps of the training."""
-
-    gpu: Gpu
-    means: GpuMeans
-
-
 class GpuEvidence(Struct, frozen=True, dict=True):
     """The GPUs of a training process, and how it uses them."""
 
@@ -120,16 +113,15 @@ class GpuEvidence(Struct, frozen=True, dict=True):
         return self.steps is not None and self.steps.contradiction is not None
 
     @cached_property
-    def counted(self) -> tuple[Counted, ...]:
+    def counted(self) -> tuple[tuple[Gpu, GpuMeans], ...]:
         """Those with counters over the steps, the least used first; none where events contradict the counters."""
-        known = [Counted(row.latest, means) for row in self.rows if (means := row.means) is not None]
-        by_use = sorted(known, key=lambda each: each.means.util_ratio if each.means.util_ratio is not None else 1.0)
-        return () if self.is_contradicted else tuple(by_use)
+        known = [(row.latest, row.means) for row in self.rows if row.means is not None and not self.is_contradicted]
+        return tuple(sorted(known, key=lambda each: 1.0 if each[1].util_ratio is None else each[1].util_ratio))
 
     @property
     def utilisation(self) -> float | None:
         """That of the least used of them."""
-        return self.counted[0].means.util_ratio if self.counted else None
+        return self.counted[0][1].util_ratio if self.counted else None
 
     @cached_property
     def memory(self) -> tuple[TorchMemoryRow, ...]:

@@ -1,4 +1,4 @@
-"""The rule about what runs out, memory first: it is nearly full, will be if it goes on to fill, or ended the run."""
+"""Rules about what runs out, memory first: it is nearly full, will be if it goes on to fill, or ended the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import Filling, Keeping, Machine, Resource, RunEvidence, Store
 from tuimon.diagnosis.finding import SEVERITY, Finding, Fix, Severity
-from tuimon.diagnosis.rule import MACHINE_MEMORY, Rule
+from tuimon.diagnosis.rule import ALLOCATOR, MACHINE_MEMORY, Rule
 from tuimon.diagnosis.threshold import SMALL, Threshold
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
@@ -433,6 +433,40 @@ def _ended(evidence: Evidence, end: Exit, machine: Machine, resource: Resource, 
     )
 
 
+def allocator_retries(evidence: Evidence) -> Finding | None:
+    """torch's allocator had to free its cache and try again: memory is on its edge, and each retry stops the GPU.
+
+    Source: https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html
+    """
+    rows = [memory for memory in evidence.gpu.memory if memory.retries]
+    if not rows:
+        return None
+    worst = max(rows, key=lambda memory: memory.retries or 0)
+    gpu = next((g for g in evidence.gpu.rows if g.latest.uuid == worst.uuid), None)
+    total = gpu.latest.memory_total_bytes if gpu is not None else None
+    retries = worst.retries or 0
+    return Finding(
+        headline=(
+            f"torch's allocator freed its cache {retries} {'time' if retries == 1 else 'times'} in steady training: GPU"
+            " memory is on its edge"
+        ),
+        fixes=(
+            Fix(
+                "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use a smaller batch or activation"
+                " checkpointing; batches of similar length fragment memory less"
+            ),
+        ),
+        evidence={
+            "retries": retries,
+            "caught_ooms": worst.ooms or None,
+            "device": worst.device,
+            "allocated_bytes": worst.allocated_bytes,
+            "reserved_bytes": worst.reserved_bytes,
+            "total_bytes": total,
+        },
+    )
+
+
 MEMORY_PRESSURE = Rule(
     title="Memory or another resource runs out",
     judge=memory_pressure,
@@ -440,5 +474,12 @@ MEMORY_PRESSURE = Rule(
     thresholds=(SMALL, SWAP_BYTES_PER_S, SOON_S, LATER_S, LATEST_S, LEAST_RISE_BYTES, LEAST_RISE),
     causes=("growing", "copied", "out_of_memory", "exhausted"),
     of_moment=True,
+    is_harm=True,
+)
+
+ALLOCATOR_RETRIES = Rule(
+    title="GPU memory on its edge",
+    judge=allocator_retries,
+    needs=(ALLOCATOR,),
     is_harm=True,
 )

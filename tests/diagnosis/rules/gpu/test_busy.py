@@ -2,14 +2,17 @@
 
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from tests.altered import altered
-from tests.diagnosis.gpu import ITEM, PID, USUAL, findings
+from tests.diagnosis.gpu import ITEM, PID, USUAL, findings, gpu, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.verdicts import fold
-from tuimon.records import Gil, GilCount, Loader, LoaderFacts, MeasuredBatches, TraceTaken
+from tuimon.records import Gil, GilCount, Loader, LoaderFacts, MeasuredBatches, TorchMemory, TraceTaken
 
 #: PCIe counters that show next to no copies.
 NO_COPIES = {"pcie_rx_bytes_per_s": 1e6, "pcie_tx_bytes_per_s": 1e6}
@@ -36,7 +39,7 @@ CASES = (
     Case(
         "other_streams", "compute_bound/other_streams", "at least 60 % in work that its events do not", "tuimon trace"
     ),
-    Case("float64", "slow_setting/float64", "for 90 to 99 % of each step", "use float32"),
+    Case("float64", "slow_setting/float64", "takes at least 90 % of each step", "use float32"),
 )
 
 
@@ -170,3 +173,58 @@ def test_what_events_do_not_time_is_named_and_not_counted_as_idle():
     assert (
         sync.best.least == next(f for f in fold(altered("tf32_while_waiting"))[1] if f.rule == "sync_point").best.least
     )
+
+
+SMALL = {"memory_used_bytes": 8 << 30, "memory_total_bytes": 80 << 30}
+
+
+def without_events(**figures):
+    session = session_of("queue_full", *USUAL, **figures)
+    session.gpu_times.clear()
+    return session
+
+
+def test_a_gpu_with_room_for_more():
+    (finding,) = (f for f in diagnose(without_events(util=0.3, **SMALL)) if f.rule == "small_batch")
+    assert finding.severity == "info"
+    assert all(fact in finding.headline for fact in ("GPU 0", "30 % of the time", "10 % of its memory"))
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("others", "times"), [(0, 2), (40, None)], ids=["alone", "beside a program that holds half of the GPU"]
+)
+def test_a_larger_batch_has_to_fit_beside_others(others, times):
+    """Twice the 30 GiB that torch holds."""
+    session = without_events(util=0.3, memory_used_bytes=(32 + others) * GIB, memory_total_bytes=80 * GIB)
+    t, steps = session.now_s, session.shown().steps(PID)
+    facts = LoaderFacts(dataset="D", kind="map", workers=2, batch_size=32)
+    session.add(Loader(t=t, pid=PID, number=0, window_s=1.0, role="train", fetches=steps.total, facts=facts))
+    session.add(TorchMemory(t=t, pid=PID, device=0, allocated_bytes=30 * GIB, reserved_bytes=32 * GIB))
+    found = [finding for finding in diagnose(session) if finding.rule == "small_batch"]
+    assert len(found) == (times is not None)
+    for finding in found:
+        action = finding.fixes[0].action
+        assert "use a batch 2x as large" in action
+        assert "up to 62 GiB of its 80 GiB are then in use" in action
+
+
+@pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])
+def test_a_full_one_or_an_unknown_one_is_not_reported(figures):
+    assert "small_batch" not in {f.rule for f in diagnose(without_events(**figures))}
+
+
+def test_what_explains_an_idle_gpu_better_is_reported_instead():
+    assert "small_batch" not in findings("launch_bound", *USUAL, util=0.3, **SMALL)
+    assert "small_batch" not in findings("data_starved", *USUAL, util=0.3, **SMALL)
+
+
+def test_each_rank_is_judged_by_its_own_gpu():
+    second = process(300, rank=1, torch="2.13.0+cu130", gpu_uuids=["GPU-second"])
+    others = msgspec.structs.replace(gpu(1020.0, 0.1), uuid="GPU-second", index=1)
+    session = session_of("gpu_bound", *USUAL, util=0.99, more=[second, others])
+    assert [row.latest.uuid for row in evidence_of(session.over("recent"), PID).gpu.rows] == [UUID]
+    assert [row.latest.uuid for row in evidence_of(session.over("recent"), 300).gpu.rows] == ["GPU-second"]
+    assert len(evidence_of(session.over("recent"), 301).gpu.rows) == 2  # it has not reported which

@@ -13,7 +13,7 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import options
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
-from tuimon.diagnosis.step_model.measured import host_model, without, without_cost, without_if_sure
+from tuimon.diagnosis.step_model.measured import host_model, without, without_cost
 from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
@@ -72,12 +72,12 @@ def fused_fix(evidence: Evidence, idle_at_most: float = 1.0) -> Fix | None:
     if not evidence.gpu.is_used or not single + together:
         return None
     takes = FUSED_OF_SINGLE if single >= together else FUSED_TAKES
-    gone = Interval(1.0 - min(1.0, _FEWEST * takes), 1.0).times(single + together).up_to(idle_at_most)
+    surely = min(idle_at_most, (1.0 - min(1.0, _FEWEST * takes)) * (single + together))
+    gone = Interval(surely, evidence.steps.share_of("optimizer"))
     name = facts.name if facts is not None else "the optimizer"
     how = "one by one" if single >= together else "by one operation per part of the update"
     action = f"set {options(evidence).fused} for {name}: a few launches then update its tensors, now updated {how}"
-    fix = without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
-    return fix.up_to(without_if_sure(evidence, action, Interval(0.0, evidence.steps.share_of("optimizer"))).gain)
+    return without_cost(evidence, action, gone)._replace(change=Change("optimizer", float(takes)))
 
 
 def _unfused(evidence: Evidence, fusible: Collection[str]) -> tuple[float, float]:

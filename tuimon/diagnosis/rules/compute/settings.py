@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 from tuimon.diagnosis.claims import CONFIDENCE, is_sure
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.finding import WARNING_GAIN, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import SETTINGS, STEPS, Rule
@@ -17,7 +16,7 @@ from tuimon.diagnosis.rules.owner_options import ANOMALY
 from tuimon.diagnosis.step_model.edits import TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import host_model, without_if_sure
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, Threshold
-from tuimon.diagnosis.words import idle_part, percent
+from tuimon.diagnosis.words import percent
 from tuimon.library_code import is_tracer
 from tuimon.records import Place
 from tuimon.session.stacks.samples import Samples
@@ -77,8 +76,7 @@ def slow_setting(evidence: Evidence) -> Finding | None:
     gpu = evidence.gpu.steps
     if (gpu is None and evidence.gpu.is_used is not False) or not is_sure(evidence, 1.0, early=False):
         return None
-    settings = (*(_types(evidence) if gpu is None else _on_gpu(evidence, gpu)), *_sampled(evidence))
-    judged = [(setting, _fix(evidence, setting)) for setting in settings]
+    judged = [(setting, _fix(evidence, setting)) for setting in (*_types(evidence), *_sampled(evidence))]
     found = [(setting, fix) for setting, fix in judged if _likely(fix) >= WARNING_GAIN]
     if not found:
         return None
@@ -103,12 +101,11 @@ def _fix(evidence: Evidence, setting: _Setting) -> Fix:
     """The fix that leaves the part ``takes``, give or take its error, of this share of the step."""
     takes, gpu = max(_LEAST_LEFT, setting.takes), evidence.gpu.steps
     if gpu is not None and setting.cause == "float64":
-        return Fix(setting.action, changes_training=True).by_up_to(math.inf)  # it depends on the card
+        fix = Fix(setting.action, changes_training=True)  # it depends on the card
+        return fix.by_up_to(math.inf) if setting.share >= REPORTED else fix
     if gpu is not None:  # the CPU comes sooner with more work
-        gone = Interval.around(setting.share * (1.0 - takes), setting.share * setting.error)
-        return without_if_sure(
-            evidence, setting.action, Interval(min(gone.low, gpu.idle.low), min(gone.high, gpu.idle.high))
-        )
+        low, high = Interval.around(setting.share * (1.0 - takes), setting.share * setting.error)
+        return without_if_sure(evidence, setting.action, Interval(min(low, gpu.idle.low), min(high, gpu.idle.high)))
     model = host_model(evidence)
     part = Interval.around(setting.share)  # of what holds the GIL: of all that the thread does, whatever the phase
     if setting.what == "model":
@@ -128,14 +125,14 @@ def lower_is_faster(evidence: Evidence) -> bool:
 
 
 def _types(evidence: Evidence) -> Iterator[_Setting]:
-    """Types that the process reports, in which this CPU computes more slowly."""
-    process, share = evidence.process, evidence.steps.share_of(*_MODEL)
+    """Types that the process reports, in which this CPU or the GPU computes more slowly."""
+    process, gpu, share = evidence.process, evidence.gpu.steps, evidence.steps.share_of(*_MODEL)
     if process is None:
         return
     computed = {*process.matmul_dtypes, *process.parameter_dtypes}
     takes = {dtype: by[process.vectors] for dtype, by in _EMULATED.items() if process.vectors in by}
     dtype = next((dtype for dtype in takes if dtype in computed), None)
-    if dtype is not None:
+    if dtype is not None and gpu is None:
         how = "parameters in float32" if dtype in process.parameter_dtypes else "no torch.autocast"
         yield _Setting(
             dtype,
@@ -147,23 +144,16 @@ def _types(evidence: Evidence) -> Iterator[_Setting]:
             TAKES_ERROR,
         )
     if process.parameter_dtypes == ["float64"]:
-        share = evidence.steps.share_of(*_MODEL, "optimizer")
+        share = evidence.steps.share_of(*_MODEL, "optimizer") if gpu is None else 1.0 - gpu.idle.high
+        at_least = "" if gpu is None else "at least "
         yield _Setting(
             "float64",
-            f"the parameters are float64: computing with them takes {percent(share)} of each step",
+            f"the parameters are float64: computing with them takes {at_least}{percent(share)} of each step",
             share,
             _FLOAT32,
             FLOAT64_TAKES,
             TAKES_ERROR,
         )
-
-
-def _on_gpu(evidence: Evidence, gpu: GpuSteps) -> Iterator[_Setting]:
-    """Float64: the GPU computes with it whenever it is not idle."""
-    busy, process = Interval(1.0 - gpu.idle.high, 1.0 - gpu.idle.low), evidence.process
-    if process is not None and process.parameter_dtypes == ["float64"] and busy.low >= REPORTED:
-        headline = f"the parameters are float64: the GPU computes with them for {idle_part(busy)} of each step"
-        yield _Setting("float64", headline, busy.low, _FLOAT32)
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Setting]:

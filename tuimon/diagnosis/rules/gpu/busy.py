@@ -1,4 +1,4 @@
-"""Rules about a GPU that sets the pace: as it should be if it works as well as it can, and how well it does."""
+"""Rules about how well a GPU works: one that sets the pace, in which precision, and with what room for more."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.cells import of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu import Counted
 from tuimon.diagnosis.evidence.gpu_steps import Contradiction, GpuSteps
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
+from tuimon.diagnosis.rule import GPU_COUNTERS, GPU_LOAD, GPU_TIMES, TENSOR_ACTIVITY, Rest, Rule
 from tuimon.diagnosis.rules.gpu.launches import larger_batch
 from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
 from tuimon.diagnosis.rules.needless import needless_work
@@ -19,7 +18,7 @@ from tuimon.diagnosis.rules.rest import times_a_step
 from tuimon.diagnosis.step_model.measured import without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
-from tuimon.records import TraceTaken
+from tuimon.records import Gpu, TraceTaken
 from tuimon.session.gpus import GpuMeans
 from tuimon.text import ms_text
 
@@ -101,27 +100,21 @@ def _use_of(rest: Rest, gpu: GpuSteps, most: str) -> _Use:
         action = "run tuimon trace: if NCCL kernels fill backward, communicate less; otherwise the loop is in order"
         figures = exchange.figures if exchange is not None else {}
         return _Use(f"{most}; {waits} of that is waiting for the other ranks", [Fix(action)], figures=figures)
-    if evidence.gpu.counted and (use := _bad_use(evidence, evidence.gpu.counted[0])) is not None:
+    if evidence.gpu.counted and (use := _bad_use(evidence, *evidence.gpu.counted[0])) is not None:
         return use
     if gpu.untimed:
         how = f"at least {percent(gpu.untimed)} in work that its events do not time, on other streams or in CUDA graphs"
         return _Use(how, [Fix("run tuimon trace: it shows the kernels of all streams")], "other_streams")
-    faster = ["a smaller model", "a faster GPU"]
-    if not evidence.gpu.launching.is_compiled:
-        faster.insert(0, "torch.compile")
     unused = next((each.best for each in rest.found if each.rule == LOW_PRECISION_UNUSED.name), None)
-    if unused is not None:
-        besides = Fix(f"only these make it faster besides: {', '.join(faster)}")
-        return _Use(f"its tensor cores idle: {most}", [unused, besides])
-    if not _in_half(evidence):
-        faster.insert(0, "lower precision")
-    leave = Fix("leave the loop as it is")
-    return _Use(f"as it should be: {most}", [leave, Fix(f"only these make it faster: {', '.join(faster)}")])
+    had = {"lower precision": unused or _in_half(evidence), "torch.compile": evidence.gpu.launching.is_compiled}
+    faster = ", ".join((*(each for each, is_so in had.items() if not is_so), "a smaller model", "a faster GPU"))
+    how = "as it should be" if unused is None else "its tensor cores idle"
+    first = Fix("leave the loop as it is") if unused is None else unused
+    return _Use(f"{how}: {most}", [first, Fix(f"only these make it faster: {faster}")])
 
 
-def _bad_use(evidence: Evidence, counted: Counted) -> _Use | None:
+def _bad_use(evidence: Evidence, gpu: Gpu, means: GpuMeans) -> _Use | None:
     """Kernels that are too small to fill the GPU, or bound by its memory; None where its counters show neither."""
-    gpu, means = counted.gpu, counted.means
     compiled = "" if evidence.gpu.launching.is_compiled else "torch.compile(model), "
     larger = Fix(f"let fewer, larger kernels do the work: {compiled}whole tensors instead of loops over their parts")
     if means.sm_ratio is None:  # before Hopper
@@ -205,6 +198,43 @@ def _products(evidence: Evidence, gpu: GpuSteps, means: GpuMeans) -> Interval:
     return Interval(max(0.0, active - others), active)
 
 
+def small_batch(evidence: Evidence) -> Finding | None:
+    """The GPU has room in time and in memory: a larger batch would use both.
+
+    Kept only where nothing else explains an idle GPU.
+    """
+    known = evidence.gpu.counted
+    figures = [
+        (means.util_ratio, gpu.memory_used_bytes / gpu.memory_total_bytes)
+        for gpu, means in known
+        if means.util_ratio is not None and gpu.memory_used_bytes and gpu.memory_total_bytes
+    ]
+    if evidence.steps.phases is None or evidence.gpu.awaits_idle_causes or not known:
+        return None
+    if len(figures) < len(evidence.gpu.rows) or any(max(each) >= MOST for each in figures):
+        return None
+    (gpu, means), (used, filled) = known[0], figures[0]
+    larger = larger_batch(evidence, Interval.around(1.0 - used).up_to(evidence.gpu.launches_at_most))
+    if larger is None:
+        return None
+    return Finding(
+        severity="info",
+        headline=(
+            f"GPU {gpu.index} is used {percent(used)} of the time, and {percent(filled)} of its memory: room for a"
+            " larger batch"
+        ),
+        fixes=(
+            larger._replace(gain=larger.gain and Interval(1.0, larger.gain.high)),
+        ),  # why the GPU idles is not known
+        evidence={
+            "gpu_util": used,
+            "memory_ratio": filled,
+            "sm_ratio": means.sm_ratio,
+            "occupancy_ratio": means.occupancy_ratio,
+        },
+    )
+
+
 def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
     """Events and NVML exclude each other: neither is believed, but a trace is, whose profiler holds the CPU up."""
     events, counters = found
@@ -223,8 +253,6 @@ def _contradicted(found: Contradiction, trace: TraceTaken | None) -> Finding:
             "gpu_idle_in_trace": traced,
             "gpu_idle_at_most_by_events": events.high,
             "gpu_idle_at_least_by_nvml": counters.low,
-            "gpu_idle_at_least": events.low,
-            "gpu_idle_at_most": counters.high,
         },
     )
 
@@ -254,4 +282,12 @@ LOW_PRECISION_UNUSED = Rule(
     needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
     thresholds=(TRACE, REPORTED, MOST, TF32_TAKES, OTHER_TRAFFIC),
     contradicts_order=True,
+)
+
+SMALL_BATCH = Rule(
+    title="Room for a larger batch",
+    judge=small_batch,
+    needs=(GPU_COUNTERS, GPU_LOAD),
+    thresholds=(MOST, LARGE, REPORTED),
+    only_in_order=True,
 )

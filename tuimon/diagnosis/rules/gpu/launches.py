@@ -197,8 +197,10 @@ def without_idling(evidence: Evidence, action: str, idle: Interval) -> Fix:
     """
     exchanges = evidence.ranks.exchanges.values() if evidence.world_size > 1 else ()
     most = 1.0 - max((exchange.computing_at_least for exchange in exchanges), default=0.0)
-    fix = without_if_sure(evidence, action, idle.up_to(most))
-    return fix.up_to(without_if_sure(evidence, action, Interval(0.0, most)).gain) if exchanges else fix
+    fix, widest = (without_if_sure(evidence, action, share) for share in (idle.up_to(most), Interval(0.0, most)))
+    if not exchanges or fix.gain is None or widest.gain is None:
+        return fix
+    return fix._replace(gain=Interval(fix.gain.low, widest.gain.high))
 
 
 LAUNCH_BOUND = Rule(
