@@ -19,7 +19,7 @@ from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Report
 
 #: Significant digits of numbers in JSON: more than any of them is measured to, and shares still add to 1.
-DIGITS = 6
+DIGITS = 5
 #: Textual's SVG loads a font from a public server.
 _FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
 #: A clip a line and a reference to it in each piece of text: the pieces have their lengths anyway.
