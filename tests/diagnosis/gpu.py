@@ -40,8 +40,9 @@ END_S = 1020.0
 
 def gpu(t, util=0.5, **figures):
     """NVML's counters of the one GPU."""
-    facts = {"memory_used_bytes": 60 << 30, "memory_total_bytes": 80 << 30, "compute_capability": 9.0, "name": "A GPU"}
-    return Gpu(t=t, pid=0, index=0, uuid=UUID, util_ratio=util, **(facts | figures))
+    facts = {"uuid": UUID, "name": "A GPU", "compute_capability": 9.0}
+    memory = {"memory_used_bytes": 60 << 30, "memory_total_bytes": 80 << 30}
+    return Gpu(t=t, pid=0, index=0, util_ratio=util, **(facts | memory | figures))
 
 
 def session_of(kind, *counted, util=None, cpu=None, autograd=0.0, more=(), seconds=20.0, **figures):

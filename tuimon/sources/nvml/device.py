@@ -162,7 +162,11 @@ class Device:
         if self._slow.is_due(t):
             self._poll_slow_figures(t)
         if t >= self._facts_s:
-            self._poll_rare_figures()
+            self._seldom["pcie_replays"] = self.handle.query("nvmlDeviceGetPcieReplayCounter")
+            remapped = self.handle.query("nvmlDeviceGetRemappedRows")
+            if remapped is not None:
+                _, _, is_pending, has_failed = remapped
+                self._seldom["row_remap"] = "failed" if has_failed else "pending" if is_pending else "none"
         record = self._record(t)
         if not self.handle.answers:
             raise self.handle.error or NvmlError(NOT_SUPPORTED, "Not Supported")
@@ -239,13 +243,6 @@ class Device:
             if highest is None or highest != seldom[f"{name}_max"]:
                 seldom[name] = max(query(f"nvmlDeviceGetCurr{what}") or 0, highest or 0) or None
         self._slow.made(t, self.handle.cost_s - before_s)
-
-    def _poll_rare_figures(self) -> None:
-        self._seldom["pcie_replays"] = self.handle.query("nvmlDeviceGetPcieReplayCounter")
-        remapped = self.handle.query("nvmlDeviceGetRemappedRows")
-        if remapped is not None:
-            _, _, is_pending, has_failed = remapped
-            self._seldom["row_remap"] = "failed" if has_failed else "pending" if is_pending else "none"
 
     def _rate(self, counter: int, unit_bytes: int, metric: int) -> float | None:
         """Bytes a second by the counter, or by GPM where the device has no such counter."""

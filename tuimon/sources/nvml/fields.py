@@ -62,16 +62,13 @@ class Fields:
         self._read_s = self._clock()
         queries = [(field, _ALL_LINKS if field in _SCOPED else 0) for field in wanted]
         for answer in self._handle.query("nvmlDeviceGetFieldValues", queries) or ():
-            self._store(int(answer.fieldId), answer)
-
-    def _store(self, field: int, answer: Any) -> None:  # noqa: ANN401  (a structure of pynvml)
-        if answer.nvmlReturn in (NOT_SUPPORTED, INVALID_ARGUMENT, NO_PERMISSION):
-            self._never.add(field)
-        reading = _VALUES.get(int(answer.valueType))
-        if answer.nvmlReturn == 0 and reading is not None:
-            value, overflow = reading
-            self._values[field] = value(answer.value)
-            self._overflow[field] = overflow
+            field, reading = int(answer.fieldId), _VALUES.get(int(answer.valueType))
+            if answer.nvmlReturn in (NOT_SUPPORTED, INVALID_ARGUMENT, NO_PERMISSION):
+                self._never.add(field)
+            if answer.nvmlReturn == 0 and reading is not None:
+                value, overflow = reading
+                self._values[field] = value(answer.value)
+                self._overflow[field] = overflow
 
     def value(self, field: int) -> float | None:
         """The value at the latest read."""

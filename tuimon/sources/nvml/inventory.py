@@ -9,7 +9,7 @@ from tuimon.sources.notices import Problem
 from tuimon.sources.nvml import library as nvml
 from tuimon.sources.nvml import mig, problems
 from tuimon.sources.nvml.compute_processes import pid_trust
-from tuimon.sources.nvml.library import Library, NvmlError
+from tuimon.sources.nvml.library import NvmlError
 from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
@@ -39,24 +39,20 @@ def _query_inventory() -> Inventory | Problem:
     except NvmlError as error:
         return problems.explain(error)
     try:
-        return _count(library)
+        driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
+        handles = [library.handle(index) for index in range(library.device_count())]
+        if not handles:
+            return problems.no_devices()
+        support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
+        return Inventory(
+            driver=driver,
+            gpus=len(handles),
+            instances=sum(len(list(mig.instances(handle))) for handle in handles if mig.is_cut(handle)),
+            with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
+            pids_known=pid_trust(library.driver_version()).lists,
+        )
     except NvmlError as error:
         return problems.explain(error)
     finally:
         with contextlib.suppress(NvmlError):
             library.close()
-
-
-def _count(library: Library) -> Inventory | Problem:
-    driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
-    handles = [library.handle(index) for index in range(library.device_count())]
-    if not handles:
-        return problems.no_devices()
-    support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
-    return Inventory(
-        driver=driver,
-        gpus=len(handles),
-        instances=sum(len(list(mig.instances(handle))) for handle in handles if mig.is_cut(handle)),
-        with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
-        pids_known=pid_trust(library.driver_version()).lists,
-    )
