@@ -6,7 +6,7 @@ import pytest
 
 from tuimon.diagnosis.finding import Change
 from tuimon.diagnosis.step_model.edits import Step, changed
-from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.step_model.model import step_ms
 
 
 def step(**parameters):

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tuimon.code_origin import is_others_package
 from tuimon.diagnosis.evidence.steps import SLOW_RATIO
-from tuimon.diagnosis.evidence.threads import ThreadEvidence, awaits_thread, works
+from tuimon.diagnosis.evidence.threads import OWN_WAITS, ThreadEvidence, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import (
     Senders,
     Workers,
@@ -27,12 +27,9 @@ from tuimon.diagnosis.threshold import MIN_SAMPLES, MOST, Threshold
 from tuimon.records import Process
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.session import SessionView
-from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.trie import Node, is_environment_step
 
-#: Activities of a training thread that only waits for its data.
-WAITS: tuple[Activity, ...] = ("data", "idle", "io", "lock")
 #: The DataLoader's function that draws the indices of a batch.
 _DRAWS = "_next_index"
 HAND_OVER_MS = Threshold(
@@ -84,7 +81,7 @@ class DataEvidence(Struct, frozen=True, dict=True):
 
         Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
         """
-        return self.samples.share(lambda node: node.activity not in WAITS and node.frame.kind != "fetch")
+        return self.samples.share(lambda node: node.activity not in OWN_WAITS and node.frame.kind != "fetch")
 
     # -- who makes it
 
@@ -235,7 +232,7 @@ def _takes(node: Node, is_busy: bool) -> bool:
     It waits for the worker meanwhile, which answers at once where it does not keep the GIL busy.
     """
     takes = node.calls("rebuild_")  # rebuild_storage_fd() and others take a tensor out of shared memory
-    return takes and not is_busy if node.activity in WAITS else takes or node.calls("__next__")
+    return takes and not is_busy if node.activity in OWN_WAITS else takes or node.calls("__next__")
 
 
 # -- data that the training makes itself: by stepping an environment, or by generating with the model

@@ -97,7 +97,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     Or they are slower than in the run's own best hour.
     """
     course = evidence.course
-    found = _growth(course) or _jump(course) or _slower_hour(course)
+    found = _longer(course)
     if found is None:
         return None
     grown, together = found.grown, course.does_more_work(found.grown) if found.is_fault else ""
@@ -138,31 +138,20 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     )
 
 
-def _growth(course: CourseEvidence) -> _Longer | None:
-    grown = course.grown
-    if grown is None or grown.step.now_ms < DRIFT_RATIO * grown.step.before_ms:
-        return None
-    return _Longer(grown, "at first", _LOOK) if is_drift([row.work_ms or 0.0 for row in course.rows]) else None
-
-
-def _jump(course: CourseEvidence) -> _Longer | None:
-    jump = course.jump
-    if jump is None:
-        return None
-    since = f"before step {int(jump.now.rows[0].first_step):,} ({after(course.seconds_in(jump.now))} in)"
-    return _Longer(
-        jump, since, "check what changed then: the data, the length of sequences, a schedule, a clock limit", "jump"
-    )
-
-
-def _slower_hour(course: CourseEvidence) -> _Longer | None:
-    """Slower than its own best hour, beyond what the history of single windows shows."""
-    slower = course.slower_hour
-    if slower is None:
-        return None
-    ended = after(slower.now.span.end_s - slower.before.span.end_s)
-    action = "check what is different since: what grows with the steps, other programs, clocks, the file system"
-    return _Longer(slower, f"in the best hour, which ended {ended} ago", action, "slower_hour")
+def _longer(course: CourseEvidence) -> _Longer | None:
+    """Steadily, at once, or since the run's best hour: that is beyond what the history of single windows shows."""
+    grown, works_ms = course.grown, [row.work_ms or 0.0 for row in course.rows]
+    if grown is not None and grown.step.now_ms >= DRIFT_RATIO * grown.step.before_ms and is_drift(works_ms):
+        return _Longer(grown, "at first", _LOOK)
+    if (jump := course.jump) is not None:
+        since = f"before step {int(jump.now.rows[0].first_step):,} ({after(course.seconds_in(jump.now))} in)"
+        action = "check what changed then: the data, the length of sequences, a schedule, a clock limit"
+        return _Longer(jump, since, action, "jump")
+    if (slower := course.slower_hour) is not None:
+        ended = after(slower.now.span.end_s - slower.before.span.end_s)
+        action = "check what is different since: what grows with the steps, other programs, clocks, the file system"
+        return _Longer(slower, f"in the best hour, which ended {ended} ago", action, "slower_hour")
+    return None
 
 
 def is_drift(works_ms: Sequence[float]) -> bool:

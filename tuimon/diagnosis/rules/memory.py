@@ -17,8 +17,6 @@ from tuimon.records import Exit, MachineMemory, Place
 from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.text import size_text
 
-#: The exit code of a shell, or of a container, whose program was killed.
-_KILLED_CODE = 137
 _WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? \d+\) (?:is killed by signal: Killed|exited unexpectedly)")
 #: Launchers report so that a process of theirs was killed, and ranks that another one is gone.
 _CHILD = re.compile(r"ChildFailedError|SIGKILL|exitcode: -9|[Cc]onnection (?:closed|reset) by peer|DistBackendError")
@@ -391,7 +389,7 @@ def _ended_by(evidence: Evidence) -> Finding | None:
 
 def _victim(end: Exit, line: str) -> str | None:
     """The process that the kernel killed; None if the run ended by something else."""
-    if end.signal == "SIGKILL" or end.exit_code == _KILLED_CODE:
+    if end.signal == "SIGKILL" or end.exit_code == 137:  # of a shell, or a container, whose program was killed
         return "the training"
     if _WORKER.search(line):
         return "a DataLoader worker"

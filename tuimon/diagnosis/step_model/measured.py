@@ -12,8 +12,7 @@ from tuimon.diagnosis.evidence.threads import OWN_WAITS
 from tuimon.diagnosis.finding import Change, Fix, What
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.step_model.edits import Step
-from tuimon.diagnosis.step_model.model import OPEN_SHARE, StepModel
-from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.step_model.model import OPEN_SHARE, StepModel, step_ms
 from tuimon.diagnosis.threshold import TRACE
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.phase_table import PhaseTable
