@@ -100,7 +100,7 @@ def ended_text(end: Exit) -> str:
     return ": ".join(filter(None, (how_ended(end), plain(end.last_line or ""))))
 
 
-def how_ended(end: Exit) -> str:
+def how_ended(end: Exit, *, with_place: bool = True) -> str:
     """``ended with exit code 1 at main() train.py:12``, without the exception that was raised there."""
     if end.signal:
         how = f"killed by {plain(end.signal)}"
@@ -108,7 +108,7 @@ def how_ended(end: Exit) -> str:
         how = f"ended with exit code {end.exit_code}"
     else:
         how = "ended by an error" if end.has_failed else "the process has ended"
-    return how + (f" at {at(end.raised_at)}" if end.raised_at is not None else "")
+    return how + (f" at {at(end.raised_at)}" if with_place and end.raised_at is not None else "")
 
 
 def started_program(command: Sequence[str]) -> str:

@@ -110,10 +110,10 @@ def test_what_a_run_left_stands_above_the_finding(exit_record, text):
 @pytest.mark.parametrize(
     ("exit_record", "text"),
     [
-        (Exit(t=1, pid=1, exit_code=0), "ENDED exit code 0"),
+        (Exit(t=1, pid=1, exit_code=0), "ENDED with exit code 0"),
         (Exit(t=1, pid=1, exit_code=None), "ENDED the process has ended"),
         (Exit(t=1, pid=1, exit_code=None, file="train.py"), "ENDED by an error failed"),
-        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "ENDED killed by SIGKILL (exit code 137) failed"),
+        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "ENDED killed by SIGKILL failed"),
     ],
 )
 def test_how_a_run_ended_that_the_title_shows_takes_no_row_of_a_finding(exit_record, text):

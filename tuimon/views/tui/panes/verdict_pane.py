@@ -16,7 +16,7 @@ from tuimon.views.format import place, plain
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import BLANK, Line, Span, cells, clip, clipped_words, justified, line, wrapped
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
-from tuimon.views.words import end_tip, state_details, state_name, survivors_text, unseen_reason, unseen_text
+from tuimon.views.words import end_tip, how_ended, state_details, state_name, survivors_text, unseen_reason, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding, Severity
@@ -139,7 +139,14 @@ def _block(verdict: Verdict, width: int) -> _Block:
         reads_input = (end.last_line or "").startswith("EOFError: EOF when reading a line")
         tip = _NO_INPUT if reads_input else end_tip(end, before_torch=verdict.before_torch)
         advice = clip(line(("TIP", "dim"), ("  " + tip, "text")), width) if tip is not None else BLANK
-        return _Block(_end_role(end), "ENDED", _how(end), word, clip(_after_end(end), width), advice)
+        return _Block(
+            _end_role(end),
+            "ENDED",
+            how_ended(end, with_place=False).removeprefix("ended "),
+            word,
+            clip(_after_end(end), width),
+            advice,
+        )
     if verdict.state.name != "training":
         texts = [unseen_text(each) for each in verdict.unseen]
         if len(verdict.unseen) == 1:  # it has both rows
@@ -235,14 +242,6 @@ def _has_end_row(verdict: Verdict) -> bool:
 
 def _end_role(end: Exit) -> str:
     return "critical" if end.has_failed else "benign"
-
-
-def _how(end: Exit) -> str:
-    if end.signal:
-        return f"killed by {end.signal}" + (f" (exit code {end.exit_code})" if end.exit_code else "")
-    if end.exit_code is not None:
-        return f"exit code {end.exit_code}"
-    return "by an error" if end.has_failed else "the process has ended"
 
 
 def _after_end(end: Exit) -> Line:
