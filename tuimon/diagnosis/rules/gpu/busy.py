@@ -15,6 +15,7 @@ from tuimon.diagnosis.rules.gpu.launches import larger_batch
 from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
 from tuimon.diagnosis.rules.needless import needless_work
 from tuimon.diagnosis.rules.rest import times_a_step
+from tuimon.diagnosis.step_model.edits import HALF
 from tuimon.diagnosis.step_model.measured import without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, TRACE, Threshold
 from tuimon.diagnosis.words import idle_part, percent
@@ -27,11 +28,6 @@ LITTLE_POWER = Threshold(
     0.30,
     "part of its power limit below which a busy GPU at full clock most likely works with few of its SMs",
     "measured in bench/gpu on an H100: 0.19 with 1 % of the SMs active, 0.24 with 10 %, 0.33 with 28 %, 0.54 with 54 %",
-)
-TF32_TAKES = Threshold(
-    0.5,
-    "part of the time of matrix products in float32 that TF32 takes at most",
-    "our choice: a seventh of large ones on an A100 (https://docs.pytorch.org/docs/stable/notes/cuda.html)",
 )
 OTHER_TRAFFIC = Threshold(
     0.3,
@@ -66,7 +62,7 @@ def keeps_busy(rest: Rest) -> Finding | None:
     evidence, gpu = rest.evidence, rest.evidence.gpu.steps
     if gpu is None:
         return None
-    if gpu.contradiction is not None and gpu.contradiction.by_events.high < REPORTED:
+    if gpu.contradiction is not None:
         return _contradicted(gpu.contradiction, evidence.gpu.trace)
     if not gpu.is_bottleneck:
         return None
@@ -147,7 +143,8 @@ def _in_half(evidence: Evidence) -> bool:
 def low_precision_unused(evidence: Evidence) -> Finding | None:
     """The GPU multiplies matrices in full float32 while its tensor cores do nothing.
 
-    A part of the products goes, as far as the GPU sets the pace; the CPU's own work stays.
+    Half of the products' time goes at least: TF32 takes a seventh of large ones on an A100
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html). Where the CPU sets the pace, its own work stays.
     """
     gpu, process = evidence.gpu.steps, evidence.process
     if gpu is None or not evidence.gpu.counted:
@@ -158,7 +155,7 @@ def low_precision_unused(evidence: Evidence) -> Finding | None:
         return None
     if any(used and "float32" not in used for used in types):
         return None
-    gone = Interval(products.low * (1.0 - TF32_TAKES) - gpu.idle.high, products.high)
+    gone = Interval(products.low * HALF - gpu.idle.high, products.high)
     if not gpu.is_bottleneck and evidence.gpu.waits is not None:
         gone = gone.up_to(of_step(evidence).where(doing={"sync", "copy"}).between.high)
     if gone.high < REPORTED or (evidence.gpu.awaits_idle_causes and not gpu.is_bottleneck):
@@ -280,7 +277,7 @@ LOW_PRECISION_UNUSED = Rule(
     title="Tensor cores unused",
     judge=low_precision_unused,
     needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
-    thresholds=(TRACE, REPORTED, MOST, TF32_TAKES, OTHER_TRAFFIC),
+    thresholds=(TRACE, REPORTED, MOST, HALF, OTHER_TRAFFIC),
     contradicts_order=True,
 )
 
