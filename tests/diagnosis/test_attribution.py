@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from tests.verdicts import ACCEPTED
-from tuimon.diagnosis.attribution import Room, attributed, claimed_once
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.judging import Room, attributed, claimed_once
 from tuimon.diagnosis.rulebook import BY_NAME, ranked
 from tuimon.records import Place
 
@@ -24,7 +24,7 @@ def finding(rule, severity="warning", share=None, *where, **evidence):
 
 
 def order(*findings):
-    return [f.rule for f in ranked(attributed(findings, BY_NAME, None))]
+    return [f.rule for f in ranked(attributed(findings, None))]
 
 
 def test_severity_first_then_gain_and_what_comes_from_outside_last():
@@ -69,7 +69,7 @@ def test_a_benign_synchronisation_contradicts_nothing():
 
 def held(room, *findings):
     """The findings that hold most of what they claim, by rule; ``room``: what the GPU idles at calls, or a step's."""
-    return claimed_once(findings, BY_NAME, room).kept
+    return claimed_once(findings, room).kept
 
 
 def idle(total, **by_phase):
@@ -171,7 +171,7 @@ def test_a_hang_is_all_there_is_to_say():
 
 
 def test_nothing_merged_is_nothing():
-    assert attributed([], BY_NAME, None) == []
+    assert attributed([], None) == []
 
 
 _CLAIM = re.compile(r"  (?:critical|warning) (\w+)(?:/\w+)?, (\d+) % of the step")
