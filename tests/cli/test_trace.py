@@ -38,6 +38,8 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["none.jsonl"], 1, "none.jsonl"),
         (["none.json.gz"], 1, "none.json.gz"),
         (["ended.jsonl"], 1, "has ended"),
+        # the log that names the training: refused before that is given an order, and there is none at its pid
+        *((["run.jsonl", "-o", "run.jsonl", *force], 2, "run.jsonl is a tuimon log") for force in ([], ["--force"])),
     ],
 )
 def test_refusals(
@@ -47,25 +49,14 @@ def test_refusals(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ended.jsonl").write_text(_ENDED)
     (tmp_path / "taken.json.gz").write_text("{}")
+    trainer = Process(t=1.0, pid=4194304, ppid=1, start_unix_s=1e9, command=["train.py"], role="main", markers=True)
+    log = write_log(tmp_path / "run.jsonl", HEADER, trainer, structs.replace(STEPS, pid=trainer.pid, backwards=1))
+    before = log.read_bytes()
     os.mkfifo("pipe")  # a device of the machine would be at stake
     assert run_command_line(["trace", *words]) == code
     assert message in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ended.jsonl", "pipe", "taken.json.gz"]
-    assert (tmp_path / "ended.jsonl").read_text() == _ENDED
-
-
-@pytest.mark.parametrize("options", [[], ["--force"]])
-def test_the_log_that_names_the_training_stays(
-    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Refused before the training is given an order: there is none at this pid."""
-    log = tmp_path / "run.jsonl"
-    trainer = Process(t=1.0, pid=4194304, ppid=1, start_unix_s=1e9, command=["train.py"], role="main", markers=True)
-    write_log(log, HEADER, trainer, structs.replace(STEPS, pid=trainer.pid, backwards=1))
-    before = log.read_bytes()
-    assert run_command_line(["trace", str(log), "-o", str(log), *options]) == 2
-    assert "is a tuimon log" in capsys.readouterr().err
-    assert log.read_bytes() == before and list(tmp_path.iterdir()) == [log]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ended.jsonl", "pipe", "run.jsonl", "taken.json.gz"]
+    assert (tmp_path / "ended.jsonl").read_text() == _ENDED and log.read_bytes() == before
 
 
 _ENDED = """\

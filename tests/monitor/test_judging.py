@@ -92,26 +92,15 @@ def sampler_of(session):
     return sampler
 
 
-def sampled_first(session):
-    return sampler_of(session).first
-
-
-def test_the_rank_in_focus_and_the_late_one_are_followed_most_closely():
+def test_the_rank_in_focus_and_the_late_one_are_followed_most_closely_and_the_one_that_the_user_chose_first():
+    """Else the late one, so that its line is known."""
     session = streams.ranks(late=3).session
-    assert sampler_of(session).focus == {streams.MAIN, streams.MAIN + 3}
+    sampler = sampler_of(session)
+    assert (sampler.first, sampler.focus) == (streams.MAIN + 3, {streams.MAIN, streams.MAIN + 3})
     session.focus_on(streams.MAIN + 6)
-    assert sampler_of(session).focus == {streams.MAIN + 3, streams.MAIN + 6}
-
-
-def test_the_late_rank_is_sampled_first_so_that_its_line_is_known():
-    assert sampled_first(streams.ranks(late=3).session) == streams.MAIN + 3
-    assert sampled_first(streams.ranks(late=-1).session) is None
-
-
-def test_a_rank_that_the_user_chose_goes_before_it():
-    session = streams.ranks(late=3).session
-    session.focus_on(streams.MAIN + 6)
-    assert sampled_first(session) == streams.MAIN + 6
+    sampler = sampler_of(session)
+    assert (sampler.first, sampler.focus) == (streams.MAIN + 6, {streams.MAIN + 3, streams.MAIN + 6})
+    assert sampler_of(streams.ranks(late=-1).session).first is None
 
 
 def test_the_others_follow_by_rank():

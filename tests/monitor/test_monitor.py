@@ -113,68 +113,39 @@ def test_the_last_read_comes_before_the_exit(tmp_path: Path) -> None:
     assert sum(b'"type":"exit"' in line for line in lines) == 1
 
 
-def test_the_exit_names_the_exception(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.write_text('Traceback (most recent call last):\n  File "x"\nKeyError: 1\n')
-    for code, line in ((1, "KeyError: 1"), (0, None)):
-        process = Process()
-        monitor = Monitor([], process=process, output=OutputTail(str(out)))
-        process.ended = ExitStatus(code, None)
-        ticked_until(monitor, lambda monitor=monitor: monitor.ended)  # type: ignore[misc]
-        assert monitor.session.exit is not None
-        assert monitor.session.exit.last_line == line
+#: Processes that a script began one after the other; on the wall clock, which is half a second behind.
+BEGAN = [process(pid, t=1.0, start_unix_s=start_s) for pid, start_s in ((8, 0.5), (9, 8.6), (10, 8.7))]
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "line"),
+    ("before", "raised", "code", "line"),
     [
-        ([(9.0, 7)], 1, "of 7"),  # the process itself
-        ([(9.0, 8), (8.9, 9), (9.5, 7)], 1, "of 9"),  # the rank that failed first, not its launcher
-        ([(9.0, 8)], None, None),  # attached: the process may have ended well
-        ([(9.0, 8), (9.5, 7)], None, "of 8"),
-        ([(-90.0, 8)], 1, "KeyError: 1"),  # the run went on
-        ([(9.0, 7)], 0, None),
+        ([], [], 1, "KeyError: 1"),  # as it was printed
+        ([], [(9.0, 7)], 1, "of 7"),  # the process itself
+        ([], [(9.0, 8), (8.9, 9), (9.5, 7)], 1, "of 9"),  # the rank that failed first, not its launcher
+        ([], [(9.0, 8)], None, None),  # attached: the process may have ended well
+        ([], [(9.0, 8), (9.5, 7)], None, "of 8"),
+        ([], [(-90.0, 8)], 1, "KeyError: 1"),  # the run went on
+        ([], [(9.0, 7)], 0, None),
+        (BEGAN, [(9.0, 8), (9.5, 9), (9.6, 10)], 1, "of 9"),  # the program that began after another had failed
+        ([steps(1.0)], [(9.0, 8), (9.5, 7)], 1, "of 7"),  # a training that was launched ends by its own error
     ],
 )
-def test_the_exit_names_the_exception_that_a_process_noted(
-    tmp_path: Path, raised: list[tuple[float, int]], code: int | None, line: str | None
+def test_the_exit_names_the_exception_that_ended_the_run(
+    tmp_path: Path, before: list[Record], raised: list[tuple[float, int]], code: int | None, line: str | None
 ) -> None:
     out = tmp_path / "out"
-    out.write_text('Traceback (most recent call last):\n  File "x"\nKeyError: 1\n' if line == "KeyError: 1" else "")
-    records = [Uncaught(t=t, pid=pid, error=f"of {pid}", file="train.py", line=3, function="f") for t, pid in raised]
-    process = Process()
-    monitor = Monitor([Given(records)], process=process, output=OutputTail(str(out)), clock=lambda: 10.0)
+    out.write_text("" if code is None else 'Traceback (most recent call last):\n  File "x"\nKeyError: 1\n')
+    noted = [Uncaught(t=t, pid=pid, error=f"of {pid}", file="train.py", line=3, function="f") for t, pid in raised]
+    target, output = Process(), OutputTail(str(out))
+    monitor = Monitor([Given([*before, *noted])], header=HEADER, process=target, output=output, clock=lambda: 10.0)
     monitor.start()
     ticked_until(monitor, lambda: len(monitor.session.uncaught) == len(raised))
-    process.ended = ExitStatus(code, None)
+    target.ended = ExitStatus(code, None)
     ticked_until(monitor, lambda: monitor.ended)
     assert (end := monitor.session.exit) is not None
     assert (end.last_line, end.has_failed) == (line, code == 1 or line is not None)
     assert (end.raised_at is not None) == (line or "").startswith("of")
-
-
-def test_the_program_that_a_script_began_after_another_had_failed_is_the_one_that_ended_it() -> None:
-    failed = [Uncaught(t=t, pid=pid, error=f"of {pid}") for t, pid in ((9.0, 8), (9.5, 9), (9.6, 10))]
-    # on the wall clock, which is half a second behind
-    began = [process(pid, t=1.0, start_unix_s=start_s) for pid, start_s in ((8, 0.5), (9, 8.6), (10, 8.7))]
-    target = Process()
-    monitor = Monitor([Given([*began, *failed])], header=HEADER, process=target, clock=lambda: 10.0)
-    monitor.start()
-    ticked_until(monitor, lambda: len(monitor.session.uncaught) == 3)
-    target.ended = ExitStatus(1, None)
-    ticked_until(monitor, lambda: monitor.ended)
-    assert monitor.session.exit is not None and monitor.session.exit.last_line == "of 9"
-
-
-def test_a_training_that_was_launched_ends_by_its_own_error() -> None:
-    failed = [Uncaught(t=t, pid=pid, error=f"of {pid}") for t, pid in ((9.0, 8), (9.5, 7))]
-    process = Process()
-    monitor = Monitor([Given([steps(1.0), *failed])], process=process, clock=lambda: 10.0)
-    monitor.start()
-    ticked_until(monitor, lambda: len(monitor.session.uncaught) == 2)
-    process.ended = ExitStatus(1, None)
-    ticked_until(monitor, lambda: monitor.ended)
-    assert monitor.session.exit is not None and monitor.session.exit.last_line == "of 7"
 
 
 def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,17 @@ def said(code: str, directory: Path, *missing: str, **variables: str) -> str:
     return subprocess.run(command, env=env | variables, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def test_nvml_is_asked_where_there_is_no_library(tmp_path: Path) -> None:
+NVML = """
+from tuimon.sources.nvml.library import Library, NvmlError
+try:
+    Library()
+except NvmlError:
+    print("pynvml" in sys.modules)
+"""
+
+
+def test_nvml_is_asked_where_there_is_no_library_and_not_imported_to_find_that_there_is_none(tmp_path: Path) -> None:
+    assert said(NVML, tmp_path, "libnvidia-ml.so.1") == "False\n"
     assert said(DRIVERS, tmp_path, "libnvidia-ml.so.1") == "('gpu', 'nvml') False False\n"
 
 

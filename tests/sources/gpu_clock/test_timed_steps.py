@@ -145,6 +145,26 @@ UPDATE = "opt(=0- opt)=0-"
         ("bwd(=0 bwd)=20 opt(=20 opt)=30 bwd(=50", "backward 20 optimizer 10 forward 20"),
         ("bwd(=0 bwd)=20 bwd(=50", "backward 20 forward 30"),
         ("fetch)=0 bwd(=10 opt(=12- opt)=14- bwd)=20 fetch)=30", "forward 10 backward 10 other 10"),
+        # zipped evaluation: all but the first wait for the second loader
+        (
+            "fetch)@1=0 fetch)@2=10 fetch)@1=30 fetch)@2=40 bwd(=50 bwd)=60 opt(=60 opt)=70 fetch)@1=70",
+            "other 10 eval 30 forward 10 backward 10 optimizer 10",
+        ),
+        # batches of two loaders in one step are no evaluation
+        (
+            "fetch)@1=0 fetch)@2=10 bwd(=20 bwd)=30 opt(=30 opt)=40 fetch)@1=40",
+            "other 10 forward 10 backward 10 optimizer 10",
+        ),
+        # what is nested has no event
+        (
+            "fetch)=0 bwd(=10 bwd(=12- bwd)=14- bwd)=20 opt(@5=20 opt(@1=22- opt)@1=28- opt)@5=30 fetch)=30",
+            "forward 10 backward 10 optimizer 10",
+        ),
+        # an update that raised is followed by another
+        (
+            f"{UPDATE} fetch)=0 bwd(=10 bwd)=20 opt(@1=20 bwd(=30 bwd)=40 opt(@2=40 opt)@2=50 fetch)=50",
+            "forward 20 backward 20 optimizer 10",
+        ),
     ],
 )
 def test_other_loops(script, expected):
@@ -174,17 +194,6 @@ def test_an_evaluation_that_takes_gradients_is_one_with_its_backward_passes():
     assert found == {"forward": 10, "backward": 10, "optimizer": 10, "eval": 60}
 
 
-def test_zipped_evaluation():
-    script = "fetch)@1=0 fetch)@2=10 fetch)@1=30 fetch)@2=40 bwd(=50 bwd)=60 opt(=60 opt)=70 fetch)@1=70"
-    (step,) = Play()(script)
-    assert spans(step)["eval"][0] == 30  # all but the first wait for the second loader
-
-
-def test_batches_of_two_loaders_in_one_step_are_no_evaluation():
-    (step,) = Play()("fetch)@1=0 fetch)@2=10 bwd(=20 bwd)=30 opt(=30 opt)=40 fetch)@1=40")
-    assert "eval" not in spans(step)
-
-
 def test_what_was_not_timed_separates_steps():
     play = Play()
     assert len(play(f"{PLAIN} fetch)=90 bwd(=95- bwd)=98- opt(=99- opt)=100- fetch(=101 fetch)=110-")) == 1
@@ -200,20 +209,6 @@ def test_a_backward_that_was_not_timed_after_one_that_closed_a_step():
     assert len(play("bwd(=0 bwd)=20 bwd(=50 bwd)=60- bwd(=70- bwd)=80- bwd(=90- bwd)=95-")) == 1
     (step,) = play("bwd(=100 bwd)=110 bwd(=130")
     assert spans(step) == {"backward": (10, 0, 0), "forward": (20, 0, 0)}
-
-
-def test_what_is_nested_has_no_event_and_breaks_nothing():
-    (step,) = Play()("fetch)=0 bwd(=10 bwd(=12- bwd)=14- bwd)=20 opt(@5=20 opt(@1=22- opt)@1=28- opt)@5=30 fetch)=30")
-    assert {name: span for name, (span, _, _) in spans(step).items()} == {
-        "forward": 10,
-        "backward": 10,
-        "optimizer": 10,
-    }
-
-
-def test_an_update_that_raised_is_followed_by_another():
-    (step,) = Play()(f"{UPDATE} fetch)=0 bwd(=10 bwd)=20 opt(@1=20 bwd(=30 bwd)=40 opt(@2=40 opt)@2=50 fetch)=50")
-    assert spans(step)["backward"][0] == 20
 
 
 def test_a_step_without_one_of_its_times_is_given_up_when_a_later_one_is_known():

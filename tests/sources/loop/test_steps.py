@@ -21,15 +21,9 @@ def lengths(played):
     return [step.total_ns / MS for step in played.steps]
 
 
-def test_plain_loop():
-    played = play(PLAIN, 5)
-    assert lengths(played)[:4] == [16, 16, 16, 16]
-    assert ms(played.steps[1].phases) == {"data": 5, "forward": 3, "backward": 4, "optimizer": 2, "other": 2}
-    assert played.drive is Drive.FETCH
-
-
 #: One step; the lengths of all but the first and last, what it has, and the time of its phases.
 LOOPS = {
+    "plain": (PLAIN, (16, 1, 1, {"data": 5, "forward": 3, "backward": 4, "optimizer": 2, "other": 2})),
     "accumulation without a loader": (
         "wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1",
         (13, 2, 1, {"backward": 6, "between": 5, "optimizer": 1, "other": 1}),

@@ -113,12 +113,6 @@ def test_a_fetch_for_any_batch_is_not_held_back(waits):
     assert (record.fetches, record.held_ns) == (5, 0)
 
 
-@pytest.mark.parametrize(("noted", "in_order"), [({}, None), ({"in_order": None}, None), ({"in_order": False}, False)])
-def test_older_torch_knows_of_no_order(noted, in_order):
-    facts, _ = parsed_facts(json.dumps({**FACTS, **noted}))
-    assert facts.in_order is in_order
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -360,16 +354,21 @@ def test_workers_that_come_and_go():
     assert worker.ended
 
 
+MADE = Place("set.py", 9, "__getitem__")
+
+
 @pytest.mark.parametrize(
-    ("noted", "place"),
+    ("noted", "facts"),
     [
-        (["set.py", 9, "__getitem__"], Place("set.py", 9, "__getitem__")),
-        (None, None),
+        ({}, (None, None, None)),  # older torch knows of no order
+        ({"in_order": None, "item": None, "collate": None}, (None, None, None)),
+        ({"in_order": False}, (False, None, None)),
+        ({"item": [*MADE[:3]], "collate": [*MADE[:3]]}, (None, MADE, MADE)),
     ],
 )
-def test_facts_may_name_where_items_and_batches_are_made(noted, place):
-    facts, _ = parsed_facts(json.dumps({**FACTS, "item": noted, "collate": noted}))
-    assert (facts.item, facts.collate) == (place, place)
+def test_facts_may_tell_of_the_order_and_where_items_and_batches_are_made(noted, facts):
+    found, _ = parsed_facts(json.dumps({**FACTS, **noted}))
+    assert (found.in_order, found.item, found.collate) == facts
 
 
 NO_PLACES = [json.dumps({**FACTS, "item": noted}) for noted in (["set.py", "9", "__getitem__"], ["set.py"])]
