@@ -77,17 +77,6 @@ def test_exit_codes_for_ci(
     assert bool(err) == bool(says)
 
 
-def test_folders_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for seed in range(3):
-        log(tmp_path / "before" / f"{seed}.jsonl", seed, number=20)
-        log(tmp_path / "after" / f"{seed}.jsonl", 10 + seed, 25.0, number=20)
-    out, _ = compared(capsys, str(tmp_path / "before"), str(tmp_path / "after"), "--format", "json")
-    found = json.loads(out)
-    assert found["outcome"] == "faster"
-    assert [len(found[side]["runs"]) for side in ("before", "after")] == [3, 3]
-    assert not any("a single run cannot show" in note for note in found["notes"])
-
-
 def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2), "-o", str(tmp_path / "diff.txt"))
     assert out == ""

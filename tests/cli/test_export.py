@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 from pathlib import Path
@@ -105,17 +104,6 @@ def test_a_file_that_is_there_stays_without_force(
     assert sorted(os.listdir(tmp_path)) == ["out", "run.jsonl"]
 
 
-def test_a_full_disk_leaves_no_half_of_a_file(
-    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("tuimon.cli.commands.export.write_perfetto", fails)
-    assert "No space left" in refused(capsys, log, "--to", "perfetto", "-o", str(tmp_path / "out"), code=1)
-    assert os.listdir(tmp_path) == ["run.jsonl"]
-
-
 class TestRunOfSeveralNodes:
     """A folder of the logs of one run: all nodes are exported, and told apart."""
 
@@ -154,7 +142,3 @@ class TestRunOfSeveralNodes:
         whole = exported(capsys, folder, "--to", "perfetto")
         assert exported(capsys, folder, "--run", self.JOB.name, "--to", "perfetto") == whole
         assert "holds no run 'other'" in refused(capsys, folder, "--run", "other", "--to", "perfetto", code=1)
-
-    def test_none_of_its_logs_is_replaced(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-        last = os.path.join(folder, sorted(os.listdir(folder))[-1])
-        assert "is a tuimon log" in refused(capsys, folder, "--to", "perfetto", "-o", last, "--force", code=2)

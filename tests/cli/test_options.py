@@ -66,6 +66,7 @@ def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]
         (["report", "--frobnicate", "x"], "tuimon report --help lists the options"),
         (["report", "--fail-on", "input_bond", "x"], "Did you mean input_bound?"),
         (["report", "--fail-on", ",", "x"], "is missing"),
+        (["report", "--fail-on", "slow", "x"], "'slow' is not a rule, a cause or a severity"),
         (["run", "--on-finding", "frobnicate=true", "train.py"], "tuimon explain lists the rules"),
         (["run", "--on-finding", "input_bound=nosuchcmd -x", "train.py"], "'nosuchcmd' cannot be run"),
         (["run", "--on-hang", "nosuchcmd", "train.py"], "there is no such program"),

@@ -20,6 +20,7 @@ import pytest
 from tests import fake_amdsmi
 from tests.cli.command import LEAN, TUIMON, running, script, tuimon
 from tests.fake_nvml import Scenario, modern, usual
+from tests.sources.log.literal_log import HEADER, write
 from tests.waiting import until
 from tuimon.records import Exit, Gpu, Header, Process
 from tuimon.session.session import Session
@@ -103,14 +104,20 @@ def test_survivors_are_named(tmp_path: Path) -> None:
     assert f"still running: {end.survivors[0]}" in done.stderr
 
 
-def test_a_log_that_cannot_be_written_stops_before_the_run(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_or_is_an_earlier_one_stops_before_the_run(tmp_path: Path) -> None:
     path = script(tmp_path, "open('ran', 'w')")
-    for log in ("no/such/folder/x.jsonl", "/dev/full", path):
+    earlier = write(tmp_path / "l.jsonl", HEADER)
+    before = earlier.read_bytes()
+    for log in ("no/such/folder/x.jsonl", "/dev/full", path, "l.jsonl"):
         done = tuimon("run", *LEAN, "--log", log, "--", sys.executable, path, cwd=tmp_path)
         assert done.returncode == 1
         assert done.stderr.startswith("tuimon: ")
         assert "Traceback" not in done.stderr
-    assert not (tmp_path / "ran").exists()
+    assert "--force" in done.stderr
+    tuimon("run", "--force", "--log", "l.jsonl", "--", no_program(tmp_path), cwd=tmp_path)
+    assert earlier.read_bytes() == before and not (tmp_path / "ran").exists()
+    again = ("run", "--force", *LEAN, "--log", "l.jsonl", "--", sys.executable, path)
+    assert tuimon(*again, cwd=tmp_path).returncode == 0 and earlier.read_bytes() != before
 
 
 def test_no_secret_of_a_command_line_is_in_the_log(tmp_path: Path) -> None:
@@ -125,22 +132,6 @@ def test_no_secret_of_a_command_line_is_in_the_log(tmp_path: Path) -> None:
     assert header.command == command
     assert any(isinstance(record, Process) and record.command == command for record in others)
     assert stat.S_IMODE((tmp_path / "l.jsonl").stat().st_mode) == 0o600
-
-
-def test_an_earlier_log_stays_unless_force_is_given(tmp_path: Path) -> None:
-    path = script(tmp_path, "open('ran', 'w')")
-    words = ("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, path)
-    assert tuimon(*words, cwd=tmp_path).returncode == 0
-    (tmp_path / "ran").unlink()
-    before = (tmp_path / "l.jsonl").read_bytes()
-    done = tuimon(*words, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "--force" in done.stderr
-    tuimon("run", "--force", "--log", "l.jsonl", "--", no_program(tmp_path), cwd=tmp_path)
-    assert (tmp_path / "l.jsonl").read_bytes() == before
-    assert not (tmp_path / "ran").exists()
-    assert tuimon("run", "--force", *words[1:], cwd=tmp_path).returncode == 0
-    assert (tmp_path / "l.jsonl").read_bytes() != before
 
 
 def no_program(folder: Path) -> str:

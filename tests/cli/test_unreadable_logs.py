@@ -88,6 +88,7 @@ def test_of_several_runs_one_that_can_be_read_no_further_is_left_out(
     found = json.loads(capsys.readouterr().out)
     assert [len(found[side]["runs"]) for side in ("before", "after")] == [3, 4]
     assert f"left out: the log {bad} cannot be read: Input/output error" in found["notes"]
+    assert found["outcome"] == "faster" and not any("a single run cannot show" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(

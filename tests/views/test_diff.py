@@ -99,34 +99,27 @@ Findings
     )
 
 
-def test_what_is_many_times_as_much_is_a_factor() -> None:
-    rows = [
-        Row("other", "ms", 0.01, 6.6, 6.59, 6.0, 7.0, True),
-        Row("data", "ms", 0.01, 0.10, 0.09, -0.005, 0.12, False),
-    ]
-    lines = text_diff(replace(FOUND, rows=rows)).splitlines()
-    assert "other                0.01 ms     6.6 ms        660x   601x to 701x" in lines
-    assert "data                 0.01 ms    0.10 ms     ~+900 %   -50 % to 13x" in lines
-
-
-def test_checkpoints_are_rows_without_an_interval() -> None:
-    rows = [
-        Row("checkpoints", "1", 20.0, 10.0, -10.0),
-        Row("checkpoint rate", "bytes/s", 2.0 * (1 << 30), 3.0 * (1 << 30), 1.0 * (1 << 30)),
-    ]
-    lines = text_diff(replace(FOUND, rows=rows)).splitlines()
-    assert "checkpoints             20.0       10.0       -50 %" in lines
-    assert "checkpoint rate      2 GiB/s    3 GiB/s       +50 %" in lines
-
-
-def test_an_interval_that_allows_for_anything_is_none() -> None:
-    rows = [
-        Row("step time", "ms", 100.0, 170.0, 70.0, -99.99, 2.13e6, False),
-        Row("throughput", "1/s", 10.0, 5.9, -4.1, -8.9, 95.0, False),
-    ]
-    lines = text_diff(replace(FOUND, rows=rows)).splitlines()
-    assert "step time             100 ms     170 ms      ~+70 %   cannot tell" in lines
-    assert "throughput            10.0/s      5.9/s      ~-41 %   -89 % to 10.5x" in lines
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        # what is many times as much is a factor
+        (Row("other", "ms", 0.01, 6.6, 6.59, 6.0, 7.0, True),
+         "other                0.01 ms     6.6 ms        660x   601x to 701x"),
+        (Row("data", "ms", 0.01, 0.10, 0.09, -0.005, 0.12, False),
+         "data                 0.01 ms    0.10 ms     ~+900 %   -50 % to 13x"),
+        # checkpoints have no interval
+        (Row("checkpoints", "1", 20.0, 10.0, -10.0), "checkpoints             20.0       10.0       -50 %"),
+        (Row("checkpoint rate", "bytes/s", 2.0 * (1 << 30), 3.0 * (1 << 30), 1.0 * (1 << 30)),
+         "checkpoint rate      2 GiB/s    3 GiB/s       +50 %"),
+        # an interval that allows for anything is none
+        (Row("step time", "ms", 100.0, 170.0, 70.0, -99.99, 2.13e6, False),
+         "step time             100 ms     170 ms      ~+70 %   cannot tell"),
+        (Row("throughput", "1/s", 10.0, 5.9, -4.1, -8.9, 95.0, False),
+         "throughput            10.0/s      5.9/s      ~-41 %   -89 % to 10.5x"),
+    ],
+)  # fmt: skip
+def test_a_row_with_its_change_and_interval(row: Row, line: str) -> None:
+    assert line in text_diff(replace(FOUND, rows=[row])).splitlines()
 
 
 @pytest.mark.parametrize("via", get_args(Via))

@@ -204,6 +204,7 @@ def test_how_it_ended() -> None:
     assert ended_text(end) == "ended with exit code 1 at main() train.py:12: KeyError: 1"
     attached = replace(end, exit_code=None)
     assert ended_text(attached) == "ended by an error at main() train.py:12: KeyError: 1"
+    assert ended_text(Exit(t=0.0, pid=1, exit_code=None)) == "the process has ended"
 
 
 def test_a_fast_loop_of_which_some_steps_are_timed() -> None:

@@ -138,15 +138,6 @@ def test_a_ring_that_was_deleted_is_read_on_and_a_notice_says_so_once(ring_direc
     source.close()
 
 
-def test_the_end_of_a_process_is_no_deletion(ring_directory):
-    writer = write(ring_directory, run="r1")
-    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)
-    source.read()
-    writer.unlink()
-    assert [notices(source.read()) for _ in range(4)] == [[]] * 4
-    source.close()
-
-
 def test_a_ring_that_is_cut_short_ends_with_a_notice(ring_directory):
     writer = write(ring_directory, run="r1")
     source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)

@@ -129,31 +129,18 @@ def start(number: int, at_s: float, windows: int) -> list[Record]:
     return [*found, *(process(pid, rank=rank, **ended) for rank, pid in enumerate(pids))]
 
 
-@pytest.fixture
-def session() -> Session:
+def test_each_rank_is_there_once_and_says_how_often_it_was_restarted() -> None:
     """Two starts that failed, the second of them before its first step, and one that came to its end."""
     starts = start(0, 0.0, 6), start(1, 10.0, 0), start(2, 20.0, 12)
-    return session_of(header(pid=50), starts, Exit(t=40.0, pid=50, exit_code=0))
-
-
-def test_each_rank_is_there_once_and_says_how_often_it_was_restarted(session: Session) -> None:
-    assert [(row.rank, row.pid, row.restarts) for row in rank_rows(session.over("recent"))] == [
-        (0, 120, 2),
-        (1, 121, 2),
-    ]
-    text = text_report(report_of(session, NONE, "run.jsonl", full=True))
+    session = session_of(header(pid=50), starts, Exit(t=40.0, pid=50, exit_code=0))
+    found = [(row.rank, row.pid, row.restarts) for row in rank_rows(session.over("recent"))]
+    assert found == [(0, 120, 2), (1, 121, 2)]
+    report = report_of(session, NONE, "run.jsonl", full=True)
+    text = text_report(report)
     assert "rank 0, restarted 2 times: 120 steps" in text
     assert "rank 0, an earlier start: 60 steps" in text
-
-
-def test_a_report_in_json_tells_the_starts_apart(session: Session) -> None:
-    ranks = report_of(session, NONE, "run.jsonl", full=True).ranks
-    assert [(rank.pid, rank.state == "restarted", rank.restarts) for rank in ranks] == [
-        (100, True, 0),
-        (120, False, 2),
-        (101, True, 0),
-        (121, False, 2),
-    ]
+    told = [(rank.pid, rank.state == "restarted", rank.restarts) for rank in report.ranks]
+    assert told == [(100, True, 0), (120, False, 2), (101, True, 0), (121, False, 2)]
 
 
 def test_of_many_ranks_the_page_has_the_latest_in_sight(reports: tuple[Report, Report]) -> None:

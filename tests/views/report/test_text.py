@@ -66,15 +66,6 @@ def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> Non
 ENDED = Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError", file="/x/train.py", line=7, function="main")
 
 
-def test_an_end_of_unknown_exit_code() -> None:
-    for end, says in (
-        (ENDED, "ended by an error at main() train.py:7: KeyError"),
-        (Exit(t=1.0, pid=100, exit_code=0), "the process has ended"),
-    ):
-        session, findings = fold([records.header(), msgspec.structs.replace(end, exit_code=None)])
-        assert f"\n{says}\n" in text_report(report_of(session, findings, "x"))
-
-
 def test_a_run_without_steps() -> None:
     session, findings = fold([records.header(), ENDED])
     report = report_of(session, findings, "x")
@@ -113,11 +104,6 @@ def test_fail_on_a_finding_is_told_by_the_exit_code(
     assert run_command_line(["report", log, "--fail-on", names]) == code
     shown = capsys.readouterr()
     assert ("INPUT-BOUND" in shown.out, "input_bound (critical): 62 % of each step" in shown.err) == (True, bool(code))
-
-
-def test_fail_on_something_unknown_is_a_usage_error(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["report", log, "--fail-on", "slow"]) == 2
-    assert "'slow' is not a rule, a cause or a severity" in capsys.readouterr().err
 
 
 def test_the_verdict_that_stands() -> None:
