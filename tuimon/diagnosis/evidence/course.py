@@ -255,13 +255,6 @@ class CourseEvidence(Struct, frozen=True, dict=True):
         return max((each for each in lines if (each.file, each.function) == most), key=lines.__getitem__)
 
 
-class _Rank(Struct, frozen=True, gc=False):
-    """Pairs of a series that rise less those that fall, and the variance of that count without a trend."""
-
-    rising: int
-    variance: float
-
-
 def grows(series: Sequence[float]) -> bool:
     """True if a series grows, not in one jump but before and after its largest change as well.
 
@@ -271,21 +264,17 @@ def grows(series: Sequence[float]) -> bool:
     """
     number = min(len(series), _MOST_POINTS)
     points = [median(series[i * len(series) // number : (i + 1) * len(series) // number]) for i in range(number)]
-    if len(points) < 2 or _sigmas(_rank(points)) < GROWTH_SIGMAS:
+    if len(points) < 2 or _sigmas(points) < GROWTH_SIGMAS:
         return False
     change = _change_point(points)
-    before, after = _rank(points[:change]), _rank(points[change:])
-    return _sigmas(_Rank(before.rising + after.rising, before.variance + after.variance)) >= GROWTH_SIGMAS
+    return _sigmas(points[:change], points[change:]) >= GROWTH_SIGMAS
 
 
-def _rank(points: Sequence[float]) -> _Rank:
-    number = len(points)
-    rising = sum((y > x) - (y < x) for i, x in enumerate(points) for y in points[i + 1 :])
-    return _Rank(rising, number * (number - 1) * (2 * number + 5) / 18)
-
-
-def _sigmas(rank: _Rank) -> float:
-    return (rank.rising - 1) / math.sqrt(rank.variance) if rank.variance else 0.0
+def _sigmas(*parts: Sequence[float]) -> float:
+    """By how many deviations of a series without a trend more pairs rise than fall, each within its part."""
+    rising = sum((y > x) - (y < x) for points in parts for i, x in enumerate(points) for y in points[i + 1 :])
+    variance = sum(number * (number - 1) * (2 * number + 5) / 18 for number in map(len, parts))
+    return (rising - 1) / math.sqrt(variance) if variance else 0.0
 
 
 def least_ratio(before: Sequence[float], now: Sequence[float]) -> float:

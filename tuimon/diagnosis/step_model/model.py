@@ -14,8 +14,6 @@ from tuimon.diagnosis.finding import WARNING_GAIN, WIDEST_RANGE, Change, Fix
 from tuimon.diagnosis.interval import WHOLE, Interval
 from tuimon.diagnosis.step_model.edits import EDITS, HALF, Step, changed
 
-#: From the lower end of the widest range to its middle, by ratio.
-_TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
 _NOTHING = 1.005
 #: Part of the cores that they are worth at least where more workers and threads want one than there are. Measured in
@@ -85,7 +83,7 @@ class StepModel(NamedTuple):
         claimed = self.claimed.high if EDITS[change.what].least != "slower" and self.claimed is not None else 0.0
         if max(claimed, 1.0 - 1.0 / most) >= OPEN_SHARE:
             return Interval(max(low, min(certain, middle / WIDEST_RANGE)), math.inf)
-        high = min(most, _TO_MIDDLE * middle)
+        high = min(most, math.sqrt(WIDEST_RANGE) * middle)
         low = max(low, min(certain, high / WIDEST_RANGE))
         return Interval(low, min(high, WIDEST_RANGE * low))
 
