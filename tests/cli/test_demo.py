@@ -25,6 +25,7 @@ RULES = {
     "sync": "sync_point",
     "launch-bound": "launch_bound",
     "late-rank": "straggler_rank",
+    "float32": "low_precision_unused",
     "healthy": "compute_bound",
 }
 

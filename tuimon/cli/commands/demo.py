@@ -40,7 +40,10 @@ DEMOS = {
     "late-rank": Demo(
         "slow_reader", "DDP, a rank with a slow disk; four CPU processes, no GPU", "r ranks  v fixes", 12.0
     ),
-    "healthy": Demo("h100_guard_in_every_layer", f"a model that keeps the GPU busy; {H100}", "v more  h lines", 0.0),
+    "float32": Demo(
+        "h100_guard_in_every_layer", f"a busy GPU without its tensor cores; {H100}", "v fixes  h lines", 0.0
+    ),
+    "healthy": Demo("waits_every_step__GPU_bound", "loss.item() each step, at no cost; simulated GPU", "v more", 0.0),
 }
 DEFAULT = "starved"
 
