@@ -52,8 +52,6 @@ _SAME_WITHIN = 0.03
 _CLOSE = 0.0995
 #: If one run may be so many times faster than another by chance, the ends of the interval mean nothing.
 _UNEVEN = 2
-#: A phase that is a smaller part of the step on both sides is left out.
-_NO_PHASE = 0.0005
 #: Lines that are listed, those that changed most.
 _LISTED = 8
 #: All rows, and all lines, share one error of 5 %: each is significant by itself at 5 % over their number.
@@ -220,7 +218,7 @@ def _rows(before: Runs, after: Runs, longer: Interval) -> list[Row]:
         _Quantity("CPU time", "ms", lambda _, row: row.cpu_ns / row.steps / 1e6),
         _Quantity("waits for a core", "ms", lambda _, row: row.waited_ns / row.steps / 1e6),
     ]
-    least_ms = _NO_PHASE * fmean(step_ms(run.level) for run in (*before, *after))
+    least_ms = 0.0005 * fmean(step_ms(run.level) for run in (*before, *after))  # smaller phases are left out
     sides = [(quantity, quantity.on(before), quantity.on(after)) for quantity in quantities]
     shown = [
         (q, one, other) for q, one, other in sides if q.widened is not None or max(one.value, other.value) > least_ms

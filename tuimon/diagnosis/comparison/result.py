@@ -8,8 +8,6 @@ import msgspec
 
 from tuimon.diagnosis.cells import Doing, Phase, Via
 
-DIFF_SCHEMA = 1
-
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
 #: How a measured gain compares with what was estimated of it.
 Kept = Literal["kept", "more", "less", "unclear"]
@@ -134,7 +132,7 @@ class Side(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two sides compared."""
 
-    schema: int = DIFF_SCHEMA
+    schema: int = 1
     headline: str
     outcome: Outcome
     #: How much faster: time of a step before / after, or of a sample if steps differ in size.

@@ -18,8 +18,6 @@ import msgspec
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 
-#: The schema of ``explain --format json``.
-EXPLAIN_SCHEMA = 1
 _PAIR = re.compile(r"(?P<title>.*?)(?: \((?P<cause>\w+)\))?")
 _FENCED = re.compile(r"```(?P<language>\w+) (?P<when>before|after)\n(?P<code>.*?)\n```", re.DOTALL)
 _CAUSE = re.compile(r"`(?P<name>\w+)`: (?P<text>.*)")
@@ -72,7 +70,7 @@ class Explained(msgspec.Struct, frozen=True):
     """The object of ``explain --format json``."""
 
     pages: list[Page]
-    schema: int = EXPLAIN_SCHEMA
+    schema: int = 1
 
 
 def page_of(name: str, cause: str | None = None) -> Page:

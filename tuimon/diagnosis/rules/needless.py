@@ -17,8 +17,6 @@ from tuimon.session.stacks.samples import Samples
 
 #: The phases in which the model computes.
 MODEL: tuple[Phase, ...] = ("forward", "backward")
-#: Backward passes over one batch, from which they are several.
-_SEVERAL = 2.0
 #: Bytes that each tensor of a batch takes for a position, at most, if it holds nothing but texts: those of an int64.
 _POSITION_BYTES = 8
 
@@ -68,7 +66,7 @@ def _repeated(evidence: Evidence, computes: float) -> Finding | None:
     passes, samples = steps.backwards / max(1, fetches, steps.updates), evidence.samples.where(phase="backward")
     needed = evidence.samples.part(lambda node: node.is_in_closure) or samples.part(lambda node: node.returns_gradients)
     share = computes * (1.0 - 1.0 / max(1.0, passes))
-    if not fetches or passes < _SEVERAL or needed or not is_sure(evidence, share, early=False):
+    if not fetches or passes < 2.0 or needed or not is_sure(evidence, share, early=False):
         return None
     keeps = samples.part(lambda node: any("retain_graph" in frame.source for frame in node.frames))
     if samples.total >= MIN_SAMPLES and keeps < TRACE:
