@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
+from tests.session import records
 from tests.waiting import until
 from tuimon.monitor.monitor import Monitor
-from tuimon.records import Header, PhaseTime, Steps
+from tuimon.records import Header, Steps
 
 HEADER = Header(
     t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
 )
 
 
-def steps(t: float, count: int = 5) -> Steps:
-    return Steps(
-        t=t,
-        pid=7,
-        window_s=1.0,
-        count=count,
-        first_index=max(int(t) - 1, 0) * count,
-        total_ns=count * 10,
-        phases=[PhaseTime("backward", count * 10)],
-        backwards=count,
-        updates=count,
-    )
+def steps(t: float) -> Steps:
+    return records.steps(t, {"backward": 10e-6}, count=5, first_index=max(int(t) - 1, 0) * 5, pid=7)
 
 
 def ticked_until(monitor: Monitor, condition: object) -> None:

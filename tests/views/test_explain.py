@@ -10,6 +10,7 @@ from html import unescape
 import pytest
 
 from tests.views import streams
+from tests.views.test_headless import Terminal
 from tests.views.tui.running_app import running, texts
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
@@ -43,13 +44,6 @@ def test_only_code_and_addresses_are_wider_than_the_view(page: Page, width: int)
     rows = plain_page(page, width).splitlines()
     assert [row for row in rows if len(row) > width and not row.startswith("    ") and "https://" not in row] == []
     assert [row for row in page_lines(page, width) if cells(row) > width and "▏" not in text_of(row)] == []
-
-
-class Terminal(io.StringIO):
-    """Says that it is one."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_terminal_gets_colours_and_a_pipe_does_not(monkeypatch) -> None:

@@ -47,6 +47,18 @@ class FakeReader:
         return {1: "batch\x1ftrain.py\x1fmain\x1f12", 2: "loss/a"}[number]
 
 
+class LiveReader(FakeReader):
+    """A ring that is written while it is read: it gives what is dated up to ``now_ns``."""
+
+    now_ns = reads = 0
+
+    def read(self):
+        self.reads += 1
+        out = [marker for marker in self.waiting if marker.time_ns <= self.now_ns]
+        self.waiting = self.waiting[len(out) :]
+        return out
+
+
 def follow(sequence, now_ns, interval_s=1.0):
     follower = RingFollower(FakeReader(sequence), interval_s, now_ns)
     return follower, [record for record in follower.windows(now_ns) if isinstance(record, Steps)]

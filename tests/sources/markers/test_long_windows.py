@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sources.loop.loop_script import markers
-from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
+from tests.sources.markers.literal_ring import PLAIN, SECOND, LiveReader
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
@@ -15,13 +15,8 @@ from tuimon.sources.process_table import ProcessTable
 LOOP = PLAIN.replace("wait:1", "wait:43")  # 100 ms
 
 
-class GrowingReader(FakeReader):
-    """A ring that gets its markers as time goes by."""
-
-    def __init__(self, sequence):
-        super().__init__(sequence)
-        self.to_come, self.waiting = self.waiting, []
-        self.reads = 0
+class Reader(LiveReader):
+    """One of many ranks."""
 
     def meta(self):
         return {"world_size": 64}
@@ -29,21 +24,12 @@ class GrowingReader(FakeReader):
     def is_filling(self):
         return False
 
-    def grow_until(self, now_ns):
-        count = sum(marker.time_ns < now_ns for marker in self.to_come)
-        self.waiting += self.to_come[:count]
-        del self.to_come[:count]
-
-    def read(self):
-        self.reads += 1
-        return super().read()
-
 
 class Ring:
     """A ring that is followed, second by second."""
 
     def __init__(self, script):
-        self.reader = GrowingReader(markers(script, start_ns=10 * SECOND))
+        self.reader = Reader(markers(script, start_ns=10 * SECOND))
         self.follower = RingFollower(self.reader, 1.0, 10 * SECOND)
         self.records = []
         self.now_s = 10
@@ -52,8 +38,7 @@ class Ring:
         begin = len(self.records)
         while self.now_s < until_s:
             self.now_s += 1
-            now_ns = self.now_s * SECOND
-            self.reader.grow_until(now_ns)
+            self.reader.now_ns = now_ns = self.now_s * SECOND
             if self.follower.is_due(now_ns, longest):
                 self.records += [record for record in self.follower.windows(now_ns) if isinstance(record, Steps)]
         return self.records[begin:]

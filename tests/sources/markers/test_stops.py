@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers
-from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader, columns_from
+from tests.sources.markers.literal_ring import PLAIN, SECOND, LiveReader
 from tuimon.proc import procfs
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
@@ -15,24 +15,13 @@ STOP_S = 30
 SCRIPT = " ".join([*[PLAIN] * 20, *["fetch:5 wait:3"] * 5, *[PLAIN] * 20])
 
 
-class Live(FakeReader):
-    """A ring that is written while it is read: it gives what is dated before ``now_ns``."""
-
-    now_ns = 0
-
-    def read_columns(self):
-        out = [marker for marker in self.waiting if marker.time_ns <= self.now_ns]
-        self.waiting = self.waiting[len(out) :]
-        return columns_from(out)
-
-
 def stopped_after(at, monkeypatch, *, together):
     """The records of a loop that is stopped 1 ms after its marker of this number; ``together``: so is tuimon."""
     sequence = markers(SCRIPT, start_ns=10 * SECOND)
     begin_ns = sequence[at][0] + MS
     end_ns = begin_ns + STOP_S * SECOND
     later = [(time_ns + STOP_S * SECOND, *rest) for time_ns, *rest in sequence[at + 1 :]]
-    reader = Live([*sequence[: at + 1], *later])
+    reader = LiveReader([*sequence[: at + 1], *later])
     follower, records, read_ns = RingFollower(reader, 1.0, 10 * SECOND), [], 10 * SECOND
     state = "S"
     monkeypatch.setattr(procfs, "read_process_stat", lambda _: procfs.ProcessStat(1, 0.0, 0.0, 0, "", state, 0, 1))

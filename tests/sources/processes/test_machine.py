@@ -104,12 +104,6 @@ def kept_to(machine, monkeypatch, own=frozenset(range(4)), **masks):
     return record
 
 
-def four_cores(machine, ticks=1):
-    """Core n has worked n times so long."""
-    cores = [_core(number, ticks * number, 0, 0, 0, 0, 0) for number in range(4)]
-    machine.write("proc/stat", "".join(("cpu  0 0\n", *cores)))
-
-
 @pytest.mark.parametrize(
     ("masks", "cores"),
     [
@@ -122,7 +116,7 @@ def four_cores(machine, ticks=1):
     ],
 )
 def test_the_cores_that_the_run_is_kept_to(machine, monkeypatch, masks, cores):
-    four_cores(machine)
+    machine.write("proc/stat", "cpu  0 0\n" + "".join(_core(number, number, 0, 0, 0, 0, 0) for number in range(4)))
     assert kept_to(machine, monkeypatch, **masks).run_cores == cores
 
 

@@ -28,26 +28,14 @@ def texts(rows: list[RankCollective]) -> list[str]:
     return [one.text for one in stuck(rows)]
 
 
-def nccl(
-    *entries: tuple[int, str, str], group: tuple[str, str] = ("0", "default_pg"), ranks: str = "[0, 1, 2, 3]"
-) -> bytes:
-    """A dump with entries (number, name, state), in the shape of NCCL's."""
-    made: dict[str, Any] = {
-        "version": "2.10",
-        "nccl_version": "2.27.3",
-        "pg_config": {group[0]: {"name": group[0], "desc": group[1], "ranks": ranks}},
-        "pg_status": {"0": {"last_enqueued_collective": 9, "last_completed_collective": 9}},
-        "entries": [
-            {
-                "frames": [{"name": "train", "filename": "train.py", "line": 9}], "record_id": number, "pg_id": 0,
-                "process_group": group, "collective_seq_id": number, "p2p_seq_id": 0, "op_id": number,
-                "profiling_name": f"nccl:{name}", "time_created_ns": 1, "duration_ms": None, "input_sizes": [[4]],
-                "state": state, "retired": state == "completed", "timeout_ms": 600000, "is_p2p": name == "send",
-            }
-            for number, name, state in entries
-        ],
-    }  # fmt: skip
-    return pickle.dumps(made, protocol=2)
+def nccl(*entries: tuple[int, str, str]) -> bytes:
+    """A dump of four ranks with entries (number, name, state)."""
+    made = [
+        {"record_id": number, "collective_seq_id": number, "op_id": number, "profiling_name": f"nccl:{name}",
+         "state": state, "retired": state == "completed"}
+        for number, name, state in entries
+    ]  # fmt: skip
+    return documented(made, **{"0": "[0, 1, 2, 3]"})
 
 
 def test_the_rank_that_real_dumps_show_missing_is_named() -> None:
@@ -73,8 +61,9 @@ def test_a_rank_in_another_collective_one_without_a_dump_and_none_missing() -> N
 def documented(entries: list[dict[str, Any]], version: str = "2.10", **groups: str) -> bytes:
     """A dump by ``torch/csrc/distributed/c10d/FlightRecorderDetail.hpp``; ``groups``: name to ranks."""
     plain = {
-        "frames": [], "record_id": 0, "pg_id": 0, "process_group": ("0", "default_pg"), "thread_name": "pt_main_thread",
-        "thread_id": "140569104071552", "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1,
+        "frames": [{"name": "train", "filename": "train.py", "line": 9}], "record_id": 0, "pg_id": 0,
+        "process_group": ("0", "default_pg"), "thread_name": "pt_main_thread", "thread_id": "140569104071552",
+        "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1,
         "profiling_name": "nccl:all_reduce", "time_created_ns": 1795331760573268912, "input_sizes": [[4]],
         "input_dtypes": ["Float"], "output_sizes": [[4]], "output_dtypes": ["Float"], "state": "completed",
         "time_discovered_started_ns": None, "time_discovered_completed_ns": None, "retired": True,

@@ -75,10 +75,6 @@ def test_figures_of_a_rank() -> None:
     }
     assert found["tuimon_finding"] == {("input_bound", "critical"): 1, ("side_work", "warning"): 1}
     assert found["tuimon_finding_speedup_ratio"]["input_bound",] == 2.13
-
-
-def test_checkpoints_of_a_rank() -> None:
-    found = figures(whole_session())
     assert found["tuimon_checkpoints_total"] == {("0",): 3, ("1",): 3}
     assert found["tuimon_checkpoint_size_bytes_total"]["0",] == 150 << 20
     assert found["tuimon_checkpoint_time_seconds_total"]["1",] == pytest.approx(3.0)
@@ -217,6 +213,9 @@ def test_conventions(metric: Metric) -> None:
     assert len(set(labels)) == len(labels)
     assert all(re.fullmatch(r"[a-z_]+|UUID", label) for label in labels)
     assert not {"file", "line", "function", "pid", "path", "quantile", "le"} & set(labels)
+    listed = ", ".join(f"`{label}`" for label in labels) or "–"
+    row = f"| `{metric.name}` | {metric.kind} | {listed} | {metric.help} |"
+    assert row in (DOCS / "metrics.md").read_text().splitlines(), row
 
 
 # -- the dashboard and the page
@@ -267,13 +266,6 @@ def test_the_dashboard_hangs_together() -> None:
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in PANELS)
     variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
     assert set(re.findall(r"\$\{?(\w+)", json.dumps(PANELS))) <= variables
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_the_page_lists_every_metric(metric: Metric) -> None:
-    labels = ", ".join(f"`{label}`" for label in metric.all_labels) or "–"
-    row = f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
-    assert row in (DOCS / "metrics.md").read_text().splitlines(), row
 
 
 def text() -> str:

@@ -6,6 +6,7 @@ from msgspec import structs
 from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running, texts
+from tests.views.tui.sheets.test_sheets import FakeCloseUp
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Change as DiagnosisChange
 from tuimon.diagnosis.finding import Fix
@@ -79,37 +80,20 @@ def test_bounds_are_one_range(low, high, text):
     assert evidence_rows(known) == [("launch lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
 
 
-@pytest.mark.parametrize("width", [36, 56, 100])
-def test_it_fits(width):
-    rows = [*changes_lines(CHANGES, 0.0, width), *unjudged_lines(MISSING, width)]
-    assert all(cells(row) <= width for row in rows)
-
-
-class Files:
-    """Code that a test makes up."""
-
-    def __init__(self):
-        self.asked = []
-
-    def code(self, file, line, process, not_after_unix_s=None):
-        self.asked.append((file, line))
-        return [(30, "x = 1"), (31, "y = augmented(x)")]
-
-
 @pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])
 async def test_the_sheet_has_it_all_in_order(keys):
     monitor = streams.input_bound(5)
-    monitor.changes, monitor.closeup = CHANGES, Files()
+    monitor.changes, monitor.closeup = CHANGES, FakeCloseUp()
     async with running(monitor, (120, 90)) as (app, pilot):
         await pilot.press(*keys)
         await app.workers.wait_for_complete()
         await pilot.pause()
         app.tick()
         shown = "\n".join(text_of(row) for row in app.screen.body.lines)
-        order = [shown.index(part) for part in ("INPUT-BOUND", "y = augmented(x)", "SIDE-WORK", "What changed",
+        order = [shown.index(part) for part in ("INPUT-BOUND", "31 ▏ line 31", "SIDE-WORK", "What changed",
                                                 "Could not be judged", "launch-bound")]  # fmt: skip
         assert order == sorted(order)
-        assert monitor.closeup.asked == [("/home/me/project/transforms.py", 31)]
+        assert monitor.closeup.requests == [("/home/me/project/transforms.py", 31)]
         await pilot.press("escape")
         assert len(app.screen_stack) == 1
 
@@ -133,10 +117,11 @@ def test_fixes_are_a_table_best_first():
     assert rows[at + 3] == "ask around –"
 
 
-@pytest.mark.parametrize("width", [36, 60, 110])
-def test_a_finding_fits_and_keeps_place_and_gain(width):
+@pytest.mark.parametrize("width", [36, 56, 60, 100, 110])
+def test_a_finding_fits_and_keeps_place_and_gain_and_what_follows_fits(width):
     rows = findings_lines([INPUT_BOUND, streams.SIDE_WORK], width)
-    assert all(cells(row) <= width for row in rows)
+    others = [*changes_lines(CHANGES, 0.0, width), *unjudged_lines(MISSING, width)]
+    assert all(cells(row) <= width for row in (*rows, *others))
     shown = "\n".join(map(text_of, rows))
     best = INPUT_BOUND.fixes[0]
     assert "transforms.py:31" in shown and times_text(best.estimated_speedup, *best.gain) in shown

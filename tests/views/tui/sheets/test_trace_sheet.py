@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -56,25 +57,29 @@ class _App(TerminalApp[None]):
     """Nothing but the sheet."""
 
 
-async def shown(monkeypatch: pytest.MonkeyPatch, take: object, size: tuple[int, int], *keys: str) -> list[str]:
-    monkeypatch.setattr(TraceSheet, "take", take)
+async def lines_of(sheet: Callable[[], TraceSheet], size: tuple[int, int], *keys: str) -> list[str]:
+    """What it shows once its work is done and these keys were pressed."""
     app = _App(Capabilities())
     async with app.run_test(size=size) as pilot:
-        sheet = TraceSheet(TakenBy(pid=5), "/nowhere")
-        app.push_screen(sheet)
+        app.push_screen(found := sheet())
         await pilot.pause()
-        await app.workers.wait_for_complete([sheet.work]) if not sheet.work.is_finished else None
+        await app.workers.wait_for_complete([found.work]) if not found.work.is_finished else None
         await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
-        return [text_of(line) for line in sheet.body.lines]
+        return [text_of(line) for line in found.body.lines]
+
+
+async def shown(monkeypatch: pytest.MonkeyPatch, take: object, *keys: str) -> list[str]:
+    monkeypatch.setattr(TraceSheet, "take", take)
+    return await lines_of(lambda: TraceSheet(TakenBy(pid=5), "/nowhere"), (80, 24), *keys)
 
 
 async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = read_taken(recorded)
-    top = await shown(monkeypatch, lambda sheet: taken, (80, 24))
+    top = await shown(monkeypatch, lambda sheet: taken)
     assert top[0].startswith("4 steps · 177 ms each")
-    end = await shown(monkeypatch, lambda sheet: taken, (80, 24), "end")
+    end = await shown(monkeypatch, lambda sheet: taken, "end")
     assert recorded in "".join(end[-3:]).replace(" ", "")
 
 
@@ -82,7 +87,7 @@ async def test_a_reason_where_there_is_no_trace(monkeypatch: pytest.MonkeyPatch)
     def refuse(sheet: TraceSheet) -> None:
         raise TraceError("process 5 refuses it", "restart it")
 
-    lines = await shown(monkeypatch, refuse, (80, 24))
+    lines = await shown(monkeypatch, refuse)
     assert [line for line in lines if line] == ["No trace: process 5 refuses it", "restart it"]
 
 
@@ -132,14 +137,7 @@ def traced(path: str) -> TraceTaken:
 async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> None:
     record = traced(recorded)
     session = session_of(header(), record if is_there else msgspec.structs.replace(record, file="/nowhere/t.json.gz"))
-    app = _App(Capabilities())
-    async with app.run_test(size=(120, 40)) as pilot:
-        sheet = trace_sheet.trace_sheet(session, runs=False)
-        app.push_screen(sheet)
-        await pilot.pause()
-        await app.workers.wait_for_complete([sheet.work]) if not sheet.work.is_finished else None
-        await pilot.pause()
-        lines = [text_of(line) for line in sheet.body.lines]
+    lines = await lines_of(lambda: trace_sheet.trace_sheet(session, runs=False), (120, 40))
     assert any("Kernels" in line for line in lines) == is_there
     if not is_there:
         assert lines[0].startswith("Trace of ")
