@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers
-from tests.sources.markers.literal_ring import columns_from
+from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
 from tests.state_size import largest, size_of
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.writer import RingWriter
@@ -17,28 +17,18 @@ from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.source import MarkerSource
 from tuimon.sources.process_table import ProcessTable
 
-PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"  # 16 ms
-SECOND = 1000 * MS
 
-
-class Run:
+class Run(FakeReader):
     """A process that runs for as long as a test likes: markers go in, its threads come and go."""
 
-    pid = 42
-    start_ticks = 0
-    dropped = 0
-
     def __init__(self, monkeypatch):
+        super().__init__(())
         self.live = set()
         self.now_ns = 10 * SECOND
-        self.waiting = []
         self.names = ["?"]
         monkeypatch.setattr(module.procfs, "start_ticks", lambda pid: 0 if pid == self.pid else None)
         monkeypatch.setattr(module.procfs, "thread_ids", lambda pid: sorted(self.live))
         self.follower = RingFollower(self, 1.0, self.now_ns)
-
-    def held_until_ns(self):
-        return 0
 
     def meta(self):
         return {}
@@ -52,9 +42,6 @@ class Run:
     def read(self):
         out, self.waiting = sorted(self.waiting), []
         return out
-
-    def read_columns(self):
-        return columns_from(self.read())
 
     def write(self, tid, script, at_ns=None):
         begin_ns = self.now_ns if at_ns is None else at_ns
