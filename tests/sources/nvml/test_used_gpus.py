@@ -30,33 +30,27 @@ def uuid(index: int) -> str:
     return f"GPU-0000000{index}-fake"
 
 
-def chosen(nvml: FakeNvml, now_s: float, **facts: object) -> list[int]:
-    return [gpu.index for gpu in gpus(nvml.read(now_s, **facts)) if gpu.chosen]
-
-
-def test_what_visible_devices_name_stays_known_beside_what_a_process_uses(nvml: FakeNvml) -> None:
-    assert chosen(nvml, 1.0, cuda_visible_devices="3,1") == [1, 3]
-    assert chosen(nvml, 10.0, cuda_visible_devices="3,1", gpu_uuids=[uuid(3)]) == [1, 3]
-
-
-def test_of_ranks_with_a_gpu_each_the_launchers_variable_names_the_rest(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, visible_devices="0,1,2")
+@pytest.mark.parametrize(
+    ("visible_devices", "reads"),
+    [
+        # what the variable of a process names stays known beside what it uses, and when it reports no more
+        (None, [({"cuda_visible_devices": "3,1"}, [1, 3]),
+                ({"cuda_visible_devices": "3,1", "gpu_uuids": [uuid(3)]}, [1, 3])]),
+        (None, [({"cuda_visible_devices": "0"}, [0]), ({}, [0])]),
+        # of ranks with a GPU each the launcher's names the rest
+        ("0,1,2", [({"cuda_visible_devices": "0", "gpu_uuids": [uuid(0)]}, [0, 1, 2])]),
+        # until a process with torch is known the environment of the run counts
+        ("2", [({}, [2]), ({"cuda_visible_devices": "0"}, [0])]),
+    ],
+)  # fmt: skip
+def test_visible_devices_choose(
+    visible_devices: str | None, reads: list[tuple[dict[str, Any], list[int]]], tmp_path: Path
+) -> None:
+    nvml = FakeNvml(tmp_path, visible_devices=visible_devices)
     nvml.set(**FOUR)
-    assert chosen(nvml, 1.0, cuda_visible_devices="0", gpu_uuids=[uuid(0)]) == [0, 1, 2]
+    for at, (facts, chosen) in enumerate(reads):
+        assert [gpu.index for gpu in gpus(nvml.read(1.0 + 9 * at, **facts)) if gpu.chosen] == chosen
     nvml.close()
-
-
-def test_until_a_process_with_torch_is_known_the_environment_of_the_run_counts(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path, visible_devices="2")
-    nvml.set(**FOUR)
-    assert chosen(nvml, 1.0) == [2]
-    assert chosen(nvml, 10.0, cuda_visible_devices="0") == [0]
-    nvml.close()
-
-
-def test_gpus_stay_in_use_when_the_run_has_ended_and_reports_no_more(nvml: FakeNvml) -> None:
-    assert chosen(nvml, 1.0, cuda_visible_devices="0") == [0]
-    assert chosen(nvml, 10.0) == [0]
 
 
 ALL = [0, 1, 2, 3]
