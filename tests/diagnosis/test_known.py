@@ -18,7 +18,7 @@ def stack(*frames: str) -> Node:
     table, listed = Trie(), []
     for number, text in enumerate(frames):
         file, *rest = text.split(" ", 2)
-        if file.startswith("/"):
+        if file.startswith(("/", "<")):
             function, source = (*rest, "")[:2]
             listed.append(Frame(file, 10 + number, function, source, file.startswith("/home/")))
         else:
@@ -52,6 +52,10 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
     "forward passes made again, for activation checkpointing": (
         [("loss.backward()", f"{SITE}/torch/utils/checkpoint.py unpack_hook", "return x.relu()")],
         [("y = checkpoint(block, x)", f"{SITE}/torch/utils/checkpoint.py checkpoint", "return x.relu()")],
+    ),
+    "Jacobians": (
+        [("j = jacrev(f)(x)", f"{SITE}/torch/_functorch/eager_transforms.py wrapper_fn")],
+        [("g, loss = grad_and_value(f)(x)", f"{SITE}/torch/_functorch/eager_transforms.py grad_and_value_impl")],
     ),
     "derivatives that are made row by row": (
         [("j = jacobian(f, x)", f"{SITE}/torch/autograd/functional.py jacobian")],
@@ -91,13 +95,34 @@ CASES: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {
         [("x = torch.cat([x, skip], dim=1)",), ("xs = np.concatenate(parts)",), ("self.x = torch.cat([self.a, b])",)],
     ),
     "searches through a sequence from its start": (
-        [("codes = [letters.index(c) for c in text]",), ("if key in self.seen:",), ("while key not in taken:",)],
+        [
+            ("codes = [letters.index(c) for c in text]",),
+            ("if key in self.seen:",),
+            ("while key not in taken:",),
+            ("rows = [row for row in self.rows if row.label == label]",),
+        ],
         [
             ("os.remove(path)",),
             ("for key in self.seen:",),
             ("x = x.index_select(0, ids)",),
             ("keep = [k for k in keys]",),
         ],
+    ),
+    "a loop that asks again and again": (
+        [("while not self.stopped:",), ("if len(self.ready) < 8:",), ("while queue.empty():",)],
+        [("while not self.stopped:", "x = x.exp()"), ("while error > 1e-6:",), ("if mask.any():",)],
+    ),
+    "calls of a manager's process": (
+        [
+            ("x = cache[i]", f"{PYTHON}/multiprocessing/managers.py _callmethod"),
+            ("x = cache[i]", "<string> __getitem__"),
+        ],
+        [("x = self.queue.get()", f"{PYTHON}/multiprocessing/queues.py get")],
+    ),
+    "counts that are made one by one": ([("self.matrix[t, p] += 1",)], [("x[mask] += noise",), ("step += 1",)]),
+    "sorts": (
+        [("order = x.sort(dim=-1)[1]",), ("rank = np.argsort(scores)",), ("for a in sorted(found):",)],
+        [("best = x.topk(16)",), ("self.sorted = True",), ("best = sorted(score(x) for x in found)",)],
     ),
     "lists that are shifted": (
         [("self.items.pop(0)",), ("queue.insert(0, item)",), ("del self.items[0]",)],

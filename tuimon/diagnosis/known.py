@@ -46,6 +46,10 @@ THROUGH: Table = {
         r"torch/utils/checkpoint\.py (?:unpack_hook|recompute_fn|backward) ",
         "checkpoint fewer layers, if there is memory for their activations",
     ),
+    "Jacobians": (
+        r"torch/_functorch/eager_transforms\.py wrapper_fn ",
+        "take them of one sample, by vmap(jacrev(f)): of a whole batch they hold how each sample depends on all others",
+    ),
     "derivatives that are made row by row": (
         r"torch/autograd/functional\.py ",
         "set vectorize=True, or use torch.func",
@@ -77,8 +81,26 @@ BELOW: Table = {
         "append the parts to a list and join them once, where the whole is needed, or fill an array of its full size",
     ),
     "searches through a sequence from its start": (
-        r"^ .*(?<!os)\.(?:index|remove)\(|^ (?:if|while|return|assert) (?:not )?\w\S* (?:not )?in [\w.]+:?$",
-        "keep a set, or a dict of positions: lists and strings are compared item by item",
+        r"^ .*(?<!os)\.(?:index|remove)\(|^ (?:if|while|return|assert) (?:not )?\w\S* (?:not )?in [\w.]+:?$"
+        r"|^ .*\bfor \w+ in [\w.]+ if [^)]* == ",
+        "keep a set, or a dict of positions or groups: lists and strings are compared item by item",
+    ),
+    "a loop that asks again and again": (
+        r"^ while (?:not )?[\w.]+(?:\(\))?:$"
+        r"|^ (?:while|if|elif) (?:not )?(?:len\([\w.]+\)|[\w.]+\.(?:empty|full|qsize|poll)\(\))",
+        "let it wait: queue.Queue(maxsize), Event.wait(), Condition",
+    ),
+    "calls of a manager's process": (
+        r"/multiprocessing/managers\.py |^<string> __(?:getitem|setitem|contains|len)__ ",
+        "keep a dict in each worker, or arrays in shared memory: a manager pickles all that is asked of it",
+    ),
+    "counts that are made one by one": (
+        r"^ [\w.]+\[.*\] \+= 1$",
+        "count whole arrays: torch.bincount(), np.bincount()",
+    ),
+    "sorts": (
+        r"^ .*(?:\bsorted\((?!.*\bfor\b)|\.(?:arg)?sort\()",
+        "take the few first by topk() or np.argpartition(), and sort whole tensors at once",
     ),
     "lists that are shifted": (r"^ .*(?:\.pop\(0\)|\.insert\(0,|\bdel [\w.]+\[0\])", "use a deque and its popleft()"),
     "draws that shuffle all there is to take a few": (

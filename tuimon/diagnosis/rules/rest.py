@@ -39,7 +39,7 @@ _BESIDE: tuple[tuple[Callable[[Cell], bool], str, str | None], ...] = (
 
 
 def _heavy_line(evidence: Evidence) -> HotLine | None:
-    """The line of the user's whose own operations are most of forward, with its function's share of the step in such.
+    """The user's function whose own operations are most of forward, at its hottest line, with its share of the step.
 
     Calls of modules, products and waits are none of these. Backward does not show whose it is.
     """
@@ -49,7 +49,7 @@ def _heavy_line(evidence: Evidence) -> HotLine | None:
         return node.frame.user and node.activity not in WAITS and not multiplies("", node.frame.source)
 
     hot = samples.hottest(is_own) if samples.total >= MIN_SAMPLES else None
-    if hot is None or samples.part(lambda node: is_own(node) and node.place == hot.place) < MOST:
+    if hot is None or hot.share < MOST:
         return None
     return hot._replace(share=hot.share * evidence.steps.share_of("forward"))
 
