@@ -76,7 +76,10 @@ def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]
         (["run", "--on-finding", "true", "train.py"], "not of the form RULE=CMD"),
         (["run", "--on-finding", "slow=true", "train.py"], "'slow' is not a rule, a cause or a severity"),
         (["explain", "input_bond"], "Did you mean input_bound?"),
-        (["demo", "sink"], "'sink' is not one of starved, sync, launch-bound, late-rank, healthy. Did you mean sync?"),
+        (
+            ["demo", "sink"],
+            "'sink' is not one of starved, sync, launch-bound, late-rank, float32, healthy. Did you mean sync?",
+        ),
         (["export", "x", "--to", "cvs"], "--to: 'cvs' is not one of"),
         (["export", "x"], "export needs a format"),
         (["view", "--speed", "max", "x"], "'max' is not a number above 0"),

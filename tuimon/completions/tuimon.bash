@@ -39,7 +39,7 @@ _tuimon() {
       return ;;
   esac
   case "${COMP_WORDS[1]}" in
-    demo) options="-h --help --list" words="starved sync launch-bound late-rank healthy" ;;
+    demo) options="-h --help --list" words="starved sync launch-bound late-rank float32 healthy" ;;
     run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus" ;;
     attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus --duration --inject --keep-hooks" ;;
     view) options="-h --help --speed --headless --run --prometheus" ;;

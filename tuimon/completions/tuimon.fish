@@ -5,7 +5,7 @@ complete -c tuimon -n __fish_use_subcommand -l version
 complete -c tuimon -n __fish_use_subcommand -a demo -d 'no training at hand? look at a recorded one'
 complete -c tuimon -n '__fish_seen_subcommand_from demo' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from demo' -l list -d 'list the runs: name, verdict, and what was recorded'
-complete -c tuimon -n '__fish_seen_subcommand_from demo' -a 'starved sync launch-bound late-rank healthy'
+complete -c tuimon -n '__fish_seen_subcommand_from demo' -a 'starved sync launch-bound late-rank float32 healthy'
 complete -c tuimon -n __fish_use_subcommand -a run -d 'start a training and watch it'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -s h -l help -d 'show this help message and exit'
 complete -c tuimon -n '__fish_seen_subcommand_from run' -l headless -d 'lines on stderr instead of the full screen'
