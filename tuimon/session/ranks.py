@@ -358,10 +358,10 @@ def _behind(first: StepStats | None, stats: StepStats | None) -> int:
     """
     if first is None or first.latest is None or stats is None or stats.latest is None:
         return 0
-    latest, steps = stats.latest, first.total - stats.total
-    if steps <= max(1, 2 * latest.count):
+    steps = first.total - stats.total
+    if steps <= max(1.0, sum(window.steps for window in stats.windows(2))):
         return 0
-    return steps if steps > 2 * stats.steps_within(first.latest.t - latest.t) else 0
+    return steps if steps > 2 * stats.steps_within(first.latest.t - stats.latest.t) else 0
 
 
 def _state(view: SessionView, process: Process, stats: StepStats | None, *, is_over: bool) -> RankState:
