@@ -146,8 +146,8 @@ def test_a_headline_has_the_first_place_once():
     [
         (0, [], TOO_FEW_STEPS),
         (2, ["forward"], TOO_FEW_STEPS),
-        (3, ["forward"], NO_FINDING),
-        (0, ["forward"], NO_FINDING),  # inferred from samples
+        (3, ["forward"], f"{NO_FINDING} The longest phase of a step is forward (100 %)."),
+        (0, ["forward"], f"{NO_FINDING} The longest phase of a step is forward (100 %)."),  # inferred from samples
         (3, ["other"], NO_TRAINING),
     ],
 )

@@ -125,7 +125,7 @@ BELOW: Table = {
         "compute on whole arrays or tensors, or take all values at once: .tolist()",
     ),
     "items picked by their index, one by one": (
-        r"^ .*\[[\w.]+\[\w+\]\S* for \w+ in |^ return [\w.]+\[(?:.*% len\([\w.]+\)\]$|(?:i|idx|index)\](?:$|,))",
+        r"^ .*\[[\w.]+\[\w+\]\S* for \w+ in |^ return [\w.]+\[(?:.* % .*|i|idx|index)\](?:$|,)",
         "take a batch at once from an array (x[indices]); a deque walks to each item: keep a list, or a ring",
     ),
     "deep copies, made object by object": (r"/copy\.py ", "copy only what changes: tensors by .clone()"),

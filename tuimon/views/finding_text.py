@@ -93,7 +93,12 @@ def none_found(report: Report) -> str:
     if not report.phases or 0 < report.steps.total < FIRST_STEPS:
         return TOO_FEW_STEPS
     trains = any(phase.share for phase in report.phases if phase.name not in ("other", "eval"))
-    return NO_FINDING if trains else NO_TRAINING
+    longest = max(report.phases, key=lambda phase: phase.share)
+    return (
+        f"{NO_FINDING} The longest phase of a step is {longest.name} ({percent(longest.share)})."
+        if trains
+        else NO_TRAINING
+    )
 
 
 def gain_text(fix: FixJson) -> str:

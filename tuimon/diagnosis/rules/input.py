@@ -145,7 +145,7 @@ class Facts(Struct, frozen=True, dict=True):
         if hot is None or (takes and hot.library is None and hot.function in path):
             return "make items cheaper" if self.known is None else self.known.action
         if self.known is not None:
-            return f"make {work_at(hot, path)} cheaper: {self.known.action}"
+            return f"make {work_at(hot, path)} cheaper ({self.known.action})"
         wait = self.wait or ("io" if self.workers.waiting and hot == self.workers.hot else None)
         if wait is not None:
             return WAITS[wait].less.format(work_at(hot, path))

@@ -57,13 +57,13 @@ def _fixes(evidence: Evidence, found: Contention, lost: float, queued: float, kn
     Worked example: the training thread waits 70 % of the time for a thread that makes its batches, which is on a core
     for 80 % of it. Without that work a step takes 30 % of its time; with a process that does it, 80 %.
     """
-    releasing = f"{_RELEASING}; or {known.action}" if known is not None else _RELEASING
+    first = f"{known.action}; or " if known is not None else ""
     model = host_model(evidence)._replace(claimed=Interval.around(lost))
     part = Interval.around(lost, min(float(UNSURE), (lost - queued) / 2))
     making = found.culprit.cpu_ratio if found.culprit.cpu_ratio is not None else found.others_hold
     if not (queued or found.feeds) or making <= 1.0 - lost:
-        return (model.fix(f"{_MOVE}, or to {releasing}", Change("gil", 0.0), part),)
-    fewer = model.fix(f"make that work cheaper, or move it to {releasing}", Change("gil", 0.0), part)
+        return (model.fix(f"{first}{_MOVE}, or to {_RELEASING}", Change("gil", 0.0), part),)
+    fewer = model.fix(f"{first}make that work cheaper, or move it to {_RELEASING}", Change("gil", 0.0), part)
     moved = model.fix(f"{_MOVE}, which then sets the pace", Change("gil", 1.0 - (1.0 - making) / lost), part)
     return (fewer, moved) if moved.estimated_speedup else (fewer,)
 

@@ -143,7 +143,7 @@ _KINDS: dict[SideWorkKind, tuple[str, Role]] = {
 #: What to do about it, as templates; the first that holds.
 _REMEDIES: tuple[tuple[Callable[[_Work], object], str], ...] = (
     (lambda f: f.hot is None, "look for logging, metrics or checkpoints in the loop"),
-    (lambda f: f.known and not f.by_option, "make {f.at} cheaper: {f.known.action}; or run it less often"),
+    (lambda f: f.known and not f.by_option, "make {f.at} cheaper ({f.known.action}); or run it less often"),
     (  # nothing trains: the work is what the model is run for, and every step needs it
         lambda f: f.evidence.steps.phases is not None and not f.evidence.steps.phases.updates,
         "make {f.at} cheaper, or do it in another process while the model runs",

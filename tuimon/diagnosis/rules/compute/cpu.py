@@ -57,7 +57,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         return None
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
     if (known := known_of(hot.place, running)) is not None:
-        vectorise = f"make {at_hot(hot)} cheaper: {known.action}; or vectorise it, compile it or cache its result"
+        vectorise = f"make {at_hot(hot)} cheaper ({known.action}); or vectorise it, compile it or cache its result"
     return Finding(
         cause="python",
         headline=f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}",
