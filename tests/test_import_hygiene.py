@@ -62,7 +62,7 @@ def test_watching_in_lines_loads_no_screen_no_openssl_no_psutil_and_no_readers_o
 
 def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:
     loaded = modules_after("import tuimon.cli.commands.run, tuimon.cli.watching, tuimon.views.tui.app")
-    later = ("diagnosis.rule", "diagnosis.evidence.evidence", "sources.markers", "sources.stacks", "sources.nvml")
+    later = ("diagnosis.rule", "diagnosis.evidence.evidence", "sources.markers", "sources.stacks", "sources.gpus")
     assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in later))]
     assert not loaded & {"psutil", "statistics"}
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from bench.overhead import Say
 from bench.table import Row, Spread
-from tuimon.sources.nvml import fields
-from tuimon.sources.nvml import library as nvml
-from tuimon.sources.nvml.compute_processes import pid_trust
-from tuimon.sources.nvml.device import Device
+from tuimon.sources.gpus.driver import Handle
+from tuimon.sources.gpus.nvml import Nvml
+from tuimon.sources.gpus.nvml_counters import Fields
+from tuimon.sources.gpus.nvml_device import Device, pid_trust
 
 _GPM_APART_S = 0.12
 
 
-class TimedLibrary(nvml.Library):
+class TimedLibrary(Nvml):
     """The library, with the time of each call."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class TimedLibrary(nvml.Library):
         super().__init__()
 
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """See ``nvml.Library``."""
+        """See ``Nvml``."""
         start_ns = time.perf_counter_ns()
         try:
             return super().call(function, *arguments)
@@ -33,11 +33,11 @@ class TimedLibrary(nvml.Library):
             self.took_ms.setdefault(getattr(function, "__name__", str(function)), []).append(took_ms)
 
 
-def _each_field(handle: nvml.Handle, library: TimedLibrary) -> None:
+def _each_field(handle: Handle, library: TimedLibrary) -> None:
     """What the fields cost that ``Device`` reads all at once."""
-    for field in fields.ALL:
+    for field in Fields.ALL:
         start_ns = time.perf_counter_ns()
-        nvml.Library.call(library, handle.api.nvmlDeviceGetFieldValues, handle.raw, [field])
+        Nvml.call(library, handle.api.nvmlDeviceGetFieldValues, handle.raw, [field])
         library.took_ms.setdefault(f"field {field} alone", []).append((time.perf_counter_ns() - start_ns) / 1e6)
 
 

@@ -8,9 +8,10 @@ import sys
 import msgspec
 
 from tuimon.proc.ring_facts import ring_facts
-from tuimon.sources.amdsmi.driver import AmdSmi
-from tuimon.sources.gpus import slot, source
-from tuimon.sources.nvml.driver import Nvml
+from tuimon.sources.gpus import driver as drivers
+from tuimon.sources.gpus import source
+from tuimon.sources.gpus.amdsmi import AmdSmi
+from tuimon.sources.gpus.nvml import Nvml
 from tuimon.sources.process_table import ProcessTable
 
 
@@ -18,9 +19,9 @@ def main() -> None:
     now = [0.0]
     interval_s, call_timeout_s, costs = map(float, sys.argv[1:4])
     if not costs:
-        slot.SLOW_RATIO = source.BUSY_RATIO = math.inf
+        drivers.SLOW_RATIO = source.BUSY_RATIO = math.inf
     table = ProcessTable(os.getpid(), None)
-    driver = AmdSmi() if sys.argv[5] == AmdSmi.name else Nvml()
+    driver = AmdSmi if sys.argv[5] == AmdSmi.name else Nvml
     gpus = source.GpuSource(
         driver, table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s, root=sys.argv[4]
     )

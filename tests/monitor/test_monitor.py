@@ -20,11 +20,10 @@ from tuimon.monitor.opening import sources_of
 from tuimon.monitor.options import Options
 from tuimon.monitor.poller import MANY
 from tuimon.records import Cost, Exit, Notice, Record, Uncaught
-from tuimon.sources.base import Source
+from tuimon.sources.base import NoticeSource, Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter
-from tuimon.sources.notices import NoticeSource
 from tuimon.sources.process_table import ProcessTable
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tuimon.proc import processes
 from tuimon.proc.numa import core_list, core_numbers, cores_by_node, nodes_near
-from tuimon.sources.nvml import problems
+from tuimon.sources.gpus import nvml
 
 
 def machine(folder: Path, nodes: dict[int, tuple[str, str]], **gpus: str) -> str:
@@ -59,9 +59,9 @@ def test_a_container_is_to_be_started_with_gpus_only_where_the_machine_has_some(
     device.mkdir()
     (device / "vendor").write_text(vendor)
     monkeypatch.setattr(processes, "VENDORS", str(tmp_path / "*" / "vendor"))
-    monkeypatch.setattr(problems, "in_container", lambda: True)
+    monkeypatch.setattr(nvml, "in_container", lambda: True)
     assert processes.has_nvidia_gpu() == hinted
-    assert (problems.no_devices().hint is not None) == hinted
+    assert (nvml.Nvml.no_devices().hint is not None) == hinted
 
 
 @pytest.mark.parametrize("text", ["0", "0-3", "0-3,8", "1,3,5-7"])

@@ -22,9 +22,8 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.options import Options
 from tuimon.records import Header, Notice
-from tuimon.sources.base import Source
+from tuimon.sources.base import NoticeSource, Source
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.notices import NoticeSource
 from tuimon.sources.process_table import ProcessTable
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:
-        from tuimon.sources.gpu_drivers import gpu_sources
+        from tuimon.sources.gpus.source import gpu_sources
 
         yield from gpu_sources(table, options.window_s)
     else:

@@ -16,10 +16,9 @@ from tests import fake_amdsmi
 from tests.fake_amdsmi import FakeAmdSmi, usual
 from tests.fake_nvml import Scenario, gpus, notices
 from tuimon.records import Gpu, GpuProcess, Throttle
-from tuimon.sources.amdsmi.device import AmdDevice
-from tuimon.sources.amdsmi.driver import AmdSmi
-from tuimon.sources.amdsmi.library import NO_PACKAGE, OTHER_VERSION, AmdSmiError
-from tuimon.sources.gpus.processes import in_first_pid_namespace
+from tuimon.sources.gpus.amdsmi import NO_PACKAGE, OTHER_VERSION, AmdSmi
+from tuimon.sources.gpus.amdsmi_device import AmdDevice
+from tuimon.sources.gpus.driver import DriverError, in_first_pid_namespace
 
 
 @pytest.fixture
@@ -165,9 +164,9 @@ def test_pids_of_the_machine_mean_nothing_in_a_container(monkeypatch: pytest.Mon
     handle = SimpleNamespace(
         api=SimpleNamespace(AmdSmiClkType=SimpleNamespace(GFX=0)),
         uuid="GPU-1",
-        answers=1,
         cost_s=0.0,
         reset_counts=lambda: None,
+        end_window=lambda: None,
         query=lambda function, *_: answers.get(function),
     )
     monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026532201]")
@@ -225,7 +224,7 @@ def test_no_gpu(amdsmi: FakeAmdSmi) -> None:
 
 @pytest.mark.parametrize("code", [NO_PACKAGE, OTHER_VERSION])
 def test_what_is_to_be_installed(code: int) -> None:
-    problem = AmdSmi().explain(AmdSmiError(code, "no module"))
+    problem = AmdSmi.explain(DriverError(code, "no module"))
     assert "amdsmi" in problem.message and not problem.expected
     assert problem.hint and problem.hint.endswith(" amdsmi, in the version of your ROCm")
 
@@ -239,7 +238,7 @@ def of_the_test(name, *more, load=ctypes.CDLL, **options):
     return load(name, *more, **options)
 
 ctypes.CDLL = of_the_test
-from tuimon.sources.gpu_drivers import gpu_sources
+from tuimon.sources.gpus.source import gpu_sources
 """
 DRIVERS = """
 from tuimon.sources.process_table import ProcessTable
@@ -255,10 +254,11 @@ def said(code: str, directory: Path, *missing: str, **variables: str) -> str:
 
 
 NVML = """
-from tuimon.sources.nvml.library import Library, NvmlError
+from tuimon.sources.gpus.driver import DriverError
+from tuimon.sources.gpus.nvml import Nvml
 try:
-    Library()
-except NvmlError:
+    Nvml()
+except DriverError:
     print("pynvml" in sys.modules)
 """
 
@@ -285,12 +285,12 @@ def test_a_library_beside_the_binding_is_found(tmp_path: Path) -> None:
 
 
 OPENED = """
-from tuimon.sources.amdsmi.driver import AmdSmi
-from tuimon.sources.gpus.handle import DriverError
+from tuimon.sources.gpus.amdsmi import AmdSmi
+from tuimon.sources.gpus.driver import DriverError
 try:
-    AmdSmi().open(None, "")
+    AmdSmi.open(None, "")
 except DriverError as error:
-    print(AmdSmi().explain(error).message)
+    print(AmdSmi.explain(error).message)
 """
 
 

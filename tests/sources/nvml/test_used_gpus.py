@@ -12,8 +12,9 @@ import pytest
 
 from tests.fake_nvml import FakeNvml, gpus, usual
 from tuimon.records import GpuProcess
-from tuimon.sources.gpus.visible_devices import VisibleGpu, named
-from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust, pid_trust
+from tuimon.sources.gpus.driver import VisibleGpu
+from tuimon.sources.gpus.nvml_device import ComputeProcesses, PidTrust, pid_trust
+from tuimon.sources.gpus.source import named
 
 FOUR = {"devices": 4, "driver": "580.65.06", **usual(0), **usual(1), **usual(2), **usual(3)}
 

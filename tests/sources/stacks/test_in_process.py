@@ -27,10 +27,10 @@ from tuimon.agent.ring.side_files import STACKS, side_file, write_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.session.session import Session
+from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import NoAnswer
 from tuimon.sources.log.decode import decode
 from tuimon.sources.log.reader import read_log
-from tuimon.sources.notices import Problem
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures

@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -225,7 +226,7 @@ def _output() -> Check:
 
 
 def _nvml() -> Check:
-    from tuimon.sources.nvml.inventory import Inventory, inventory
+    from tuimon.sources.gpus.nvml import Inventory, inventory
 
     found = inventory()
     if not isinstance(found, Inventory):
@@ -244,20 +245,24 @@ def _nvml() -> Check:
 
 def _amdsmi() -> Check | None:
     """None where its library is not installed."""
-    from tuimon.sources.amdsmi.driver import AmdSmi
-    from tuimon.sources.amdsmi.library import is_installed
-    from tuimon.sources.gpus.handle import DriverError
+    from tuimon.sources.gpus.amdsmi import AmdSmi
+    from tuimon.sources.gpus.driver import DriverError
     from tuimon.sources.timeouts import CallWithTimeout
 
-    if not is_installed():
+    if not AmdSmi.is_installed():
         return None
-    driver = AmdSmi()
+
+    def counted() -> int:
+        library, slots = AmdSmi.open(time.monotonic, "")
+        library.close()
+        return len(slots)
+
     calls: CallWithTimeout[int] = CallWithTimeout("tuimon-amdsmi")
     try:
-        count = calls.call(driver.count, _DRIVER_TIMEOUT_S)
-        problem = driver.hangs() if count is None else driver.no_devices() if not count else None
+        count = calls.call(counted, _DRIVER_TIMEOUT_S)
+        problem = AmdSmi.hangs() if count is None else AmdSmi.no_devices() if not count else None
     except DriverError as error:
-        problem = driver.explain(error)
+        problem = AmdSmi.explain(error)
     if problem is not None:
         return Check("amdsmi", "warn", problem.message, problem.hint)
     return Check("amdsmi", "ok", f"{count} AMD GPU{'s' if count != 1 else ''} (never tried on real hardware)")

@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, Notice, Record, bare_uuid
-from tuimon.sources.base import Source
-from tuimon.sources.gpus.handle import DriverError, Library
-from tuimon.sources.gpus.visible_devices import VisibleGpu, named
-from tuimon.sources.notices import Problem
+from tuimon.sources.base import Problem, Source
+from tuimon.sources.gpus.amdsmi import AmdSmi
+from tuimon.sources.gpus.driver import DriverError, Library, Slot, VisibleGpu
+from tuimon.sources.gpus.nvml import Nvml
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
-
-if TYPE_CHECKING:
-    from tuimon.sources.gpus.slot import Slot
 
 _RETRY_S = 30.0
 #: How often what changes fast is polled, between two records.
@@ -42,30 +38,12 @@ _CALL_TIMEOUT_S = 0.8
 _HANGS_AFTER_S = 5.0
 
 
-class Driver(Protocol):
-    """A vendor's driver."""
-
-    name: str
-
-    def open(self, clock: Callable[[], float], root: str) -> tuple[Library, list[Slot]]:
-        """Its library and its GPUs, in the order of their indices. Raises DriverError. ``root``: where /sys is."""
-
-    def explain(self, error: DriverError) -> Problem:
-        """An error of the whole library."""
-
-    def no_devices(self) -> Problem:
-        """It works and counts no GPU."""
-
-    def hangs(self) -> Problem:
-        """A call into it does not come back."""
-
-
 class GpuSource(Source):
     """Reads all GPUs of a driver; a failure is reported once and retried, and does not stop the rest."""
 
     def __init__(
         self,
-        driver: Driver,
+        driver: type[Library],
         table: ProcessTable,
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -196,6 +174,18 @@ class GpuSource(Source):
         return [self._reported.notice(self.name, now_s)]
 
 
+def gpu_sources(table: ProcessTable, interval_s: float) -> list[GpuSource]:
+    """A source for each driver whose library is installed; NVML, which then says so, where there is none.
+
+    Beside NVML, AMD's reports under a name of its own: neither takes back what the other has to say.
+    """
+    if not AmdSmi.is_installed():
+        return [GpuSource(Nvml, table, interval_s)]
+    if not Nvml.is_installed():
+        return [GpuSource(AmdSmi, table, interval_s)]
+    return [GpuSource(Nvml, table, interval_s), GpuSource(AmdSmi, table, interval_s, name=AmdSmi.name)]
+
+
 class UsedGpus:
     """The GPUs that the run uses, by bare UUID."""
 
@@ -242,3 +232,39 @@ class UsedGpus:
             if variable is not None:
                 uuids.update(named(variable, order, answering))
         return {bare_uuid(uuid) for uuid in uuids}
+
+
+_PCI_ORDER = "PCI_BUS_ID"
+
+
+def named(variable: str | None, order: str | None, gpus: Sequence[VisibleGpu]) -> list[str]:
+    """UUIDs of the GPUs and MIG instances that the variable names, in its order; CUDA stops at the first bad entry.
+
+    CUDA C++ Programming Guide, "CUDA Environment Variables".
+
+    ``order``: CUDA_DEVICE_ORDER. Without it CUDA numbers the fastest GPU first: numbers are usable only where all GPUs
+    are of one model, as that order is then PCI's.
+    """
+    found = []
+    for entry in (variable or "").split(","):
+        uuid = _one(entry.strip(), order, gpus)
+        if uuid is None:
+            break
+        found.append(uuid)
+    return found
+
+
+def _one(entry: str, order: str | None, gpus: Sequence[VisibleGpu]) -> str | None:
+    if entry.isdecimal():
+        counted = all(gpu.numbered for gpu in gpus) and (order == _PCI_ORDER or len({gpu.name for gpu in gpus}) == 1)
+        return gpus[int(entry)].uuid if counted and int(entry) < len(gpus) else None
+    if entry.startswith("MIG-GPU-"):  # drivers before 470: MIG-GPU-<uuid>/<GPU instance>/<compute instance>
+        entry = entry.removeprefix("MIG-").partition("/")[0]
+    if entry.startswith("MIG-"):
+        return _only(entry, [uuid for gpu in gpus for uuid in gpu.instances])
+    return _only(entry, [gpu.uuid for gpu in gpus]) if entry.startswith("GPU-") else None
+
+
+def _only(prefix: str, uuids: Sequence[str]) -> str | None:
+    fitting = [uuid for uuid in uuids if uuid.lower().startswith(prefix.lower())]
+    return fitting[0] if len(fitting) == 1 else None

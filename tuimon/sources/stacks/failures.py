@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from msgspec import Struct
 
 from tuimon.records import Notice
-from tuimon.sources.notices import Problem
+from tuimon.sources.base import Problem
 from tuimon.sources.stacks.schedule import ProcessKey
 
 #: A failing process is tried again after this long, doubled each time up to the longest; a problem that may pass by

@@ -11,8 +11,8 @@ from tuimon.agent.ring.control_words import Command, State
 from tuimon.agent.ring.paths import ring_path
 from tuimon.agent.ring.side_files import STACKS, pack_sampling, remove_file, side_file
 from tuimon.proc.ring_facts import read_side_file
+from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import ANSWER_S, Channel, ControlError, Request, open_channel
-from tuimon.sources.notices import Problem
 from tuimon.sources.stacks.pyspy.output import WindowSamples, parse_speedscope
 from tuimon.sources.stacks.pyspy.recorder import Ended
 from tuimon.sources.stacks.schedule import ProcessKey

@@ -8,7 +8,7 @@ from tuimon.installation import install_command
 from tuimon.proc import processes, procfs
 from tuimon.proc.processes import in_container
 from tuimon.proc.pythons import is_free_threaded
-from tuimon.sources.notices import Problem
+from tuimon.sources.base import Problem
 from tuimon.text import plain
 
 

@@ -1,23 +1,19 @@
-"""Fields that NVML reads many at once (``nvmlDeviceGetFieldValues``), and how fast its counters grow.
+"""What NVML reads many at once: fields (``nvmlDeviceGetFieldValues``), how fast they grow, limits on clocks, and GPM.
 
 Units are those of nvml.h, at the NVML_FI_DEV_* of the same number.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 from tuimon.records import Throttle
-from tuimon.sources.gpus.handle import Handle
-from tuimon.sources.nvml.library import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUPPORTED
+from tuimon.sources.gpus.driver import DriverError, Handle
 
-MEMORY_TEMPERATURE = 82  # degrees C
-ENERGY = 83  # mJ
-POWER_AVERAGE = 185  # mW
-PCIE_TX, PCIE_RX = 197, 198  # bytes
-NVLINK_TX, NVLINK_RX = 138, 139  # KiB
-#: Time for which a cause held the clocks down, in ns.
+#: Fields, as NVML_FI_DEV_* numbers them. Time for which a cause held the clocks down, in ns.
 THROTTLE_NS = {
     74: "power cap",
     76: "sync boost",
@@ -25,10 +21,8 @@ THROTTLE_NS = {
     270: "thermal (hardware)",
     271: "power brake",
 }
-
-ALL = (POWER_AVERAGE, ENERGY, MEMORY_TEMPERATURE, PCIE_TX, PCIE_RX, NVLINK_TX, NVLINK_RX, *THROTTLE_NS)
 _ALL_LINKS = 0xFFFFFFFF  # scope of the NVLink counters: the sum over the links
-_SCOPED = frozenset({NVLINK_TX, NVLINK_RX})
+_INVALID_ARGUMENT = 2  # nvmlReturn_t
 #: By nvmlValueType_t: how to read the value, and by how much it jumps back when it overflows.
 _VALUES: dict[int, tuple[Callable[[Any], float], int]] = {
     0: (lambda value: float(value.dVal), 0),
@@ -44,6 +38,13 @@ _VALUES: dict[int, tuple[Callable[[Any], float], int]] = {
 class Fields:
     """The fields of one device. Each may be missing; an unsupported one is not queried again."""
 
+    MEMORY_TEMPERATURE = 82  # degrees C
+    ENERGY = 83  # mJ
+    POWER_AVERAGE = 185  # mW
+    PCIE_TX, PCIE_RX = 197, 198  # bytes
+    NVLINK_TX, NVLINK_RX = 138, 139  # KiB
+    ALL = (POWER_AVERAGE, ENERGY, MEMORY_TEMPERATURE, PCIE_TX, PCIE_RX, NVLINK_TX, NVLINK_RX, *THROTTLE_NS)
+
     def __init__(self, handle: Handle, clock: Callable[[], float]) -> None:
         self._handle = handle
         self._clock = clock
@@ -56,14 +57,14 @@ class Fields:
     def read(self) -> None:
         """Query all fields in one call; costs milliseconds, of which POWER_AVERAGE takes 3."""
         self._values = {}
-        wanted = [field for field in ALL if field not in self._never]
+        wanted = [field for field in self.ALL if field not in self._never]
         if not wanted:
             return
         self._read_s = self._clock()
-        queries = [(field, _ALL_LINKS if field in _SCOPED else 0) for field in wanted]
+        queries = [(field, _ALL_LINKS if field in (self.NVLINK_TX, self.NVLINK_RX) else 0) for field in wanted]
         for answer in self._handle.query("nvmlDeviceGetFieldValues", queries) or ():
             field, reading = int(answer.fieldId), _VALUES.get(int(answer.valueType))
-            if answer.nvmlReturn in (NOT_SUPPORTED, INVALID_ARGUMENT, NO_PERMISSION):
+            if answer.nvmlReturn in (_INVALID_ARGUMENT, *self._handle.library.NEVER):
                 self._never.add(field)
             if answer.nvmlReturn == 0 and reading is not None:
                 value, overflow = reading
@@ -141,3 +142,85 @@ class Throttling:
         found += [Throttle(cause) for _, cause in _REASONS if cause in self._seen - counted]
         self._seen.clear()
         return self._now, found
+
+
+#: Least time between two samples: closer together the driver computes no metrics.
+_APART_S = 0.11
+_MIB = 1 << 20
+
+
+class Gpm:
+    """GPU Performance Monitoring (Hopper and later): how busy the parts of a GPU or MIG instance were between samples.
+
+    Metrics are numbered as in nvmlGpmMetricId_t.
+    """
+
+    UTILISATION, SM, OCCUPANCY, TENSOR, DRAM = 1, 2, 3, 5, 10  # % of the time, of the warps, of the bandwidth
+    PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX = 20, 21, 60, 61  # MiB/s
+    ALL = (UTILISATION, SM, OCCUPANCY, TENSOR, DRAM, PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
+
+    def __init__(self, handle: Handle, gpu_instance: int | None = None) -> None:
+        """``handle``: of the GPU, also for a MIG instance of it."""
+        self._handle = handle
+        self._gpu_instance = gpu_instance
+        support = handle.query("nvmlGpmQueryDeviceSupport")
+        self._supported = bool(support is not None and support.isSupportedDevice)
+        self._samples: list[Any] = []  # older, newer; structures of pynvml
+        self._sampled_s: float | None = None  # time of the newer sample
+        self._values: dict[int, float] = {}
+
+    def read(self, now_s: float) -> None:
+        """Take a sample; the metrics cover the time since the previous one."""
+        self._values = {}
+        while self._supported and len(self._samples) < 2:
+            sample = self._handle.call("nvmlGpmSampleAlloc")
+            if sample is None:
+                self._supported = self._handle.supports("nvmlGpmSampleAlloc")
+                return
+            self._samples.append(sample)
+        if not self._supported:
+            return
+        if self._sampled_s is not None and now_s - self._sampled_s < _APART_S:
+            return
+        older, newer = self._samples
+        query, part = self._handle.query, self._gpu_instance
+        taken = query("nvmlGpmSampleGet", older) if part is None else query("nvmlGpmMigSampleGet", part, older)
+        if taken is None:  # else it becomes the newer
+            self._sampled_s = None
+            return
+        self._samples = [newer, older]
+        if self._sampled_s is not None:
+            self._compute()
+        self._sampled_s = now_s
+
+    def _compute(self) -> None:
+        api = self._handle.api
+        wanted = api.c_nvmlGpmMetricsGet_t()
+        wanted.version = api.NVML_GPM_METRICS_GET_VERSION
+        wanted.numMetrics = len(self.ALL)
+        wanted.sample1, wanted.sample2 = self._samples
+        for place, metric in enumerate(self.ALL):
+            wanted.metrics[place].metricId = metric
+        answer = self._handle.call("nvmlGpmMetricsGet", wanted)
+        if answer is None:
+            return
+        for metric in (answer.metrics[place] for place in range(len(self.ALL))):
+            if metric.nvmlReturn == 0 and math.isfinite(metric.value) and metric.value >= 0:
+                self._values[int(metric.metricId)] = float(metric.value)
+
+    def ratio(self, metric: int) -> float | None:
+        """A metric in %, as 0..1; None where it is impossible (above 110 %)."""
+        percent = self._values.get(metric)
+        return None if percent is None or percent > 110 else round(min(percent / 100, 1.0), 4)
+
+    def bytes_per_s(self, metric: int) -> float | None:
+        """A metric in MiB/s, as bytes a second."""
+        mib = self._values.get(metric)
+        return None if mib is None else mib * _MIB
+
+    def close(self) -> None:
+        """Free the samples."""
+        samples, self._samples = self._samples, []
+        for sample in samples:
+            with contextlib.suppress(DriverError):  # a driver that is gone has no samples
+                self._handle.library.call(self._handle.api.nvmlGpmSampleFree, sample)

@@ -11,12 +11,15 @@ from typing import Any
 
 from tuimon.proc.numa import nodes_near
 from tuimon.records import Gpu, GpuProcess, Throttle
-from tuimon.sources.amdsmi.library import NOT_SUPPORTED, AmdSmiError, Library, words
-from tuimon.sources.gpus.handle import DriverError, Handle
-from tuimon.sources.gpus.processes import Processes, in_first_pid_namespace
-from tuimon.sources.gpus.slot import Slot, SlowSchedule
-from tuimon.sources.gpus.visible_devices import VisibleGpu
-from tuimon.sources.notices import Problem
+from tuimon.sources.gpus.driver import (
+    Handle,
+    Library,
+    Processes,
+    Slot,
+    SlowSchedule,
+    VisibleGpu,
+    in_first_pid_namespace,
+)
 from tuimon.text import plain
 
 Metrics = Mapping[str, Any]  # as the binding gives them
@@ -39,7 +42,7 @@ class AmdDevice:
     """A whole GPU. Each figure is None where it is not supported."""
 
     def __init__(self, handle: Handle, index: int, root: str) -> None:
-        """``root``: where /sys is. Raises AmdSmiError when the GPU is gone."""
+        """``root``: where /sys is. Raises DriverError when the GPU is gone."""
         self._index = index
         self._handle = handle
         asic = handle.query("amdsmi_get_gpu_asic_info") or {}
@@ -62,7 +65,7 @@ class AmdDevice:
         handle.reset_counts()
 
     def poll(self) -> None:
-        """Query what changes within a window. Raises AmdSmiError when the GPU is gone."""
+        """Query what changes within a window. Raises DriverError when the GPU is gone."""
         self._polled_before = self._metrics
         self._metrics = self._handle.query("amdsmi_get_gpu_metrics_info") or {}
         percent = _first(self._metrics, "average_gfx_activity")
@@ -75,18 +78,16 @@ class AmdDevice:
         self._pcie_width = max(width, self._pcie_width or 0) or None
 
     def read(self, t: float) -> Gpu:
-        """The record of the window that ends now. Raises AmdSmiError when nothing answers."""
+        """The record of the window that ends now. Raises DriverError when nothing answers."""
         self.poll()
         if self._slow.is_due(t):
             before_s = self._handle.cost_s
             self._poll_slow_figures()
             self._slow.made(t, self._handle.cost_s - before_s)
         record = self._record(t)
-        if not self._handle.answers:
-            raise self._handle.error or AmdSmiError(NOT_SUPPORTED, "not supported")
+        self._handle.end_window()
         self._busy = []
         self._window_began = self._metrics
-        self._handle.reset_counts()
         return record
 
     def close(self) -> None:
@@ -180,16 +181,11 @@ class AmdSlot(Slot):
     """One GPU by the index that ``amd-smi`` gives it."""
 
     def __init__(self, library: Library, index: int, root: str) -> None:
-        super().__init__(index)
-        self._library = library
+        super().__init__(library, index)
         self._root = root
 
     def _open(self, now_s: float) -> None:
-        handle = self._library.handle(self.index)
+        handle = self.library.handle(self.index)
         device = AmdDevice(handle, self.index, self._root)
         self._devices = (device,)
         self.gpu = VisibleGpu(handle.uuid, device.name, numbered=False)  # HIP numbers them in an order of its own
-
-    def _explain(self, error: DriverError, now_s: float) -> Problem:
-        what = f"GPU {self.index} ({self.gpu.name})" if self.gpu is not None else f"GPU {self.index}"
-        return Problem(f"{what} gives no figures: amdsmi says {words(error)}", "tuimon will try again soon")

@@ -1,21 +1,94 @@
-"""One GPU, queried in tiers by cost: what changes fast, a record a window, and the slow queries every two seconds."""
+"""One GPU of NVIDIA's, with its MIG instances and its processes.
+
+It is queried in tiers by cost: what changes fast, a record a window, and the slow queries every two seconds.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from tuimon.proc.numa import nodes_near
-from tuimon.records import Gpu
-from tuimon.sources.gpus.handle import Handle
-from tuimon.sources.gpus.slot import SlowSchedule
-from tuimon.sources.nvml import fields, gpm
-from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
-from tuimon.sources.nvml.fields import Fields, Throttling
-from tuimon.sources.nvml.gpm import Gpm
-from tuimon.sources.nvml.library import NOT_SUPPORTED, NvmlError
+from tuimon.records import Gpu, GpuProcess
+from tuimon.sources.base import Problem
+from tuimon.sources.gpus.driver import (
+    DriverError,
+    Handle,
+    Library,
+    Processes,
+    Slot,
+    SlowSchedule,
+    VisibleGpu,
+    in_first_pid_namespace,
+)
+from tuimon.sources.gpus.nvml_counters import Fields, Gpm, Throttling
 from tuimon.text import plain
+
+# In a container the driver may report the host's pids, which belong to other processes here, or none. Process lists are
+# translated from driver 535.113 on, process utilisation from 575.57 on.
+_LISTS_TRANSLATED = (535, 113)
+_UTILISATION_TRANSLATED = (575, 57)
+
+
+class PidTrust(Struct, frozen=True, gc=False):
+    """True if the driver's pids are valid in this pid namespace."""
+
+    lists: bool
+    utilisation: bool
+
+
+def pid_trust(driver: tuple[int, ...]) -> PidTrust:
+    """The trust for this process's namespace and this driver's version."""
+    outermost = in_first_pid_namespace()
+    return PidTrust(outermost or driver >= _LISTS_TRANSLATED, outermost or driver >= _UTILISATION_TRANSLATED)
+
+
+class ComputeProcesses(Processes):
+    """The processes of one GPU or MIG instance. A poll holds for 4.5 ms a driver lock that kernel launches need."""
+
+    def __init__(self, handle: Handle, trust: PidTrust) -> None:
+        super().__init__()
+        self._handle = handle
+        self._trust = trust
+        self._seen_us = 0  # the driver's timestamp of the newest utilisation sample read
+        self._polled = False
+
+    def poll(self) -> None:
+        """Query both."""
+        # by versioned name: pynvml refuses the plain one where the driver lacks the newest version
+        answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v3")
+        if answer is None:  # drivers before 510
+            answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v2")
+        sm_ratios = self._sm_ratios() if answer else {}
+        joined = self._trust.lists == self._trust.utilisation  # else the pids of the two queries differ
+        found = []
+        for process in answer or ():
+            pid = int(process.pid)
+            memory_bytes = None if process.usedGpuMemory is None else int(process.usedGpuMemory)
+            sm_ratio = sm_ratios.get(pid) if joined else None
+            found.append(GpuProcess(pid if self._trust.lists else 0, memory_bytes, sm_ratio))
+        self.keep(found)
+
+    def _sm_ratios(self) -> dict[int, float]:
+        """Mean share of time by pid since the last poll; idle processes are missing."""
+        first, self._polled = not self._polled, True
+        percents: dict[int, list[int]] = defaultdict(list)
+        newest_us = self._seen_us
+        for sample in self._handle.query("nvmlDeviceGetProcessUtilization", self._seen_us) or ():
+            newest_us = max(newest_us, int(sample.timeStamp))
+            if (
+                sample.timeStamp > self._seen_us and sample.smUtil <= 100
+            ):  # some drivers report impossible values now and then
+                percents[int(sample.pid)].append(int(sample.smUtil))
+        self._seen_us = newest_us
+        if first:  # the buffer holds samples from before this run
+            return {}
+        return {pid: round(sum(values) / len(values) / 100, 3) for pid, values in percents.items()}
+
 
 #: Most Xid errors read in one poll.
 _MOST_XIDS = 16
@@ -36,7 +109,7 @@ class Xids:
             return
         try:
             handle.library.call(handle.api.nvmlDeviceRegisterEvents, handle.raw, kind, self._events)
-        except NvmlError:
+        except DriverError:
             self.close()
 
     def poll(self) -> list[int]:
@@ -53,7 +126,7 @@ class Xids:
         """Free the event set."""
         events, self._events = self._events, None
         if events is not None:
-            with contextlib.suppress(NvmlError):  # a driver that is gone reports nothing
+            with contextlib.suppress(DriverError):  # a driver that is gone reports nothing
                 self._handle.library.call(self._handle.api.nvmlEventSetFree, events)
 
 
@@ -148,12 +221,12 @@ class Device:
         handle.reset_counts()
 
     def poll(self) -> None:
-        """Query what changes within a window; costs microseconds. Raises NvmlError when the GPU is gone."""
+        """Query what changes within a window; costs microseconds. Raises DriverError when the GPU is gone."""
         self._utilisation.poll()
         self._throttling.poll()
 
     def read(self, t: float) -> Gpu:
-        """The record of the window that ends now. Raises NvmlError when nothing answers."""
+        """The record of the window that ends now. Raises DriverError when nothing answers."""
         self._new_xids += self._xids.poll()  # first: they explain why the other queries fail
         self._utilisation.poll()
         self._throttling.poll()
@@ -168,17 +241,15 @@ class Device:
                 _, _, is_pending, has_failed = remapped
                 self._seldom["row_remap"] = "failed" if has_failed else "pending" if is_pending else "none"
         record = self._record(t)
-        if not self.handle.answers:
-            raise self.handle.error or NvmlError(NOT_SUPPORTED, "Not Supported")
+        self.handle.end_window()
         if t >= self._facts_s:
             self._facts_s = t + _FACTS_EVERY_S
         self._new_xids = []
-        self.handle.reset_counts()
         return record
 
     def pending_xids(self) -> list[int]:
         """The Xid errors that are in no record yet, of a GPU that does not answer."""
-        with contextlib.suppress(NvmlError):
+        with contextlib.suppress(DriverError):
             self._new_xids += self._xids.poll()
         return self._new_xids
 
@@ -187,7 +258,7 @@ class Device:
         samples, util_ratio = self._utilisation.window()
         throttle, throttled = self._throttling.window()
         used, total = memory(self.handle)
-        energy_mj, power_mw = self._fields.value(fields.ENERGY), self._fields.value(fields.POWER_AVERAGE)
+        energy_mj, power_mw = self._fields.value(Fields.ENERGY), self._fields.value(Fields.POWER_AVERAGE)
         celsius = query("nvmlDeviceGetTemperature", api.NVML_TEMPERATURE_GPU)
         if celsius is None:  # future drivers, which may drop the older name
             celsius = query("nvmlDeviceGetTemperatureV", api.NVML_TEMPERATURE_GPU)
@@ -198,25 +269,25 @@ class Device:
             index=self.index,
             uuid=self.uuid,
             name=self.name,
-            util_ratio=self._gpm.ratio(gpm.UTILISATION) if util_ratio is None else util_ratio,
+            util_ratio=self._gpm.ratio(Gpm.UTILISATION) if util_ratio is None else util_ratio,
             util_samples=samples,
-            sm_ratio=self._gpm.ratio(gpm.SM),
-            occupancy_ratio=self._gpm.ratio(gpm.OCCUPANCY),
-            tensor_ratio=self._gpm.ratio(gpm.TENSOR),
-            dram_ratio=self._gpm.ratio(gpm.DRAM),
+            sm_ratio=self._gpm.ratio(Gpm.SM),
+            occupancy_ratio=self._gpm.ratio(Gpm.OCCUPANCY),
+            tensor_ratio=self._gpm.ratio(Gpm.TENSOR),
+            dram_ratio=self._gpm.ratio(Gpm.DRAM),
             memory_used_bytes=used,
             memory_total_bytes=total,
             power_w=_watt(query("nvmlDeviceGetPowerUsage") if power_mw is None else power_mw),
             energy_j=None if energy_mj is None else round(energy_mj / 1000, 1),
             temperature_c=_degrees(celsius),
-            memory_temperature_c=_degrees(self._fields.value(fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
+            memory_temperature_c=_degrees(self._fields.value(Fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
             sm_clock_mhz=query("nvmlDeviceGetClockInfo", api.NVML_CLOCK_SM),
             throttle=throttle,
             throttled=throttled,
-            pcie_rx_bytes_per_s=self._rate(fields.PCIE_RX, 1, gpm.PCIE_RX),
-            pcie_tx_bytes_per_s=self._rate(fields.PCIE_TX, 1, gpm.PCIE_TX),
-            nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX),
-            nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX),
+            pcie_rx_bytes_per_s=self._rate(Fields.PCIE_RX, 1, Gpm.PCIE_RX),
+            pcie_tx_bytes_per_s=self._rate(Fields.PCIE_TX, 1, Gpm.PCIE_TX),
+            nvlink_rx_bytes_per_s=self._rate(Fields.NVLINK_RX, 1024, Gpm.NVLINK_RX),
+            nvlink_tx_bytes_per_s=self._rate(Fields.NVLINK_TX, 1024, Gpm.NVLINK_TX),
             xids=self._new_xids,
             pids=processes.pids if processes else [],
             processes=processes.found if processes else [],
@@ -279,3 +350,116 @@ def _degrees(celsius: float | None) -> float | None:
 
 def _watt(mw: float | None) -> float | None:
     return None if mw is None else round(mw / 1000, 1)
+
+
+def instances(gpu: Handle) -> list[Handle]:
+    """The MIG instances visible from here, if it is divided; in a container those it was given.
+
+    Raises DriverError when the GPU is gone.
+    """
+    mode = gpu.query("nvmlDeviceGetMigMode")
+    if not mode or mode[0] != gpu.api.NVML_DEVICE_MIG_ENABLE:
+        return []
+    found: list[Handle] = []
+    for place in range(gpu.query("nvmlDeviceGetMaxMigDeviceCount") or 0):
+        raw = gpu.query("nvmlDeviceGetMigDeviceHandleByIndex", place)
+        with contextlib.suppress(DriverError):  # not for us to see
+            found += [] if raw is None else [Handle(gpu.library, raw)]  # None: a free place
+    return found
+
+
+class MigDevice:
+    """One instance: memory, processes, GPM, also for its utilisation. The rest the driver reports only of the GPU."""
+
+    def __init__(self, handle: Handle, gpu: Handle, index: int, trust: PidTrust) -> None:
+        """``index`` is that of the GPU. Raises DriverError when the GPU is gone."""
+        self.uuid = handle.uuid
+        self._index = index
+        self._handle = handle
+        self._parent_uuid = gpu.uuid
+        self._name = name_of(handle)
+        number = handle.query("nvmlDeviceGetGpuInstanceId")
+        self._of_gpu = Handle(gpu.library, gpu.raw)  # GPM queries are made of the GPU, with the instance's number
+        self._gpm = None if number is None else Gpm(self._of_gpu, int(number))
+        self._processes = ComputeProcesses(handle, trust)
+        self._slow = SlowSchedule()
+        self._handle.reset_counts()
+        self._of_gpu.reset_counts()
+
+    def poll(self) -> None:
+        """Nothing of it changes within a window."""
+
+    def read(self, t: float) -> Gpu:
+        """The record of the window that ends now. Raises DriverError when nothing answers."""
+        used, total = memory(self._handle)
+        if self._gpm is not None:
+            self._gpm.read(t)
+        if self._slow.is_due(t):
+            before_s = self._handle.cost_s
+            self._processes.poll()
+            self._slow.made(t, self._handle.cost_s - before_s)
+        record = Gpu(
+            t=t,
+            pid=0,
+            index=self._index,
+            uuid=self.uuid,
+            name=self._name,
+            parent_uuid=self._parent_uuid,
+            util_ratio=self._ratio(Gpm.UTILISATION),
+            sm_ratio=self._ratio(Gpm.SM),
+            occupancy_ratio=self._ratio(Gpm.OCCUPANCY),
+            tensor_ratio=self._ratio(Gpm.TENSOR),
+            dram_ratio=self._ratio(Gpm.DRAM),
+            memory_used_bytes=used,
+            memory_total_bytes=total,
+            pids=self._processes.pids,
+            processes=self._processes.found,
+            cost_ms=round((self._handle.cost_s + self._of_gpu.cost_s) * 1000, 2),
+        )
+        self._handle.end_window()
+        self._of_gpu.reset_counts()
+        return record
+
+    def close(self) -> None:
+        """Free what the library holds for this instance."""
+        if self._gpm is not None:
+            self._gpm.close()
+
+    def _ratio(self, metric: int) -> float | None:
+        return None if self._gpm is None else self._gpm.ratio(metric)
+
+
+#: How often the MIG instances are listed anew.
+_MIG_EVERY_S = 30.0
+
+
+class NvmlSlot(Slot):
+    """One GPU by its index in PCI order."""
+
+    def __init__(self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float], root: str) -> None:
+        super().__init__(library, index)
+        self._trust = trust
+        self._clock = clock
+        self._root = root
+        self._whole: Device | None = None  # the latest that was opened
+
+    def _open(self, now_s: float) -> None:
+        """Open the device and its MIG instances, unless they are unchanged."""
+        handle = self.library.handle(self.index)
+        cut = instances(handle)
+        self._reopen_s = now_s + _MIG_EVERY_S
+        uuids = tuple(instance.uuid for instance in cut)
+        seen = (self.gpu.uuid, self.gpu.instances) if self.gpu is not None else None
+        if self._devices and seen == (handle.uuid, uuids):
+            return
+        self.close()  # when a GPU is lost, those with higher indices may move up
+        self._whole = Device(handle, self.index, None if cut else self._trust, self._clock, self._root)
+        self._devices = (self._whole,)  # first: what it holds is freed if the GPU is lost now
+        self._devices = (self._whole, *(MigDevice(instance, handle, self.index, self._trust) for instance in cut))
+        self.gpu = VisibleGpu(handle.uuid, self._whole.name, uuids)
+
+    def _explain(self, error: DriverError, now_s: float) -> Problem:
+        xids = self._whole.pending_xids() if self._whole is not None and self._devices else []
+        if xids and self.gpu is not None:
+            self._last = [Gpu(t=now_s, pid=0, index=self.index, uuid=self.gpu.uuid, name=self.gpu.name, xids=xids)]
+        return self.library.explain_device(self.words, error, xids)

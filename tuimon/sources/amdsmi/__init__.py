@@ -1,1 +1,0 @@
-"""GPU counters, by AMD's system management library (amdsmi)."""

@@ -1,0 +1,292 @@
+"""What a vendor's driver gives: its library, devices that answer queries, and a place for each GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct
+
+from tuimon.records import Gpu, GpuProcess
+from tuimon.sources.base import Problem
+from tuimon.text import plain
+
+
+class DriverError(Exception):
+    """A library, or one device, failed; ``code`` is the library's."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @property
+    def words(self) -> str:
+        """The library's own words."""
+        return f"{plain(str(self))} ({self.code})"
+
+
+class Library:
+    """A vendor's library; an instance is opened. Raises DriverError where that fails."""
+
+    name: ClassVar[str]
+    says: ClassVar[str]  # its name in messages
+    vendor: ClassVar[str]
+    #: error codes: the GPU is gone; this GPU does not support the query; there is nothing to report
+    FATAL: ClassVar[frozenset[int]]
+    NEVER: ClassVar[frozenset[int]]
+    NOTHING_NEW: ClassVar[frozenset[int]]
+    NOT_SUPPORTED: ClassVar[int]
+    api: Any  # the Python binding; it ships no types
+
+    @classmethod
+    def open(cls, clock: Callable[[], float], root: str) -> tuple[Library, list[Slot]]:
+        """The library and its GPUs, in the order of their indices. Raises DriverError. ``root``: where /sys is."""
+        library = cls()
+        try:
+            return library, library.slots(clock, root)
+        except DriverError:
+            with contextlib.suppress(DriverError):
+                library.close()
+            raise
+
+    def slots(self, clock: Callable[[], float], root: str) -> list[Slot]:
+        """See ``open``."""
+        raise NotImplementedError
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  (as the binding)
+        """Any function of the binding. Raises DriverError."""
+        raise NotImplementedError
+
+    def handle(self, index: int) -> Handle:
+        """One GPU. Raises DriverError when it does not answer."""
+        raise NotImplementedError
+
+    def uuid_of(self, raw: object) -> str:
+        """The UUID of a device by the binding's handle. Raises DriverError when it does not answer."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release the driver. Raises DriverError."""
+        raise NotImplementedError
+
+    @classmethod
+    def explain(cls, error: DriverError) -> Problem:
+        """An error of the whole library."""
+        raise NotImplementedError
+
+    def explain_device(self, what: str, error: DriverError, xids: Sequence[int] = ()) -> Problem:
+        """An error of one GPU, with the Xid errors that came just before."""
+        return Problem(f"{what} gives no figures: {self.says} says {error.words}", "tuimon will try again soon")
+
+    @classmethod
+    def no_devices(cls) -> Problem:
+        """It works and counts no GPU."""
+        return Problem(f"the {cls.vendor} driver shows no GPU", expected=True)
+
+    @classmethod
+    def hangs(cls) -> Problem:
+        """A call into it does not come back."""
+        hint = "The figures are old until it does; dmesg shows whether a GPU is in trouble"
+        return Problem(f"the {cls.vendor} driver does not answer", hint, passing=True)
+
+
+class Handle:
+    """One device. A query that it does not support is made once, and is None from then on."""
+
+    def __init__(self, library: Library, raw: object) -> None:
+        """``raw``: the binding's handle. Raises DriverError when it does not answer."""
+        self.library = library
+        self.api = library.api
+        self.raw = raw
+        self.uuid = library.uuid_of(raw)
+        self.answers = 0  # since ``reset_counts``
+        self.error: DriverError | None = None  # the first since ``reset_counts``
+        self.cost_s = 0.0  # duration of the queries since ``reset_counts``
+        self._never: set[str] = set()
+
+    def reset_counts(self) -> None:
+        """Begin a new window: reset ``answers``, ``error`` and ``cost_s``."""
+        self.answers, self.error, self.cost_s = 0, None, 0.0
+
+    def end_window(self) -> None:
+        """The same; raises DriverError where nothing has answered since."""
+        if not self.answers:
+            raise self.error or DriverError(self.library.NOT_SUPPORTED, "Not Supported")
+        self.reset_counts()
+
+    def supports(self, key: str) -> bool:
+        """False once this was found not to be supported."""
+        return key not in self._never
+
+    def query(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as the binding)
+        """The result of a query of this device, or None. Raises DriverError only when the GPU is gone.
+
+        ``key``: identifies the query once it was found unsupported, where the function alone does not.
+        """
+        return self.call(function, self.raw, *arguments, key=key)
+
+    def call(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as the binding)
+        """Like ``query``, for a function whose first argument is not the device."""
+        key = key or function
+        if key in self._never:
+            return None
+        call = getattr(self.api, function, None)
+        if call is None:  # an older binding
+            self._never.add(key)
+            return None
+        began_s = time.perf_counter()
+        try:
+            answer = self.library.call(call, *arguments)
+        except DriverError as error:
+            if error.code in self.library.FATAL:
+                raise
+            if error.code in self.library.NEVER:
+                self._never.add(key)
+            if error.code not in self.library.NOTHING_NEW:
+                self.error = self.error or error
+            return None
+        finally:
+            self.cost_s += time.perf_counter() - began_s
+        self.answers += 1
+        return answer
+
+
+_LISTED = 16
+_PIDS = 256
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
+
+
+def in_first_pid_namespace() -> bool:
+    """True if pids here are those of the machine; in a container they may be others."""
+    try:
+        return os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+class Processes:
+    """Those of one GPU at the latest poll."""
+
+    def __init__(self) -> None:
+        self.found: list[GpuProcess] = []  # most memory first; pid 0: not valid here
+        self.pids: list[int] = []  # all valid ones, also of processes not in ``found``
+
+    def keep(self, found: Collection[GpuProcess]) -> None:
+        """Keep what a record holds of them."""
+        self.pids = sorted(process.pid for process in found if process.pid)[:_PIDS]
+        self.found = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
+
+
+class VisibleGpu(Struct, frozen=True, gc=False):
+    """A GPU as its driver knows it."""
+
+    uuid: str
+    name: str
+    instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
+    numbered: bool = True  # the driver lists them in PCI order, as CUDA may number them
+
+
+_RETRY_S = (5.0, 60.0)
+#: How often the slow queries are made (process lists, ECC, power limit, PCIe link) ...
+_SLOW_EVERY_S = 2.0
+#: ... unless that took more than this share of the time.
+SLOW_RATIO = 0.02
+#: The schedule's tolerance: a record may come this much early.
+_EARLY_S = 0.1
+
+
+class SlowSchedule:
+    """When the slow queries of a device are due."""
+
+    def __init__(self) -> None:
+        self._due_s = float("-inf")
+
+    def is_due(self, t: float) -> bool:
+        """True if they are due at ``t``."""
+        return t >= self._due_s
+
+    def made(self, t: float, cost_s: float) -> None:
+        """Note that the queries were made at ``t`` and took ``cost_s``."""
+        self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / SLOW_RATIO)
+
+
+class Device(Protocol):
+    """A GPU, or a part of one. Each method raises DriverError when the GPU is gone."""
+
+    def poll(self) -> None:
+        """Between two records: query what changes within a window."""
+
+    def read(self, t: float) -> Gpu:
+        """The record of the window that ends now."""
+
+    def close(self) -> None:
+        """Free what the library holds for it."""
+
+
+class Slot:
+    """One GPU by its index, with its parts."""
+
+    def __init__(self, library: Library, index: int) -> None:
+        self.library = library
+        self.index = index
+        self.problem: Problem | None = None
+        self.failures = 0  # in a row
+        self.read_s = float("-inf")  # when it was last read
+        self.gpu: VisibleGpu | None = None
+        self._devices: Sequence[Device] = ()  # the GPU first
+        self._last: list[Gpu] = []  # of a GPU that failed, not read yet
+        self._reopen_s = float("inf")  # when it is to be opened anew
+        self._retry_s = float("-inf")
+
+    def poll(self, now_s: float) -> None:
+        """Between two records: poll what changes fast."""
+        if self._devices:
+            try:
+                self._devices[0].poll()
+            except DriverError as error:
+                self._fail(error, now_s)
+
+    def read(self, now_s: float) -> list[Gpu]:
+        """Its record, and those of its parts; once it is in problem, what it said last, and then none."""
+        self.read_s = now_s
+        if self.problem is None or now_s >= self._retry_s:
+            try:
+                if not self._devices or now_s >= self._reopen_s:
+                    self._open(now_s)
+                records = [device.read(now_s) for device in self._devices]
+            except DriverError as error:
+                self._fail(error, now_s)
+            else:
+                self.problem, self.failures = None, 0
+                return records
+        last, self._last = self._last, []
+        return last
+
+    def close(self) -> None:
+        """Free what the library holds for it; the library may be gone."""
+        for device in self._devices:
+            with contextlib.suppress(DriverError):
+                device.close()
+        self._devices = ()
+
+    def _open(self, now_s: float) -> None:
+        """Set ``gpu`` and ``_devices``. Raises DriverError."""
+        raise NotImplementedError
+
+    def _explain(self, error: DriverError, now_s: float) -> Problem:
+        return self.library.explain_device(self.words, error)
+
+    @property
+    def words(self) -> str:
+        """``GPU 0 (NVIDIA H200)``."""
+        return f"GPU {self.index}" + (f" ({self.gpu.name})" if self.gpu is not None and self.gpu.name else "")
+
+    def _fail(self, error: DriverError, now_s: float) -> None:
+        self.problem = self._explain(error, now_s)
+        self.close()
+        first_s, longest_s = _RETRY_S
+        self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)
+        self.failures += 1

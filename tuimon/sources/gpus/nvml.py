@@ -1,0 +1,192 @@
+"""NVIDIA's driver: NVML through nvidia-ml-py (``import pynvml``), its errors explained, and what it can report.
+
+Never called: ``nvmlDeviceGetPcieThroughput``, which blocks 20 ms a direction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from tuimon.installation import install_command
+from tuimon.proc.processes import has_nvidia_gpu, in_container
+from tuimon.sources.base import Problem
+from tuimon.sources.gpus.driver import DriverError, Handle, Library, Slot
+from tuimon.sources.timeouts import CallWithTimeout
+from tuimon.text import plain
+
+# Return codes (nvml.h, nvmlReturn_t), and our own for a missing Python package.
+NO_PACKAGE = 0
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+VERSION_MISMATCH = 18
+ARGUMENT_VERSION_MISMATCH = 25
+
+#: The driver's library; pynvml tries no other on Linux.
+_NAME = "libnvidia-ml.so.1"
+
+
+class Nvml(Library):
+    """NVML."""
+
+    name, says, vendor = "nvml", "NVML", "NVIDIA"
+    FATAL: ClassVar = frozenset({GPU_IS_LOST, RESET_REQUIRED})
+    NEVER: ClassVar = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})
+    NOTHING_NEW: ClassVar = frozenset({NOT_FOUND, TIMEOUT})
+    NOT_SUPPORTED = NOT_SUPPORTED
+
+    def __init__(self) -> None:
+        """Load and initialise it. Raises DriverError."""
+        if not self.is_installed():
+            raise DriverError(LIBRARY_NOT_FOUND, f"{_NAME} not found")
+        try:
+            import pynvml  # costs 15 ms and 2 MB and is of no use on most machines
+        except ImportError as error:
+            raise DriverError(NO_PACKAGE, str(error)) from error
+        self.api = pynvml
+        self.call(pynvml.nvmlInit)
+
+    @staticmethod
+    def is_installed() -> bool:
+        """True if the library can be loaded; it stays loaded from then on, as pynvml's."""
+        try:
+            ctypes.CDLL(_NAME)
+        except OSError:
+            return False
+        return True
+
+    def slots(self, clock: Callable[[], float], root: str) -> list[Slot]:
+        """The GPUs in PCI order."""
+        version, count = self.driver_version(), self.device_count()
+        from tuimon.sources.gpus.nvml_device import NvmlSlot, pid_trust
+
+        trust = pid_trust(version)
+        return [NvmlSlot(self, index, trust, clock, root) for index in range(count)]
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  (what pynvml returns has no types)
+        """Any function of pynvml. Raises DriverError."""
+        try:
+            return function(*arguments)
+        except self.api.NVMLError as error:
+            raise DriverError(int(getattr(error, "value", 999)), str(error)) from error
+
+    def device_count(self) -> int:
+        """Number of GPUs; in a container, of those visible to it."""
+        return int(self.call(self.api.nvmlDeviceGetCount))
+
+    def driver_version(self) -> tuple[int, ...]:
+        """``(535, 113, 1)``; empty when unknown."""
+        try:
+            text = str(self.call(self.api.nvmlSystemGetDriverVersion))
+        except DriverError:
+            return ()
+        return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+    def handle(self, index: int) -> Handle:
+        """One GPU by PCI order. Raises DriverError when it does not answer."""
+        return Handle(self, self.call(self.api.nvmlDeviceGetHandleByIndex, index))
+
+    def uuid_of(self, raw: object) -> str:
+        """That of a GPU or MIG instance."""
+        return str(self.call(self.api.nvmlDeviceGetUUID, raw))
+
+    def close(self) -> None:
+        """Release the driver."""
+        self.call(self.api.nvmlShutdown)
+
+    @classmethod
+    def explain(cls, error: DriverError) -> Problem:
+        """An error of the whole library."""
+        if error.code == NO_PACKAGE:
+            return Problem("no GPU figures: nvidia-ml-py is not installed", install_command("nvidia-ml-py"))
+        if error.code == LIBRARY_NOT_FOUND:
+            message = "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
+            return Problem(message, _container_hint(), expected=True)
+        if error.code == DRIVER_NOT_LOADED:
+            return Problem("the NVIDIA driver is not loaded", _container_hint() or "sudo modprobe nvidia")
+        if error.code == NO_PERMISSION:
+            return Problem("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*")
+        if error.code == VERSION_MISMATCH:
+            return Problem(
+                "no GPU figures: the NVIDIA driver and its library have different versions",
+                "The driver was updated while it was in use: restart the machine (or the container)",
+            )
+        return Problem(f"no GPU figures: NVML says {error.words}", "nvidia-smi shows more; tuimon will try again soon")
+
+    @classmethod
+    def no_devices(cls) -> Problem:
+        """It works and counts no GPU."""
+        return super().no_devices()._replace(hint=_container_hint())
+
+    def explain_device(self, what: str, error: DriverError, xids: Sequence[int] = ()) -> Problem:
+        """An error of one GPU, with the Xid errors that came just before."""
+        if error.code == GPU_IS_LOST:
+            hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
+            latest = f" (Xid {', '.join(map(str, xids))})" if xids else ""
+            return Problem(f"{what} is lost: it does not answer any more{latest}", hint)
+        if error.code == RESET_REQUIRED:
+            hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
+            return Problem(f"{what} needs a reset before it can be used", hint)
+        return super().explain_device(what, error)
+
+
+def _container_hint() -> str | None:
+    is_hidden = in_container() and has_nvidia_gpu()
+    return "Start the container with its GPUs: docker run --gpus all" if is_hidden else None
+
+
+#: Limit of all queries of an inventory together: loading the driver takes seconds, with many GPUs tens of seconds.
+_CALL_TIMEOUT_S = 60.0
+
+
+class Inventory(NamedTuple):
+    """The GPUs that answer, and which figures they support."""
+
+    driver: str
+    gpus: int
+    instances: int  # MIG
+    with_activity: int  # GPUs that report how busy their SMs, tensor cores and memory are (GPM)
+    pids_known: bool  # whether the driver's pids are valid here
+
+
+def inventory() -> Inventory | Problem:
+    """Query the driver once (``tuimon doctor``); a Problem where there is none, or where it does not answer."""
+    calls: CallWithTimeout[Inventory | Problem] = CallWithTimeout("tuimon-nvml")
+    return calls.call(_query_inventory, _CALL_TIMEOUT_S) or Nvml.hangs()
+
+
+def _query_inventory() -> Inventory | Problem:
+    from tuimon.sources.gpus import nvml_device
+
+    try:
+        library = Nvml()
+    except DriverError as error:
+        return Nvml.explain(error)
+    try:
+        driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
+        handles = [library.handle(index) for index in range(library.device_count())]
+        if not handles:
+            return Nvml.no_devices()
+        support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
+        return Inventory(
+            driver=driver,
+            gpus=len(handles),
+            instances=sum(len(nvml_device.instances(handle)) for handle in handles),
+            with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
+            pids_known=nvml_device.pid_trust(library.driver_version()).lists,
+        )
+    except DriverError as error:
+        return Nvml.explain(error)
+    finally:
+        with contextlib.suppress(DriverError):
+            library.close()

@@ -1,1 +1,0 @@
-"""GPU counters, by the driver (NVML)."""
