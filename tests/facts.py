@@ -145,7 +145,7 @@ READ_IN = {
     "GpuExchange": "diagnosis/evidence/ranks.py",
     "Gone": "diagnosis/rules/hang.py",
     "GpuTimeRow": "views/tui/panes/phases_pane.py",
-    "Header": "sources/log/joined/source.py",
+    "Header": "sources/log/joined.py",
     "Keeping": "diagnosis/rules/memory.py",
     "LeadRow": "views/report/report.html.j2",
     "LineShare": "views/tui/profile/hotlines.py views/tui/profile/profile_pane.py",

@@ -13,7 +13,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
-from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
+from tuimon.sources.log.runs import Chosen, choose, read_logs
 from tuimon.views.report.report import report_of
 
 

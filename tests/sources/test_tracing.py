@@ -25,7 +25,7 @@ from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.agent.ring.side_files import LINES, TRACED, side_file
 from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
-from tuimon.sources.log.decode import decode
+from tuimon.sources.log.lines import decode
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.tracing import trace_writer
 from tuimon.sources.tracing.trace_records import leave_record

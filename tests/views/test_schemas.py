@@ -18,7 +18,7 @@ from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
-from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.sources.log.runs import choose, read_logs
 from tuimon.views.report.report import report_of
 from tuimon.views.report.write import MOST_BYTES, as_json, brief
 from tuimon.views.report_types import Report

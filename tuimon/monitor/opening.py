@@ -130,7 +130,7 @@ def open_log(
     path: str, speed: float | None = None, run: str | None = None, observers: Sequence[Observer] = ()
 ) -> Monitor:
     """Replay a log, or the logs of a run in a folder, and follow while they are written. Raises NotALog, UsageError."""
-    from tuimon.sources.log.joined.opening import open_logs
+    from tuimon.sources.log.runs import open_logs
 
     opened = open_logs(path, run, speed)
     sources: list[Source] = [opened.source]
@@ -159,7 +159,7 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
     yield ProcessSource(table, options.window_s)
     yield MachineSource(table)
     if output is not None:
-        from tuimon.sources.log.printed import PrintedSource
+        from tuimon.sources.log.output import PrintedSource
 
         yield PrintedSource(output, table.root_pid)
     switched_off: list[Notice] = []

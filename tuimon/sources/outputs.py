@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from tuimon.errors import TuimonError, UsageError
 from tuimon.new_files import create_private, folder_hint, link
-from tuimon.sources.log.claim import is_log
+from tuimon.sources.log.writer import is_log
 from tuimon.text import plain
 
 _OTHER_NAME = "Give -o another name"

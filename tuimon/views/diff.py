@@ -12,7 +12,7 @@ from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineCh
 from tuimon.diagnosis.comparison.runs import Run, run_of
 from tuimon.diagnosis.verdicts import fold
 from tuimon.errors import UnreadableLog
-from tuimon.sources.log.joined.opening import Chosen, read_logs
+from tuimon.sources.log.runs import Chosen, read_logs
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size, wrap
 

@@ -5,7 +5,7 @@ import pytest
 from tests.session.records import by_rule, extend, frames, hot_lines, loop, one_process, stacks, steps, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.node_ids import id_on_node
-from tuimon.sources.log.joined.identity import FrameIds, Identity
+from tuimon.sources.log.identity import FrameIds, Identity
 from tuimon.views.tui.panes.threads_pane import SORTS
 
 TORCH = "/lib/site-packages/torch"

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from bench.fleet_logs import Job, write
+from tests.session.records import steps
 from tests.sources.log.literal_log import HEADER
 from tests.waiting import Clock
 from tuimon.errors import NotALog, UsageError
@@ -18,11 +19,9 @@ from tuimon.node_ids import node_of, own_id
 from tuimon.records import Cost, Exit, Node, Notice, Process, Record, StackGroup, StandingProcess, Standstill, Steps
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
-from tuimon.sources.log.joined.identity import FrameIds, Identity
-from tuimon.sources.log.joined.node_log import NodeLog
-from tuimon.sources.log.joined.opening import choose, read_logs
-from tuimon.sources.log.joined.runs import choose_run
-from tuimon.sources.log.joined.source import JoinedSource, Merge
+from tuimon.sources.log.identity import FrameIds, Identity
+from tuimon.sources.log.joined import JoinedSource, NodeLog, merged
+from tuimon.sources.log.runs import choose, choose_run, read_logs
 from tuimon.sources.log.writer import line_of
 
 JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
@@ -75,6 +74,13 @@ def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
     assert found.processes[0].peers[0] == found.processes[0].pid
     assert (found.processes[0].pid, found.processes[0].tid) == found.groups[0].threads[0]
     assert found.processes[1].tid is None
+
+
+def test_all_moments_of_a_record_are_on_the_clock_of_the_run() -> None:
+    moments = {"first_backward_s": 10.5, "first_step_s": 10.0, "last_step_s": 10.75}
+    found = Identity(1, FrameIds()).adopt(steps(11.0, {"forward": 100}, **moments), 100.0)
+    assert isinstance(found, Steps)
+    assert {name: getattr(found, name) - 100.0 for name in moments} == moments
 
 
 # -- nodes that lag, stop, come late
@@ -200,41 +206,40 @@ def append(path: Path, *moments: float) -> None:
 
 
 @pytest.fixture
-def merged(tmp_path: Path) -> Iterator[Callable[[list[float], list[float]], Merge]]:
-    opened: list[NodeLog] = []
+def opened(tmp_path: Path) -> Iterator[Callable[[list[float], list[float]], list[NodeLog]]]:
+    logs: list[NodeLog] = []
 
-    def merge(*logs: list[float]) -> Merge:
-        for number, moments in enumerate(logs):
+    def open_logs(*moments_of: list[float]) -> list[NodeLog]:
+        for number, moments in enumerate(moments_of):
             path = tmp_path / "ab"[number]
             path.write_bytes(line_of(HEADER))
             append(path, *moments)
-            opened.append(NodeLog(str(path), number, path.name, FrameIds()))
-        merge = Merge()
-        merge.add_logs(opened)
-        return merge
+            logs.append(NodeLog(str(path), number, path.name, FrameIds()))
+        return logs
 
-    yield merge
-    for log in opened:
+    yield open_logs
+    for log in logs:
         log.close()
 
 
-def read(merge: Merge) -> list[tuple[str, float]]:
+def read(logs: list[NodeLog]) -> list[tuple[str, float]]:
     found = []
-    merge.refill()
-    while merged := merge.merge():
-        for _, log, record in merged:
+    for log in logs:
+        log.at_end = False
+    while oldest := merged(logs):
+        for _, log, record in oldest:
             log.pop()
             found.append((log.label, record.t))
     return [each for each in found if each[1] != HEADER.t]
 
 
-def test_a_moment_of_several_logs_is_in_the_order_of_the_logs(merged: Callable[..., Merge]) -> None:
-    merge = merged([2.0, 3.0, 3.0], [1.5, 3.0, 4.0])
-    assert read(merge) == [("b", 1.5), ("a", 2.0), ("a", 3.0), ("a", 3.0), ("b", 3.0), ("b", 4.0)]
+def test_a_moment_of_several_logs_is_in_the_order_of_the_logs(opened: Callable[..., list[NodeLog]]) -> None:
+    logs = opened([2.0, 3.0, 3.0], [1.5, 3.0, 4.0])
+    assert read(logs) == [("b", 1.5), ("a", 2.0), ("a", 3.0), ("a", 3.0), ("b", 3.0), ("b", 4.0)]
 
 
 def test_a_log_keeps_its_order_though_a_record_is_dated_earlier_than_the_one_before(
-    merged: Callable[..., Merge],
+    opened: Callable[..., list[NodeLog]],
 ) -> None:
-    merge = merged([2.0, 5.0, 3.0, 6.0], [2.5, 4.0, 5.5])
-    assert read(merge) == [("a", 2.0), ("b", 2.5), ("b", 4.0), ("a", 5.0), ("a", 3.0), ("b", 5.5), ("a", 6.0)]
+    logs = opened([2.0, 5.0, 3.0, 6.0], [2.5, 4.0, 5.5])
+    assert read(logs) == [("a", 2.0), ("b", 2.5), ("b", 4.0), ("a", 5.0), ("a", 3.0), ("b", 5.5), ("a", 6.0)]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.sources.log.output import OutputTail, last_traceback_line
-from tuimon.sources.log.printed import PrintedSource, progress_of
+from tuimon.sources.log.output import OutputTail, PrintedSource, last_traceback_line, progress_of
 
 MIB = 1024 * 1024
 

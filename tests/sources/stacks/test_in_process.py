@@ -29,7 +29,7 @@ from tuimon.records import Notice, Record, Stacks
 from tuimon.session.session import Session
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import NoAnswer
-from tuimon.sources.log.decode import decode
+from tuimon.sources.log.lines import decode
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process

@@ -15,7 +15,7 @@ from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Exit, Record
 from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
-from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.sources.log.runs import choose, read_logs
 from tuimon.views.report.page import ranks_table
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report

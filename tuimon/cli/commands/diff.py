@@ -17,7 +17,7 @@ from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.errors import NotComparable, UnreadableLog
 from tuimon.records import Header
-from tuimon.sources.log.joined.opening import Chosen, choose_all, read_logs
+from tuimon.sources.log.runs import Chosen, choose_all, read_logs
 from tuimon.text import plain
 from tuimon.views.diff import WIDTH, compare_logs, text_diff
 from tuimon.views.json_text import json_text

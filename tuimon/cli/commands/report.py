@@ -10,7 +10,7 @@ from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.verdicts import Verdicts, fold
-from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
+from tuimon.sources.log.runs import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
 from tuimon.views.report.report import ReportPage, report_of

@@ -1,21 +1,46 @@
-"""Reads a log back as records, whole or while it grows."""
+"""Reads a log back as records, whole, while it grows, or at its recorded pace."""
 
 from __future__ import annotations
 
 import math
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import NamedTuple
 
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Header, Notice, Record
-from tuimon.sources.base import Backlog, Done, Source
+from tuimon.sources.base import Done, Source
 from tuimon.sources.log.compression import is_log_name
-from tuimon.sources.log.decode import RECORD_ONE, check_header, decode
-from tuimon.sources.log.lines import Lines, unreadable
-from tuimon.sources.log.pace import Pace
+from tuimon.sources.log.lines import RECORD_ONE, Lines, check_header, decode, unreadable
 from tuimon.text import plain
+
+
+class Pace:
+    """Plays at ``speed`` times the recorded pace; without a speed all is due at once.
+
+    ``at_once_s``: so many recorded seconds are due at once, the rest is played.
+    """
+
+    def __init__(
+        self, speed: float | None, clock: Callable[[], float] = time.monotonic, *, at_once_s: float = 0.0
+    ) -> None:
+        self._speed = speed
+        self._at_once_s = at_once_s
+        self._clock = clock
+        self._began: tuple[float, float] | None = None  # the clock, and ``t`` that is due then
+
+    def is_due(self, t: float) -> bool:
+        """True if a record of that moment is due."""
+        if self._speed is None:
+            return True
+        now_s = self._clock()
+        if self._began is None:
+            self._began = (now_s, t + self._at_once_s)
+        clock_s, record_s = self._began
+        return t - record_s <= (now_s - clock_s) * self._speed
 
 
 def find_log(path: str) -> str:
@@ -46,19 +71,19 @@ def _changed_unix_s(path: str) -> float:
     return info.st_mtime if stat.S_ISREG(info.st_mode) else -math.inf
 
 
-class LogStream:
+class LogStream(Lines):
     """Reads a log. ``records`` is read to its end, then called again for what has been appended."""
 
     def __init__(self, path: str) -> None:
         """Open it and read its header. Raises NotALog."""
-        self._lines = Lines(path)
+        super().__init__(path)
         try:
-            first = self._lines.first()
+            first = self.first()
             if not first:
                 raise NotALog(f"{plain(path)} is empty", "The run that was to write it may not have started yet.")
             self.header = check_header(first, path)
         except NotALog:
-            self._lines.close()
+            self.close()
             raise
         self._header_due = True
 
@@ -71,26 +96,32 @@ class LogStream:
         if self._header_due:
             self._header_due = False
             yield [self.header]
-        while read := self._lines.read_records():
+        while read := self.read_records():
             yield [record for record in read if type(record) is not Header]
 
     def last_records(self) -> Iterator[Record]:
         """The record of a last line that lacks its end, once there will be no more."""
-        last = decode(self._lines.torn())
+        last = decode(self.torn())
         if last is not None and not isinstance(last, Header):
             yield last
 
-    def count_skipped(self) -> int:
-        """How many whole lines so far hold no record, or none that is known here."""
-        return self._lines.skipped + self._lines.damaged
 
-    def backlog(self) -> Backlog:
-        """How far it has been read."""
-        return self._lines.backlog()
+class LogHead(NamedTuple):
+    """A log as it shows from outside."""
 
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
+    path: str
+    header: Header
+    changed_unix_s: float  # when it was last written to
+
+
+def read_head(path: str) -> LogHead | None:
+    """The head of a log; None where the file has no first line yet. Raises NotALog where it is something else."""
+    lines = Lines(path)
+    try:
+        first = lines.first()
+        return LogHead(path, check_header(first, path), lines.changed_unix_s()) if first else None
+    finally:
+        lines.close()
 
 
 def read_log(path: str) -> Iterator[Record]:
@@ -105,7 +136,7 @@ def read_log(path: str) -> Iterator[Record]:
             t = record.t
             yield record
         yield from stream.last_records()
-        skipped = stream.count_skipped()
+        skipped = stream.skipped
         if skipped:
             yield skipped_notice(skipped, t)
     finally:
@@ -150,8 +181,8 @@ class LogSource(Source):
             if record is None:
                 self.backlog = None
                 self._records = self._stream.records()
-                if self._stream.count_skipped() > self._reported:
-                    self._reported = self._stream.count_skipped()
+                if self._stream.skipped > self._reported:
+                    self._reported = self._stream.skipped
                     yield skipped_notice(self._reported, self._t)
                 if not self._follow or self._ended:
                     raise Done

@@ -6,9 +6,10 @@ import contextlib
 import math
 import resource
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -16,11 +17,83 @@ from msgspec import structs
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Backlog, Done, Source
-from tuimon.sources.log.joined.identity import FrameIds
-from tuimon.sources.log.joined.node_log import NodeLog
-from tuimon.sources.log.joined.runs import LogHead, Run, read_head
-from tuimon.sources.log.pace import Pace
-from tuimon.sources.log.reader import log_paths, skipped_notice
+from tuimon.sources.log.identity import FrameIds, Identity
+from tuimon.sources.log.reader import LogHead, LogStream, Pace, log_paths, read_head, skipped_notice
+
+#: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
+#: steady run are 10 s long and are written some seconds later.
+LATE_S = 15.0
+#: Lag from which nothing more is expected of it: a monitor that was killed, a node that is gone.
+STOPPED_S = 60.0
+
+
+class NodeLog(LogStream):
+    """The log of a node: its records in order, and how far it is; read on into what is appended."""
+
+    def __init__(self, path: str, number: int, label: str, frames: FrameIds) -> None:
+        """``number``: of the node, in the ids of its processes; ``label``: its name. Raises NotALog."""
+        super().__init__(path)
+        self.number = number
+        self.label = label
+        self.exit: Exit | None = None
+        self.failure: UnreadableLog | None = None  # why it is not read on
+        self._blocks = self.blocks()
+        self.waiting: deque[Record] = deque()  # those that have been read and are to be passed on
+        self.at_end = False  # whether there was no more to read
+        self.identity = Identity(number, frames)
+        #: seconds to add to a moment of this log, to get the wall clock, which all nodes set by the network
+        self.shift_s = self.header.wall_unix_s - self.header.t
+        self.latest_s = self._read_s = self.header.t  # of the records that were passed on; of those that were read
+
+    @property
+    def latest_unix_s(self) -> float:
+        """The moment of its latest record, by that clock."""
+        return self.latest_s + self.shift_s
+
+    @property
+    def read_unix_s(self) -> float:
+        """Time of the latest record that was read."""
+        return self._read_s + self.shift_s
+
+    def read_ahead(self, count: int) -> None:
+        """Read so many records now, or as many as there are, for ``waiting``."""
+        while len(self.waiting) < count:
+            records = self._next_block()
+            self.at_end = records is None
+            if records is None:
+                self._blocks = self.blocks()
+                return
+            self.waiting.extend(records)
+            self._read_s = max(self._read_s, *(record.t for record in records))
+
+    def _next_block(self) -> list[Record] | None:
+        try:
+            return next(self._blocks, None)
+        except UnreadableLog as error:
+            self.failure = error
+            return None
+
+    def pop(self) -> None:
+        """The first record that waits is passed on."""
+        t = self.waiting.popleft().t
+        self.latest_s = max(self.latest_s, t)
+
+    def node(self, newest_unix_s: float) -> Node:
+        """The node as of now; ``newest_unix_s``: the newest record of any node."""
+        behind_s = max(0.0, newest_unix_s - self.latest_unix_s)
+        limit_s = LATE_S + 2 * self.header.interval_s
+        state = "ended" if self.exit else "stopped" if behind_s > max(STOPPED_S, limit_s) else "writing"
+        return Node(
+            t=self.latest_unix_s,
+            pid=0,
+            number=self.number,
+            host=self.label,
+            cpu_count=self.header.cpu_count,
+            state="late" if state == "writing" and behind_s > limit_s else state,  # type: ignore[arg-type]  # literals
+            behind_s=behind_s,
+            exit_code=self.exit.exit_code if self.exit else None,
+        )
+
 
 #: Records of a log that wait to be merged, at least: with fewer, more of it is read.
 _WAITING = 100
@@ -35,6 +108,23 @@ _FILES = 64
 UNREADABLE = "unreadable"
 #: Most nodes, and most logs, that a notice names.
 _NAMED = 3
+
+
+class Run(NamedTuple):
+    """The logs of one run; ``name`` selects it."""
+
+    name: str
+    logs: tuple[LogHead, ...]
+
+    @property
+    def begun_unix_s(self) -> float:
+        """When its first log began, seconds since the epoch."""
+        return min(log.header.wall_unix_s for log in self.logs)
+
+    @property
+    def changed_unix_s(self) -> float:
+        """When any of its logs was last written to."""
+        return max(log.changed_unix_s for log in self.logs)
 
 
 class JoinedNotices:
@@ -99,14 +189,14 @@ class RunLogs:
         """Why some of its logs are not read, or no further."""
         return [*self._unopened, *(log.failure for log in self.logs if log.failure is not None)]
 
-    def search(self) -> list[NodeLog]:
-        """Open the logs of this run that have appeared since."""
+    def search(self) -> bool:
+        """Open the logs of this run that have appeared since; whether there are any."""
         before = len(self.logs)
         with contextlib.suppress(NotALog):
             for path in log_paths(self._folder):
                 if path not in self._seen:
                     self._examine(path)
-        return self.logs[before:]
+        return len(self.logs) > before
 
     def close(self) -> None:
         """Close all files."""
@@ -201,33 +291,19 @@ def joined_exit(logs: Sequence[NodeLog]) -> Exit | None:
     return msgspec.structs.replace(decisive, t=max(end.t for _, end in ends), survivors=survivors)
 
 
-class Merge:
-    """A log that has come to its end for now holds up no other: what it writes later comes later.
+def merged(logs: Iterable[NodeLog]) -> list[Next]:
+    """The oldest records, in order, each to be popped from its log; empty where all logs are at their ends.
 
-    Three logs have records at 1 3 5, at 2 4 and, up to its end, at 6: those to 4 are merged, then the second is read.
+    A log that has come to its end for now holds up no other: what it writes later comes later. Three logs have records
+    at 1 3 5, at 2 4 and, up to its end, at 6: those to 4 are merged, then the second is read.
     """
-
-    def __init__(self) -> None:
-        self._logs: list[NodeLog] = []
-
-    def add_logs(self, logs: Iterable[NodeLog]) -> None:
-        """Merge these as well."""
-        self._logs.extend(logs)
-
-    def refill(self) -> None:
-        """See what has been appended to the logs that were at their ends."""
-        for log in self._logs:
-            log.at_end = False
-
-    def merge(self) -> list[Next]:
-        """The oldest records, in order, each to be popped from its log; empty where all logs are at their ends."""
-        for log in self._logs:
-            if not log.at_end:
-                log.read_ahead(_WAITING)
-        until_unix_s = min((log.read_unix_s for log in self._logs if not log.at_end), default=math.inf)
-        merged = [each for log in self._logs for each in _until(log, until_unix_s)]
-        merged.sort(key=itemgetter(0))  # stable: records of one moment stay in the order of their logs
-        return merged
+    for log in logs:
+        if not log.at_end:
+            log.read_ahead(_WAITING)
+    until_unix_s = min((log.read_unix_s for log in logs if not log.at_end), default=math.inf)
+    found = [each for log in logs for each in _until(log, until_unix_s)]
+    found.sort(key=itemgetter(0))  # stable: records of one moment stay in the order of their logs
+    return found
 
 
 def _until(log: NodeLog, until_unix_s: float) -> list[Next]:
@@ -275,7 +351,6 @@ class JoinedSource(Source):
         self._pace = Pace(speed, clock)
         self._opened = RunLogs(run, folder)
         self._logs = self._opened.logs
-        self._merge = Merge()
         self._notices = JoinedNotices()
         self._costs: dict[int, Cost] = {}
         self._owners: dict[str, NodeLog] = {}  # GPU or memory -> the one log of its node that is believed
@@ -288,38 +363,40 @@ class JoinedSource(Source):
         self.header = self._logs[0].header
         self._zero_s = self._logs[0].shift_s  # what makes a moment of the header's clock one of the wall clock
         self._newest_unix_s = run.begun_unix_s
-        self._due: list[Record] = [self.header, *self._joined(self._logs)]
+        self._due: list[Record] = [self.header, *self._changed_nodes()]
         self.backlog = self._read_so_far() if speed is None else None  # None: read, or played at a pace
 
     def read(self) -> Iterator[Record]:
         """The records that are due. Raises Done at the end of a run that is no longer written."""
         if self._follow and self._clock() - self._searched_s >= _SEARCH_S:
             self._searched_s = self._clock()
-            self._due += self._joined(self._opened.search())
+            if self._opened.search():
+                self._due += self._changed_nodes()
         due, self._due = self._due, []
         yield from due
         self.backlog = self.backlog and self._read_so_far()
-        self._merge.refill()
+        for log in self._logs:
+            log.at_end = False  # something may have been appended
         passed = 0
         while passed < self.BATCH:
-            merged = self._merge.merge()
-            if not merged:
+            found = merged(self._logs)
+            if not found:
                 self.backlog = None
                 yield from self._at_end()
                 return
-            if not self._pace.is_due(merged[0][0]):
+            if not self._pace.is_due(found[0][0]):
                 return
-            yield from self._passed_on(merged)
-            passed += len(merged)
+            yield from self._passed_on(found)
+            passed += len(found)
 
     def _read_so_far(self) -> Backlog:
         each = [log.backlog() for log in self._logs]
         return Backlog(sum(one.read_bytes for one in each), sum(one.of_bytes for one in each))
 
-    def _passed_on(self, merged: Sequence[Next]) -> Iterator[Record]:
+    def _passed_on(self, found: Sequence[Next]) -> Iterator[Record]:
         """The records that are due."""
         is_due, zero_s = self._pace.is_due, self._zero_s
-        for at_unix_s, log, record in merged:
+        for at_unix_s, log, record in found:
             if not is_due(at_unix_s):
                 return
             log.pop()
@@ -332,13 +409,6 @@ class JoinedSource(Source):
     def close(self) -> None:
         """Close all files."""
         self._opened.close()
-
-    def _joined(self, logs: list[NodeLog]) -> list[Record]:
-        """The records that follow from merging these logs with the others."""
-        if not logs:
-            return []
-        self._merge.add_logs(logs)
-        return list(self._changed_nodes())
 
     def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
         """A record of one log, as the run as a whole has it."""
@@ -381,7 +451,7 @@ class JoinedSource(Source):
                 for record in log.last_records():
                     yield from self._of_run(log, record)
         yield from self._changed_nodes()
-        skipped = sum(log.count_skipped() for log in self._logs)
+        skipped = sum(log.skipped for log in self._logs)
         if skipped > self._skipped:
             self._skipped = skipped
             yield skipped_notice(skipped, self._now_s)

@@ -1,0 +1,125 @@
+"""Records of one of several logs, made records of the whole run: ids, frames and times that no other log has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import force_setattr
+
+from tuimon.node_ids import id_on_node
+from tuimon.records import (
+    Exit,
+    Frame,
+    Frames,
+    Gil,
+    Gpu,
+    GpuTime,
+    Loader,
+    MachineMemory,
+    Process,
+    Record,
+    Stacks,
+    Standstill,
+    Steps,
+    Threads,
+    TraceTaken,
+)
+
+#: Most different frames of a run: as many as a Session holds. All further ones have one id that no frame has.
+_FRAMES = 50_000
+
+
+class FrameIds:
+    """One id for each different frame of a run: its ranks run the same code."""
+
+    def __init__(self) -> None:
+        self._ids: dict[Frame, int] = {}
+
+    def intern(self, frames: Iterable[Frame]) -> tuple[list[int], list[Frame]]:
+        """The ids of frames, and those of them that are new, whose ids count up to the latest."""
+        ids, new = [], []
+        for frame in frames:
+            number = self._ids.get(frame)
+            if number is None:
+                number = len(self._ids)
+                if number < _FRAMES:
+                    self._ids[frame] = number
+                    new.append(frame)
+            ids.append(number)
+        return ids, new
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+class Identity:
+    """Changes the records of one log in place: nobody else holds what has just been decoded."""
+
+    def __init__(self, node: int, frames: FrameIds) -> None:
+        """``node``: the number that distinguishes its processes from those of other logs."""
+        self._base = id_on_node(node, 0)
+        self._all_frames = frames
+        self._frames: dict[int, int] = {}  # ids in this log -> ids in the run
+
+    def adopt(self, record: Record, shift_s: float) -> Record | None:
+        """The record, ``shift_s`` later; None where it has nothing new."""
+        kind, base = type(record), self._base
+        force_setattr(record, "t", record.t + shift_s)
+        for field in _MOMENTS.get(kind, ()):
+            _change(record, field, lambda moment: moment + shift_s)
+        if base:
+            for field in ("pid", *_IDS.get(kind, ())):
+                _change(record, field, lambda ids: _on_node(ids, base))
+        if kind is Stacks:
+            self._adopt_stacks(record)  # type: ignore[arg-type]  # it is one
+        elif kind is Frames:
+            return self._with_new_frames(record)  # type: ignore[arg-type]  # it is one
+        return record
+
+    def _with_new_frames(self, record: Frames) -> Frames | None:
+        ids, new = self._all_frames.intern(record.frames)
+        self._frames.update(enumerate(ids, record.first))
+        return Frames(t=record.t, pid=0, first=len(self._all_frames) - len(new), frames=new) if new else None
+
+    def _adopt_stacks(self, record: Stacks) -> None:
+        known = self._frames
+        for stack in record.stacks:
+            force_setattr(stack, "frames", [known.get(number, _FRAMES) for number in stack.frames])
+        for boundary in record.loop:
+            force_setattr(boundary, "frames", [known.get(number, _FRAMES) for number in boundary.frames])
+
+
+def _change(record: Any, field: str, new: Callable[[Any], Any]) -> None:  # noqa: ANN401  (a record, and values of the field's type)
+    """Give a field another value, where it has one; of ``rows.field`` that of each row."""
+    rows, _, name = field.rpartition(".")
+    for holder in getattr(record, rows) if rows else (record,):
+        value = getattr(holder, name)
+        if value is not None:
+            force_setattr(holder, name, new(value))
+
+
+def _on_node(ids: Any, base: int) -> Any:  # noqa: ANN401  (an id, or any rows that hold some beside texts)
+    if isinstance(ids, int):
+        return ids | base
+    return ids if isinstance(ids, str) else type(ids)(_on_node(each, base) for each in ids)
+
+
+#: Fields with moments beside a record's own, and with ids of processes and threads beside its own.
+_MOMENTS: dict[type[Record], tuple[str, ...]] = {
+    Steps: ("first_backward_s", "first_step_s", "last_step_s"),
+    GpuTime: ("exchanges.reached_s",),
+    TraceTaken: ("begin_s", "end_s"),
+}
+_IDS: dict[type[Record], tuple[str, ...]] = {
+    Steps: ("tid",),
+    Threads: ("threads.tid", "ended"),
+    Gil: ("threads.tid", "functions.tid"),
+    Stacks: ("stacks.tid", "parked"),
+    Gpu: ("pids", "processes.pid"),
+    Loader: ("workers.pid",),
+    MachineMemory: ("placed.pid",),
+    Process: ("ppid",),
+    Standstill: ("moving", "processes.pid", "processes.tid", "processes.peers", "groups.threads"),
+    Exit: ("survivors",),
+}

@@ -1,1 +1,0 @@
-"""The logs of one run on several nodes, read as one."""
