@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.cli.command import TUIMON
 from tests.waiting import until
-from tuimon.sources.stacks.pyspy.recorder import find
+from tuimon.sources.stacks.pyspy import find
 
 _BECOME = """
 import fcntl, os, sys, termios

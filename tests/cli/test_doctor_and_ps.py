@@ -121,6 +121,6 @@ def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_
 
 
 def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.sources.stacks.pyspy.recorder.find", lambda: None)
+    monkeypatch.setattr("tuimon.sources.stacks.pyspy.find", lambda: None)
     found = doctor.py_spy()
     assert (found.status, found.essential, found.fix) == ("fail", True, install_command("py-spy"))

@@ -19,9 +19,9 @@ from tuimon.proc.pthreads import os_ids
 from tuimon.proc.pythons import is_free_threaded, is_python
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.source import ProcessSource
-from tuimon.sources.stacks.pyspy import dump, recorder
+from tuimon.sources.stacks import pyspy
 
-if recorder.find() is None:
+if pyspy.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 BUSY = """
@@ -58,7 +58,7 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
         assert ("<module>", 15) in places
         assert any(frame.source.startswith("sum(i * i") for frame in reader.frames)
         assert reader.notices == []
-        dumped = {thread.thread_name: thread.tid for thread in dump.dump(recorder.find() or "", process.pid)}
+        dumped = {thread.thread_name: thread.tid for thread in pyspy.dump(pyspy.find() or "", process.pid)}
         assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuimon.monitor.hooks import Hooks  # only an attach loads them
     from tuimon.monitor.judging import Judging  # the rules: the first frame needs none
     from tuimon.sources.log.writer import LogWriter  # only a run with a log does
-    from tuimon.sources.stacks.closeup import CloseUp
+    from tuimon.sources.source_text import CloseUp
 
 
 class Watched(Protocol):
@@ -107,7 +107,7 @@ class Monitor:
     @cached_property
     def closeup(self) -> CloseUp:
         """Reads the code around a line and the stacks of a process of this run; a replay has none."""
-        from tuimon.sources.stacks.closeup import CloseUp
+        from tuimon.sources.source_text import CloseUp
 
         return CloseUp(live=self.is_live, launched=self.launched is not None)
 

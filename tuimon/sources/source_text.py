@@ -1,10 +1,11 @@
-"""Lines of the user's source files."""
+"""Lines of the user's source files, and the code around one, on demand; reading may block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.proc.target_files import Rights, TargetFiles
+from tuimon.proc.target_files import OURS, Rights, TargetFiles
+from tuimon.records import Process
 from tuimon.text import plain
 
 #: A line's text is cut to this many characters, and a file larger than this is not read.
@@ -68,3 +69,29 @@ def _read_lines(file: str, rights: Rights, not_after_unix_s: float | None) -> li
     if content is None or (not_after_unix_s is not None and content.changed_unix_s > not_after_unix_s + 2.0):
         return []
     return content.data.splitlines()
+
+
+#: Lines before and after the one in question.
+AROUND_LINES = 5
+
+
+class CloseUp:
+    """Reads files of the machine that the run is on; a replay has none (``live`` False)."""
+
+    def __init__(self, *, live: bool = True, launched: bool = False) -> None:
+        """``launched``: we started the run, and read for its ended processes with our own rights."""
+        self.live = live
+        self._source = SourceText()
+        self._ended = OURS if launched else None
+
+    def code(
+        self, file: str, line: int, process: Process, not_after_unix_s: float | None = None
+    ) -> list[tuple[int, str]]:
+        """The lines around one, numbered; [] where that process cannot read them.
+
+        They are not shown either if the file was changed after the process began, or after ``not_after_unix_s``.
+        """
+        if not self.live:
+            return []
+        files = TargetFiles(process.pid, process.start_unix_s, not_after_unix_s=not_after_unix_s, ended=self._ended)
+        return self._source.around(file, line, AROUND_LINES, files)

@@ -22,9 +22,9 @@ from tuimon.sources.base import Source, Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
+from tuimon.sources.stacks import failures, pyspy
+from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
-from tuimon.sources.stacks.pyspy import dump, errors, recorder
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -60,7 +60,7 @@ def take_stacks(
     binary: str | None,
     pids: Iterable[int],
     since_s: float,
-    take: Callable[[str, int, float], list[dump.DumpThread]] = dump.dump,
+    take: Callable[[str, int, float], list[pyspy.DumpThread]] = pyspy.dump,
 ) -> Mapping[int, ProcessStacks]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
     from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
@@ -83,13 +83,13 @@ def _stacks_of(
     binary: str | None,
     pid: int,
     since_s: float,
-    take: Callable[[str, int, float], list[dump.DumpThread]],
+    take: Callable[[str, int, float], list[pyspy.DumpThread]],
     until_s: float,
 ) -> ProcessStacks:
     if time.monotonic() >= until_s:
         return ProcessStacks(unknown="there was no time")
     if binary is None:
-        unknown = errors.no_binary().message
+        unknown = failures.no_binary().message
     else:
         try:
             found, threads = list[ThreadStack](), take(binary, pid, _DUMP_S)
@@ -98,8 +98,8 @@ def _stacks_of(
                 frames = (RawFrame(f.file, max(f.line, 0), bare_name(f.function)) for f in reversed(thread.frames))
                 found.append(ThreadStack(tid, tuple(frames)))
             return ProcessStacks(tuple(found))
-        except dump.DumpError as error:
-            unknown = errors.explain(str(error), pid).message
+        except pyspy.DumpError as error:
+            unknown = failures.explain(str(error), pid).message
     samples = latest_samples(pid, since_s)
     if samples is None:
         return ProcessStacks(unknown=unknown.removeprefix("no stack samples: "))
@@ -278,7 +278,7 @@ class StandstillSource(Source):
         self,
         table: ProcessTable,
         clock: Callable[[], float] = time.monotonic,
-        binary: Callable[[], str | None] = recorder.find,
+        binary: Callable[[], str | None] = pyspy.find,
         take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
         recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
     ) -> None:

@@ -15,7 +15,7 @@ from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.ring import side_files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control_channel import Refused
-from tuimon.sources.stacks.pyspy.output import parse_speedscope
+from tuimon.sources.stacks.speedscope import parse_speedscope
 
 FAST = side_files.pack_sampling(20, 200)
 

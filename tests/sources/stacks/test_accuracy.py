@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench import accuracy, inferred
-from tuimon.sources.stacks.pyspy import recorder
+from tuimon.sources.stacks import pyspy
 
-if recorder.find() is None:
+if pyspy.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 

@@ -15,9 +15,16 @@ from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.cpu_budget import CostModel, plan_window, split_budget
-from tuimon.sources.stacks.pyspy import recorder, same_core
-from tuimon.sources.stacks.schedule import PlannedWindow, ProcessKey, SampledProcesses, WindowSchedule
+from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.schedule import (
+    CostModel,
+    PlannedWindow,
+    ProcessKey,
+    SampledProcesses,
+    WindowSchedule,
+    plan_window,
+    split_budget,
+)
 from tuimon.sources.stacks.source import StackSource
 
 
@@ -153,9 +160,9 @@ SPINS = "print('up', flush=True)\nwhile True: pass"
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 
 
-def looks(monkeypatch: pytest.MonkeyPatch, runnable: Iterator[int | str], cores: int = 4) -> same_core.Cores:
+def looks(monkeypatch: pytest.MonkeyPatch, runnable: Iterator[int | str], cores: int = 4) -> pyspy.Cores:
     """After all these numbers of runnable threads, the one that looks included."""
-    found = same_core.Cores(cores)
+    found = pyspy.Cores(cores)
     for number in runnable:
         monkeypatch.setattr(procfs, "read_bytes", lambda *_, n=number: f"0.20 0.18 0.12 {n}/80 11206\n".encode())
         found.sample()
@@ -176,16 +183,16 @@ def test_a_sampler_is_moved_to_the_core_of_the_thread_and_follows_it(tmp_path):
         for core in (here[0], here[-1], here[0]):
             os.sched_setaffinity(target.pid, {core})
             until(lambda core=core: _core(target.pid) == core, f"on core {core}")
-            same_core.move(sampler.pid, target.pid)
+            pyspy.move(sampler.pid, target.pid)
             assert os.sched_getaffinity(sampler.pid) == {core}
 
 
-@pytest.mark.skipif(recorder.find() is None, reason="py-spy is not installed")
+@pytest.mark.skipif(pyspy.find() is None, reason="py-spy is not installed")
 @pytest.mark.parametrize("crowded", [True, False])
 def test_windows_are_kept_there_while_no_core_is_free(monkeypatch, tmp_path, crowded):
     """Those of who holds the GIL as well."""
     here = os.sched_getaffinity(0)
-    monkeypatch.setattr(same_core.Cores, "are_crowded", crowded)
+    monkeypatch.setattr(pyspy.Cores, "are_crowded", crowded)
     with running(tmp_path, SPINS) as target:
         core = min(here)
         os.sched_setaffinity(target.pid, {core})

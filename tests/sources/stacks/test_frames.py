@@ -14,9 +14,9 @@ from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
-from tuimon.sources.stacks.closeup import AROUND_LINES, CloseUp
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
-from tuimon.sources.stacks.frames.shorten import (
+from tuimon.sources.source_text import AROUND_LINES, CloseUp
+from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.shorten import (
     PER_MAIN_THREAD,
     PER_PROCESS,
     PER_THREAD,

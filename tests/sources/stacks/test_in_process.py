@@ -32,9 +32,8 @@ from tuimon.sources.control_channel import NoAnswer
 from tuimon.sources.log.lines import decode
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import in_process
+from tuimon.sources.stacks import failures, in_process, pyspy
 from tuimon.sources.stacks.failures import SamplingFailures
-from tuimon.sources.stacks.pyspy import errors, recorder
 from tuimon.sources.stacks.source import WindowRecords
 from tuimon.sources.standstill import take_stacks
 from tuimon.views.words import sampling_text
@@ -120,7 +119,7 @@ def test_a_python_without_a_gil_is_sampled_by_its_agent(
     pyspy = tmp_path / "py-spy"
     pyspy.write_text("#!/bin/sh\necho 'Error: Failed to find a python interpreter in the .data section' >&2\nexit 1\n")
     pyspy.chmod(0o755)
-    monkeypatch.setattr(errors, "is_free_threaded", lambda pid: True)
+    monkeypatch.setattr(failures, "is_free_threaded", lambda pid: True)
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     table = trainer(training.pid)
     table.mark_trainer(training.pid)
@@ -147,7 +146,7 @@ class Agent:
     def order(self, *_: object) -> types.SimpleNamespace:
         return self.request
 
-    def window(self, sampler: in_process.InProcessSampler, raw: bytes | bytearray) -> recorder.Ended | None:
+    def window(self, sampler: in_process.InProcessSampler, raw: bytes | bytearray) -> pyspy.Ended | None:
         """The window that the sampler reads of these bytes."""
         Path(f"{self.path}.stacks").write_bytes(raw)
         latest = self.request.answer.value if self.request.answer else 0

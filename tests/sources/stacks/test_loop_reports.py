@@ -11,7 +11,7 @@ import pytest
 from tuimon.proc.ring_facts import ReportedStack, RingFacts
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.loop_reports import LoopReports
 
 Stack = tuple[tuple[str, int, str], ...]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from tuimon.sources.stacks.frames.frame_ids import RawFrame
-from tuimon.sources.stacks.pyspy import dump, errors, output, recorder
+from tuimon.sources.stacks import failures, pyspy, speedscope
+from tuimon.sources.stacks.frame_ids import RawFrame
 
 
 def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,11 +23,11 @@ def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch
     monkeypatch.setattr(sys, "path", ["", "."])
     _install(tmp_path, "py-spy")
     monkeypatch.setenv("PATH", os.pathsep.join(["", ".", "..", f"../{tmp_path.name}"]))
-    assert recorder.find() is None
+    assert pyspy.find() is None
     monkeypatch.setenv("PATH", f".{os.pathsep}{tmp_path}")
-    assert recorder.find() == str(planted)
+    assert pyspy.find() == str(planted)
     planted.chmod(0o644)
-    assert recorder.find() is None
+    assert pyspy.find() is None
 
 
 def _install(folder: Path, script: str) -> None:
@@ -52,10 +52,10 @@ def test_pyspy_is_found_where_it_was_installed(
     monkeypatch.setattr(sys, "executable", "")
     monkeypatch.setattr(sys, "path", [str(tmp_path / packages)])
     monkeypatch.setenv("PATH", "")
-    assert recorder.find() is None
+    assert pyspy.find() is None
     (tmp_path / script).parent.mkdir(exist_ok=True)
     (tmp_path / script).touch(0o755)
-    found = recorder.find()
+    found = pyspy.find()
     assert found is not None and os.path.samefile(found, tmp_path / script)
 
 
@@ -64,7 +64,7 @@ def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:
     profile = '{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}'
     fake.write_text(f"#!/bin/sh\necho 'py-spy> Wrote it. Samples: 2 Errors: 7'\necho '{profile}' >/proc/self/fd/3\n")
     fake.chmod(0o755)
-    recording = recorder.Recording.start(str(fake), os.getpid(), 20, 30.0)
+    recording = pyspy.Recording.start(str(fake), os.getpid(), 20, 30.0)
     ended = until(lambda: recording.poll(time.monotonic()), "the child to end")
     assert ended.samples is not None
     assert ended.samples.instants == 2
@@ -79,7 +79,7 @@ def test_one_that_begins_late_samples_for_as_long_as_any_other(tmp_path: Path) -
         f"until [ -e {go} ]; do sleep 0.05; done\necho 'py-spy> Sampling process'\nwhile :; do sleep 0.05; done\n"
     )
     fake.chmod(0o755)
-    recording = recorder.Recording.start(str(fake), os.getpid(), 20, 0.5)
+    recording = pyspy.Recording.start(str(fake), os.getpid(), 20, 0.5)
     begin_s = recording.started_s
     for late_s in (0.5, 2.0):
         assert recording.poll(begin_s + late_s) is None and not recording.stopping
@@ -95,9 +95,9 @@ def test_one_that_begins_late_samples_for_as_long_as_any_other(tmp_path: Path) -
 def test_what_pyspy_says_becomes_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     denied = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'"
     me = os.getpid()
-    monkeypatch.setattr(errors, "in_container", lambda: True)
-    assert "--cap-add SYS_PTRACE" in (errors.explain(denied, me).hint or "")
-    monkeypatch.setattr(errors, "in_container", lambda: False)
+    monkeypatch.setattr(failures, "in_container", lambda: True)
+    assert "--cap-add SYS_PTRACE" in (failures.explain(denied, me).hint or "")
+    monkeypatch.setattr(failures, "in_container", lambda: False)
     for scope_now, word in (
         (1, "kernel.yama.ptrace_scope=0"),
         (2, "sudo"),
@@ -105,23 +105,23 @@ def test_what_pyspy_says_becomes_a_next_step(monkeypatch: pytest.MonkeyPatch) ->
         (0, "seccomp"),
         (None, "seccomp"),
     ):
-        monkeypatch.setattr(errors, "yama_scope", lambda scope_now=scope_now: scope_now)
-        assert word in (errors.explain(denied, me).hint or "")
-    unsupported = errors.explain("Error: Unsupported version of Python: 3.99.0\n\nStack backtrace:\n  0: x", me)
+        monkeypatch.setattr(failures, "yama_scope", lambda scope_now=scope_now: scope_now)
+        assert word in (failures.explain(denied, me).hint or "")
+    unsupported = failures.explain("Error: Unsupported version of Python: 3.99.0\n\nStack backtrace:\n  0: x", me)
     assert unsupported.message == "no stack samples: py-spy does not know Python 3.99.0"
-    early = errors.explain("Error: Failed to find python version from target process", me)
+    early = failures.explain("Error: Failed to find python version from target process", me)
     assert early.passing
-    other = errors.explain("Error: \x1b[31mSomething else\n\nStack backtrace:\n   0: foo", me)
+    other = failures.explain("Error: \x1b[31mSomething else\n\nStack backtrace:\n   0: foo", me)
     assert other.message == f"no stack samples of process {me}: Something else"
-    assert "py-spy gave no reason" in errors.explain("", me).message
-    assert errors.explain("Error: Failed to find a python interpreter in the .data section", me).passing
+    assert "py-spy gave no reason" in failures.explain("", me).message
+    assert failures.explain("Error: Failed to find a python interpreter in the .data section", me).passing
 
 
 def test_pyspys_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUST_BACKTRACE", "full")
     monkeypatch.setenv("RUST_LOG", "debug")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    env = recorder.environment()
+    env = pyspy.environment()
     assert not [name for name in env if name.startswith("RUST_")]
     assert env["LC_ALL"] == "C"
     assert env["PATH"] == os.environ["PATH"]
@@ -145,7 +145,7 @@ def test_speedscope() -> None:
             {"name": "thread (42): MainThread", "file": "", "line": 0},
         ],
     )
-    samples = output.parse_speedscope(raw, 42)
+    samples = speedscope.parse_speedscope(raw, 42)
     assert samples.instants == 3
     assert [(t.tid, t.name) for t in samples.threads] == [(42, "MainThread"), (43, 'a "quoted"\nname'), (44, "")]
     main, inner = RawFrame("/t.py", 3, "main"), RawFrame("/t.py", 0, "inner")
@@ -158,7 +158,7 @@ def test_what_was_read_in_freed_memory_is_no_line() -> None:
     read += [("inner", "<string>", 0), ("compiled", "cell", 7)]
     names = [{"name": name, "file": file, "line": line} for name, file, line in read]
     raw = scope([{"name": 'Thread 42 "MainThread"', "samples": [[0, 1], [0, 2], [0, 3], [0], [0, 4, 5]]}], names)
-    (thread,) = output.parse_speedscope(raw, 42).threads
+    (thread,) = speedscope.parse_speedscope(raw, 42).threads
     main = RawFrame("/t.py", 3, "main")
     assert thread.stacks == {(main,): 4, (main, RawFrame("<string>", 0, "inner"), RawFrame("cell", 7, "compiled")): 1}
 
@@ -168,7 +168,7 @@ def test_what_was_read_in_freed_memory_is_no_line() -> None:
 )
 def test_not_a_speedscope_file(raw: bytes) -> None:
     with pytest.raises(ValueError, match="speedscope"):
-        output.parse_speedscope(raw, 42)
+        speedscope.parse_speedscope(raw, 42)
 
 
 GRAPH = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
@@ -181,7 +181,7 @@ def cycles(pattern: str, other: str = "") -> int | None:
     return window(pattern, other).cycles
 
 
-def window(pattern: str, other: str) -> output.WindowSamples:
+def window(pattern: str, other: str) -> speedscope.WindowSamples:
     names = [
         {"name": "main", "file": "/t.py", "line": 1},
         {"name": "_engine_run_backward", "file": GRAPH, "line": 9},
@@ -193,7 +193,7 @@ def window(pattern: str, other: str) -> output.WindowSamples:
         if marks or name.startswith("Thread 42")
     ]
     raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
-    return output.parse_speedscope(raw, 42)
+    return speedscope.parse_speedscope(raw, 42)
 
 
 @pytest.mark.parametrize(
@@ -245,12 +245,12 @@ def calls(folder: Path) -> int:
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_a_torn_one_is_taken_again(tmp_path: Path, times: int) -> None:
     binary = failing(tmp_path, times, "Error: Failed to get stack traces")
-    assert [thread.thread_id for thread in dump.dump(binary, os.getpid(), PATIENT_S)] == [7]
+    assert [thread.thread_id for thread in pyspy.dump(binary, os.getpid(), PATIENT_S)] == [7]
     assert calls(tmp_path) == times + 1
 
 
 def test_one_that_is_torn_each_time_is_given_up(tmp_path: Path) -> None:
     binary = failing(tmp_path, 99, "Error: Failed to get stack traces")
-    with pytest.raises(dump.DumpError, match="Failed to get stack traces"):
-        dump.dump(binary, os.getpid(), PATIENT_S)
+    with pytest.raises(pyspy.DumpError, match="Failed to get stack traces"):
+        pyspy.dump(binary, os.getpid(), PATIENT_S)
     assert calls(tmp_path) == 3

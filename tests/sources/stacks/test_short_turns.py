@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.sources.programs import running
-from tuimon.sources.stacks.pyspy.recorder import take_short_turns
+from tuimon.sources.stacks.pyspy import take_short_turns
 
 #: sched_getattr(2), by machine.
 CALLS = {"x86_64": 315, "aarch64": 275}

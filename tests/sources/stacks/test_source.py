@@ -20,13 +20,13 @@ from tests.state_size import size_of
 from tests.waiting import until
 from tuimon.installation import install_command
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks import failures, pyspy
+from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.gil_sampler import GilSampler
-from tuimon.sources.stacks.pyspy import errors, recorder
-from tuimon.sources.stacks.pyspy.output import SampledThread, WindowSamples
 from tuimon.sources.stacks.source import IdleWorkers, StackSource, WindowRecords
+from tuimon.sources.stacks.speedscope import SampledThread, WindowSamples
 
-if recorder.find() is None:
+if pyspy.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 SLEEP = "import time; print('up', flush=True); time.sleep(1000)"
@@ -53,10 +53,10 @@ def test_a_window_that_waits_for_its_turn_when_the_source_is_closed(
     """Its py-spy is reaped and its files are closed: their numbers may be somebody else's by now."""
     table = ProcessTable(os.getpid(), None)
     source = StackSource(table, binary=lambda: None)
-    binary = recorder.find()
+    binary = pyspy.find()
     assert binary is not None
     with running(tmp_path, SLEEP) as process:
-        first, second = (recorder.Recording.start(binary, process.pid, 10, 60.0) for _ in range(2))
+        first, second = (pyspy.Recording.start(binary, process.pid, 10, 60.0) for _ in range(2))
         os.kill(second.child, signal.SIGKILL)
         later = SimpleNamespace(recording=second, ended=None)
         monkeypatch.setattr(source, "ending", {process.pid: SimpleNamespace(recording=first, ended=None)})
@@ -81,7 +81,7 @@ def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
         assert (notice.source, notice.level) == ("stacks", "warning")
         assert "py-spy was not found" in notice.message
         assert notice.hint and install_command("py-spy") in notice.hint
-        binary[0] = recorder.find()
+        binary[0] = pyspy.find()
         reader.until(lambda _: True, "a read")
         assert len(reader.notices) == 1  # said once, and not tried at every read
         now_s[0] += 31
@@ -157,7 +157,7 @@ before()
 
 
 def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(pyspy.Recording, "STOP_TIMEOUT_S", 0.3)
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
         reader.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], signal.SIGSTOP)
@@ -219,7 +219,7 @@ def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch
         "Error: Unsupported version of Python: 3.14.0t",
         "Error: Failed to find python version from target process",
     ):
-        problem = errors.explain(said, 1)
+        problem = failures.explain(said, 1)
         assert problem.message == "no stack samples: py-spy cannot read free-threaded Python (python3.14t)"
         assert "tuimon run" in (problem.hint or "")
 
@@ -250,7 +250,7 @@ class Recording:
     """A window that is over, and has cost what is expected."""
 
     def poll(self, now_s):
-        return recorder.Ended(1, 0.6, now_s, 0.025, None)
+        return pyspy.Ended(1, 0.6, now_s, 0.025, None)
 
 
 class Looks:
@@ -279,7 +279,7 @@ def looks(monkeypatch):
         found.begun += 1
         return Recording()
 
-    monkeypatch.setattr(recorder.Recording, "start", start)
+    monkeypatch.setattr(pyspy.Recording, "start", start)
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import CountSettings
 from tuimon.sources.source_facts import FileFacts, SourceFacts
-from tuimon.sources.stacks.frames.frame_ids import packages_at_work
+from tuimon.sources.stacks.frame_ids import packages_at_work
 
 
 def kept(text):

@@ -14,9 +14,9 @@ from tuimon.records import RankCollective, Standstill
 from tuimon.sources.base import Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceBlocks
-from tuimon.sources.stacks.frames.frame_ids import RawFrame
-from tuimon.sources.stacks.pyspy import recorder
-from tuimon.sources.stacks.pyspy.dump import DumpError, DumpFrame, DumpThread
+from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.stacks.pyspy import DumpError, DumpFrame, DumpThread
 from tuimon.sources.standstill import (
     DEPTH,
     GROUPS,
@@ -232,7 +232,7 @@ read(sys.argv[1])
 """
 
 
-@pytest.mark.skipif(recorder.find() is None, reason="py-spy is not installed")
+@pytest.mark.skipif(pyspy.find() is None, reason="py-spy is not installed")
 def test_a_process_that_waits_for_a_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     path = tmp_path / "train.py"

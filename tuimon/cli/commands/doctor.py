@@ -112,9 +112,9 @@ _INSIDE = "stacks in-process only, under tuimon run"
 
 def py_spy() -> Check:
     """Whether py-spy is installed."""
-    from tuimon.sources.stacks.pyspy import recorder
+    from tuimon.sources.stacks import pyspy
 
-    binary = recorder.find()
+    binary = pyspy.find()
     if binary is None:
         message = f"not found: {_INSIDE}, no phases without markers"
         return Check("py-spy", "fail", message, install_command("py-spy"), True)

@@ -1,27 +1,136 @@
-"""Processes that py-spy could not read: when to retry each, and what to report to the user."""
+"""Processes that py-spy could not read: what its messages mean for a user, and when to retry each."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Set
 
 from msgspec import Struct
 
+from tuimon.installation import install_command
+from tuimon.proc import processes, procfs
+from tuimon.proc.processes import in_container
+from tuimon.proc.pythons import is_free_threaded
 from tuimon.records import Notice
 from tuimon.sources.base import Problem
 from tuimon.sources.stacks.schedule import ProcessKey
+from tuimon.text import plain
+
+
+def no_binary() -> Problem:
+    """There is no py-spy."""
+    return Problem(
+        "no stack samples: py-spy was not found beside tuimon, on PATH or among the installed packages",
+        f"Install it beside tuimon: {install_command('py-spy')}",
+        denied=True,
+    )
+
+
+def explain(message: str, pid: int) -> Problem:
+    """Translate the output of a py-spy that failed on ``pid``."""
+    text = message.lower()
+    if "permission denied" in text or "operation not permitted" in text:
+        return _denied(pid)._replace(denied=_owner(pid) == os.geteuid())
+    if is_free_threaded(pid):
+        return Problem(
+            f"no stack samples: py-spy cannot read free-threaded Python ({plain(processes.program_name(pid))})",
+            "A training under tuimon run samples its own stacks; markers, threads and GPUs are shown without them too",
+            denied=_owner(pid) == os.geteuid(),
+        )
+    if "unsupported version" in text:
+        version = _after(message, "Unsupported version of Python: ") or "of this process"
+        return Problem(f"no stack samples: py-spy does not know Python {version}", f"Upgrade py-spy: {_upgrade()}")
+    if "failed to find a python interpreter" in text or "both python and libpython are invalid" in text:
+        return _unreadable(pid)
+    if "failed to find python version" in text or "no python processes found" in text:
+        return Problem(
+            f"no stack samples: process {pid} is not a Python interpreter, or has not started yet",
+            "If it runs Python inside another program (embedded or frozen), py-spy cannot read it",
+            passing=True,
+        )
+    return Problem(
+        f"no stack samples of process {pid}: {_first_line(message)}",
+        "Try it alone: py-spy dump --pid " + str(pid),
+        passing=True,
+    )
+
+
+def _denied(pid: int) -> Problem:
+    owner = _owner(pid)
+    if owner is not None and os.geteuid() not in (0, owner):
+        message = f"no stack samples: process {pid} belongs to another user (uid {owner})"
+        return Problem(message, "Run tuimon as that user, or with sudo")
+    scope = yama_scope()
+    if in_container():
+        return Problem(
+            f"no stack samples: ptrace of process {pid} is denied in this container",
+            "Start the container with --cap-add SYS_PTRACE "
+            "(Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",
+            passing=scope == 1,  # as below
+        )
+    if scope == 3:
+        return Problem("no stack samples: this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that")
+    if scope == 2:
+        return Problem("no stack samples: ptrace is for root only (Yama scope 2)", "Run tuimon with sudo")
+    if scope == 1:
+        return Problem(
+            f"no stack samples: ptrace of process {pid} is denied (Yama scope 1: only its parents may)",
+            "Start the training with tuimon run, or allow it: sudo sysctl kernel.yama.ptrace_scope=0",
+            passing=True,  # a process under tuimon run allows it once it has started
+        )
+    return Problem(
+        f"no stack samples: ptrace of process {pid} is denied",
+        "A security profile (seccomp, SELinux, AppArmor) or a process that made itself undumpable forbids it",
+    )
+
+
+def _upgrade() -> str:
+    return install_command("py-spy", upgrade=True)
+
+
+def _unreadable(pid: int) -> Problem:
+    return Problem(
+        f"no stack samples: py-spy cannot read the Python of process {pid}",
+        f"It gives up where a thread is more than 4,000 calls deep; else upgrade py-spy: {_upgrade()}",
+        passing=True,
+    )
+
+
+def yama_scope() -> int | None:
+    """Yama's ptrace scope; None on a kernel without Yama."""
+    raw = procfs.read_bytes("/proc/sys/kernel/yama/ptrace_scope", 16)
+    return int(raw) if raw and raw.strip().isdigit() else None
+
+
+def _owner(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _first_line(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    first = next((line for line in lines if line.startswith("Error")), lines[0] if lines else "py-spy gave no reason")
+    return plain(first.removeprefix("Error:").strip())[:200]
+
+
+def _after(message: str, start: str) -> str:
+    rest = message.partition(start)[2].split()
+    return plain(rest[0])[:20] if rest else ""
+
 
 #: A failing process is tried again after this long, doubled each time up to the longest; a problem that may pass by
 #: itself (a Python that has not started yet) is tried more often.
 _RETRY_S = 1.0
 _LONGEST_RETRY_S = 60.0
 _LONGEST_PASSING_RETRY_S = 5.0
-#: py-spy itself: when to search for it again, and when to try again to start it.
+#: py-spy itself is searched for, and started, again after this long.
 _SEARCH_AGAIN_S = 30.0
-_START_AGAIN_S = 60.0
 #: A problem that may pass by itself is reported from this failure in a row on.
 _REPORTED_FROM = 3
 #: Stands for py-spy itself.
-_NO_PROCESS: ProcessKey = (0, None)
+NO_PROCESS: ProcessKey = (0, None)
 
 
 class _Failure(Struct, frozen=True, gc=False):
@@ -43,11 +152,12 @@ class SamplingFailures:
         return key in self._failures
 
     def add_failure(self, key: ProcessKey, problem: Problem, now_s: float) -> None:
-        """Add a window of a process that has failed."""
+        """Add a window of a process that has failed, or that py-spy itself was not found, or does not start."""
         before = self._failures.get(key)
         times = before.times + 1 if before else 1
         longest_s = _LONGEST_PASSING_RETRY_S if problem.passing else _LONGEST_RETRY_S
-        self._failures[key] = _Failure(problem, times, now_s + min(_RETRY_S * 2.0 ** (times - 1), longest_s))
+        wait_s = _SEARCH_AGAIN_S if key == NO_PROCESS else min(_RETRY_S * 2.0 ** (times - 1), longest_s)
+        self._failures[key] = _Failure(problem, times, now_s + wait_s)
 
     def clear(self, key: ProcessKey) -> None:
         """Forget the failures of a process that was sampled, or has ended."""
@@ -55,7 +165,7 @@ class SamplingFailures:
 
     def clear_gone(self, is_gone: Callable[[ProcessKey], bool]) -> None:
         """Forget the failures of processes that are no longer sampled."""
-        for key in [key for key in self._failures if key != _NO_PROCESS and is_gone(key)]:
+        for key in [key for key in self._failures if key != NO_PROCESS and is_gone(key)]:
             del self._failures[key]
 
     def waits(self, key: ProcessKey, now_s: float) -> bool:
@@ -63,30 +173,13 @@ class SamplingFailures:
         failure = self._failures.get(key)
         return failure is not None and now_s < failure.retry_s
 
-    def add_missing_binary(self, problem: Problem, now_s: float) -> None:
-        """py-spy was not found."""
-        self._failures[_NO_PROCESS] = _Failure(problem, 1, now_s + _SEARCH_AGAIN_S)
-
-    def add_start_error(self, error: OSError, now_s: float) -> None:
-        """py-spy could not be started."""
-        problem = Problem(f"no stack samples: py-spy does not start: {error.strerror}")
-        self._failures[_NO_PROCESS] = _Failure(problem, 1, now_s + _START_AGAIN_S)
-
-    def clear_binary(self) -> None:
-        """py-spy was found."""
-        self.clear(_NO_PROCESS)
-
-    def binary_waits(self, now_s: float) -> bool:
-        """True if it is too early to search for py-spy again."""
-        return self.waits(_NO_PROCESS, now_s)
-
     def denied_of(self, keys: Iterable[ProcessKey]) -> list[ProcessKey]:
         """The processes that py-spy may not read; all of them where there is no py-spy."""
         return [key for key in keys if self.denied(key)] if self._failures else []
 
     def denied(self, key: ProcessKey) -> bool:
         """True if py-spy may not read this process, or there is none."""
-        failure = self._failures.get(key) or self._failures.get(_NO_PROCESS)
+        failure = self._failures.get(key) or self._failures.get(NO_PROCESS)
         return failure is not None and failure.problem.denied and _is_reported(failure)
 
     def notices(
@@ -101,7 +194,7 @@ class SamplingFailures:
         """
         problems = [
             _sampled_inside(failure.problem)
-            if key in in_process or (key == _NO_PROCESS and in_process)
+            if key in in_process or (key == NO_PROCESS and in_process)
             else _explained(failure.problem, (others or {}).get(key))
             for key, failure in self._failures.items()
             if _is_reported(failure)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from tuimon.code_origin import is_user_file
 from tuimon.records import Gil, GilCount, GilFunction
-from tuimon.sources.stacks.frames.frame_ids import RawFrame, named
-from tuimon.sources.stacks.pyspy import recorder
-from tuimon.sources.stacks.pyspy.output import SampledThread
+from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.frame_ids import RawFrame, named
+from tuimon.sources.stacks.speedscope import SampledThread
 
 #: Rate and length of a window: 30 samples.
 RATE_HZ = 50
@@ -35,7 +35,7 @@ class GilSampler:
     """Samples who holds the GIL: one window at a time, the training processes in rotation."""
 
     def __init__(self) -> None:
-        self.running: recorder.Recording | None = None
+        self.running: pyspy.Recording | None = None
         self._due_s: float | None = None
         self._begun = 0  # windows, since the latest training began
         self._cost_s = _PRIOR_CPU_S
@@ -76,7 +76,7 @@ class GilSampler:
             affordable_s, shortest_s = affordable_s / _FIRST_SHARES, _FIRST_PAUSE_S
         self._due_s = now_s + max(shortest_s, affordable_s)
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
-        self.running = recorder.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
+        self.running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
     def keep_beside(self) -> None:
         """Let the window that runs be sampled on the core that its process's main thread is on now."""

@@ -13,9 +13,9 @@ from tuimon.agent.ring.side_files import STACKS, pack_sampling, remove_file, sid
 from tuimon.proc.ring_facts import read_side_file
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import ANSWER_S, Channel, ControlError, Request, open_channel
-from tuimon.sources.stacks.pyspy.output import WindowSamples, parse_speedscope
-from tuimon.sources.stacks.pyspy.recorder import Ended
+from tuimon.sources.stacks.pyspy import Ended
 from tuimon.sources.stacks.schedule import ProcessKey
+from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
 
 #: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
 FASTEST_HZ = 10

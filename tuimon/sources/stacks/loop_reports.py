@@ -13,9 +13,9 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_facts import SourceFacts
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame, bare_name
-from tuimon.sources.stacks.frames.shorten import NO_PATH, Function, Stack, whole_path
+from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame, bare_name
 from tuimon.sources.stacks.schedule import ProcessKey
+from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, whole_path
 from tuimon.torch_code import is_backward_entry
 
 #: All that a command does that pip, or another installer, has made: ``sys.exit(main())``.

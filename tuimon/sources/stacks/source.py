@@ -12,19 +12,25 @@ from msgspec import Struct
 from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
-from tuimon.sources.base import Source
+from tuimon.sources.base import Problem, Source
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.cpu_budget import FASTEST_HZ
-from tuimon.sources.stacks.failures import SamplingFailures
-from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame, bare_name
-from tuimon.sources.stacks.frames.shorten import WindowStacks
+from tuimon.sources.stacks import failures, pyspy
+from tuimon.sources.stacks.failures import NO_PROCESS, SamplingFailures
+from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame, bare_name
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.in_process import AgentSamplers
 from tuimon.sources.stacks.loop_reports import LoopReports
-from tuimon.sources.stacks.pyspy import errors, recorder, same_core
-from tuimon.sources.stacks.pyspy.output import WindowSamples
-from tuimon.sources.stacks.pyspy.recorder import Ended
-from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, SampledProcesses, WindowSchedule
+from tuimon.sources.stacks.pyspy import Ended
+from tuimon.sources.stacks.schedule import (
+    FASTEST_HZ,
+    FIRST_WINDOWS_S,
+    PlannedWindow,
+    ProcessKey,
+    SampledProcesses,
+    WindowSchedule,
+)
+from tuimon.sources.stacks.shorten import WindowStacks
+from tuimon.sources.stacks.speedscope import WindowSamples
 from tuimon.torch_code import is_loader_idle_loop, is_worker_loop, loads_data
 
 #: Seconds between two reads: while a window ends, and at most (a process may appear).
@@ -41,10 +47,10 @@ _FEW_TRAINERS = 4
 class _Running(Struct):
     """A window that is being sampled, as it was planned."""
 
-    recording: recorder.Recording
+    recording: pyspy.Recording
     window: PlannedWindow
     files: TargetFiles
-    ended: recorder.Ended | None = None
+    ended: pyspy.Ended | None = None
 
     @property
     def key(self) -> ProcessKey:
@@ -63,7 +69,7 @@ class StackSource(Source):
         rate_hz: float | None = None,
         max_cpu_ratio: float = 0.03,
         clock: Callable[[], float] = time.monotonic,
-        binary: Callable[[], str | None] = recorder.find,
+        binary: Callable[[], str | None] = pyspy.find,
     ) -> None:
         """``rate_hz``: never sample more often than this; the budget may allow less."""
         self.period_s = _POLL_S
@@ -78,7 +84,7 @@ class StackSource(Source):
         self.running: dict[int, _Running] = {}
         self.ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
-        self._cores = same_core.Cores()
+        self._cores = pyspy.Cores()
         self._training: frozenset[int] = frozenset()
         self.sampled = SampledProcesses(table)
         self._records = WindowRecords(table)
@@ -138,7 +144,7 @@ class StackSource(Source):
                 self.ending[pid] = self.running.pop(pid)  # the next window may begin while it writes its file
         return out
 
-    def records_of(self, ended: recorder.Ended, running: _Running, now_s: float) -> Iterable[Record]:
+    def records_of(self, ended: pyspy.Ended, running: _Running, now_s: float) -> Iterable[Record]:
         """The records of one window."""
         self.table.sampler_cpu_s += ended.cpu_s
         samples = ended.samples
@@ -160,13 +166,13 @@ class StackSource(Source):
                 files = self._files(key)
                 yield from self._records.of_samples(ended, ended.samples, key, files, now_s, in_process=True)
 
-    def _failed_window(self, ended: recorder.Ended, key: ProcessKey, now_s: float) -> Iterable[Record]:
+    def _failed_window(self, ended: pyspy.Ended, key: ProcessKey, now_s: float) -> Iterable[Record]:
         if not is_alive(*key):
             self._failures.clear(key)
             return
         if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one
             self._schedule.restart_short_windows(key)
-        problem = errors.explain(ended.message, ended.pid)
+        problem = failures.explain(ended.message, ended.pid)
         self._failures.add_failure(key, problem, now_s)
         if key in self._agents.delivering:  # no samples are lost: py-spy is only tried again
             return
@@ -202,7 +208,7 @@ class StackSource(Source):
             return False
         try:
             plan, most_cpu_s = window.plan, _OVERSPENT * window.cpu_s
-            recording = recorder.Recording.start(self._binary, pid, plan.rate_hz, plan.window_s, most_cpu_s=most_cpu_s)
+            recording = pyspy.Recording.start(self._binary, pid, plan.rate_hz, plan.window_s, most_cpu_s=most_cpu_s)
         except OSError as error:
             window.settle(None, 0.0)
             self._note_start_error(error, now_s)
@@ -232,7 +238,8 @@ class StackSource(Source):
             self._note_start_error(error, now_s)
 
     def _note_start_error(self, error: OSError, now_s: float) -> None:
-        self._failures.add_start_error(error, now_s)
+        problem = Problem(f"no stack samples: py-spy does not start: {error.strerror}")
+        self._failures.add_failure(NO_PROCESS, problem, now_s)
         self._binary = None
 
     def _restart_new_trainers(self, now_s: float) -> None:
@@ -248,12 +255,12 @@ class StackSource(Source):
         self._training = training
 
     def _has_binary(self, now_s: float) -> bool:
-        if self._binary is None and not self._failures.binary_waits(now_s):
+        if self._binary is None and not self._failures.waits(NO_PROCESS, now_s):
             self._binary = self._find_binary()
             if self._binary is None:
-                self._failures.add_missing_binary(errors.no_binary(), now_s)
+                self._failures.add_failure(NO_PROCESS, failures.no_binary(), now_s)
             else:
-                self._failures.clear_binary()
+                self._failures.clear(NO_PROCESS)
         return self._binary is not None
 
     def _files(self, key: ProcessKey) -> TargetFiles:

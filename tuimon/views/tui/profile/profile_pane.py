@@ -27,7 +27,7 @@ from tuimon.views.tui.sheets.sheet import Code, CodeAround, no_code
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
-    from tuimon.sources.stacks.closeup import CloseUp
+    from tuimon.sources.source_text import CloseUp
 
 ScopeLevel = Literal["thread", "role", "process", "run"]
 SCOPE_LEVELS: tuple[ScopeLevel, ...] = ("thread", "role", "process", "run")

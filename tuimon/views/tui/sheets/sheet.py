@@ -17,7 +17,7 @@ from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 
 if TYPE_CHECKING:
     from tuimon.records import Place, Process
-    from tuimon.sources.stacks.closeup import CloseUp
+    from tuimon.sources.source_text import CloseUp
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]

@@ -33,7 +33,7 @@ from tuimon.views.words import standstill_head
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
-    from tuimon.sources.stacks.closeup import CloseUp
+    from tuimon.sources.source_text import CloseUp
 
 _NOTHING = (
     "No standstill so far. When nothing moves in any rank for 15 s and ten times a step, the stacks of all of them are"

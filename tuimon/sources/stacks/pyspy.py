@@ -1,8 +1,7 @@
-"""py-spy as a child process that records a window of stack samples.
+"""py-spy as a child process: windows of stack samples, and dumps of all threads of a process at one instant.
 
 No window leaves anything behind: its file is an anonymous one that py-spy opens through /proc/self/fd, and should
-tuimon be killed, py-spy ends by itself a little after the window would have.
-"""
+tuimon be killed, py-spy ends by itself a little after the window would have."""
 
 from __future__ import annotations
 
@@ -13,18 +12,65 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.proc import procfs
 from tuimon.proc.pthreads import os_ids
-from tuimon.sources.stacks.pyspy import same_core
-from tuimon.sources.stacks.pyspy.output import WindowSamples, parse_speedscope
+from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
+
+#: A core was free if fewer threads than there are cores were runnable, in nearly all of the latest samples: our choice.
+_SAMPLES = 32
+_CROWDED_RATIO = 0.2
+
+
+class Cores:
+    """How crowded the cores have been lately, by how many threads were runnable in each sample.
+
+    If no core is free, py-spy runs on the core of the thread that it samples. There it stops that thread for the time
+    of a sample, 0.3 to 0.5 ms (it takes short turns: ``take_short_turns``). On another core it takes that from the
+    threads that compute together on all of them: the phases in which they do get longer, but not one in which the
+    thread works alone, and that is over by the time the stack is read more often than it should be. Its share was
+    measured as 0.21 to 0.24 where it was 0.37 to 0.39 (steps of 4 ms, two cores), and as 0.37 to 0.39 on the thread's
+    own core. With cores to spare py-spy takes none from anybody, and stays where it is.
+    """
+
+    def __init__(self, number: int | None = None) -> None:
+        """``number``: of cores that may be used."""
+        self._number = number if number is not None else len(os.sched_getaffinity(0))
+        self._full: deque[bool] = deque(maxlen=_SAMPLES)
+
+    def sample(self) -> None:
+        """Count the threads that run or wait for a core at this moment, except our own."""
+        words = (procfs.read_bytes("/proc/loadavg", 128) or b"").split()
+        runnable = words[3].partition(b"/")[0] if len(words) > 3 else b""
+        if runnable.isdigit():
+            self._full.append(int(runnable) - 1 >= self._number)
+
+    @property
+    def are_crowded(self) -> bool:
+        """True if none was free in a good part of the latest samples."""
+        return sum(self._full) > _CROWDED_RATIO * len(self._full)
+
+
+def move(sampler: int, pid: int) -> None:
+    """Put all threads of the process ``sampler`` on the core that the main thread of ``pid`` is on now, if they may."""
+    thread = procfs.read_thread_stat(pid, pid)
+    if thread is None or thread.core is None:
+        return
+    for tid in procfs.thread_ids(sampler):
+        with suppress(OSError):  # it has ended, or may not use that core
+            os.sched_setaffinity(tid, {thread.core})
+
 
 _OUTPUT_FD = 3
 #: How much of what py-spy prints is read.
@@ -158,7 +204,7 @@ class Recording(Struct):
     def keep_beside(self) -> None:
         """Let it run on the core that the process's main thread is on now, and nowhere else."""
         if not self.stopping:
-            same_core.move(self.child, self.pid)
+            move(self.child, self.pid)
 
     @property
     def stopping(self) -> bool:
@@ -260,3 +306,65 @@ def take_short_turns(tid: int) -> bool:
         return False
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, _TURN_NS, 0, 0, 0, 0)
     return bool(_LIBC.syscall(call, tid, attributes, 0) == 0)
+
+
+#: py-spy's message if a stack changed while it was read: of a busy process about one dump in a hundred.
+_TORN = "Failed to get stack traces"
+#: How often one is tried.
+_ATTEMPTS = 3
+
+
+class DumpFrame(msgspec.Struct, frozen=True, rename={"function": "name", "file": "filename"}):
+    """A frame of ``py-spy dump --json``."""
+
+    function: str
+    file: str
+    line: int
+
+
+class DumpThread(msgspec.Struct, frozen=True, rename={"tid": "os_thread_id"}):
+    """One thread at one instant; ``frames`` leaf first."""
+
+    thread_id: int
+    active: bool
+    owns_gil: bool
+    frames: list[DumpFrame]
+    tid: int | None = None
+    thread_name: str | None = None
+
+
+class DumpError(Exception):
+    """The process could not be read; the text is py-spy's."""
+
+
+_dump = msgspec.json.Decoder(list[DumpThread])
+
+
+def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
+    """All threads at one instant, also who is active and who holds the GIL, which only this has. Raises DumpError."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _dump_once(binary, pid, timeout_s)
+        except DumpError as error:
+            if _TORN not in str(error):
+                raise
+    return _dump_once(binary, pid, timeout_s)
+
+
+def _dump_once(binary: str, pid: int, timeout_s: float) -> list[DumpThread]:
+    try:
+        done = subprocess.run(
+            [binary, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise DumpError(done.stderr.decode("utf-8", "replace"))
+        threads = _dump.decode(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DumpError(str(error)) from error
+    ids = os_ids(pid, [thread.thread_id for thread in threads if thread.tid is None])
+    return [replace(each, tid=ids.get(each.thread_id)) if each.tid is None else each for each in threads]

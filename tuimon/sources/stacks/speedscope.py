@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
+from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.torch_code import is_backward_entry, is_optimizer_step
 
 _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTALL)

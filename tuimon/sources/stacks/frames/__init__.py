@@ -1,1 +1,0 @@
-"""Frames and stacks as records have them: numbered, shortened, with what their lines call."""
