@@ -150,7 +150,7 @@ test-lowest: $(VENV)/.test-installed
 # The oldest that pyproject.toml allows and the newest that was tried; CUDA builds. Each environment has its own torch,
 # finds all else behind it, and goes when its tests have passed.
 TORCHES ?= 2.4.1 2.14.1
-TORCHES_TESTS ?= tests/agent tests/sources/tracing
+TORCHES_TESTS ?= tests/agent tests/sources/test_tracing.py
 torches: $(VENV)/.test-installed
 	@set -e; for version in $(TORCHES); do \
 	  env=$(VENV)/torch-$$version; \

@@ -25,11 +25,11 @@ from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.agent.ring.side_files import LINES, TRACED, side_file
 from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
+from tuimon.sources import tracing as trace_writer
 from tuimon.sources.log.lines import decode
 from tuimon.sources.markers.follower import RingFollower
-from tuimon.sources.tracing import trace_writer
-from tuimon.sources.tracing.trace_records import leave_record
-from tuimon.sources.tracing.trace_writer import read_lines, stretches_of
+from tuimon.sources.trace_records import leave_record
+from tuimon.sources.tracing import read_lines, stretches_of
 from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace

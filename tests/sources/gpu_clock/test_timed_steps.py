@@ -6,7 +6,7 @@ import pytest
 
 from tuimon.agent.ring import layout
 from tuimon.sources.gpu_clock.offset import Chain, LeadEstimate
-from tuimon.sources.gpu_clock.timed_steps import TimedStepFinder
+from tuimon.sources.gpu_clock.tracker import TimedStepFinder
 from tuimon.sources.loop.machine import LoopMachine
 
 _KINDS = {

@@ -10,8 +10,7 @@ import pytest
 
 from tuimon.records import ProcessRole
 from tuimon.sources.processes import source
-from tuimon.sources.processes.facts import ProcessFacts, Variables, read_facts
-from tuimon.sources.processes.roles import roles_of, why_no_markers
+from tuimon.sources.processes.roles import ProcessFacts, Variables, read_facts, roles_of, why_no_markers
 from tuimon.sources.processes.source import Descendants
 
 TRAIN = ("python", "train.py")

@@ -18,8 +18,8 @@ from tests.waiting import until
 from tuimon.proc.procfs import ProcessStat
 from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.facts import ProcessFacts
 from tuimon.sources.processes.followed import Followed, Writing
+from tuimon.sources.processes.roles import ProcessFacts
 from tuimon.sources.processes.source import CostMeter, ProcessSource
 from tuimon.sources.processes.threads import list_rows
 

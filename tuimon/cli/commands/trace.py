@@ -17,7 +17,7 @@ from tuimon.launch.signals import LeaveSignals
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.sources.outputs import check_output
-from tuimon.sources.tracing.taking import HELD_MS, STEPS_LIMIT, Taking
+from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, Taking
 from tuimon.text import plain, whole_number
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace

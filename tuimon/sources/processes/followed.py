@@ -13,7 +13,7 @@ from tuimon.proc import procfs
 from tuimon.proc.procfs import ProcessStat, open_files, own_bytes, private_bytes, read_io
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
-from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
+from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
 
 #: Less is the grain of the kernel's clock, and of rounded windows.

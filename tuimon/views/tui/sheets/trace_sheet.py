@@ -13,7 +13,7 @@ from textual.worker import Worker
 from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
-from tuimon.sources.tracing.taking import Taking
+from tuimon.sources.tracing import Taking
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize

@@ -1,0 +1,364 @@
+"""Takes a trace of a training through its agent, and writes the file that people keep, with steps and phases in it."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import re
+import stat
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Annotated, BinaryIO, TypeVar
+
+import msgspec
+
+from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command, State
+from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
+from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
+from tuimon.code_origin import is_user_file
+from tuimon.errors import TraceError
+from tuimon.proc.ring_facts import read_side_file
+from tuimon.sources.control_channel import NoAgent, Request, open_channel
+from tuimon.sources.loop.machine import LoopMachine
+from tuimon.sources.outputs import output_file
+from tuimon.sources.trace_records import leave_record
+from tuimon.text import plain
+from tuimon.trace.events import Stretch
+from tuimon.trace.raw import TakenBy
+from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, Trace
+from tuimon.trace.summary import Summary, record_of
+
+T = TypeVar("T")
+#: Most steps of one trace.
+STEPS_LIMIT = TRACE_STEPS_LIMIT
+#: For how long a training may be held up in all, to stop the profiler and to write (ms).
+HELD_MS = 250
+#: Markers kept: those of some thousand steps.
+_MARKERS = 1 << 17
+
+_Ns = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+_Ms = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class TraceAnswer(msgspec.Struct):
+    """The text of the agent's answer (``agent/control/trace.py``)."""
+
+    steps: Annotated[int, msgspec.Meta(ge=1, le=STEPS_LIMIT)]
+    wanted: Annotated[int, msgspec.Meta(ge=1, le=STEPS_LIMIT)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=60_000)]
+    begin: _Ns
+    end: _Ns
+    unix: _Ns
+    held: _Ms
+    trial: _Ms
+    torch: str = ""
+    lines: bool = False
+
+
+class Taking:
+    """Orders a trace when it is made; ``poll`` it at least twice a second until ``is_over``, then ``write``."""
+
+    def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
+        """Raises ControlError where that cannot be."""
+        self.pid = pid
+        self.wanted = steps
+        self.channel = open_channel(pid)
+        self.ring_path = self.channel.path
+        try:
+            self._reader = RingReader(self.channel.path)
+        except (OSError, RingError) as error:
+            self.channel.close()
+            raise NoAgent(f"the ring of process {pid} cannot be read") from error
+        self._markers: deque[Marker] = deque(maxlen=_MARKERS)
+        try:
+            self.request: Request = self.channel.order(Command.TRACE, steps | held_ms << TRACE_HELD_BIT)
+        except BaseException:
+            self.close()
+            raise
+        self._since_s = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is nothing more to wait for."""
+        return self.request.is_over
+
+    @property
+    def taken(self) -> int | None:
+        """Steps that were traced so far; None until the training has taken the order."""
+        answer = self.request.answer
+        return answer.value if answer is not None else None
+
+    @property
+    def waited_s(self) -> float:
+        """How long ago it was ordered."""
+        return time.monotonic() - self._since_s
+
+    def poll(self) -> None:
+        """Keep the order alive, read the markers."""
+        self.request.poll()
+        self._markers.extend(self._reader.read())
+
+    def cancel(self) -> None:
+        """Take the order back; nothing is left behind."""
+        self.request.cancel()
+        self.close()
+
+    def write(self, path: str, taken: TakenBy, *, force: bool = False) -> TakenBy:
+        """Write the file; returns how it was taken; ``taken``: what else is known. Raises TuimonError.
+
+        ``force``: as in ``output_file``.
+        """
+        try:
+            answer = self._answer()
+            self._markers.extend(self._reader.read())
+            steps, phases = loop_parts(self._markers, answer.begin, answer.end)
+            lines = read_lines(self.ring_path, self.request.number) if answer.lines else []
+            whole = msgspec.structs.replace(
+                taken,
+                pid=self.pid,
+                steps=len(steps) or answer.steps,
+                wanted=answer.wanted,
+                torch=answer.torch,
+                taken_unix_s=(answer.begin + answer.unix) / 1e9,
+                begin_s=answer.begin / 1e9,
+                end_s=answer.end / 1e9,
+                held_limit_ms=float(answer.limit),
+                stop_ms=round(answer.held + answer.trial, 1),
+            )
+            write_trace(self._raw_path, path, whole, (steps, phases, lines), answer.unix, force=force)
+            return whole
+        finally:
+            remove_file(self._raw_path)
+            remove_file(side_file(self.ring_path, LINES))
+            self.close()
+
+    def _answer(self) -> TraceAnswer:
+        result = self.request.result()
+        answer = _decoded(self.channel.text(result.text), TraceAnswer) if result.state == State.DONE else None
+        if answer is None:
+            raise TraceError("the agent's answer cannot be understood")
+        return answer
+
+    @property
+    def _raw_path(self) -> str:
+        return side_file(self.channel.path, TRACE)
+
+    def leave_record(self, path: str, trace: Trace, summary: Summary) -> None:
+        """Leave a record of what was written to ``path``, for the log of the run."""
+        if trace.taken is not None:
+            with contextlib.suppress(OSError, ValueError):  # without room it is not in the log
+                leave_record(self.ring_path, record_of(os.path.abspath(path), trace.taken, summary))
+
+    def close(self) -> None:
+        """Let go of the ring."""
+        self._reader.close()
+        self.channel.close()
+
+
+#: Boundaries of both clocks are compared with this tolerance: the agent reads the clock once more for itself (ns).
+_NEAR_NS = 200_000
+
+
+def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[list[Stretch], list[Stretch]]:
+    """Steps and phases that lie between two moments of the monotonic clock."""
+    within = [marker for marker in markers if marker.kind == BACKWARD_END and begin_ns <= marker.time_ns <= end_ns]
+    threads = Counter(marker.tid for marker in within)
+    if not threads:
+        return [], []
+    thread = threads.most_common(1)[0][0]
+    machine = LoopMachine()
+    ends: list[int] = []
+    phases: list[Stretch] = []
+    for marker in markers:
+        if marker.kind == GAP_END:
+            machine = LoopMachine()
+            ends.clear()
+        elif marker.tid == thread and marker.kind in BOUNDARIES:
+            stretch = machine.feed(marker.time_ns, marker.kind, marker.flag, marker.value)
+            ends += [step.end_ns for step in machine.steps.take_ended()]
+            if begin_ns - _NEAR_NS <= stretch.begin_ns and stretch.end_ns <= end_ns + _NEAR_NS:
+                phases.append(Stretch(stretch.label, stretch.begin_ns, stretch.end_ns))
+    steps = [
+        Stretch("", before, after)
+        for before, after in pairwise(sorted(set(ends)))
+        if begin_ns - _NEAR_NS <= before and after <= end_ns + _NEAR_NS
+    ]
+    named = [step._replace(name=f"step {number}") for number, step in enumerate(steps, 1)]
+    return named, _joined(phases)
+
+
+def _joined(phases: Sequence[Stretch]) -> list[Stretch]:
+    """Neighbours of one name as one."""
+    found: list[Stretch] = []
+    for phase in phases:
+        if phase.end_ns <= phase.begin_ns:
+            continue
+        if found and found[-1].name == phase.name and found[-1].end_ns == phase.begin_ns:
+            found[-1] = found[-1]._replace(end_ns=phase.end_ns)
+        else:
+            found.append(phase)
+    return found
+
+
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
+HEAD_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 20
+#: A trace of kineto's holds nothing that takes more than this.
+_FILE_BYTES = 1 << 30
+#: The level, up to 9: 4 packs 52 MB in a second into 4 MB; 9 takes three times as long for a tenth less.
+_LEVEL = 4
+#: Rows for tuimon's own events, above all others in Perfetto.
+_PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
+#: Steps, phases, and lines of the user's code.
+Parts = tuple[list[Stretch], list[Stretch], list[Stretch]]
+#: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
+TIMEOUT_S = 2.0
+_POLL_S = 0.02
+#: A sample stands for the time around it, up to half the way to its neighbours, and for no more than so many spacings.
+_MOST_SPACINGS = 1.5
+_NAME_CHARACTERS = 120
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    file: str
+    line: int
+
+
+class _File(msgspec.Struct):
+    order: int
+    frames: list[_Frame]
+    stacks: list[list[int]]
+    samples: list[tuple[int, int]]
+
+
+def read_lines(ring_path: str, order: int) -> list[Stretch]:
+    """The stretches of the trace of this order, in ns of the monotonic clock; none where there is no file."""
+    path = side_file(ring_path, LINES)
+    until_s = time.monotonic() + TIMEOUT_S
+    try:
+        while True:
+            file = _decoded(read_side_file(path), _File)
+            if file is not None and file.order == order:
+                return stretches_of(file.samples, [_user_line(stack, file.frames) for stack in file.stacks])
+            if time.monotonic() > until_s:
+                return []
+            time.sleep(_POLL_S)
+    finally:
+        remove_file(path)
+
+
+def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> list[Stretch]:
+    """Neighbouring samples of one line as one stretch; ``samples``: time and stack, ``lines``: of each stack, or ""."""
+    known = [(time_ns, lines[stack]) for time_ns, stack in samples if 0 <= stack < len(lines)]
+    known = [each for each, before in zip(known, [(0, ""), *known], strict=False) if each[0] > before[0]]
+    if len(known) < 2:
+        return []
+    most_ns = int(_MOST_SPACINGS * median(after[0] - before[0] for before, after in pairwise(known)))
+    found: list[Stretch] = []
+    for at, (time_ns, line) in enumerate(known):
+        before_ns = (time_ns - known[at - 1][0]) // 2 if at else most_ns
+        after_ns = (known[at + 1][0] - time_ns) // 2 if at + 1 < len(known) else most_ns
+        begin_ns, end_ns = time_ns - min(before_ns, most_ns), time_ns + min(after_ns, most_ns)
+        if found and found[-1].name == line and begin_ns - found[-1].end_ns <= 1:
+            found[-1] = found[-1]._replace(end_ns=end_ns)
+        elif line:
+            found.append(Stretch(line, max(begin_ns, found[-1].end_ns) if found else begin_ns, end_ns))
+    return found
+
+
+def _user_line(stack: Sequence[int], frames: Sequence[_Frame]) -> str:
+    """The innermost line of the user's code: ``main() train.py:44``; "" where there is none."""
+    for number in reversed(stack):
+        if 0 <= number < len(frames) and is_user_file(frames[number].file):
+            frame = frames[number]
+            return plain(f"{frame.name}() {os.path.basename(frame.file)}:{frame.line}")[:_NAME_CHARACTERS]
+    return ""
+
+
+def _decoded(raw: bytes | str, kind: type[T]) -> T | None:
+    """What it holds; None where it is damaged."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns: int, *, force: bool = False) -> None:
+    """Write the file; ``parts`` are in ns of the monotonic clock, ``unix_ns`` is what to add for wall time.
+
+    ``force``: as in ``output_file``. Raises TuimonError.
+    """
+    with (
+        output_file(path, force=force) as file,
+        open(_opened(raw_path), "rb") as raw,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
+    ):
+        copy_rest(raw, packed, taken, parts, unix_ns)
+
+
+def _opened(path: str) -> int:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    info = os.fstat(handle)
+    if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode):
+        os.close(handle)
+        raise TraceError(f"{plain(path)} is not a trace of this user's")
+    return handle
+
+
+def copy_rest(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_ns: int) -> None:
+    """Copy the profiler's file with our parts behind its opening."""
+    head = raw.read(HEAD_BYTES)
+    opening = OPENING.search(head)
+    if opening is None:
+        raise TraceError("the agent's trace holds no events", "the disk it was written to may be full")
+    shift_ns = unix_ns - _base_ns(raw, head[: opening.start()])
+    out.write(head[: opening.start()] + b'"tuimon": ' + msgspec.json.encode(taken) + b",\n    ")
+    out.write(head[opening.start() : opening.end()] + b"\n")
+    for event in _events(parts, shift_ns):
+        out.write(b"  " + msgspec.json.encode(event) + b",\n")
+    chunk = head[opening.end() :]
+    left = _FILE_BYTES
+    while chunk and left > 0:
+        out.write(chunk)
+        left -= len(chunk)
+        chunk = raw.read(_CHUNK_BYTES)
+
+
+def _base_ns(raw: BinaryIO, before_events: bytes) -> int:
+    """The origin of the file's times: behind the events up to torch 2.4 at least, before them since; else 0."""
+    found = _BASE.findall(before_events)
+    if not found:
+        here = raw.tell()
+        raw.seek(max(0, raw.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        found = _BASE.findall(raw.read())
+        raw.seek(here)
+    return int(found[-1]) if found else 0
+
+
+def _events(parts: Parts, shift_ns: int) -> Iterable[dict[str, object]]:
+    yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "tid": 0, "args": {"name": "tuimon"}}
+    yield {"ph": "M", "name": "process_sort_index", "pid": _PROCESS, "tid": 0, "args": {"sort_index": -1}}
+    for category, row, stretches in zip((STEP, PHASE, LINE), (_STEPS, _PHASES, _LINES), parts, strict=True):
+        for each in stretches:
+            yield {
+                "ph": "X",
+                "cat": category,
+                "name": each.name,
+                "pid": _PROCESS,
+                "tid": row,
+                "ts": msgspec.Raw(_us(each.begin_ns + shift_ns)),
+                "dur": each.length_ns / 1000,
+                "args": {},
+            }
+
+
+def _us(value_ns: int) -> bytes:
+    """Microseconds to the nanosecond, which a float of this size does not hold."""
+    return b"%d.%03d" % (value_ns // 1000, value_ns % 1000)

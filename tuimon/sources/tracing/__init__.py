@@ -1,1 +1,0 @@
-"""Takes a trace of a training through its agent, and writes the file that people keep."""
