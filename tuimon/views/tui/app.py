@@ -272,11 +272,11 @@ class TuimonApp(LeavableApp):
         profile.open(mode, row, session, place=place, closeup=self.monitor.closeup)
         profile.focus()
 
-    def action_ranks(self) -> None:
+    async def action_ranks(self) -> None:
         """The ranks of the training, a row each: who holds the others up; and other trainings of the run."""
         ranks, session = self.board.ranks, self.monitor.session
         if self.board.zoomed == "ranks":
-            self.action_step_back()
+            await self.action_step_back()
             return
         if not which_training(session).text:
             self.notify("one process trains here: there are no ranks to compare", markup=False)
@@ -285,10 +285,10 @@ class TuimonApp(LeavableApp):
         ranks.open(session, self.monitor.findings)
         ranks.focus()
 
-    def on_ranks_pane_picked(self, message: RanksPane.Picked) -> None:
+    async def on_ranks_pane_picked(self, message: RanksPane.Picked) -> None:
         """All panes show this process from now on."""
         self.monitor.session.focus_on(message.pid)
-        self.action_step_back()
+        await self.action_step_back()
         self._show()
 
     def action_pause(self) -> None:
@@ -310,13 +310,14 @@ class TuimonApp(LeavableApp):
         focused = self.focused.id if self.focused else None
         self.board.zoom(None if self.board.zoomed or focused not in PANES or focused == "verdict" else focused)
 
-    def action_step_back(self) -> None:
-        """Out of the zoom; or out of the filter."""
-        if self.board.zoomed:
+    async def action_step_back(self) -> None:
+        """Out of the filter's input, the zoom, or the filter."""
+        if self.board.zoomed and not self.board.query("#filter"):
             self.board.zoom(None)
             self.board.threads.focus()
         else:
             self.board.threads.filter_by("")
+            await self.board.close_filter()
 
     def action_toggle_pane(self, name: str) -> None:
         """Hide or show a pane."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.widget import Widget
+from textual.widgets import Input
 
 from tuimon.session.session import Session
 from tuimon.views.format import plain
@@ -371,18 +372,31 @@ class Board(Widget):
 
     async def open_filter(self) -> None:
         """Open the filter's input over the keys."""
-        from tuimon.views.tui.sheets.filter_line import FilterLine  # noqa: PLC0415  (Input costs start-up time, few ever open it)
-
         if self.query("#filter"):
             return
         if self.box("threads") is None:
             self._shown.add("threads")
             self.zoom(None)
-        entry = FilterLine(self.threads)
+        hint = "filter threads: role, name, state, file or code"
+        entry = Input(self.threads.filter_text, placeholder=hint, id="filter")
         entry.styles.offset = (0, self.size.height - 1)
         entry.styles.width = self.size.width
         await self.mount(entry)
         entry.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Every key counts at once."""
+        self.threads.filter_by(event.value)
+
+    async def on_input_submitted(self) -> None:
+        """Keep the filter."""
+        await self.close_filter()
+
+    async def close_filter(self) -> None:
+        """Take the input away, if it is there."""
+        if self.query("#filter"):
+            self.threads.focus()
+            await self.query("#filter").remove()
 
     def on_resize(self) -> None:
         """Place the panes for the new size."""

@@ -1,1 +1,1 @@
-"""Overlays: help, findings, stack, filter, quit, the picker of processes."""
+"""Overlays: help, findings, stacks, memory, traces, quit, the picker of processes."""
