@@ -98,12 +98,12 @@ def test_json_has_the_pages(capsys) -> None:
 async def test_enter_on_a_finding_explains_it() -> None:
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("v")
-        assert text_of(app.screen.body.lines[0]).startswith("▸ INPUT-BOUND")
+        assert text_of(app.screen.text.lines[0]).startswith("▸ INPUT-BOUND")
         await pilot.press("enter")
-        assert text_of(app.screen.body.lines[0]).strip().startswith("The training has nothing to compute with")
+        assert text_of(app.screen.text.lines[0]).strip().startswith("The training has nothing to compute with")
         await pilot.press("escape", "tab", "enter")
         await pilot.pause()
-        assert text_of(app.screen.body.lines[0]).strip().startswith("Part of each step goes to work beside")
+        assert text_of(app.screen.text.lines[0]).strip().startswith("Part of each step goes to work beside")
         await pilot.press("enter", "escape")
         assert len(app.screen_stack) == 1
 
@@ -114,7 +114,7 @@ async def test_without_a_finding_there_is_nothing_to_explain() -> None:
         await pilot.press("v")
         monitor.findings = []
         app.tick()  # an open sheet stays live
-        assert "No rule has found anything" in text_of(app.screen.body.lines[0])
+        assert "No rule has found anything" in text_of(app.screen.text.lines[0])
         await pilot.press("tab", "shift+tab", "enter")
         assert len(app.screen_stack) == 2
 

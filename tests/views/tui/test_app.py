@@ -261,7 +261,7 @@ async def test_the_key_is_offered_says_what_it_does_and_does_it():
     async with running(attached(hooks)) as (app, pilot):
         assert any("I: measure them" in notice for notice in notices(app))
         await pilot.press("I")
-        shown = " ".join(text_of(row).strip() for row in app.screen.body.lines)
+        shown = " ".join(text_of(row).strip() for row in app.screen.text.lines)
         assert isinstance(app.screen, InjectDialog) and "stops the training for about 0.1 s" in shown
         assert not hooks.asked.is_set()
         await pilot.press("I")

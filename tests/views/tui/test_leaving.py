@@ -38,7 +38,7 @@ async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
     async with running(monitor) as (app, pilot):
         await pilot.press("q", "e")
         assert monitor.end_requested
-        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
+        shown = "\n".join(text_of(row) for row in app.screen.text.lines)
         assert "sent SIGINT" in shown
         monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
         app.tick()

@@ -16,6 +16,7 @@ from textual import on
 from textual.app import App, ReturnType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import TextSelected
 from textual.message import Message
 
 from tuimon.views.tui.drawing import palette
@@ -287,6 +288,7 @@ class TerminalApp(App[ReturnType]):
         no_color = "NO_COLOR" in os.environ  # before textual takes it out of the environment
         mono = capabilities.colours == "none" if capabilities else no_color
         super().__init__(ansi_color=True if mono else None)
+        self.animation_level = "none"
         self._installed = _installation()
         self.terminal_lost = False
         if capabilities is None:
@@ -325,6 +327,12 @@ class TerminalApp(App[ReturnType]):
     def redraw_terminal(self) -> None:
         """Draw all of the screen again."""
         self.refresh()
+
+    @on(TextSelected)
+    def copy_selection(self) -> None:
+        """Copy what the mouse has selected, as a terminal does for programs without a mouse."""
+        if text := self.screen.get_selected_text():
+            self.copy_to_clipboard(text)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our colours, known before our themes are."""

@@ -89,7 +89,7 @@ async def test_the_sheet_has_it_all_in_order(keys):
         await app.workers.wait_for_complete()
         await pilot.pause()
         app.tick()
-        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
+        shown = "\n".join(text_of(row) for row in app.screen.text.lines)
         order = [shown.index(part) for part in ("INPUT-BOUND", "31 ▏ line 31", "SIDE-WORK", "What changed",
                                                 "Could not be judged", "launch-bound")]  # fmt: skip
         assert order == sorted(order)

@@ -6,6 +6,7 @@ import asyncio
 import io
 
 import pytest
+from textual.events import MouseScrollDown
 
 from tests.session.records import header, process, session_of, steps, threads
 from tests.session.stacks.profiles import MAIN
@@ -51,7 +52,7 @@ FOUND = [
     ("keys", "pid"),
     [
         (("enter",), 4242),
-        (("end", "up", "up", "up", "enter"), 4242),
+        (("end", "up", "up", "enter"), 4242),
         ((*"TRAIN.py", "enter"), 4242),
         ((*"q漢", "backspace", "backspace", "down", "down", "enter"), 99),
         ((*"nothing like it", "enter", "escape"), None),
@@ -71,7 +72,7 @@ async def test_what_the_list_shows():
     app = Picker(FOUND, Capabilities())
     async with app.run_test(size=(60, 12)) as pilot:
         await pilot.pause()
-        rows = [text_of(row) for row in app.list.lines]
+        rows = [str(option.prompt) for option in app.list.options]
         assert rows[1].split() == ["4242", "me", "98", "%", "yes", "python", "train.py", "-…"]
         assert "no" in rows[2].split() and "–" in rows[3]
         assert rows[4].strip() == "1 more of these runs without a step: type to find them"
@@ -83,7 +84,7 @@ async def test_no_training_runs():
     async with app.run_test(size=(100, 20)) as pilot:
         await pilot.press("enter", "down")
         assert app.is_running
-        assert "No training runs" in text_of(app.list.lines[1])
+        assert "No training runs" in str(app.list.options[1].prompt)
         await pilot.press("escape")
     assert app.return_value is None
 
@@ -112,7 +113,7 @@ def test_every_key_of_the_app_is_listed(width):
 async def test_enter_leads_on_to_the_terms():
     async with running(streams.input_bound(5), (120, 60)) as (app, pilot):
         await pilot.press("question_mark")
-        assert "Did it help" in "\n".join(map(text_of, app.screen.body.lines))
+        assert "Did it help" in "\n".join(map(text_of, app.screen.text.lines))
         await pilot.press("enter")
         await pilot.pause()
         assert "What the numbers mean" in str(app.screen.body.border_title)
@@ -130,7 +131,7 @@ class FakeCloseUp:
 
 
 def sheet(app):
-    return "\n".join("".join(span.text for span in row) for row in app.screen.body.lines)
+    return "\n".join("".join(span.text for span in row) for row in app.screen.text.lines)
 
 
 async def settled(app, pilot):
@@ -225,7 +226,7 @@ async def test_its_key_opens_it_and_asks_once_more() -> None:
         assert asked == [True] and not app._notifications
         await pilot.press("m")
         assert len(app._notifications) == 1  # where nothing can record, it says so
-        assert "train.py:7" in "\n".join(text_of(row) for row in app.screen.body.lines)
+        assert "train.py:7" in "\n".join(text_of(row) for row in app.screen.text.lines)
         await pilot.press("escape")
         assert not isinstance(app.screen, MemorySheet)
 
@@ -301,7 +302,7 @@ async def test_its_key_opens_it_and_a_hang_points_to_it():
         ]
         await pilot.press("S")
         assert isinstance(app.screen, StandstillSheet)
-        assert any("Rank 5 in open()" in text_of(row) for row in app.screen.body.lines)
+        assert any("Rank 5 in open()" in text_of(row) for row in app.screen.text.lines)
 
 
 def test_in_headless_lines_once_a_hang():
@@ -341,3 +342,21 @@ def test_collectives_that_do_not_end_are_shown_and_reported():
     (past,) = report_of(session, [], "run.jsonl").standstills
     assert "rank 7 has not entered all_reduce #7" in past.text
     assert past.collectives[0].missing == [7]
+
+
+async def test_what_the_mouse_selects_is_copied_and_the_wheel_scrolls():
+    async with running(streams.input_bound(5), (80, 24)) as (app, pilot):
+        await pilot.press("question_mark")
+        await pilot.mouse_down("SheetText", offset=(0, 0))
+        await pilot.hover("SheetText", offset=(2, 0))
+        await pilot.mouse_up("SheetText", offset=(2, 0))
+        await pilot.pause()
+        assert app.clipboard == "The"
+        assert app.screen.body.scroll_y == 0
+        app.screen.text.post_message(MouseScrollDown(None, 3, 3, 0, 1, 0, False, False, False))
+        await pilot.pause()
+        assert app.screen.body.scroll_y > 0
+        await pilot.press("G")
+        assert app.screen.body.scroll_y == app.screen.body.max_scroll_y > 0
+        await pilot.press("k", "g")
+        assert app.screen.body.scroll_y == 0

@@ -67,7 +67,7 @@ async def lines_of(sheet: Callable[[], TraceSheet], size: tuple[int, int], *keys
         await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
-        return [text_of(line) for line in found.body.lines]
+        return [text_of(line) for line in found.text.lines]
 
 
 async def shown(monkeypatch: pytest.MonkeyPatch, take: object, *keys: str) -> list[str]:
@@ -113,7 +113,7 @@ async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.Mon
         app.push_screen(sheet)
         await pilot.pause()
         sheet.update()
-        assert "no backward pass has ended for 7.0s" in " ".join(text_of(line) for line in sheet.body.lines)
+        assert "no backward pass has ended for 7.0s" in " ".join(text_of(line) for line in sheet.text.lines)
         await pilot.press("escape")
         await app.workers.wait_for_complete()
     assert done == ["5 of 5", "cancelled"]

@@ -11,6 +11,7 @@ from rich.style import Style
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
+from textual.style import Style as ContentStyle
 from textual.theme import Theme
 from textual.widget import Widget
 
@@ -139,15 +140,7 @@ class Canvas(Widget):
         if title == self._title:
             return
         self._title = title
-        colours = self.app.theme_variables
-        parts = [Content.styled(self.glyphs(span.text), style_word(span.role, colours)) for span in title]
-        self.border_title = Content("").join(parts)
-
-    def glyphs(self, text: str) -> str:
-        """``text`` as this terminal can show it."""
-        if self.characters == "braille":
-            return text
-        return blocks_only(text) if self.characters == "blocks" else ascii_only(text)
+        self.border_title = content_of([title], self.app.theme_variables)
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -160,7 +153,7 @@ class Canvas(Widget):
         if strip is None or strip.cell_length != self.content_size.width:
             width = self.content_size.width
             spans = clip(self._lines[y], width) if y < len(self._lines) else ()
-            segments = [Segment(self.glyphs(span.text), self._style(span.role)) for span in spans if span.text]
+            segments = [Segment(shown_text(span.text), self._style(span.role)) for span in spans if span.text]
             fills = bool(spans) and "cursor" in spans[-1].role  # its background goes on to the right edge
             strip = Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if fills else ""))
             self._strips[y] = strip
@@ -188,13 +181,19 @@ class Canvas(Widget):
         return style
 
 
-def style_word(role: str, variables: dict[str, str]) -> str:
-    """A role as textual's own style text, for titles in borders."""
-    style = style_of(role, variables)
-    words = ["bold"] if style.bold else []
-    if style.color:
-        words.append(style.color.name)
-    return " ".join(words)
+def shown_text(text: str) -> str:
+    """``text`` as this terminal can show it."""
+    if Canvas.characters == "braille":
+        return text
+    return blocks_only(text) if Canvas.characters == "blocks" else ascii_only(text)
+
+
+def content_of(lines: Sequence[Line], variables: Mapping[str, str]) -> Content:
+    """Lines as Textual's own widgets and titles show them, one below the other."""
+    roles = {span.role for row in lines for span in row}
+    styles = {role: ContentStyle.from_rich_style(style_of(role, variables, mono=Canvas.mono)) for role in roles}
+    rows = [Content.assemble(*((shown_text(span.text), styles[span.role]) for span in row)) for row in lines]
+    return Content("\n").join(rows)
 
 
 State = TypeVar("State")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from textual.app import App, ComposeResult
+from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.screen import ScreenResultType
 
 from tuimon.errors import CannotInject
-from tuimon.views.tui.drawing.canvas import Canvas
-from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
+from tuimon.views.tui.drawing.lines import Line, line, paragraph
 from tuimon.views.tui.sheets.sheet import Overlay
 
 if TYPE_CHECKING:
@@ -21,45 +19,9 @@ if TYPE_CHECKING:
 Choice = Literal["leave", "ended", "cancel"]
 
 
-class DialogBody(Canvas, can_focus=True):
-    """The text of a dialog."""
-
-
-class Dialog(Overlay[ScreenResultType]):
-    """A question, and the keys that answer it."""
-
-    AUTO_FOCUS = "DialogBody"
-    HEADING: ClassVar[str]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = DialogBody()
-
-    def compose(self) -> ComposeResult:
-        """The one body."""
-        yield self.body
-
-    def on_mount(self) -> None:
-        """Set its title."""
-        self.body.set_title(Span(self.HEADING, "text bold"))
-
-    def on_resize(self) -> None:
-        """Draw."""
-        self.call_after_refresh(self.update)
-
-    def update(self) -> None:
-        """Draw."""
-        self.body.show_lines(self.lines(self.body.content_size.width))
-
-    def lines(self, width: int) -> list[Line]:
-        """The text."""
-        raise NotImplementedError
-
-
-class QuitDialog(Dialog[Choice]):
+class QuitDialog(Overlay[Choice]):
     """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
 
-    HEADING = "Quit"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l,ctrl+c", "choose('leave')", show=False, priority=True),
         Binding("e", "end", show=False),
@@ -67,7 +29,7 @@ class QuitDialog(Dialog[Choice]):
     ]
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__()
+        super().__init__("Quit", self.lines)
         self._monitor = monitor
 
     def update(self) -> None:
@@ -120,14 +82,16 @@ def key_line(key: str, text: str, role: str) -> Line:
     return line(" ", (f" {key} ", "key badge"), " ", (text, f"{role} bold"))
 
 
-class InjectDialog(Dialog[bool]):
+class InjectDialog(Overlay[bool]):
     """What it does, and what the risk is. Dismissed with whether to do it."""
 
-    HEADING = "Measure steps and phases"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("I,enter", "choose(True)", show=False),
         Binding("c,escape,q,ctrl+c", "choose(False)", show=False, priority=True),
     ]
+
+    def __init__(self) -> None:
+        super().__init__("Measure steps and phases", self.lines)
 
     def lines(self, width: int) -> list[Line]:
         """The text."""

@@ -72,8 +72,8 @@ class FindingsSheet(Sheet):
             return
         index = (self._index() + further) % len(rules)
         self._chosen = rules[index]
-        lines = findings_lines(self._monitor.findings, self.body.content_size.width, self._code_of, self._chosen)
-        self.body.show_from(first_lines(lines)[index])
+        self.update()
+        self.call_after_refresh(lambda: self.body.scroll_to(y=first_lines(self.text.lines)[index]))
 
     def _rules(self) -> list[str]:
         return [finding.rule for finding in self._monitor.findings]

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.dom import DOMNode
+from textual.geometry import Size
 from textual.screen import ModalScreen, ScreenResultType
+from textual.widget import Widget
 
-from tuimon.views.tui.drawing.canvas import Canvas
+from tuimon.views.tui.drawing.canvas import content_of
 from tuimon.views.tui.drawing.lines import Line, Span, line
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 
 if TYPE_CHECKING:
     from tuimon.records import Place, Process
@@ -23,82 +26,82 @@ if TYPE_CHECKING:
 Build = Callable[[int], list[Line]]
 
 
+class SheetText(Widget):
+    """Lines one below the other, made for the width at hand."""
+
+    def __init__(self, build: Build) -> None:
+        super().__init__()
+        self._build = build
+        self.lines: Sequence[Line] = ()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as there are lines."""
+        self.lines = self._build(width)
+        return len(self.lines)
+
+    def render(self) -> Content:
+        """The lines."""
+        return content_of(self.lines, self.app.theme_variables)
+
+    def update(self) -> None:
+        """Build the lines again; only if they changed, they are placed and painted anew."""
+        lines = self._build(self.size.width)
+        if lines != self.lines:
+            self.lines = lines
+            self.refresh(layout=True)
+
+
+class SheetBody(VerticalScroll):
+    """Scrolls through the lines by keys, wheel and bar; what is selected by mouse is copied."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", show=False),
+        Binding("k", "scroll_up", show=False),
+        Binding("g", "scroll_home", show=False),
+        Binding("G", "scroll_end", show=False),
+        Binding("space", "page_down", show=False),
+    ]
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As high as the lines in the width beside the scroll bar, for which Textual takes all of it."""
+        return super().get_content_height(container, viewport, width - self.scrollbar_size_vertical)
+
+
 class Overlay(ModalScreen[ScreenResultType]):
-    """A screen over the board, drawn anew with every tick while it is open.
+    """Lines over the board, built anew with every tick while it is open.
 
     It is dismissed once, whatever a tick, a key or a second key still ask of it.
     """
 
+    AUTO_FOCUS = "SheetBody"
+
+    def __init__(self, title: str, build: Build) -> None:
+        super().__init__()
+        self._heading = title
+        self.text = SheetText(build)
+        self.body = SheetBody(self.text)
+
+    def compose(self) -> ComposeResult:
+        """The one body."""
+        title = (Span(self._heading, "text bold"), Span(" · Esc closes", "dim"))
+        self.body.border_title = content_of([title], self.app.theme_variables)
+        yield self.body
+
     def update(self) -> None:
         """Show what is known now."""
-        raise NotImplementedError
+        self.text.update()
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         """Close it; do nothing when it is closed already, where Textual would take away the screen below."""
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
-class SheetBody(Moving, Canvas, can_focus=True):
-    """The lines of a sheet, to scroll through."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*MOVE_KEYS, Binding("space", "move(10)", show=False)]
-
-    def __init__(self, title: str, build: Build) -> None:
-        super().__init__()
-        self._heading = title
-        self._build = build
-        self._wanted = 0
-        self._top = 0
-
-    def update(self) -> None:
-        """Build the lines again and show those in view; the title says how many follow."""
-        width, height = self.content_size
-        if not height:
-            return
-        lines = self._build(width)
-        if len(lines) != self._wanted:  # the sheet is as high as its text; the style sheet bounds it
-            self._wanted = len(lines)
-            self.styles.height = len(lines) + self.gutter.height
-        self._top = max(0, min(self._top, len(lines) - height))
-        below = len(lines) - height - self._top
-        more = Span(f" · {below} more lines below" if below > 0 else "", "dim")
-        self.set_title(Span(self._heading, "text bold"), more, Span(" · Esc closes", "dim"))
-        self.show_lines(lines[self._top : self._top + height])
-
-    def on_resize(self) -> None:
-        """The lines follow the size."""
-        self.update()
-
-    def action_move(self, rows_down: int) -> None:
-        """Scroll."""
-        self._top = max(0, self._top + rows_down)
-        self.update()
-
-    def show_from(self, index: int) -> None:
-        """Scroll so that a line is the first in view."""
-        self._top = index
-        self.update()
-
-
 class Sheet(Overlay[None]):
     """Lines over the panes until Esc."""
 
-    AUTO_FOCUS = "SheetBody"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,left,question_mark", "dismiss", "close", show=False)
     ]
-
-    def __init__(self, title: str, build: Build) -> None:
-        super().__init__()
-        self.body = SheetBody(title, build)
-
-    def compose(self) -> ComposeResult:
-        """The one body."""
-        yield self.body
-
-    def update(self) -> None:
-        """Build the lines again at a tick."""
-        self.body.update()
 
 
 #: Lines with their numbers.
