@@ -537,6 +537,36 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
         return (self.ended_cpu_s or 0.0) / self.window_s
 
 
+class NativeCode(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """How many samples show a thread in a library, in a phase of its process: ``[library, phase, samples]``.
+
+    ``phase``: "" where none is known, "between" where markers cannot tell forward from what is beside it.
+    """
+
+    library: str  # by the name that ``native_code`` has for it, or that of its file
+    phase: str
+    samples: Positive
+
+
+class NativeThread(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where the CPU time of a thread went: ``[tid, cpu_ms, code]``; what is in no sample was in the kernel."""
+
+    tid: Count
+    cpu_ms: Amount  # while it was sampled
+    code: Annotated[list[NativeCode], _LISTED]
+
+
+class Native(Record, frozen=True, kw_only=True, tag="native"):
+    """The code that a process's threads ran over a window, Python's and that below it, by the kernel's samples.
+
+    A sample is of ``period_ms`` of CPU time in user code, at an address, so of a library.
+    """
+
+    window_s: Window
+    period_ms: Amount
+    threads: Annotated[list[NativeThread], _LISTED]
+
+
 class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0 where the driver's pid is not valid here."""
 
@@ -990,9 +1020,8 @@ class Collectives(Record, frozen=True, kw_only=True, tag="collectives"):
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
     """The state of a source: why it delivers nothing, what it lost, or that it works again."""
 
-    source: (
-        str  # "markers", "stacks", "gpu", "amdsmi" (beside NVML), "processes", "log", "output", "terminal", "tuimon"
-    )
+    # "markers", "stacks", "native", "gpu", "amdsmi" (beside NVML), "processes", "log", "output", "terminal", "tuimon"
+    source: str
     level: Literal["ok", "info", "warning"]
     message: str
     hint: str | None = None  # what the user can do
@@ -1071,6 +1100,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Stacks,
     Gil,
     Threads,
+    Native,
     Gpu,
     GpuTime,
     TorchMemory,

@@ -246,7 +246,7 @@ def test_the_command_prints_what_ships(shell: str, capsys: pytest.CaptureFixture
         (("report", "--fo"), {"--format", "--force"}),
         (("report", "--format", ""), {"text", "json", "html"}),
         (("report", "-o", ""), set()),  # files: bash's own
-        (("run", "--no"), {"--no-markers", "--no-gpu", "--no-stacks"}),
+        (("run", "--no"), {"--no-markers", "--no-gpu", "--no-native", "--no-stacks"}),
         (("run", "train.py", "--no"), set()),  # options of train.py
     ],
 )

@@ -7,6 +7,9 @@ from tuimon.records import (
     Frame,
     Frames,
     Header,
+    Native,
+    NativeCode,
+    NativeThread,
     PhaseTime,
     Process,
     SlowStep,
@@ -89,6 +92,12 @@ def threads(t, *rows, pid=100, **more):
 def thread(t, cpu, delay=None, pid=100, state="running", name="python", **more):
     """A window of a process of one thread: its CPU, and its wait for a core."""
     return threads(t, (pid, name, cpu, state, delay), pid=pid, cpu_ratio=cpu, **more)
+
+
+def native(t, *rows, pid=100, window_s=4.0, **more):
+    """Samples below Python of 10 ms each; ``rows``: ``(tid, cpu_ms, (library, phase, samples), ...)``."""
+    rows = [NativeThread(tid, cpu_ms, [NativeCode(*code) for code in found]) for tid, cpu_ms, *found in rows]
+    return Native(t=t, pid=pid, window_s=window_s, period_ms=10.0, threads=rows, **more)
 
 
 def rank(number, pid=None, of=2, after_s=0.0, **more):

@@ -124,6 +124,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("stack samples")
     group.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
+    group.add_argument("--no-native", action="store_true", help="do not sample what runs below Python")
     group.add_argument(
         "--rate",
         type=_number("--rate", 0.1, 1000),
@@ -194,6 +195,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         rate_hz=parsed.rate,
         max_cpu_ratio=parsed.max_cpu / 100 if parsed.max_cpu is not None else None,
         stacks=not parsed.no_stacks,
+        native=not parsed.no_native,
         gpu=not parsed.no_gpu,
         markers=not parsed.no_markers,
         memory=parsed.memory,

@@ -40,8 +40,8 @@ _tuimon() {
   esac
   case "${COMP_WORDS[1]}" in
     demo) options="-h --help --list" words="starved sync launch-bound late-rank float32 healthy" ;;
-    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus" ;;
-    attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus --duration --inject --keep-hooks" ;;
+    run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --no-native --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus" ;;
+    attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --no-native --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus --duration --inject --keep-hooks" ;;
     view) options="-h --help --speed --headless --run --prometheus" ;;
     report) options="-h --help --run --format --full -o --output --force --fail-on" ;;
     explain) options="-h --help --all --full --format" ;;

@@ -179,6 +179,12 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
         yield StandstillSource(table)
     else:
         switched_off.append(_off("stacks"))
+    if options.native:
+        from tuimon.sources.native.source import NativeSource
+
+        yield NativeSource(table)
+    else:
+        switched_off.append(_off("native"))
     if options.gpu:
         from tuimon.sources.gpus.source import gpu_sources
 
@@ -189,10 +195,10 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
         yield NoticeSource(switched_off)
 
 
-_OPTIONAL = {"markers": "markers", "stacks": "stack samples", "gpu": "GPU counters"}
+_OPTIONAL = {"markers": "markers", "stacks": "stack samples", "native": "samples below Python", "gpu": "GPU counters"}
 
 
-def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:
+def _off(source: Literal["markers", "stacks", "native", "gpu"]) -> Notice:
     message = f"{_OPTIONAL[source]} are switched off (--no-{source})"
     return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=message)
 

@@ -18,6 +18,7 @@ class Options(Struct, frozen=True):
     rate_hz: float | None = None  # highest rate of stack samples
     max_cpu_ratio: float | None = None  # of one core, for sampling stacks
     stacks: bool = True
+    native: bool = True
     gpu: bool = True
     markers: bool = True
     memory: bool = False  # watch for errors for want of memory, and record the allocator's history once

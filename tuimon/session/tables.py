@@ -22,6 +22,7 @@ from tuimon.records import (
     Loader,
     MachineMemory,
     MemoryHistory,
+    Native,
     Node,
     Notice,
     Printed,
@@ -39,6 +40,7 @@ from tuimon.session.beside_steps import CompilerStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import MachineTables
+from tuimon.session.native import NativeTable
 from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.series import Span
@@ -89,6 +91,7 @@ class Tables:
         self.stacks: dict[int, ProcessStacks] = {}
         self.sampler = SamplerTable()
         self.gil = GilTable(self._begin_s_of)
+        self.native = NativeTable()
         self.run_processes = RunProcesses()
         self.loaders = LoaderTable(self.run_processes)
         self.threads = ThreadTable(self.run_processes, self.nodes.cpu_counts, self.loaders.worker_name)
@@ -105,6 +108,7 @@ class Tables:
             Stacks: self._fold_stacks,
             Frames: lambda record: self.trie.add_frames(record.first, record.frames),
             Gil: self.gil.add_gil,
+            Native: self.native.add_record,
             Loader: self._fold_loader,
             Gpu: lambda record: self.nodes.of_process(record.pid).devices.add_gpu(record),
             GpuTime: self._fold_gpu_time,
@@ -219,7 +223,7 @@ class Tables:
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
-        for table in (self.run_processes, self.threads, self.sampler, self.gil, self.loaders):
+        for table in (self.run_processes, self.threads, self.sampler, self.gil, self.native, self.loaders):
             table.forget(pid)
 
     def _fold_standstill(self, record: Standstill) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from tuimon.node_ids import node_of
 from tuimon.records import Place, ThreadCpu, Threads
 from tuimon.session.machines import GROWTH_S, Reading, readings_of
+from tuimon.session.native import NativeUse, joined
 from tuimon.session.processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.sampling import GilTable
 from tuimon.session.series import EVER, LATEST, Keys, Series, Span, Stretch, latest
@@ -37,6 +38,7 @@ class ThreadRow(Struct, frozen=True):
     ended: bool = False
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
     rank: int | None = None  # of its process, in a training of several
+    native: NativeUse | None = None  # what it runs, in Python and below
 
     @property
     def kind(self) -> str:
@@ -412,7 +414,12 @@ class ThreadTable:
         return live or [pid for pid in listed if known[pid].t >= last_s - LAST_MOMENT_S]
 
     def rows_of(
-        self, pid: int, sampled: ProcessStacks | None, gil: GilTable, span: Span = LATEST
+        self,
+        pid: int,
+        sampled: ProcessStacks | None,
+        gil: GilTable,
+        native: Mapping[int, NativeUse],
+        span: Span = LATEST,
     ) -> Iterator[ThreadRow]:
         """The threads of one process over a span, or as they are; its intra-op pool is one row."""
         figures = self.of(pid, span) or self.of(pid)
@@ -440,6 +447,7 @@ class ThreadTable:
                 place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
                 count=thread.count,
                 gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
+                native=joined(native.get(each.tid) for each in threads),
                 rank=process.rank if process is not None and (process.world_size or 2) > 1 else None,
             )
 

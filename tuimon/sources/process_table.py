@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
-from tuimon.records import ProcessRole
+from tuimon.records import ProcessRole, ThreadCpu
 
 
 class ProcessId(NamedTuple):
@@ -15,6 +16,13 @@ class ProcessId(NamedTuple):
 
     pid: int
     start_ticks: int  # since boot
+
+
+class PhaseEnd(NamedTuple):
+    """A stretch of a loop's time, from the end of the one before it on."""
+
+    end_ns: int
+    label: str  # a phase, "between", or that of time whose phases were not measured
 
 
 class ProcessTable:
@@ -44,6 +52,10 @@ class ProcessTable:
         self._seen_training: frozenset[ProcessId] = frozenset()
         #: processes whose samples showed torch's worker loop in the main thread; written by the stacks source
         self._seen_loading: frozenset[ProcessId] = frozenset()
+        #: the threads of each process that ran in its latest window, and how much; written by the process source
+        self.running: dict[int, list[ThreadCpu]] = {}
+        #: when the phases of a training process ended, for whoever has put a deque there; filled by the markers source
+        self.phase_ends: dict[int, deque[PhaseEnd]] = {}
         #: CPU seconds of all py-spy children that have ended; written by the stacks source
         self.sampler_cpu_s = 0.0
         #: another object whenever the live processes, their roles or who trains have changed

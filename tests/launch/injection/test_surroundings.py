@@ -13,11 +13,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
 
-from tests.launch.injection import without_ptrace
+from tests import without_call
 from tests.launch.injection.trainings import OVER, ended, needs_gdb, refusal, state, training
 from tests.sources.stacks import denied
 from tests.waiting import until
@@ -219,11 +220,11 @@ else:
 
 
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
-@pytest.mark.parametrize(("wrapper", "reason"), [(without_ptrace, "ptrace is denied"), (denied, "may not be")])
-def test_the_refusal_names_the_cause(wrapper: object, reason: str, tmp_path: Path) -> None:
-    script = Path(str(wrapper.__file__))
+@pytest.mark.parametrize(("wrapper", "reason"), [(without_call, "ptrace is denied"), (denied, "may not be")])
+def test_the_refusal_names_the_cause(wrapper: ModuleType, reason: str, tmp_path: Path) -> None:
+    script = [str(wrapper.__file__), *(["ptrace"] if wrapper is without_call else [])]
     with training(tmp_path, sys.executable, also="time.sleep(0.01)") as process:
-        command = [sys.executable, str(script), sys.executable, "-c", INJECT, str(process.pid)]
+        command = [sys.executable, *script, sys.executable, "-c", INJECT, str(process.pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode == wrapper.UNAVAILABLE:
             pytest.skip("this kernel has no such filter")

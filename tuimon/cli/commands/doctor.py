@@ -75,7 +75,7 @@ class Check(NamedTuple):
 def all_checks() -> list[Check]:
     """Every check, in the order shown; one that cannot be run counts as a warning."""
     found = []
-    for check in (_python, _user_python, py_spy, _ptrace, shared_memory, _output, _nvml, _amdsmi, _terminal):
+    for check in (_python, _user_python, py_spy, _ptrace, native, shared_memory, _output, _nvml, _amdsmi, _terminal):
         try:
             if (made := check()) is not None:
                 found.append(made)
@@ -190,6 +190,15 @@ def _has_ptrace_capability() -> bool:
             if line.startswith("CapEff:"):
                 return bool(int(line.split()[1], 16) >> 19 & 1)  # CAP_SYS_PTRACE, linux/capability.h
     return False
+
+
+def native() -> Check:
+    """Whether the kernel tells what threads run below Python."""
+    from tuimon.sources.native.thread_clock import why_none
+
+    if (denied := why_none()) is None:
+        return Check("native", "ok", "what runs below Python is measured")
+    return Check("native", "warn", f"{denied[0]}: what runs below Python is not measured", denied[1])
 
 
 def shared_memory() -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, get_args
 
 from tuimon.agent.ring import layout
@@ -19,6 +19,7 @@ from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.steps_record import StepsRecorder, rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
+from tuimon.sources.process_table import PhaseEnd
 from tuimon.sources.source_facts import SourceBlocks
 from tuimon.sources.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
@@ -167,6 +168,11 @@ class RingFollower:
             is_calm = settled and self._latest_ns >= self._begin_ns and self.markers_per_s <= _CALM_HZ
             self._ends.note_window(is_calm=is_calm)
             self._begin_ns = end_ns
+
+    def take_phase_ends(self) -> Iterable[PhaseEnd]:
+        """The phases of the thread that trains that have ended since the last call."""
+        loop = self._loops.training()
+        return loop.steps.take_past() if loop is not None else ()
 
     def last(self, now_ns: int) -> Iterator[Record]:
         """The process has ended: everything that is left."""

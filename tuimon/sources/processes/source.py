@@ -182,6 +182,7 @@ class ProcessSource(Source):
         for pid in ended:
             followed = self.known.pop(pid)
             followed.meter.close()
+            self._table.running.pop(pid, None)
             if (parent := self.known.get(followed.facts.ppid)) is not None:
                 parent.children.end_child(followed.reported_s + followed.children.reported_s)
             if followed.reported is not None:
@@ -386,7 +387,9 @@ class ProcessSource(Source):
             window_s = followed.read_s - followed.window_from_s
             if window_s >= max(least_s, self.period_s * _LEAST_OF_PERIOD):
                 private, trains = pid == first_worker, roles[pid] == "trainer"
-                yield followed.end_window(window_s, now_s, private=private, trains=trains)
+                record = followed.end_window(window_s, now_s, private=private, trains=trains)
+                self._table.running[pid] = [row for row in record.threads if row.cpu_ratio]
+                yield record
 
 
 def _updated(record: Process, now_s: float, *, ended: bool = False) -> Process:

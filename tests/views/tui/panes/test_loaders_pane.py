@@ -13,6 +13,7 @@ from tests.views.playback import MAIN
 from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, Notice
+from tuimon.session.native import NativeUse
 from tuimon.session.session import Session
 from tuimon.session.threads import ThreadRow
 from tuimon.views.tui.app import TuimonApp
@@ -236,3 +237,16 @@ def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
     assert cells(row_line(columns, rows[1])) == cells(row_line(columns, rows[0])) == 120
     assert "gil" not in [column.name for column in thread_columns(rows, 80)]
     assert "held 42 % of the time" in text_of(thread_lines(rows[0], [], 80)[7])
+
+
+def test_what_a_thread_runs_below_python_stands_where_it_has_no_line_and_by_phase_in_its_sheet():
+    use = NativeUse({("OpenMP", "backward"): 60, ("torch", "backward"): 20, ("kernel", "kernel"): 20}, 0.01)
+    idle = replace(MAIN_ROW, tid=9, role="intra-op", native=use)
+    assert "waiting in OpenMP 60 %, torch 20 %" in text_of(row_line(thread_columns([idle], 110), idle))
+    wide = thread_columns([MAIN_ROW, idle], 196)
+    assert "runs" in text_of(head_line(wide, "role"))
+    assert "waiting in OpenMP 60 % " in text_of(row_line(wide, idle))
+    sheet = [text_of(each) for each in thread_lines(idle, [], 100)]
+    (backward,) = (each for each in sheet if each.startswith("backward"))
+    assert " 80 % " in backward and backward.rstrip().endswith("waiting in OpenMP 75 %, torch 25 %")
+    assert any(each.startswith("kernel ") and " 20 % " in each for each in sheet)

@@ -12,13 +12,15 @@ from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.message import Message
 
+from tuimon.native_code import KERNEL, kind_of
 from tuimon.node_ids import own_id
 from tuimon.records import Notice, Process
+from tuimon.session.native import NativeUse, joined
 from tuimon.session.series import mean_of_known
 from tuimon.session.stacks.samples import HotLine
 from tuimon.session.threads import ThreadRow
 from tuimon.text import whole_number
-from tuimon.views.format import ABSENT, advice, code, percent, place, plain
+from tuimon.views.format import ABSENT, advice, code, percent, phase_name, place, plain
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import bar, layers
 from tuimon.views.tui.drawing.lines import (
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning"}
 
 
+#: Shares of libraries that a row, or a phase, has room for.
+_SHOWN = 0.03
 #: Cells from which a line of code says something.
 _LEAST_CODE = 8
 
@@ -59,7 +63,8 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
     gauge = 12 if width >= 100 else 0
     delay = 7 if width >= 96 else 0
     gil = 5 if width >= 96 and any(row.gil_ratio is not None for row in rows) else 0
-    fixed = role + pid + tid + 7 + gauge + delay + bool(delay) + gil + bool(gil) + 10
+    runs = 30 if width >= 130 and any(row.native for row in rows) else 0
+    fixed = role + pid + tid + 7 + gauge + delay + bool(delay) + gil + bool(gil) + 10 + runs
     rest = max(width - fixed, 0)
     spot = places_width(((row.place.file, row.place.line) for row in rows if row.place), min(42, rest))
     spot = min(max(spot, len("where") + 2), rest)
@@ -79,7 +84,8 @@ def thread_columns(rows: Sequence[ThreadRow], width: int) -> list[Column[ThreadR
         ),
         Column("gil", gil, lambda row: (percent(row.gil_ratio) if row.gil_ratio is not None else "", "dim"), ">", 1),
         Column(" state", 10, lambda row: (f" {_state(row)}", _STATE_ROLES.get(_state(row), "dim"))),
-        Column("where", rest, lambda row: _where_cells(row, spot, rest - spot)),
+        Column("runs", runs, lambda row: (runs_text(row.native, runs - 2), "dim")),
+        Column("where", rest, lambda row: _where_cells(row, spot, rest - spot, says_runs=not runs)),
     )
 
 
@@ -96,8 +102,22 @@ def _state(row: ThreadRow) -> str:
     return "ended" if row.ended else plain(row.state)
 
 
-def _where_cells(row: ThreadRow, spot: int, room: int) -> Line:
-    """Its place and its line of code; the function, if that is not known."""
+def runs_text(native: NativeUse | None, width: int) -> str:
+    """The libraries that most of the CPU time goes to, as many as there is room for: ``CUDA driver 97 %``."""
+    text = ""
+    for name, share in native.by_library().items() if native is not None else ():
+        wait = "waiting in " if kind_of(name) == "pool" else ""
+        longer = f"{text}{text and ', '}{wait}{plain(name)} {percent(share)}"
+        if share < _SHOWN or cell_len(longer) > width:
+            break
+        text = longer
+    return text
+
+
+def _where_cells(row: ThreadRow, spot: int, room: int, *, says_runs: bool) -> Line:
+    """Its place and its line of code; the function, if that is not known; without either what it runs."""
+    if row.place is None and says_runs and (runs := runs_text(row.native, spot + room)):
+        return line((column(runs, spot + room), "dim"))
     if row.place is None:
         return line((column(ABSENT, spot), "faint"), (column("", room), "dim"))
     source = plain(row.place.source).strip()
@@ -133,11 +153,25 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
     if row.gil_ratio is not None:
         facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
+    lines += _native_lines(row.native, width) if row.native is not None else []
     lines += [*(_where(row, width)[:1] if stack else _where(row, width)), *stack]
     if hot:
         lines += [(), line(("lines with most samples in this process", "strong"))]
         lines += hot_lines(hot[:12], width, gauge=10)
     return lines
+
+
+def _native_lines(native: NativeUse, width: int) -> list[Line]:
+    """What it runs, by phase: bars of its CPU time, and the libraries that these go to."""
+    lines = [(), line(("what it runs, Python or not", "strong"), (f"  by {native.samples} samples", "dim"))]
+    for phase, part in native.by_phase().items():
+        share = part.samples / native.samples
+        if share >= _SHOWN:
+            name = column(phase_name(phase) or "no phase", 14)
+            figures = f"{percent(share):>5}  ", (bar(share, 10), "chart-edge"), "  "
+            runs = runs_text(part, width - 33) if phase != KERNEL.name else ""
+            lines.append(line((name, "dim"), *figures, (runs, "text")))
+    return [*lines, ()]
 
 
 def _where(row: ThreadRow, width: int) -> list[Line]:
@@ -206,7 +240,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run: as they are, or, once it has ended, with means of the training."""
-        notices = (session.notices.get(source) for source in ("stacks", "processes"))
+        notices = (session.notices.get(source) for source in ("stacks", "native", "processes"))
         notes = [advice(n.message, n.hint) for n in notices if n is not None and not _is_refuted(n, session)]
         return ThreadsState(tuple(session.shown().threads()), tuple(notes), tuple(session.processes()))
 
@@ -403,4 +437,5 @@ def _folded(members: Sequence[ThreadRow], helper: Process | None) -> ThreadRow:
         place=None,
         count=sum(row.count for row in members),
         gil_ratio=None,
+        native=joined(row.native for row in members),
     )

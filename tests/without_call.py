@@ -1,4 +1,4 @@
-"""``python without_ptrace.py COMMAND...``: ptrace is an error there, as under the seccomp filter of a container.
+"""``python without_call.py ptrace COMMAND...``: that system call is an error there, as in a container that filters it.
 
 The filter refuses one system call, and needs no privilege (https://docs.kernel.org/userspace-api/seccomp_filter.html).
 """
@@ -12,7 +12,10 @@ import sys
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-_PTRACE = {"x86_64": 101, "aarch64": 117}
+_NUMBERS = {
+    "ptrace": {"x86_64": 101, "aarch64": 117},
+    "perf_event_open": {"x86_64": 298, "aarch64": 241},
+}
 #: The filter cannot be had here.
 UNAVAILABLE = 77
 
@@ -31,7 +34,7 @@ class _Program(ctypes.Structure):
 
 
 def main() -> None:
-    number = _PTRACE.get(platform.machine())
+    number = _NUMBERS[sys.argv[1]].get(platform.machine())
     if number is None:
         sys.exit(UNAVAILABLE)
     code = (_Instruction * 4)(
@@ -44,7 +47,7 @@ def main() -> None:
     program = _Program(len(code), code)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(program)):
         sys.exit(UNAVAILABLE)
-    os.execvp(sys.argv[1], sys.argv[1:])
+    os.execvp(sys.argv[2], sys.argv[2:])
 
 
 if __name__ == "__main__":

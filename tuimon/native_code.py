@@ -1,0 +1,108 @@
+"""The libraries that a training's CPU time goes to: how each is told by its file, and of what kind it is.
+
+The names are those of the projects' own releases and of the wheels that bundle them. Libraries, not symbols: the
+nearest exported symbol of a library that exports few is of another function (of libtorch it named an XPU function for
+a convolution).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Literal, NamedTuple
+
+Kind = Literal[
+    "python", "torch", "math", "pool", "driver", "ranks", "memory", "arrays", "codec", "compression", "parser", "jit",
+    "own", "kernel",
+]  # fmt: skip
+
+
+class Library(NamedTuple):
+    """A row of the table: the name that people read, its kind, and what the path of its file looks like."""
+
+    name: str
+    kind: Kind
+    pattern: str
+
+
+#: CPU time of a thread that is in none of its samples, as these are of user code.
+KERNEL = Library("kernel", "kernel", "")
+#: Code that was made at run time, and is mapped from no file: by oneDNN and MKL, for torch's operations on the CPU ...
+GENERATED = Library("generated kernels", "math", "")
+#: ... and by numba, where that has loaded its compiler.
+NUMBA = Library("numba", "jit", "")
+#: An address in no library that is known, and samples that found the kernel's ring full.
+UNKNOWN = Library("unknown", "own", "")
+#: The first that matches counts.
+LIBRARIES: tuple[Library, ...] = (
+    # a pool's threads run their loops' bodies in the library that called it: in these they share out work, and wait
+    Library("OpenMP", "pool", r"/lib(gomp|iomp5|omp)\b"),
+    Library("CUDA driver", "driver", r"/lib(cuda|nvidia-ptxjitcompiler|nvidia-nvvm)\.so"),
+    Library("ROCm driver", "driver", r"/lib(hsa-runtime64|amdhip64)\b"),
+    Library("CUDA libraries", "math", r"/lib(cublas|cudnn|cufft|cusparse|cusolver|curand|nvrtc|nvJitLink)"),
+    Library("ROCm libraries", "math", r"/lib(MIOpen|rocblas|hipblas)"),
+    Library("CUDA runtime", "driver", r"/lib(cudart|cupti)\b"),
+    Library("NCCL", "ranks", r"/lib(nccl|rccl)\b"),
+    Library("MPI", "ranks", r"/lib(mpi|open-rte|open-pal|ucp|uct|ucs|fabric)\b"),
+    Library("MKL", "math", r"/libmkl"),
+    Library("OpenBLAS", "math", r"/lib(scipy_)?openblas"),
+    Library("oneDNN", "math", r"/lib(dnnl|mkldnn)\b"),
+    Library("compiled kernels", "jit", r"/torchinductor_|/\.triton/|/triton/|__triton_launcher"),
+    Library("numba", "jit", r"/(numba|llvmlite)/"),
+    Library("torchvision images", "codec", r"/torchvision/image"),
+    Library("libjpeg", "codec", r"/lib(turbo)?jpeg"),
+    Library("libpng", "codec", r"/libpng"),
+    Library("libwebp", "codec", r"/lib(webp|sharpyuv)"),
+    Library("libtiff", "codec", r"/libtiff"),
+    Library("OpenJPEG", "codec", r"/libopenjp2"),
+    Library("Pillow", "codec", r"/PIL/"),
+    Library("OpenCV", "codec", r"/cv2/|/libopencv"),
+    Library("FFmpeg", "codec", r"/lib(avcodec|avformat|avutil|swscale|swresample|dav1d)\b|/(decord|torchcodec|av)/"),
+    Library("audio codecs", "codec", r"/lib(sndfile|FLAC|mpg123|vorbis|opus|soxr|sox)|/(soundfile|torchaudio|soxr)"),
+    Library("zlib", "compression", r"/(libz|zlib)\b|/zlib\.|/lib(z-ng|deflate|isal)\b"),
+    Library("zstd", "compression", r"/libzstd|zstandard|/_zstd"),
+    Library("LZMA", "compression", r"/liblzma|/_lzma"),
+    Library("bzip2", "compression", r"/libbz2|/_bz2"),
+    Library("LZ4, Snappy, Blosc", "compression", r"/(lib)?(lz4|snappy|blosc)|/(numcodecs|blosc2?|cramjam)/"),
+    Library("OpenSSL", "compression", r"/lib(crypto|ssl)\b"),
+    Library("HDF5", "parser", r"/libhdf5|/h5py/"),
+    Library("Arrow", "parser", r"/lib(arrow|parquet)|/pyarrow/"),
+    Library("pandas", "parser", r"/pandas/"),
+    Library("polars", "parser", r"/_?polars"),
+    Library("SQLite", "parser", r"/(lib|_)sqlite3"),
+    Library("LMDB", "parser", r"/(lib)?lmdb|/lmdb/"),
+    Library("JSON parsers", "parser", r"/(_json\.|orjson|ujson|rapidjson|simdjson)"),
+    Library("msgpack, protobuf", "parser", r"/msgpack/|/msgspec/|/libprotobuf|/google/_upb/"),
+    Library("XML parsers", "parser", r"/lxml/|/libxml2|/pyexpat"),
+    Library("tokenizers", "parser", r"/tokenizers/|/tiktoken|/sentencepiece|/spacy"),
+    Library("SciPy", "arrays", r"/scipy(\.libs)?/"),
+    Library("scikit-learn", "arrays", r"/sklearn/"),
+    Library("scikit-image", "arrays", r"/skimage/"),
+    Library("NumPy", "arrays", r"/numpy(\.libs)?/"),
+    Library("torch", "torch", r"/torch/|/lib(torch|c10)[_.]"),
+    Library("memory allocator", "memory", r"/lib(jemalloc|tcmalloc|mimalloc)"),
+    Library("interpreter", "python", r"/(lib)?python\d?(\.\d+)?t?(d?$|\.so|-)|/lib-dynload/"),
+    Library("libc", "memory", r"/(libc|libm|libpthread|ld-linux\S*|libstdc\+\+|libgcc_s)[-.]|^\[vdso\]$|/ld-musl"),
+)  # fmt: skip
+_KINDS: dict[str, Kind] = {each.name: each.kind for each in (*LIBRARIES, KERNEL, GENERATED, NUMBA, UNKNOWN)}
+_EXTENSION = re.compile(r"(\.(cpython|abi3|pypy)[^/]*)?\.so[.\d]*$")
+
+
+@cache
+def library_of(path: str) -> str:
+    """The name of the library that a file belongs to; of one that is in no row, that of the file.
+
+    >>> library_of("/usr/lib/x86_64-linux-gnu/libgomp.so.1"), library_of("/site-packages/torch/lib/libtorch_cpu.so")
+    ('OpenMP', 'torch')
+    >>> library_of("/home/me/my_ops.cpython-311-x86_64-linux-gnu.so")
+    'my_ops'
+    """
+    for library in LIBRARIES:
+        if re.search(library.pattern, path):
+            return library.name
+    return _EXTENSION.sub("", path.rpartition("/")[2])[:40]
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of a library by its name; of one that is in no row: the user's own."""
+    return _KINDS.get(name, "own")

@@ -1,0 +1,187 @@
+"""Where the CPU time of the run's threads goes, Python or not, by phase: samples of the kernel's, at almost no cost.
+
+No thread is stopped for them: the kernel notes the address that a thread is at every 10 ms of its CPU time, in a ring
+that is read once a second. py-spy's ``--native`` stops all threads of a process for each sample and unwinds them.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+
+from msgspec import Struct, field
+
+from tuimon.native_code import UNKNOWN
+from tuimon.proc import procfs
+from tuimon.records import BETWEEN, PHASES, Native, NativeCode, NativeThread, Notice, Record, ThreadCpu
+from tuimon.sources.base import Done, Source
+from tuimon.sources.native.libraries import Libraries
+from tuimon.sources.native.thread_clock import PERIOD_NS, ThreadClock, why_none
+from tuimon.sources.process_table import ProcessTable
+
+#: Threads that are sampled at once: reading a busy one costs 0.02 % of a core.
+_THREADS = 64
+#: Of a thread that uses less of a core nothing is asked.
+_LEAST_RATIO = 0.02
+#: Between two records of a process; the first comes sooner.
+_WINDOW_S, _FIRST_WINDOW_S = 4.0, 2.0
+#: Phases are known some time after their samples, of many ranks up to some windows.
+_WAIT_NS = 10_000_000_000
+#: Rows of one thread: what is rarer is left to its last.
+_ROWS = 24
+#: Phases of a training process that wait to be taken: those of half a minute of a fast loop.
+_PHASES = 1 << 16
+#: The labels of phases in a record; other time has no phase that is known.
+_LABELS = frozenset((*PHASES, BETWEEN))
+
+
+class _Thread(Struct):
+    """A thread that is sampled."""
+
+    clock: ThreadClock
+    code: Counter[tuple[str, str]] = field(default_factory=Counter)  # by library and phase, in this window
+    waiting: deque[tuple[int, str]] = field(default_factory=deque)  # when, and library: no phase known yet
+    cpu_ns: int = 0  # until this window
+
+
+class _Process(Struct):
+    """A process whose threads are sampled."""
+
+    libraries: Libraries
+    from_s: float
+    due_s: float
+    threads: dict[int, _Thread] = field(default_factory=dict)
+    ends: list[int] = field(default_factory=list)  # of the phases of a training process (ns), and what these are
+    labels: list[str] = field(default_factory=list)
+
+
+class NativeSource(Source):
+    """Samples the busiest threads of all processes of the run; ends, with a notice, where that is not allowed."""
+
+    name = "native"
+    period_s = 1.0
+
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
+        self._processes: dict[int, _Process] = {}
+        self._denied: tuple[str, str] | None = None
+
+    def read(self) -> Iterable[Record]:
+        """The windows that have ended, after what the kernel has noted since the last read."""
+        now_s = time.monotonic()
+        self._choose(now_s)
+        if self._denied is not None:
+            reason, hint = self._denied
+            message = f"{reason}: what runs below Python is not measured"
+            yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message, hint=hint)
+            raise Done
+        for pid, process in self._processes.items():
+            for thread in process.threads.values():
+                self._read_thread(process, thread)
+            self._join(pid, process, now_s)
+            if now_s >= process.due_s:
+                yield from self._records(pid, process, now_s)
+
+    def close(self) -> None:
+        """End all sampling."""
+        for pid in [*self._processes]:
+            self._drop(pid)
+
+    def _choose(self, now_s: float) -> None:
+        """Sample the busiest thread of each process, then the next of each ..., as many as there may be."""
+        for pid in self._processes.keys() - self._table.roles.keys():
+            self._drop(pid)
+        busy = (
+            [
+                (pid, row.tid)
+                for row in sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))
+                if self._is_asked(pid, row)
+            ]
+            for pid, rows in self._table.running.copy().items()
+        )
+        wanted = [each for turn in zip_longest(*busy) for each in turn if each is not None][:_THREADS]
+        sampled = {(pid, tid) for pid, process in self._processes.items() for tid in process.threads}
+        idle = sampled.difference(wanted)
+        room = _THREADS - len(sampled)
+        for pid, tid in wanted:
+            if (pid, tid) not in sampled and self._denied is None:
+                if room <= 0:
+                    self._end_thread(*idle.pop())
+                room -= 1
+                self._begin_thread(pid, tid, now_s)
+
+    def _is_asked(self, pid: int, row: ThreadCpu) -> bool:
+        is_of_training = self._table.roles.get(pid, "other") != "other"
+        return is_of_training and row.count == 1 and (row.cpu_ratio or 0.0) >= _LEAST_RATIO
+
+    def _begin_thread(self, pid: int, tid: int, now_s: float) -> None:
+        try:
+            clock = ThreadClock(tid)
+        except OSError as error:
+            if error.errno != errno.ESRCH:
+                self._denied = why_none()
+            return
+        process = self._processes.get(pid)
+        if process is None:
+            process = self._processes[pid] = _Process(Libraries(pid), now_s, now_s + _FIRST_WINDOW_S)
+        process.threads[tid] = _Thread(clock)
+
+    def _end_thread(self, pid: int, tid: int) -> None:
+        self._processes[pid].threads.pop(tid).clock.close()
+
+    def _drop(self, pid: int) -> None:
+        for thread in self._processes.pop(pid).threads.values():
+            thread.clock.close()
+        self._table.phase_ends.pop(pid, None)
+
+    def _read_thread(self, process: _Process, thread: _Thread) -> None:
+        samples, lost = thread.clock.read()
+        if lost:
+            thread.code[UNKNOWN.name, ""] += lost
+        thread.waiting.extend((when_ns, process.libraries.at(address)) for when_ns, address in samples)
+
+    def _join(self, pid: int, process: _Process, now_s: float) -> None:
+        """Lay the samples on the phases that are known by now; those of a process without any on none."""
+        ends, labels = process.ends, process.labels
+        if pid in self._table.facts:
+            taken = self._table.phase_ends.setdefault(pid, deque(maxlen=_PHASES))
+            while taken:
+                end_ns, label = taken.popleft()
+                ends.append(end_ns)
+                labels.append(label if label in _LABELS else "")
+        known_ns, late_ns = ends[-1] if ends else 0, int(now_s * 1e9) - (_WAIT_NS if ends else 0)
+        for thread in process.threads.values():
+            waiting = thread.waiting
+            while waiting and (waiting[0][0] <= known_ns or waiting[0][0] < late_ns):
+                when_ns, library = waiting.popleft()
+                at = bisect_left(ends, when_ns)
+                thread.code[library, labels[at] if at < len(ends) else ""] += 1
+        past = bisect_left(ends, int(now_s * 1e9) - _WAIT_NS)
+        del ends[:past], labels[:past]
+
+    def _records(self, pid: int, process: _Process, now_s: float) -> Iterator[Native]:
+        rows = []
+        for tid, thread in [*process.threads.items()]:
+            cpu_ns = thread.clock.cpu_ns()
+            if thread.code or cpu_ns - thread.cpu_ns > PERIOD_NS:
+                listed = thread.code.most_common(_ROWS)
+                code = [NativeCode(library, phase, samples) for (library, phase), samples in listed]
+                rows.append(NativeThread(tid, round((cpu_ns - thread.cpu_ns) / 1e6, 1), code))
+            thread.cpu_ns = cpu_ns
+            thread.code.clear()
+            if procfs.read_schedstat(pid, tid) is None:  # it has ended, and its number may be used again
+                self._end_thread(pid, tid)
+        window_s = round(now_s - process.from_s, 3)
+        if rows:
+            yield Native(
+                t=round(now_s, 3),
+                pid=pid,
+                window_s=window_s,
+                period_ms=round(PERIOD_NS / 1e6, 3),
+                threads=rows,
+            )
+        process.from_s, process.due_s = now_s, now_s + _WINDOW_S
