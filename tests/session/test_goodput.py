@@ -7,7 +7,7 @@ from msgspec import structs
 
 from tests.session.records import frames, header, one_process, process, session_of, stacks, steps
 from tuimon.records import Exit, Frame, LoopStack, PhaseTime, StandingProcess, Standstill
-from tuimon.session.goodput import goodput
+from tuimon.session.state import goodput
 from tuimon.views.headless import summary_lines
 from tuimon.views.report.page import as_html
 from tuimon.views.report.report import ReportPage, report_of

@@ -33,8 +33,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Record
-from tuimon.session.goodput import goodput
-from tuimon.session.state import run_state, unseen_trainings
+from tuimon.session.state import goodput, run_state, unseen_trainings
 from tuimon.sources.log.reader import read_log
 
 RESULTS = TESTS / "data" / "causes.jsonl"

@@ -30,7 +30,7 @@ from tests.warm_torch import WarmProgram, warm_python
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.records import Exit, Steps
-from tuimon.session.goodput import PARTS
+from tuimon.session.state import PARTS
 
 
 @pytest.mark.parametrize("name", command.KINDS)

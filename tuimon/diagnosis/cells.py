@@ -38,11 +38,11 @@ from tuimon.diagnosis.evidence.threads import awaits_queue, awaits_thread, works
 from tuimon.diagnosis.evidence.workers import collate_share
 from tuimon.diagnosis.interval import NONE, Interval
 from tuimon.diagnosis.threshold import MOST
-from tuimon.session.goodput import Part
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
 from tuimon.session.stacks.trie import Node
+from tuimon.session.state import Part
 
 #: Those of a step, then those beside the steps.
 Phase = Literal[

@@ -9,9 +9,8 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.threshold import MOST, SMALL
 from tuimon.records import Place
 from tuimon.session.stacks.activity import takes_lock
-from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import HotLine, Samples
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import Function, Node
 from tuimon.session.standing import outer_call_names
 from tuimon.text import code_place, plain
 

@@ -11,7 +11,6 @@ from msgspec import structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, CompilerEvents, CompilerWork, Process, Record, Threads
-from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.gpu_time import GpuTimeRow, TorchMemoryRow
 from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
@@ -21,6 +20,7 @@ from tuimon.session.phase_table import PhaseTable, between_parts, inferred_phase
 from tuimon.session.sampling import SPAN_S, Sampling
 from tuimon.session.series import EVER, LATEST, NEVER, WINDOW_S, Span
 from tuimon.session.stacks.samples import NO_SAMPLES, Samples
+from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.steps import SharedStep, SteppingSpan, StepSummary, Totals
 from tuimon.session.tables import Tables
 from tuimon.session.threads import MainThread, ThreadRow

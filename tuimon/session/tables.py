@@ -36,7 +36,6 @@ from tuimon.records import (
     TraceTaken,
     Uncaught,
 )
-from tuimon.session.beside_steps import CompilerStats
 from tuimon.session.gpu_time import GpuTimeStats
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machines import MachineTables
@@ -45,6 +44,7 @@ from tuimon.session.processes import RunProcesses, ranks_of
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.series import Span
 from tuimon.session.stacks.process import ProcessStacks
+from tuimon.session.stacks.set_up import CompilerStats
 from tuimon.session.stacks.trie import Trie
 from tuimon.session.standing import Standstills
 from tuimon.session.steps import StepStats

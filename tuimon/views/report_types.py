@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from tuimon.diagnosis.finding import Finding, Severity, finding_json
 from tuimon.records import Frame, Place, TracedFlops, TracedSync, TracedWork
-from tuimon.session.goodput import Part
+from tuimon.session.state import Part
 
 Filled = TypeVar("Filled", bound=Struct)
 Value = TypeVar("Value")

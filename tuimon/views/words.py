@@ -15,13 +15,12 @@ from msgspec import structs
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import Exit, MemoryHistory, MemoryLine, Node, TracedFlops, TraceTaken
-from tuimon.session.goodput import Goodput, Part
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.progress import RunProgress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, Standing, group_text, groups_text, rank_list, standing
-from tuimon.session.state import OVER, RunState, StateName, Unseen
+from tuimon.session.state import OVER, Goodput, Part, RunState, StateName, Unseen
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
     ABSENT,

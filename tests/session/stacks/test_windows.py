@@ -9,9 +9,8 @@ from msgspec import structs
 
 from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps, threads
 from tuimon.session.series import EVER, Span
-from tuimon.session.stacks.process import RECENT
-from tuimon.session.stacks.trie import Trie
-from tuimon.session.stacks.windows import Window, Windows
+from tuimon.session.stacks.process import RECENT, Windows
+from tuimon.session.stacks.trie import Trie, Window
 from tuimon.session.state import run_state
 
 FRAMES = frames(

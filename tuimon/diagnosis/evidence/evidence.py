@@ -19,10 +19,10 @@ from tuimon.diagnosis.evidence.standstill import LastSeen, Standstill, last_seen
 from tuimon.diagnosis.evidence.steps import StepEvidence, step_evidence
 from tuimon.diagnosis.evidence.threads import ThreadEvidence
 from tuimon.records import CompilerEvents, CompilerWork, Process
-from tuimon.session.beside_steps import Checkpoints
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.samples import HotLine, Samples
+from tuimon.session.stacks.set_up import Checkpoints
 
 T = TypeVar("T")
 

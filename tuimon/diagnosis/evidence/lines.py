@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from tuimon.code_origin import is_package_file, is_torch
 from tuimon.records import Frame, Place
-from tuimon.session.stacks.frames import FrameKind, Function
 from tuimon.session.stacks.samples import HotLine, Sample, Samples
-from tuimon.session.stacks.trie import Node, Stack, function_at
+from tuimon.session.stacks.trie import FrameKind, Function, Node, Stack, function_at
 from tuimon.torch_code import collects_garbage, is_loader_code
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.

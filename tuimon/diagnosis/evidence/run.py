@@ -16,7 +16,6 @@ from tuimon.diagnosis.evidence.workers import are_renewed
 from tuimon.diagnosis.threshold import NEARLY_ALL, SMALL, Threshold
 from tuimon.node_ids import node_of
 from tuimon.records import PIDS, CountSetting, Exit, Kept, Notice, Place, Process, ThreadCpu, Threads
-from tuimon.session.goodput import Goodput, goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.machines import (
     GROWTH_S,
@@ -28,6 +27,7 @@ from tuimon.session.machines import (
 )
 from tuimon.session.series import EVER, Span
 from tuimon.session.session import SessionView, once
+from tuimon.session.state import Goodput, goodput
 from tuimon.session.threads import WANTS_TO_RUN, Held, MainThread, ThreadTable
 
 WANTED_RATIO = Threshold(

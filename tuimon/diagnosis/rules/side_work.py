@@ -30,9 +30,8 @@ from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.phase_table import PhaseRow
-from tuimon.session.stacks.frames import Role
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
-from tuimon.session.stacks.trie import user_place
+from tuimon.session.stacks.trie import Role, user_place
 from tuimon.session.standing import outer_calls
 
 EVALUATION_SHARE = Threshold(

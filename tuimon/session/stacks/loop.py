@@ -23,9 +23,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.records import LoopStack
-from tuimon.session.stacks.frames import UPDATES, Function, KnownFrame
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Node, Stack, Trie, to_user
+from tuimon.session.stacks.trie import UPDATES, Function, KnownFrame, Node, Stack, Trie, to_user
 
 #: The part of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
 NEARLY_ALL = 0.8

@@ -16,10 +16,9 @@ from tuimon.code_origin import is_package_file
 from tuimon.library_code import evaluates_by_name
 from tuimon.records import BETWEEN, Frame, RangePlace
 from tuimon.session.stacks.activity import Activity
-from tuimon.session.stacks.frames import UPDATES, Block, Function
 from tuimon.session.stacks.loop import NEARLY_ALL, NOTHING_SEEN, Loop, LoopPlace, Position, Seen
 from tuimon.session.stacks.samples import Sample
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import UPDATES, Block, Function, Node
 
 #: What is known of a loop beside its samples: there are hooks; markers show that it fetches from a DataLoader, an
 #: optimizer, evaluation, steps that have ended, a backward or an update in any of them.

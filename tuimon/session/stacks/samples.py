@@ -16,8 +16,7 @@ from tuimon.session.phase_table import Moved, SplitShares
 from tuimon.session.series import sampling_error
 from tuimon.session.stacks.activity import Activity, activity_of
 from tuimon.session.stacks.call_tree import CallTree, program_part
-from tuimon.session.stacks.frames import FrameKind, Function, KnownFrame, Role
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import FrameKind, Function, KnownFrame, Node, Role
 from tuimon.torch_code import is_module_call
 
 if TYPE_CHECKING:

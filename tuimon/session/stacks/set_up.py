@@ -1,4 +1,6 @@
-"""The work of a process beside its steps: until the first of them, and what of its time markers do not show."""
+"""The work of a process beside its steps: until the first of them, and what of its time markers do not show.
+
+That it compiles, and writes checkpoints."""
 
 from __future__ import annotations
 
@@ -7,8 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, get_args
 
-from tuimon.records import Place, Stacks, Steps
-from tuimon.session.series import Series, Span, Stretch
+from msgspec.structs import replace
+
+from tuimon.records import Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
+from tuimon.session.series import EVER, Keys, Series, Span, Stretch
 from tuimon.session.stacks.activity import (
     Activity,
     Work,
@@ -16,11 +20,62 @@ from tuimon.session.stacks.activity import (
     imported_by,
     imported_for_compiler,
 )
-from tuimon.session.stacks.frames import UPDATES
 from tuimon.session.stacks.phases import ENOUGH_SAMPLES
-from tuimon.session.stacks.trie import Node, place_of
-from tuimon.session.stacks.windows import Window
+from tuimon.session.stacks.trie import UPDATES, Node, Window, place_of
 from tuimon.torch_code import is_worker_loop
+
+#: Most different events of a process that are held.
+_EVENTS = 256
+#: Windows of each length that a series holds: those of the last 30 s as they were recorded.
+_ROWS = 32
+
+
+class CompilerStats:
+    """The events of one process."""
+
+    def __init__(self) -> None:
+        self._series = Series(Stretch, _ROWS)
+        self._events = Keys[CompilerEvents](2, _EVENTS)  # how often each came, and its ns; but for these
+
+    def add_record(self, record: Compiler) -> None:
+        """Fold a window."""
+        events = ((replace(each, count=1, total_ns=0), each.count, each.total_ns) for each in record.events)
+        self._series.fold(record, self._events.counts(events))
+
+    def events(self, *whats: CompilerWork, span: Span = EVER) -> list[CompilerEvents]:
+        """Those of a span, what took longest, or came most often, first."""
+        figures = self._events.figures(self._series.counts(span)).items()
+        found = [replace(event, count=n, total_ns=ns) for event, (n, ns) in figures if event.what in whats]
+        return sorted(found, key=lambda event: (-event.total_ns, -event.count))
+
+
+class Checkpoints(NamedTuple):
+    """The checkpoints since the first steps: bursts of writing, and the time in which samples show the saving of one.
+
+    Worked example: ten bursts of 1 GB, and 4 s in which checkpoints are saved. So each takes 400 ms, in which 2.5 GB
+    are written a second.
+    """
+
+    number: int | None  # None: too close to be told apart
+    size_bytes: int
+    seconds: float
+    file_system: str
+
+    @property
+    def each_bytes(self) -> float | None:
+        """Bytes of one of them."""
+        return self.size_bytes / self.number if self.number else None
+
+    @property
+    def each_ms(self) -> float | None:
+        """How long one of them holds the training up."""
+        return 1e3 * self.seconds / self.number if self.number else None
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes written in a second of these."""
+        return self.size_bytes / self.seconds
+
 
 COMPILING = "compiling"
 AWAITS_PROCESSES = "waiting for its processes"

@@ -10,7 +10,6 @@ from typing import NamedTuple, get_args
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import BETWEEN, PHASES, length_bucket
-from tuimon.session.goodput import goodput
 from tuimon.session.gpus import GpuRow
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.processes import LAST_MOMENT_S
@@ -18,6 +17,7 @@ from tuimon.session.progress import flops_rate, rates_in, run_progress
 from tuimon.session.ranks import RankState, rank_rows
 from tuimon.session.series import WINDOW_S
 from tuimon.session.session import Session, SessionView
+from tuimon.session.state import goodput
 from tuimon.session.steps import StepStats, Totals
 from tuimon.views.gpu_text import memory_ratio
 from tuimon.views.metrics import table

@@ -14,12 +14,11 @@ from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.verdicts import Change, Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.goodput import PARTS, goodput
 from tuimon.session.progress import run_progress
 from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
 from tuimon.session.session import Session, SessionView
 from tuimon.session.standing import Past, group_json, standing
-from tuimon.session.state import run_state, unseen_trainings
+from tuimon.session.state import PARTS, goodput, run_state, unseen_trainings
 from tuimon.session.steps import StepSummary
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text

@@ -18,9 +18,8 @@ from tuimon.diagnosis.threshold import MIN_SAMPLES, Threshold
 from tuimon.diagnosis.words import at_hot, in_library, percent
 from tuimon.records import OptimizerFacts
 from tuimon.session.phase_table import PhaseRow
-from tuimon.session.stacks.frames import Function
 from tuimon.session.stacks.samples import HotLine
-from tuimon.session.stacks.trie import Node
+from tuimon.session.stacks.trie import Function, Node
 from tuimon.torch_code import elementwise_update, multiplies
 
 FUSED_OF_SINGLE = Threshold(
