@@ -21,7 +21,7 @@ from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.identity import FrameIds, Identity
 from tuimon.sources.log.joined import JoinedSource, NodeLog, merged
-from tuimon.sources.log.runs import choose, choose_run, read_logs
+from tuimon.sources.log.runs import choose, read_logs
 from tuimon.sources.log.writer import line_of
 
 JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
@@ -114,7 +114,8 @@ def test_logs_are_followed_as_they_grow_and_as_nodes_join(logs: Path, tmp_path: 
     for name in (first, second):
         (tmp_path / name).write_bytes(b"".join(whole[name][:40]))
     clock = Clock(0.0)
-    run, _ = choose_run(str(tmp_path))
+    run = choose(str(tmp_path)).run
+    assert run is not None
     source = JoinedSource(run, str(tmp_path), follow=True, clock=clock)
     records, done = read_all(source)
     assert not done
@@ -174,11 +175,11 @@ def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> Non
         os.utime(path, (1.74e9 + 10, 1.74e9 + 10))
     for path in write(str(tmp_path), small):
         os.utime(path, (1.75e9 + 10, 1.75e9 + 10))
-    run, folder = choose_run(str(tmp_path))
-    assert [len(each.logs) for each in folder.runs] == [2, 2]
-    assert run.name == "bench"
-    assert folder.runs[0].name.startswith("bench@2025")
-    assert choose(str(tmp_path), folder.runs[0].name).run == folder.runs[0]
+    _, run, folder, _ = choose(str(tmp_path))
+    assert [len(each.logs) for each in folder] == [2, 2]
+    assert run is not None and run.name == "bench"
+    assert folder[0].name.startswith("bench@2025")
+    assert choose(str(tmp_path), folder[0].name).run == folder[0]
 
 
 def test_two_machines_of_one_name_are_two_nodes_and_two_logs_of_one_are_one(tmp_path: Path) -> None:

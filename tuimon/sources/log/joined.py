@@ -389,6 +389,12 @@ class JoinedSource(Source):
             yield from self._passed_on(found)
             passed += len(found)
 
+    def read_all(self) -> Iterator[Record]:
+        """Every record until the end, then the files are closed."""
+        with contextlib.closing(self), contextlib.suppress(Done):
+            while True:
+                yield from self.read()
+
     def _read_so_far(self) -> Backlog:
         each = [log.backlog() for log in self._logs]
         return Backlog(sum(one.read_bytes for one in each), sum(one.of_bytes for one in each))

@@ -1,6 +1,7 @@
 """The input of ``view`` and ``report``: one log, or the runs whose logs lie in a folder.
 
-Logs with one name are one run, as long as they were written side by side."""
+Logs with one name are one run, as long as they were written side by side.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from typing import NamedTuple
 
 from tuimon.errors import NotALog, UnreadableLog, UsageError
 from tuimon.records import Notice, Record
-from tuimon.sources.base import Done
 from tuimon.sources.log.joined import JoinedSource, Run, unreadable_notice
 from tuimon.sources.log.lines import RECORD_ONE
 from tuimon.sources.log.reader import LogHead, LogSource, log_paths, read_head, read_log
@@ -23,41 +23,6 @@ from tuimon.text import plain
 _APART_S = 30.0
 #: Most runs that a message names.
 _NAMED = 8
-
-
-class Runs(NamedTuple):
-    """The runs of a folder, the one that was written to last at the end, and the logs that cannot be read."""
-
-    runs: Sequence[Run]
-    unreadable: Sequence[UnreadableLog]
-
-
-def runs_in(folder: str) -> Runs:
-    """The contents of a folder. Raises NotALog where there is no run."""
-    heads, unreadable, refusal = [], [], None
-    for path in log_paths(folder):
-        try:
-            head = read_head(path)
-        except UnreadableLog as error:
-            unreadable.append(error)
-        except NotALog as error:
-            refusal = error
-        else:
-            heads += [head] if head is not None else []
-    if not heads:
-        refusal = unreadable[0] if unreadable else refusal
-        raise refusal or NotALog(f"the folder {plain(folder)} holds no log", RECORD_ONE)
-    return Runs(sorted(_grouped(heads), key=lambda run: run.changed_unix_s), unreadable)
-
-
-def choose_run(folder: str, name: str | None = None) -> tuple[Run, Runs]:
-    """The run of that name, without one the latest, and all that the folder holds. Raises NotALog."""
-    found = runs_in(folder)
-    run = next((run for run in reversed(found.runs) if name in (None, run.name)), None)
-    if run is None:
-        there = names_of(found.runs)
-        raise NotALog(f"the folder {plain(folder)} holds no run {plain(name or '')!r}", f"It has {there}")
-    return run, found
 
 
 def names_of(runs: Sequence[Run]) -> str:
@@ -113,35 +78,49 @@ class Chosen(NamedTuple):
 
     path: str  # the log, or the folder where the run has several
     run: Run | None = None
-    folder: Runs | None = None  # that it lies in
+    folder: Sequence[Run] = ()  # all runs that lie there
+    left_out: Sequence[UnreadableLog] = ()  # the logs there that cannot be read
 
     @property
     def name(self) -> str:
         """The path, and which run of a folder it is."""
         return self.path if self.run is None or not os.path.isdir(self.path) else f"{self.path} ({self.run.name})"
 
-    @property
-    def left_out(self) -> Sequence[UnreadableLog]:
-        """The logs of its folder that cannot be read."""
-        return self.folder.unreadable if self.folder is not None else ()
 
-
-def choose(path: str, run: str | None = None) -> Chosen:
+def choose(path: str, name: str | None = None) -> Chosen:
     """The run that a path stands for: in a folder the one of that name, or the latest. Raises NotALog, UsageError."""
-    if not os.path.isdir(path):
-        if run is not None:
-            raise UsageError("--run chooses among the runs of a folder", "Name the folder instead of a file in it")
-        return Chosen(path)
-    chosen, folder = choose_run(path, run)
-    return Chosen(path if len(chosen.logs) > 1 else chosen.logs[0].path, chosen, folder)
+    if name is not None and not os.path.isdir(path):
+        raise UsageError("--run chooses among the runs of a folder", "Name the folder instead of a file in it")
+    *_, latest = found = choose_all(path)
+    chosen = latest if name is None else next((x for x in reversed(found) if x.run and x.run.name == name), None)
+    if chosen is None:
+        there = names_of(latest.folder)
+        raise NotALog(f"the folder {plain(path)} holds no run {plain(name or '')!r}", f"It has {there}")
+    return chosen
 
 
 def choose_all(path: str) -> list[Chosen]:
-    """The runs that a path stands for: in a folder every run, the latest at the end. Raises NotALog."""
+    """The runs that a path stands for: in a folder every run, the one that was written to last at the end.
+
+    Raises NotALog.
+    """
     if not os.path.isdir(path):
         return [Chosen(path)]
-    folder = runs_in(path)
-    return [Chosen(path if len(run.logs) > 1 else run.logs[0].path, run, folder) for run in folder.runs]
+    heads, unreadable, refusal = [], [], None
+    for log in log_paths(path):
+        try:
+            head = read_head(log)
+        except UnreadableLog as error:
+            unreadable.append(error)
+        except NotALog as error:
+            refusal = error
+        else:
+            heads += [head] if head is not None else []
+    if not heads:
+        refusal = unreadable[0] if unreadable else refusal
+        raise refusal or NotALog(f"the folder {plain(path)} holds no log", RECORD_ONE)
+    runs = sorted(_grouped(heads), key=lambda run: run.changed_unix_s)
+    return [Chosen(path if len(run.logs) > 1 else run.logs[0].path, run, runs, unreadable) for run in runs]
 
 
 def open_logs(path: str, run: str | None = None, speed: float | None = None) -> Opened:
@@ -160,27 +139,18 @@ def read_logs(chosen: Chosen) -> Iterator[Record]:
     if chosen.run is None or len(chosen.run.logs) == 1:
         records = read_log(chosen.path)
     else:
-        records = _read_all(JoinedSource(chosen.run, chosen.path, left_out=chosen.left_out))
+        records = JoinedSource(chosen.run, chosen.path, left_out=chosen.left_out).read_all()
     header = next(records)
     return chain([header, *_notices(chosen, header.t)], records)
 
 
-def _read_all(source: JoinedSource) -> Iterator[Record]:
-    try:
-        while True:
-            yield from source.read()
-    except Done:
-        return
-    finally:
-        source.close()
-
-
 def _notices(chosen: Chosen, t: float) -> list[Notice]:
-    runs = chosen.folder.runs if chosen.folder is not None else ()
-    others = [run for run in runs if run is not chosen.run]
+    others = [run for run in chosen.folder if run is not chosen.run]
     found: list[Notice] = []
     if others and chosen.run is not None:
-        message = f"run {chosen.run.name}, of {len(runs)} in this folder; by --run NAME also {names_of(others)}"
+        message = (
+            f"run {chosen.run.name}, of {len(chosen.folder)} in this folder; by --run NAME also {names_of(others)}"
+        )
         found.append(Notice(t=t, pid=0, source="runs", level="info", message=message))
     if chosen.left_out:
         found.append(unreadable_notice(chosen.left_out, t))
