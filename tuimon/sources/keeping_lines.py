@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tuimon.records import KeepingLine, Kept
-from tuimon.sources.source_text import SOURCE_CHARS
-from tuimon.text import plain
+from tuimon.sources.source_text import SOURCE_CHARS, text_of
 
 #: A statement of a loop, its function, and the loops around it, the outermost first.
 _InLoop = tuple[ast.stmt, str, tuple[ast.AST, ...]]
@@ -83,7 +82,10 @@ def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]
     except RecursionError:  # a sum of a thousand terms
         return []
     rows = sorted(found, key=lambda each: (each.kept == "object", each.line))
-    return [KeepingLine(line, function, _text(lines[line - 1]), kept) for kept, line, function in rows[:_LIMIT]]
+    return [
+        KeepingLine(row.line, row.function, text_of(lines[row.line - 1]).strip()[:SOURCE_CHARS], row.kept)
+        for row in rows[:_LIMIT]
+    ]
 
 
 class _Program:
@@ -132,7 +134,7 @@ class _Program:
             if not closes and any(_opens_figure(node) for node in ast.walk(statement)):
                 yield _Found("figure", statement.lineno, function)
             loop = next((loop for loop in reversed(loops) if self.makes_steps(loop)), loops[-1])
-            if not removes and self.is_each_step(loop) and any(_adds_hook(node) for node in ast.walk(statement)):
+            if not removes and self.is_each_step(loop) and _called(statement) & _HOOKS:
                 yield _Found("hook", statement.lineno, function)
             kept = self._kept_by(statement, loop)
             if kept and kept not in self._bounded and not _is_renewed(kept, loop):
@@ -234,14 +236,6 @@ def _opens_figure(node: ast.AST) -> bool:
         and node.func.attr in _FIGURES
         and _dotted(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
     )
-
-
-def _adds_hook(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _HOOKS
-
-
-def _text(line: bytes) -> str:
-    return plain(line[:SOURCE_CHARS].decode("utf-8", "replace")).strip()
 
 
 class _KeptObjects:

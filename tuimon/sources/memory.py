@@ -192,7 +192,8 @@ class MemorySource(Source):
         if ordered.request.is_over:
             try:
                 ordered.request.result()
-                yield from self._result(ordered.channel, now_s)
+                yield from self._records(side_file(ordered.channel.path, MEMORY), ordered.channel.pid, now_s)
+                yield self._notice("ok", "recorded")
             except ControlError as failed:
                 error = failed
         elif now_s - ordered.since_s > ANSWER_S:
@@ -202,11 +203,6 @@ class MemorySource(Source):
         self.close()
         if error is not None:
             yield self._notice("warning", error.message, error.hint)
-
-    def _result(self, channel: Channel, now_s: float) -> Iterable[Record]:
-        path = side_file(channel.path, MEMORY)
-        yield from self._records(path, channel.pid, now_s)
-        yield self._notice("ok", "recorded")
 
     def _after_errors(self, trainers: list[int], now_s: float) -> Iterable[Record]:
         """The traces of out-of-memory errors, also of processes that have ended by them."""

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.records import CountSetting, CountSettings, KeepingLine
 from tuimon.sources.keeping_lines import keeping_lines
-from tuimon.sources.source_text import SOURCE_CHARS, SourceText
-from tuimon.text import plain
+from tuimon.sources.source_text import SOURCE_CHARS, SourceText, text_of
 
 #: How many files' facts are held at once.
 _FILES_HELD = 32
@@ -77,7 +76,7 @@ class FileFacts:
             settings += _settings(node)
         #: lines of it that set how many threads share an operation, how many workers load, its cores, its tracer
         self.counts = tuple(
-            CountSettings(what, line, self._function_at(line), plain(_text(lines[line - 1])).strip())
+            CountSettings(what, line, self._function_at(line), text_of(lines[line - 1]).strip()[:SOURCE_CHARS])
             for line, what in sorted(set(settings))[:_LIMIT]
         )
         may_keep = any(_MAY_KEEP.search(line) for line in lines)
@@ -209,10 +208,6 @@ def parsed(text: bytes) -> ast.Module:
 
 def _block(node: ast.stmt | ast.expr) -> Block:
     return Block(node.lineno, node.end_lineno or node.lineno)
-
-
-def _text(line: bytes) -> str:
-    return line[:SOURCE_CHARS].decode("utf-8", "replace")
 
 
 def _turns_off(expression: ast.expr) -> bool:

@@ -31,7 +31,7 @@ class SourceText:
         lines = self._of(file, files)
         if not 0 < number <= len(lines):
             return ""
-        return _text(lines[number - 1]).strip()[:SOURCE_CHARS]
+        return text_of(lines[number - 1]).strip()[:SOURCE_CHARS]
 
     def lines(self, file: str, files: TargetFiles = _OURS) -> Sequence[bytes]:
         """All lines of a file; none where they have no text."""
@@ -43,7 +43,7 @@ class SourceText:
         if not 0 < number <= len(lines):
             return []
         first = max(number - count, 1)
-        return [(n, _text(lines[n - 1])[:SOURCE_CHARS]) for n in range(first, min(number + count, len(lines)) + 1)]
+        return [(n, text_of(lines[n - 1])[:SOURCE_CHARS]) for n in range(first, min(number + count, len(lines)) + 1)]
 
     def _of(self, file: str, files: TargetFiles) -> list[bytes]:
         lines = self._lines.get((file, files.rights)) if files.rights else None
@@ -60,7 +60,8 @@ class SourceText:
         return lines
 
 
-def _text(line: bytes) -> str:
+def text_of(line: bytes) -> str:
+    """A line with its indentation, made safe."""
     return plain(line[: 8 * SOURCE_CHARS].decode("utf-8", "replace").expandtabs(4)).rstrip()
 
 

@@ -57,8 +57,9 @@ class TraceRecords:
         if self._seen == (info.st_ino, info.st_mtime_ns):
             return
         self._seen = (info.st_ino, info.st_mtime_ns)
-        record = _read(path)
-        if record is None:
+        try:
+            record = _decoder.decode(read_side_file(path))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # damaged
             return
         begun = next((each for each in self._awaited if 0 <= each[0] - record.begin_s < _NEAR_S), None)
         if begun is None:
@@ -74,10 +75,3 @@ class TraceRecords:
         rows = len(record.operators) + len(record.kernels) + len(record.syncs)
         folded = record.folded + rows
         return structs.replace(record, operators=[], kernels=[], syncs=[], folded=folded)
-
-
-def _read(path: str) -> TraceTaken | None:
-    try:
-        return _decoder.decode(read_side_file(path))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # damaged
-        return None

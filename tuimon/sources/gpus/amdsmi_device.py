@@ -97,6 +97,7 @@ class AmdDevice:
         vram = self._handle.query("amdsmi_get_gpu_vram_usage") or {}
         metrics = self._metrics
         throttled = _throttling(self._window_began, metrics)
+        count, unit_uj = _first(metrics, "energy_accumulator"), self._energy_unit_uj
         return Gpu(
             t=t,
             pid=0,
@@ -108,7 +109,7 @@ class AmdDevice:
             memory_total_bytes=_whole(vram.get("vram_total"), _MIB),
             power_w=_first(metrics, "current_socket_power", "average_socket_power"),
             power_limit_w=self._power_limit_w,
-            energy_j=self._energy_j(),
+            energy_j=round(count * unit_uj / 1e6, 1) if count is not None and unit_uj is not None else None,
             temperature_c=_first(metrics, "temperature_hotspot", "temperature_edge"),
             memory_temperature_c=_first(metrics, "temperature_mem"),
             sm_clock_mhz=_whole(_first(metrics, "current_gfxclk", "current_gfxclks")),
@@ -139,12 +140,6 @@ class AmdDevice:
         self._energy_unit_uj = energy.get("counter_resolution")
         errors = self._handle.query("amdsmi_get_gpu_total_ecc_count")
         self._ecc_errors = None if errors is None else int(errors["uncorrectable_count"])
-
-    def _energy_j(self) -> float | None:
-        count = _first(self._metrics, "energy_accumulator")
-        if count is None or self._energy_unit_uj is None:
-            return None
-        return round(count * self._energy_unit_uj / 1e6, 1)
 
 
 def _first(metrics: Metrics, *names: str) -> float | None:

@@ -208,13 +208,14 @@ class Device:
         self._slow = SlowSchedule()
         self._facts_s = float("-inf")
         query, self.name = handle.query, name_of(handle)
+        pci: Any = query("nvmlDeviceGetPciInfo")
         c2c, capability = query("nvmlDeviceGetC2cModeInfoV1"), query("nvmlDeviceGetCudaComputeCapability")
         self._compute_capability = None if capability is None else float(f"{capability[0]}.{capability[1]}")
         self._seldom: dict[str, Any] = {  # what is not queried for each record, by its fields
             "power_limit_default_w": _watt(query("nvmlDeviceGetPowerManagementDefaultLimit")),
             "sm_clock_max_mhz": query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM),
             "c2c": None if c2c is None else bool(c2c.isC2cEnabled),
-            "near_nodes": _near_nodes(handle, root),
+            "near_nodes": None if pci is None else nodes_near(_text(pci.busId), root),
             **{f"{name}_max": query(f"nvmlDeviceGetMax{what}") for name, what in _LINK.items()},
         }
         self._xids = Xids(handle)  # last: it holds a descriptor, which nothing frees if a query raises
@@ -336,12 +337,8 @@ def memory(handle: Handle) -> tuple[int | None, int | None]:
     return (None, None) if info is None else (int(info.used), int(info.total))
 
 
-def _near_nodes(handle: Handle, root: str) -> list[int] | None:
-    info: Any = handle.query("nvmlDeviceGetPciInfo")
-    if info is None:
-        return None
-    bus_id = info.busId
-    return nodes_near(bus_id.decode("ascii", "replace") if isinstance(bus_id, bytes) else str(bus_id), root)
+def _text(value: bytes | str) -> str:
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
 def _degrees(celsius: float | None) -> float | None:

@@ -80,7 +80,13 @@ class GpuSource(Source):
         finally:
             since_s = self._pending_since_s
             self._pending_since_s = since_s if self._calls.pending else None
-        return self._hang_notice(now_s - since_s, now_s) if found is None else [*self._notices(now_s), *found]
+        if found is not None:
+            return [*self._notices(now_s), *found]
+        problem = self._driver.hangs()
+        if now_s - since_s < _HANGS_AFTER_S or self._reported == problem:
+            return []
+        self._reported = problem
+        return [problem.notice(self.name, now_s)]
 
     def close(self) -> None:
         """Release the driver, unless a call hangs in it."""
@@ -156,13 +162,6 @@ class GpuSource(Source):
         return not self._used_gpus.uses(slot.gpu)
 
     # -- notices
-
-    def _hang_notice(self, for_s: float, now_s: float) -> Iterable[Notice]:
-        problem = self._driver.hangs()
-        if for_s < _HANGS_AFTER_S or self._reported == problem:
-            return []
-        self._reported = problem
-        return [problem.notice(self.name, now_s)]
 
     def _notices(self, now_s: float) -> Iterable[Notice]:
         problems = [self._problem] if self._problem else [slot.problem for slot in self._slots if slot.problem]

@@ -16,10 +16,12 @@ from tuimon.records import (
     Gpu,
     GpuTime,
     Loader,
+    LoopStack,
     MachineMemory,
     Native,
     Process,
     Record,
+    StackCount,
     Stacks,
     Standstill,
     Steps,
@@ -72,23 +74,15 @@ class Identity:
         if base:
             for field in ("pid", *_IDS.get(kind, ())):
                 _change(record, field, lambda ids: _on_node(ids, base))
-        if kind is Stacks:
-            self._adopt_stacks(record)  # type: ignore[arg-type]  # it is one
-        elif kind is Frames:
-            return self._with_new_frames(record)  # type: ignore[arg-type]  # it is one
+        if isinstance(record, Stacks):
+            known, rows = self._frames, list[StackCount | LoopStack]([*record.stacks, *record.loop])
+            for stack in rows:
+                force_setattr(stack, "frames", [known.get(number, _FRAMES) for number in stack.frames])
+        elif isinstance(record, Frames):
+            ids, new = self._all_frames.intern(record.frames)
+            self._frames.update(enumerate(ids, record.first))
+            return Frames(t=record.t, pid=0, first=len(self._all_frames) - len(new), frames=new) if new else None
         return record
-
-    def _with_new_frames(self, record: Frames) -> Frames | None:
-        ids, new = self._all_frames.intern(record.frames)
-        self._frames.update(enumerate(ids, record.first))
-        return Frames(t=record.t, pid=0, first=len(self._all_frames) - len(new), frames=new) if new else None
-
-    def _adopt_stacks(self, record: Stacks) -> None:
-        known = self._frames
-        for stack in record.stacks:
-            force_setattr(stack, "frames", [known.get(number, _FRAMES) for number in stack.frames])
-        for boundary in record.loop:
-            force_setattr(boundary, "frames", [known.get(number, _FRAMES) for number in boundary.frames])
 
 
 def _change(record: Any, field: str, new: Callable[[Any], Any]) -> None:  # noqa: ANN401  (a record, and values of the field's type)

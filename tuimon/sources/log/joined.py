@@ -58,20 +58,16 @@ class NodeLog(LogStream):
     def read_ahead(self, count: int) -> None:
         """Read so many records now, or as many as there are, for ``waiting``."""
         while len(self.waiting) < count:
-            records = self._next_block()
+            try:
+                records = next(self._blocks, None)
+            except UnreadableLog as error:
+                self.failure, records = error, None
             self.at_end = records is None
             if records is None:
                 self._blocks = self.blocks()
                 return
             self.waiting.extend(records)
             self._read_s = max(self._read_s, *(record.t for record in records))
-
-    def _next_block(self) -> list[Record] | None:
-        try:
-            return next(self._blocks, None)
-        except UnreadableLog as error:
-            self.failure = error
-            return None
 
     def pop(self) -> None:
         """The first record that waits is passed on."""

@@ -138,24 +138,14 @@ def is_log(path: str) -> bool:
 
 
 def _begins_a_log(beginning: bytes) -> bool:
-    return _is_header(_first_line(beginning))
-
-
-def _first_line(beginning: bytes) -> bytes:
-    if looks_compressed(beginning):
-        with contextlib.suppress(UnreadableLog):  # whatever it is, it is not ours to replace
-            streams = streams_of(beginning, "")
-            with io.BufferedReader(Decompressed(io.BytesIO(beginning), streams)) as lines:
-                return lines.readline(_HEADER_BYTES)
-        return b""
-    return beginning.lstrip(b"\n").partition(b"\n")[0]
-
-
-def _is_header(line: bytes) -> bool:
+    line = beginning.lstrip(b"\n").partition(b"\n")[0]
     try:
+        if looks_compressed(beginning):
+            with io.BufferedReader(Decompressed(io.BytesIO(beginning), streams_of(beginning, ""))) as lines:
+                line = lines.readline(_HEADER_BYTES)
         return msgspec.json.decode(line, type=_HeaderTag).type == "header"
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
+    except (UnreadableLog, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False  # whatever it is, it is not ours to replace
 
 
 def try_write(handle: int, size: int) -> None:

@@ -38,10 +38,15 @@ def explain(message: str, pid: int) -> Problem:
             denied=_owner(pid) == os.geteuid(),
         )
     if "unsupported version" in text:
-        version = _after(message, "Unsupported version of Python: ") or "of this process"
+        named = message.partition("Unsupported version of Python: ")[2].split()
+        version = plain(named[0])[:20] if named else "of this process"
         return Problem(f"no stack samples: py-spy does not know Python {version}", f"Upgrade py-spy: {_upgrade()}")
     if "failed to find a python interpreter" in text or "both python and libpython are invalid" in text:
-        return _unreadable(pid)
+        return Problem(
+            f"no stack samples: py-spy cannot read the Python of process {pid}",
+            f"It gives up where a thread is more than 4,000 calls deep; else upgrade py-spy: {_upgrade()}",
+            passing=True,
+        )
     if "failed to find python version" in text or "no python processes found" in text:
         return Problem(
             f"no stack samples: process {pid} is not a Python interpreter, or has not started yet",
@@ -88,14 +93,6 @@ def _upgrade() -> str:
     return install_command("py-spy", upgrade=True)
 
 
-def _unreadable(pid: int) -> Problem:
-    return Problem(
-        f"no stack samples: py-spy cannot read the Python of process {pid}",
-        f"It gives up where a thread is more than 4,000 calls deep; else upgrade py-spy: {_upgrade()}",
-        passing=True,
-    )
-
-
 def yama_scope() -> int | None:
     """Yama's ptrace scope; None on a kernel without Yama."""
     raw = procfs.read_bytes("/proc/sys/kernel/yama/ptrace_scope", 16)
@@ -113,11 +110,6 @@ def _first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     first = next((line for line in lines if line.startswith("Error")), lines[0] if lines else "py-spy gave no reason")
     return plain(first.removeprefix("Error:").strip())[:200]
-
-
-def _after(message: str, start: str) -> str:
-    rest = message.partition(start)[2].split()
-    return plain(rest[0])[:20] if rest else ""
 
 
 #: A failing process is tried again after this long, doubled each time up to the longest; a problem that may pass by

@@ -66,12 +66,6 @@ def bare_name(function: str) -> str:
     return function.rpartition(".")[2] or function
 
 
-def _metric_part(file: str) -> str:
-    if may_be_loss(file):
-        return "metric or loss"
-    return "metric" if is_metric(file) else ""
-
-
 class FrameIds:
     """Ids for the frames of a stream, from 0 on; once ``limit`` are given out, one last id stands for all others."""
 
@@ -105,7 +99,7 @@ class FrameIds:
         if traits is None:
             if len(self._traits) > self._limit:
                 self._traits.clear()
-            part = marked_part(file) or _metric_part(file)
+            part = marked_part(file) or ("metric or loss" if may_be_loss(file) else "metric" if is_metric(file) else "")
             user = is_user_file(file) or (bool(self._programs) and package_of(file) in self._programs)
             library = not part and not user and is_library_file(file)
             traits = self._traits[file] = FrameTraits(user, part, False, library, is_import_system(file))

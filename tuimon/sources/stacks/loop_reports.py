@@ -113,7 +113,8 @@ class LoopReports:
             loop = (ReportedStack("backward", max(inside)[1]),) if inside else ()
         if loop and loop != self._loops.get(key):
             self._loops[key] = loop
-            backward = _to_backward(loop)
+            stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
+            backward = tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
             program = program_of(backward, self._facts, files)
             self._trains = True
             self._programs |= {program} if program is not None else set()
@@ -153,11 +154,6 @@ class LoopReports:
     def _noted(self, key: ProcessKey) -> tuple[ReportedStack, ...]:
         facts = self._table.facts.get(key[0])
         return facts.loop if facts is not None else ()
-
-
-def _to_backward(loop: Iterable[ReportedStack]) -> Stack:
-    stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
-    return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
 
 
 def _raw(frames: Iterable[tuple[str, int, str]]) -> Iterator[RawFrame]:

@@ -406,16 +406,14 @@ class SampledProcesses:
         self._until_s = now_s + _FOUND_FOR_S if training else 0.0  # before that any may become a Python process
         if not trainers and not self.workers:
             trainers = frozenset(pid for pid in roles or self._table.pids() if is_python(pid))
-        self.trainers = sorted(trainers, key=self._rank)
+        facts = self._table.facts
+        ranks = {pid: facts[pid].rank if pid in facts else None for pid in trainers}
+        self.trainers = sorted(trainers, key=lambda pid: sampling_order(pid, ranks[pid], self._first))
         self.keys = {pid: (pid, self._table.start_ticks(pid)) for pid in (*self.trainers, *self.workers)}
 
     def key(self, pid: int) -> ProcessKey:
         """A process for good."""
         return self.keys.get(pid) or (pid, self._table.start_ticks(pid))
-
-    def _rank(self, pid: int) -> tuple[bool, int, int]:
-        facts = self._table.facts.get(pid)
-        return sampling_order(pid, None if facts is None else facts.rank, self._first)
 
 
 def sampling_order(pid: int, rank: int | None, first: int | None) -> tuple[bool, int, int]:

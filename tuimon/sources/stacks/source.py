@@ -184,7 +184,10 @@ class StackSource(Source):
         if self.sampled.are_due(now_s):
             self._restart_new_trainers(now_s)
             self.sampled.find(now_s)
-            self._forget_others(set(self.sampled.keys.values()))
+            wanted = set(self.sampled.keys.values())
+            self._schedule.forget_ended(lambda key: key not in wanted)
+            self._failures.clear_gone(lambda key: key not in wanted)
+            self._records.forget_others(wanted)
         trainers, key = self.sampled.trainers, self.sampled.key
         workers = self._idle.left(self.sampled.workers, trainers, now_s)
         if not self.sampled.keys or not self._has_binary(now_s):
@@ -195,12 +198,6 @@ class StackSource(Source):
             if not self._begin_window(window, now_s):
                 return
         self._begin_gil_window([pid for pid in trainers if key(pid) not in self._failures], now_s)
-
-    def _forget_others(self, wanted: Collection[ProcessKey]) -> None:
-        """Drop what is held of processes that are no longer sampled."""
-        self._schedule.forget_ended(lambda key: key not in wanted)
-        self._failures.clear_gone(lambda key: key not in wanted)
-        self._records.forget_others(wanted)
 
     def _begin_window(self, window: PlannedWindow, now_s: float) -> bool:
         pid = window.key[0]
