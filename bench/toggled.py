@@ -3,13 +3,15 @@
 The same model, memory and core serve both, and both see the same moments: this knows 0.1 %, which between processes is
 lost in how they differ. What it leaves out is the monitor beside the training.
 
-With ``--empty`` functions that do nothing stand in the places of the hooks: what no hook there can go below.
+With ``--empty`` functions that do nothing stand in the places of the hooks: what no hook there can go below. With
+``--native`` there are no hooks: in turns the kernel samples the threads, for what runs below Python.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -27,6 +29,8 @@ from steps import LOOPS, Loop
 
 from tuimon.agent import install, runtime
 from tuimon.agent.pace import pace
+from tuimon.proc import procfs
+from tuimon.sources.native.thread_clock import ThreadClock
 
 #: A block has so many steps and lasts at least so long; its first steps find the code of the other way cold or gone.
 BLOCK_STEPS = 10
@@ -112,6 +116,22 @@ class EmptyHooks(Hooks):
             for value, plain in zip(self._hooked, self._plain, strict=True)
         ]
         self._step_hooks = [dict.fromkeys(ours, _nothing) for ours in self._step_hooks]
+
+
+class KernelSamples(Hooks):
+    """No hooks: samples of what runs below Python, by the kernel, which nobody reads."""
+
+    def __init__(self) -> None:
+        self._clocks: list[ThreadClock] = []
+
+    def on(self) -> None:
+        """Sample all threads."""
+        self._clocks = [ThreadClock(tid) for tid in procfs.thread_ids(os.getpid())]
+
+    def off(self) -> None:
+        """Sample none."""
+        for clock in self._clocks:
+            clock.close()
 
 
 def _calling(plain: Any) -> Any:
@@ -210,12 +230,14 @@ def main() -> None:
     parser.add_argument("--text", action="store_true", help="mean and standard error, in words, in place of JSON")
     parser.add_argument("--empty", action="store_true", help="functions that do nothing in the hooks' places")
     parser.add_argument("loops", nargs="+", choices=list(LOOPS), metavar="LOOP")
+    parser.add_argument("--native", action="store_true", help="samples of the kernel in place of hooks")
     args = parser.parse_args()
+    kind = KernelSamples if args.native else EmptyHooks if args.empty else Hooks
     torch.set_num_threads(1)
     install.uninstall()  # importing tuimon hooks a torch that is there
     found = {}
     for name in args.loops:
-        found[name] = ratios(loop_that_lasts(name), args.seconds, EmptyHooks if args.empty else Hooks)
+        found[name] = ratios(loop_that_lasts(name), args.seconds, kind)
         if args.text:
             print(_text(name, found[name]), flush=True)
     if not args.text:
@@ -228,7 +250,7 @@ def _text(name: str, found: dict[str, list[float]]) -> str:
         for what in ("hooked", "plain")
     )
     step_ms = statistics.fmean(found["off_ns"]) / 1e6
-    return f"{name}, {step_ms:.2f} ms a step: with hooks {hooked}, plain against plain {plain}"
+    return f"{name}, {step_ms:.2f} ms a step: with them {hooked}, plain against plain {plain}"
 
 
 if __name__ == "__main__":
