@@ -8,7 +8,7 @@ from bisect import bisect_right
 from tuimon.native_code import GENERATED, NUMBA, UNKNOWN, library_of
 from tuimon.proc.procfs import read_maps
 
-#: After an address in none that is known, what is mapped is read again, each time after twice as long (s).
+#: After an address in none that is known, what is mapped is read again; in vain, the next time after twice as long (s).
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 
@@ -25,9 +25,10 @@ class Libraries:
         """The name of the library that an address lies in."""
         name = self._find(address)
         if name is None and (now_s := time.monotonic()) >= self._due_s:
-            self._due_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
             self.replace(read_maps(self._pid))
             name = self._find(address)
+            self._pause_s = _FIRST_PAUSE_S if name is not None else min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._due_s = now_s + self._pause_s
         return name or UNKNOWN.name
 
     def _find(self, address: int) -> str | None:
