@@ -31,9 +31,9 @@ from tuimon.views.finding_text import rule_title
 NAV = {
     "Start": ["index.md", "questions.md", "gallery.md"],
     "Use": [
-        "start.md", "read-the-screen.md", "cpu-in-backward.md", "logs.md", "did-it-help.md", "hangs.md", "traces.md", "ranges.md",
-        "many-machines.md", "slurm.md", "docker.md", "kubernetes.md", "ssh.md", "notebooks.md", "metrics.md",
-        "assistants.md", "python.md", "environment.md",
+        "start.md", "read-the-screen.md", "cpu-in-backward.md", "logs.md", "did-it-help.md", "hangs.md",
+        "traces.md", "ranges.md", "many-machines.md", "slurm.md", "docker.md", "kubernetes.md", "ssh.md",
+        "notebooks.md", "metrics.md", "assistants.md", "python.md", "environment.md",
     ],
     "Rules": ["rules/*"],
     "Commands": ["cli/*"],
