@@ -47,7 +47,7 @@ _PAIRS = ("hang_0.before", "straggler_rank_0.before")
 
 def reports(session: Session, findings: Iterable[Finding], changes: Iterable[Change]) -> tuple[str, str]:
     """The report as text, and as indented JSON."""
-    report = report_of(session, list(findings), "run.jsonl", list(changes), full=True)
+    report = report_of(session, list(findings), "run.jsonl", list(changes))
     plain = msgspec.to_builtins(with_digits(msgspec.to_builtins(report), DIGITS))
     return text_report(report), msgspec.json.format(msgspec.json.encode(plain), indent=1).decode()
 

@@ -47,8 +47,8 @@ class RecordedLog:
         return self._folded[1]
 
     def report(self) -> dict[str, Any]:  # Any: JSON
-        """The object of ``tuimon report --format json --full``, before rounding."""
-        report = report_of(self.session, self.findings, self.path, self._verdicts.changes, full=True)
+        """The object of ``tuimon report --format json``, before rounding."""
+        report = report_of(self.session, self.findings, self.path, self._verdicts.changes)
         content: dict[str, Any] = msgspec.to_builtins(report)
         return content
 

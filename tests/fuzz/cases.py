@@ -215,7 +215,7 @@ def commands(path: str) -> Iterator[tuple[str, str]]:
     """(name, output) of each report and export of a log; an error for the user is an output as well."""
     for name in REPORTS:
         yield f"report {name}", _run(report.main, [path, "--format", name])
-    yield "report whole", _run(report.main, [path, "--format", "json", "--full"])
+    yield "report brief", _run(report.main, [path, "--format", "json", "--brief"])
     for name in DIFFS:
         yield f"diff {name}", _run(diff.main, [path, path, "--anyway", "--format", name])
     for name in EXPORTS:

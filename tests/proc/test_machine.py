@@ -8,6 +8,7 @@ import pytest
 
 from tuimon.proc import processes
 from tuimon.proc.numa import core_list, core_numbers, cores_by_node, nodes_near
+from tuimon.proc.procfs import nvidia_driver
 from tuimon.sources.gpus import nvml
 
 
@@ -72,3 +73,19 @@ def test_what_the_kernel_writes_is_read_and_written_alike(text):
 def test_what_is_no_list_has_no_cores():
     assert [core_numbers(text) for text in ("", "ff", "-1", "0,,2", "0-99999999999")] == [frozenset()] * 5
     assert core_list(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\n", "535.129.03"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.03  Release Build\n", "560.35.03"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_version_of_nvidias_driver(tmp_path: Path, text: str | None, version: str | None) -> None:
+    if text is not None:
+        (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+        (tmp_path / "proc/driver/nvidia/version").write_text(text)
+    assert nvidia_driver(str(tmp_path)) == version

@@ -15,10 +15,10 @@ from tuimon.diagnosis.comparison.result import (
     Promise,
     Range,
     Row,
-    RunFacts,
     Side,
     Unlike,
 )
+from tuimon.diagnosis.run_facts import RunFacts
 from tuimon.views.diff import text_diff
 
 SIDE = Side(["runs/before.jsonl"], RunFacts(), 1240, 62.0, 2.0)

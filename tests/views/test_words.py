@@ -16,6 +16,7 @@ from tuimon.diagnosis.finding import Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.records import Node, Place
 from tuimon.session.gpus import GpuMeans
+from tuimon.session.phase_table import PhaseRow
 from tuimon.session.session import Session
 from tuimon.session.state import RunState
 from tuimon.text import plain, whole_number
@@ -36,7 +37,7 @@ from tuimon.views.json_text import json_text
 from tuimon.views.report.page import as_html
 from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.text import text_report
-from tuimon.views.report_types import FixJson, Phase, PlaceJson
+from tuimon.views.report_types import FixJson, Phase, PlaceJson, filled
 from tuimon.views.words import nodes_text, state_text
 
 PLACE = Place("/home/me/train.py", 26, "main", "evaluate(model)")
@@ -154,7 +155,7 @@ def test_a_headline_has_the_first_place_once():
 def test_no_finding_is_a_verdict_on_more_than_the_first_steps(count, phases, verdict):
     report = report_of(Session(), [], "run.jsonl")
     report.steps.total = count
-    report.phases = [Phase(name=name, share=1.0, ms_per_step=None, gpu_ms_per_step=None) for name in phases]
+    report.phases = [filled(Phase, PhaseRow(name, 1.0, None)) for name in phases]
     assert none_found(report) == verdict
 
 

@@ -43,7 +43,7 @@ _tuimon() {
     run) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --no-native --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus" ;;
     attach) options="-h --help --headless --interval --no-markers --no-gpu --memory --no-stacks --no-native --rate --max-cpu --log --run --force --on-hang --on-finding --prometheus --duration --inject --keep-hooks" ;;
     view) options="-h --help --speed --headless --run --prometheus" ;;
-    report) options="-h --help --run --format --full -o --output --force --fail-on" ;;
+    report) options="-h --help --run --format --brief -o --output --force --fail-on" ;;
     explain) options="-h --help --all --full --format" ;;
     diff) options="-h --help --format -o --output --force --fail-if-slower --anyway" ;;
     export) options="-h --help --run --to -o --output --force --phase --role --from --until" ;;

@@ -21,6 +21,7 @@ from tuimon.masking import masked
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.options import Options
+from tuimon.proc.procfs import nvidia_driver
 from tuimon.records import Header, Notice
 from tuimon.sources.base import NoticeSource, Source
 from tuimon.sources.log.output import OutputTail
@@ -205,6 +206,7 @@ def _off(source: Literal["markers", "stacks", "native", "gpu"]) -> Notice:
 
 def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options, job: Job) -> Header:
     """The log's first record."""
+    driver = nvidia_driver()
     return Header(
         t=time.monotonic(),
         pid=pid,
@@ -219,6 +221,7 @@ def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], 
             "python": platform.python_version(),
             "py-spy": version_of("py-spy"),
             "system": f"{platform.system()} {platform.release()}",
+            **({"driver": driver} if driver is not None else {}),
         },
         run=job.name,
         node=job.node,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -70,6 +71,12 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
 def read_text(path: str) -> str:
     """A small file of the kernel's; empty where it cannot be read."""
     return (read_bytes(path) or b"").decode("ascii", "replace")
+
+
+def nvidia_driver(root: str = "/") -> str | None:
+    """Version of NVIDIA's kernel module, as ``550.54.15``; None where there is none, or a container hides it."""
+    found = re.search(r"Module .*?(\d+(?:\.\d+)+)", read_text(os.path.join(root, "proc/driver/nvidia/version")))
+    return found[1] if found is not None else None
 
 
 def read_whole(path: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,8 +12,6 @@ from tuimon.text import RAW_IN_JSON
 
 #: Characters that ``os.fsdecode`` makes of bytes that are not UTF-8.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-#: For a line that holds more than one value.
-_WIDTH = 200
 
 
 def json_text(content: object, indent: int | None = None) -> str:
@@ -23,28 +21,9 @@ def json_text(content: object, indent: int | None = None) -> str:
     return _escaped(text) + "\n"
 
 
-def compact_json(content: object) -> str:
-    """Like ``json_text``, shorter but still readable: what fits is on one line."""
-    return _escaped(_laid_out(content, 0)) + "\n"
-
-
 def with_digits(value: Any, digits: int) -> Any:  # noqa: ANN401  (JSON)
     """JSON whose numbers have so many significant digits at most."""
     return _mapped(value, lambda leaf: float(f"{leaf:.{digits}g}") if isinstance(leaf, float) else leaf)
-
-
-def _laid_out(value: object, depth: int) -> str:
-    flat = _encoded(value).decode()
-    if len(flat) + depth <= _WIDTH or not value:
-        return flat
-    if isinstance(value, Mapping):
-        ends, rows = "{}", [f"{_laid_out(name, 0)}:{_laid_out(each, depth + 1)}" for name, each in value.items()]
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        ends, rows = "[]", [_laid_out(each, depth + 1) for each in value]
-    else:
-        return flat
-    start = f"\n{' ' * (depth + 1)}"
-    return f"{ends[0]}{start}{f',{start}'.join(rows)}\n{' ' * depth}{ends[1]}"
 
 
 def _encoded(content: object) -> bytes:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
 
 from tuimon.diagnosis.finding import Finding, Severity, finding_json
-from tuimon.records import Frame, Place, TracedFlops, TracedSync, TracedWork
+from tuimon.diagnosis.run_facts import RunFacts
+from tuimon.records import Frame, Gpu, Place, TracedFlops, TracedSync, TracedWork
+from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
+from tuimon.session.gpus import GpuMeans
 from tuimon.session.state import Part
 
 Filled = TypeVar("Filled", bound=Struct)
-Value = TypeVar("Value")
-Absent = UnsetType  # of a field that may be null, too
 
 
 def filled(kind: type[Filled], source: object, **more: object) -> Filled:
@@ -26,11 +27,6 @@ def filled(kind: type[Filled], source: object, **more: object) -> Filled:
         if name in more or hasattr(source, name):
             values[written] = more[name] if name in more else getattr(source, name)
     return msgspec.convert(values, kind, from_attributes=True)
-
-
-def known(value: Value | UnsetType) -> Value | None:
-    """The value of a field; None where it is absent."""
-    return None if isinstance(value, UnsetType) else value
 
 
 class MemoryLineJson(Struct):
@@ -241,11 +237,11 @@ class Phase(Struct, omit_defaults=True, kw_only=True):
     share: float
     ms_per_step: float | None = field(name="cpu_ms_per_step")
     gpu_ms_per_step: float | None
-    gpu_idle_ms_per_step: float | Absent | None = UNSET  # of a rank only in the full report
+    gpu_idle_ms_per_step: float | None
     gpu_idle_ms_low: float | None = None
     gpu_idle_ms_high: float | None = None
-    estimated: bool | Absent = UNSET
-    error: float | Absent | None = UNSET
+    estimated: bool
+    error: float | None
 
 
 class NoticeJson(Struct):
@@ -267,13 +263,14 @@ class NodeJson(Struct):
 
 
 class RunJson(Struct, omit_defaults=True, kw_only=True):
-    """The recording: host, command, versions; ``name`` and nodes of a run on several machines."""
+    """The recording: host, command, versions; ``nodes`` of a run on several machines."""
 
     log: str
     command: list[str]
     mode: str | None
     host: str | None
     started: str | None  # UTC, ISO 8601
+    started_unix_s: int | None = None  # the same, in seconds since 1970
     duration_s: float | None
     cpu_count: int | None
     name: str | None = None
@@ -289,6 +286,96 @@ class RunJson(Struct, omit_defaults=True, kw_only=True):
     notices: list[NoticeJson]
 
 
+class GpuJson(Struct):
+    """A GPU or MIG instance: its latest counters, and their means over the steps."""
+
+    host: str | None
+    used_by_run: bool
+    stale_s: float  # age of ``latest``
+    latest: Gpu
+    memory_ratio: float | None
+    means: GpuMeans | None
+    throttled: list[tuple[str, float]]  # (cause, share of the last 30 s), most first
+    joules_per_step: float | None  # of all GPUs of the process in focus, on the first of them
+
+
+class GpuTimeJson(Struct):
+    """A process's steps on the GPU's clock: the share of idle time, and how far launches run ahead at each boundary."""
+
+    idle_at_least: float
+    idle_at_most: float | None
+    leads: list[LeadRow]
+
+
+class LoaderFactsJson(Struct, omit_defaults=True):
+    """The arguments that a DataLoader was created with; what it has by default is absent."""
+
+    dataset: str  # name of its data set's class
+    kind: str
+    workers: int  # 0: the training process loads the batches itself
+    prefetch: int | None = None  # batches a worker loads ahead
+    batch_size: int | None = None
+    pin_memory: bool = False
+    persistent: bool = False
+    context: str | None = None
+    in_order: bool | None = None
+    item: PlaceJson | None = None  # where its items are made
+    collate: PlaceJson | None = None
+
+
+class LoaderWorkerJson(Struct):
+    """A DataLoader worker; times are means of a batch. CPU (1: one core) and hottest line: of the process in focus."""
+
+    name: str
+    busy_ratio: float | None  # share of time in items or collate
+    cpu_ratio: float | None
+    items_ms: float | None
+    collate_ms: float | None
+    wait_ms: float | None  # for the trainer to request a batch
+    where: CodePlace | None
+
+
+class LoaderJson(Struct):
+    """A DataLoader over the last 30 s in which it was used."""
+
+    role: str | None
+    facts: LoaderFactsJson
+    idle_s: float  # since it was last used
+    wait_ms: float | None  # mean of a fetch, as the trainer waits
+    wait_p95_ms: float | None
+    ready_mean: float | None
+    ready_most: int | None
+    ready_none_ratio: float | None  # share of fetches that found none ready
+    busy_ratio: float | None  # mean of the workers
+    workers: list[LoaderWorkerJson]
+
+
+class CheckpointsJson(Struct):
+    """What a process has saved since its first steps; ``number`` is null where they are too close to be told apart."""
+
+    number: int | None
+    size_bytes: int
+    seconds: float
+    file_system: str
+
+
+#: Upper bounds of the histogram of steps, in seconds: three a decade, from 0.1 ms to 500 s.
+STEP_BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-4, 3) for digit in (1, 2, 5))
+
+
+class SinceStart(Struct):
+    """Sums over all steps of a process, warm-up included: they never fall."""
+
+    steps: int
+    dropped: int = field(name="dropped_markers")
+    phase_s: dict[str, float]  # "between": of data or forward, which markers cannot tell apart
+    eval_count: int = field(name="eval_iterations")
+    gc_s: float | None
+    timed_s: float  # length of the steps that were timed ...
+    timed_counts: list[int]  # ... and their numbers up to each of ``STEP_BOUNDS``, and beyond the last
+    last_step_unix_s: int | None  # within one window
+
+
 #: States of a rank or a node that are no news.
 WELL = ("training", "starting", "ended", "writing", "restarted")
 
@@ -300,14 +387,31 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     host: str | None = None
     rank: int | None
     world_size: int | None
+    in_focus: bool = False
+    ended_s: float | None = None  # from the start of the run
     markers: bool
     gpus: list[str]
     steps: StepsJson
     phases: list[Phase]
+    samples_per_s: float | None = field(name="samples_per_second", default=None)  # its own
+    tokens_per_s: float | None = field(name="tokens_per_second", default=None)
+    flops_per_s: float | None = field(name="flops_per_second", default=None)
+    mfu_ratio: float | None = field(name="mfu", default=None)
+    left_s: float | None = None  # of the run
+    cpu_ratio: float | None = None  # 1: one core
+    rss_bytes: int | None = None
+    gpu_time: GpuTimeJson | None = None
+    torch_memory: list[TorchMemoryRow] = []
+    loaders: list[LoaderJson] = []
+    checkpoints: CheckpointsJson | None = None
+    since_start: SinceStart | None = None
     state: str | None = None
-    late_ms: float | Absent | None = UNSET  # by how much its own work is longer than the others', a step
-    wait_ms: float | Absent | None = UNSET  # for which it waits for them
-    restarts: int = 0
+    behind: int | None = None  # steps behind the first
+    late_ms: float | None = None  # by how much its own work is longer than the others', a step
+    wait_ms: float | None = None  # for which it waits for them
+    late_ratio: float | None = None  # the same, as shares of its step
+    wait_ratio: float | None = None
+    restarts: int | None = None
     training: int = 0  # number of the one it belongs to, of several
 
     @property
@@ -316,9 +420,19 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
         return self.state is None or self.state in WELL
 
     @property
+    def phase_shares(self) -> dict[str, float]:
+        """Share of its step, by phase."""
+        return {phase.name: phase.share for phase in self.phases}
+
+    @property
+    def phase_errors(self) -> dict[str, float | None]:
+        """The errors of these that are estimated."""
+        return {phase.name: phase.error for phase in self.phases if phase.estimated}
+
+    @property
     def trouble(self) -> tuple[bool, float]:
         """Sorts ranks: those that are not well come first, then the latest."""
-        return self.is_well, -(known(self.late_ms) or 0.0)
+        return self.is_well, -(self.late_ms or 0.0)
 
 
 class TrainingFinding(Struct):
@@ -427,12 +541,22 @@ class UnjudgedJson(Struct):
     reason: str
 
 
+class CostJson(Struct):
+    """What tuimon itself uses, at the end."""
+
+    cpu_ratio: float  # of all its processes; 1: one core
+    rss_bytes: int
+    queue_dropped: int  # records lost to a full queue
+
+
 class Report(Struct, omit_defaults=True, kw_only=True):
-    """One run. Without ``--full`` it is cut to 6 kB; ``left_out`` then counts the rows that each list lacks."""
+    """One run. With ``--brief`` it is cut to 6 kB; ``left_out`` then counts the rows that each list lacks."""
 
     schema: Literal[1]
     summary: str  # three sentences
     run: RunJson
+    facts: RunFacts
+    gpus: list[GpuJson] = []
     trainings: list[Training] = []  # of several
     ranks: list[Rank]
     ranks_summary: RanksSummary | None = None
@@ -446,6 +570,7 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     phases: list[Phase]
     ranges: list[RangeJson]
     sampling: SamplingJson | None
+    cost: CostJson | None = None
     memory: list[MemoryJson] = []
     traces: list[TraceJson] = []
     standstills: list[StandstillJson] = []
@@ -453,6 +578,11 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     changes: list[ChangeJson]
     unjudged: list[UnjudgedJson]
     left_out: dict[str, int] = {}
+
+    @property
+    def alive(self) -> int:
+        """Training processes that have not ended."""
+        return 0 if self.run.ended else sum(rank.ended_s is None for rank in self.ranks)
 
     @property
     def has_steps(self) -> bool:

@@ -6,7 +6,7 @@ import math
 import random
 
 from tests.session import records
-from tuimon.diagnosis.comparison.result import RunFacts
+from tuimon.diagnosis.run_facts import RunFacts
 from tuimon.records import Record, Steps
 from tuimon.session.steps import StepStretch
 

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches, wandering
 from tuimon.diagnosis.cells import Cell
 from tuimon.diagnosis.comparison.compare import compare, verdict_text
-from tuimon.diagnosis.comparison.result import Comparison, Range, Row, RunFacts
+from tuimon.diagnosis.comparison.result import Comparison, Range, Row
 from tuimon.diagnosis.comparison.runs import NOWHERE, Run
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.run_facts import RunFacts
 from tuimon.errors import NotComparable
 from tuimon.records import Place
 from tuimon.session.steps import StepStretch

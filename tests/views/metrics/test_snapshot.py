@@ -20,10 +20,11 @@ from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
 from tests.waiting import until
 from tuimon.records import Exit, PhaseTime, length_bucket
 from tuimon.session.session import Session
-from tuimon.views.metrics import table
 from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, Snapshots, take
 from tuimon.views.metrics.table import METRICS, Distribution, Metric
+from tuimon.views.report.report import report_of
+from tuimon.views.report_types import STEP_BOUNDS
 
 
 def test_a_whole_run_has_every_metric() -> None:
@@ -33,7 +34,7 @@ def test_a_whole_run_has_every_metric() -> None:
     seen = records.stacks(13.0, ([2], 30), ([3], 3), pid=4242)
     records.extend(session, made, lines, seen, Exit(t=14.0, pid=100, exit_code=3))
     found = figures(session, FINDINGS) | figures(uneven_ranks()) | figures(whole_session())
-    assert set(found) == {metric.name for metric in table.METRICS}
+    assert set(found) == {metric.name for metric in METRICS}
 
 
 def uneven_ranks(windows: int = 12) -> Session:
@@ -94,7 +95,7 @@ def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
     windows = [records.steps(t, {"backward": ms}, count=1, first_index=t - 1) for t, ms in enumerate(ends_ms, 1)]
     found = figures(records.one_process(windows))["tuimon_step_seconds"]["0",]
     assert isinstance(found, Distribution)
-    bounds = (*table.STEP_BOUNDS, float("inf"))
+    bounds = (*STEP_BOUNDS, float("inf"))
     assert {bounds[i]: n for i, n in enumerate(found.counts) if n} == {
         1e-4: 1, 1e-3: 1, 2e-3: 1, 0.05: 1, float("inf"): 1,
     }  # fmt: skip
@@ -150,15 +151,15 @@ def test_labels_are_bounded_whatever_a_log_holds() -> None:
 def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...], labels: list[str]) -> None:
     processes = [records.process(pid, rank=rank) for pid, rank in enumerate(ranks, 100)]
     session = records.session_of(records.header(), processes)
-    assert [label for label, _ in RankLabels().of(session)] == labels
+    assert [label for label, _ in RankLabels().of(report_of(session, []).ranks)] == labels
 
 
 def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
     session = records.one_process(records.process(101))
     ranks = RankLabels()
-    ranks.of(session)
+    ranks.of(report_of(session, []).ranks)
     session.add(records.process(100, t=5.0, ended=True))
-    assert ranks.of(session) == [("1", 101)]
+    assert [(label, rank.pid) for label, rank in ranks.of(report_of(session, []).ranks)] == [("1", 101)]
 
 
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
@@ -187,9 +188,9 @@ def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
         while len(seen) < 50:
             snapshot = snapshots.fresh(timeout_s=60)
             for metric, samples in snapshot.families if snapshot is not None else ():
-                if metric is table.STEPS:
+                if metric.name == "tuimon_steps_total":
                     total = samples[0].value
-                    phases = next(rows for of, rows in snapshot.families if of is table.PHASE_TIME)  # type: ignore[union-attr]
+                    phases = next(rows for of, rows in snapshot.families if of.name == "tuimon_phase_seconds_total")  # type: ignore[union-attr]
                     seen.append((float(total), sum(float(row.value) for row in phases)))  # type: ignore[arg-type]
         enough.set()
 
@@ -204,7 +205,7 @@ def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
     assert all(seconds == pytest.approx(steps * 0.1) for steps, seconds in seen)
 
 
-@pytest.mark.parametrize("metric", table.METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_conventions(metric: Metric) -> None:
     assert re.fullmatch(r"(tuimon|hw)(_[a-z]+[0-9]*)+", metric.name)
     assert metric.help.endswith(".") and metric.help[0].isupper() | metric.help[0].isdigit()
@@ -282,7 +283,7 @@ def test_the_parser_reads_back_what_was_measured() -> None:
         for sample in families["tuimon_step_seconds"].samples
         if sample.name.endswith("_bucket") and sample.labels["rank"] == "1"
     ]
-    assert [bound for bound, _ in buckets] == [*table.STEP_BOUNDS, float("inf")]
+    assert [bound for bound, _ in buckets] == [*STEP_BOUNDS, float("inf")]
     assert [count for _, count in buckets] == sorted(count for _, count in buckets)
     assert buckets[-1][1] == 120
     power = families["hw_power_watts"].samples[0]

@@ -13,6 +13,7 @@ import pytest
 from tests.recorded_logs import LOGS
 from tests.session import records
 from tests.sources.log.literal_log import write
+from tests.views.metrics.figures import whole_session
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
@@ -61,6 +62,22 @@ def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "600 steps" in out
     assert "INPUT-BOUND" in out.split("\n\n")[1]
     assert any("data" in line and "62 %" in line for line in out.splitlines())
+
+
+def test_it_names_the_hardware_and_the_versions() -> None:
+    session = whole_session()
+    assert session.header is not None
+    versions = {"tuimon": "0", "driver": "550.54.15"}
+    session.add(msgspec.structs.replace(session.header, versions=versions))
+    session.add(records.process(4242, rank=0, gpu_uuids=["GPU-0", "GPU-1"], torch="2.11.0+cu130", python="3.12.3"))
+    report = report_of(session, [])
+    facts = report.facts
+    assert (facts.driver, facts.cuda, facts.torch, facts.ranks) == ("550.54.15", "13.0", "2.11.0+cu130", 1)
+    head = " ".join(text_report(report).split("\n\n", 1)[0].split())
+    assert (
+        "2 × NVIDIA H100 80GB HBM3, 2 CPU cores, driver 550.54.15, CUDA 13.0, torch 2.11.0+cu130, Python 3.12.3" in head
+    )
+    assert report.run.started == "2023-11-14T22:13:20Z" and report.run.duration_s == 12.0
 
 
 ENDED = Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError", file="/x/train.py", line=7, function="main")

@@ -28,14 +28,14 @@ def main(argv: Sequence[str]) -> int:
     collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
     output = Output(parsed)
-    pages = [_page(log, full=parsed.full) for log in logs]
+    pages = [_page(log) for log in logs]
     reports = [page.report for page in pages]
     if parsed.format == "html":
         from tuimon.views.report.page import as_html
 
         output.write(as_html(pages))
     else:
-        output.write(as_json(reports, full=parsed.full) if parsed.format == "json" else as_text(reports))
+        output.write(as_json(reports, is_brief=parsed.brief) if parsed.format == "json" else as_text(reports))
     return _failed(reports, parsed.fail_on)
 
 
@@ -47,9 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     add_run_choice(parser)
     parser.add_argument("--format", choices=("text", "json", "html"), default="text")
     parser.add_argument(
-        "--full",
+        "--brief",
         action="store_true",
-        help="all ranks, even beyond 64, and the whole JSON, which is otherwise cut to 6 kB",
+        help="cut JSON to 6 kB, for a language model: whole steps, phases and findings, of other lists the first rows",
     )
     add_output(parser)
     parser.add_argument(
@@ -63,10 +63,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _page(log: Chosen, *, full: bool) -> ReportPage:
+def _page(log: Chosen) -> ReportPage:
     verdicts = Verdicts()
     session, findings = fold(read_logs(log), verdicts)
-    return ReportPage(report_of(session, findings, log.path, verdicts.changes, full=full), session)
+    return ReportPage(report_of(session, findings, log.path, verdicts.changes), session)
 
 
 def _condition(text: str) -> tuple[str, ...]:

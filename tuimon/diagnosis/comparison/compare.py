@@ -21,7 +21,6 @@ from tuimon.diagnosis.comparison.result import (
     Promise,
     Range,
     Row,
-    RunFacts,
     Side,
     Unit,
     Unlike,
@@ -39,6 +38,7 @@ from tuimon.diagnosis.comparison.runs import (
 )
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.interval import NONE, Interval
+from tuimon.diagnosis.run_facts import RunFacts
 from tuimon.diagnosis.threshold import SMALL, TRACE
 from tuimon.diagnosis.words import percent
 from tuimon.errors import NotComparable
@@ -146,12 +146,14 @@ def outcome_of(speedup: Range) -> Outcome:
 
 #: Facts by name, with what a difference means.
 _FACTS: tuple[tuple[str, Callable[[RunFacts], object], Effect], ...] = (
-    ("GPUs", lambda facts: _counted(facts.gpus), "void"),
+    ("GPUs", lambda facts: facts.gpu_names, "void"),
     ("cores", lambda facts: facts.cpu_count, "void"),
     ("nodes", lambda facts: facts.nodes, "void"),
     ("ranks", lambda facts: facts.ranks, "per sample"),
     ("batch size", lambda facts: facts.batch_size, "per sample"),
     ("host", lambda facts: facts.host, "said"),
+    ("driver", lambda facts: facts.driver, "said"),
+    ("CUDA", lambda facts: facts.cuda, "said"),
     ("torch", lambda facts: facts.torch, "said"),
     ("Python", lambda facts: facts.python, "said"),
     ("tuimon", lambda facts: facts.tuimon, "said"),
@@ -182,12 +184,6 @@ def unlike(before: Sequence[RunFacts], after: Sequence[RunFacts]) -> list[Unlike
 def _samples(facts: RunFacts) -> int | None:
     """Samples of a step over all ranks, each with its own batches; None where the batch size is unknown."""
     return facts.batch_size * facts.ranks if facts.batch_size is not None else None
-
-
-def _counted(names: Sequence[str]) -> str | None:
-    """``2 × H100``: names with how many of each; None without any."""
-    counts = {name: names.count(name) for name in names}
-    return ", ".join(f"{number} × {name}" if number > 1 else name for name, number in counts.items()) or None
 
 
 # -- each quantity beside itself

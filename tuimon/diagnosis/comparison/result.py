@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from tuimon.diagnosis.cells import Doing, Phase, Via
+from tuimon.diagnosis.run_facts import RunFacts
 
 Unit = Literal["ms", "1/s", "bytes", "bytes/s", "%", "1"]
 #: How a measured gain compares with what was estimated of it.
@@ -19,25 +20,6 @@ Outcome = Literal["faster", "slower", "same", "unclear"]
 
 #: ``void``: a step is not the same work, or not on the same machine; ``per sample``: steps differ in a known size.
 Effect = Literal["said", "per sample", "void"]
-
-
-class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of one run; None where unknown."""
-
-    command: list[str] = msgspec.field(default_factory=list)
-    host: str | None = None
-    nodes: int = 1
-    cpu_count: int | None = None
-    gpus: list[str] = msgspec.field(default_factory=list)  # names of those that the run uses, on the node in focus
-    ranks: int = 1
-    batch_size: int | None = None  # of one rank's DataLoader
-    workers: int | None = None
-    torch: str | None = None
-    python: str | None = None
-    tuimon: str | None = None
-    dtypes: list[str] = msgspec.field(default_factory=list)  # of the parameters
-    tf32: bool | None = None
-    checkpoints_to: str | None = None  # type of file system: "nfs4"
 
 
 class Unlike(msgspec.Struct, frozen=True):

@@ -19,12 +19,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tuimon.diagnosis.cells import Cell, cells
-from tuimon.diagnosis.comparison.result import RunFacts
 from tuimon.diagnosis.evidence.course import grows
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.interval import Interval
+from tuimon.diagnosis.run_facts import RunFacts, facts_of
 from tuimon.records import Place
 from tuimon.session.phase_table import between_parts
 from tuimon.session.series import mean_of_known
@@ -190,7 +190,7 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
     in_steps = sum(cell.cpu for cell in divided if cell.phase in STACKED) or 1.0
     return Run(
         name=name,
-        facts=_facts(session, evidence),
+        facts=facts_of(session, evidence),
         stretches=stats.stretches(),
         between_parts=session.over("whole").between_parts(pid),
         phase_errors={row.name: row.error or 0.0 for row in (table.rows if table is not None else ()) if row.estimated},
@@ -206,28 +206,6 @@ def run_of(session: Session, findings: Sequence[Finding], name: str) -> Run:
         gpu_ratio=mean_of_known(map(utilisation, gpus)) or 0.0,
         starved=evidence.run.here.waits_from_outside.part * min(1.0, max(waits, default=0.0)),
         gpu_taken=min(1.0, max((*taken, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0)),
-    )
-
-
-def _facts(session: Session, evidence: Evidence) -> RunFacts:
-    """Of several ranks those of the one in focus."""
-    header, process, saved = session.header, evidence.process, evidence.checkpoints
-    loader = evidence.data.loader.facts if evidence.data.loader is not None else None
-    return RunFacts(
-        command=list(header.command) if header is not None else [],
-        host=header.host or None if header is not None else None,
-        nodes=max(1, len(session.nodes.known)),
-        cpu_count=session.nodes.all_cores.get(session.focus_node),
-        gpus=sorted(row.latest.name for row in evidence.run.gpus if row.used_by_run),
-        ranks=evidence.world_size,
-        batch_size=loader.batch_size if loader is not None else None,
-        workers=loader.workers if loader is not None else None,
-        torch=process.torch if process is not None else None,
-        python=process.python if process is not None else None,
-        tuimon=header.versions.get("tuimon") if header is not None else None,
-        dtypes=list(process.parameter_dtypes) if process is not None else [],
-        tf32=process.tf32 if process is not None else None,
-        checkpoints_to=(saved.file_system or None) if saved is not None else None,
     )
 
 

@@ -22,7 +22,8 @@ from tuimon.records import Notice
 from tuimon.session.session import Session
 from tuimon.views.metrics.serving import Address, Condition
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
-from tuimon.views.metrics.table import STEP_BOUNDS, Distribution, Metric, MetricSample
+from tuimon.views.metrics.table import Distribution, Metric, MetricSample
+from tuimon.views.report_types import STEP_BOUNDS
 
 _BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
 

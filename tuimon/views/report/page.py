@@ -21,6 +21,7 @@ from tuimon.session.steps import STACKED, StepStretch
 from tuimon.views import format as shown
 from tuimon.views.explain import page_html
 from tuimon.views.finding_text import (
+    between,
     evidence_rows,
     fix_text,
     gain_text,
@@ -30,12 +31,12 @@ from tuimon.views.finding_text import (
     verdict_name,
 )
 from tuimon.views.format import count, ms, percent, phase_name, place
-from tuimon.views.gpu_text import idle_share_text, idle_text, steps_on_gpu
+from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.report import ReportPage
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, verdict_text
-from tuimon.views.report_types import FindingJson, Phase, Rank, TraceJson, known
+from tuimon.views.report_types import FindingJson, Phase, Rank, TraceJson
 from tuimon.views.scale import ceiling, mean, spread
-from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text, with_work
+from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
 
 #: Values of the chart at most.
 MOST = 480
@@ -175,6 +176,8 @@ _ROWS = 12
 NUMBERS = frozenset(("calls", "a step", "GPU a step"))
 _OPERATOR = ("operator", "phase", "a step", "calls", "line")
 _OPERATOR_GPU = ("operator", "phase", "a step", "GPU a step", "calls", "line")
+#: Ranks that are shown, those that are not well or hold the others up: about 100 kB.
+_RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
 _SHOWN_RANKS = 16
 #: Columns that are left out where no rank has them: key, heading.
@@ -196,7 +199,7 @@ def as_html(pages: Sequence[ReportPage]) -> str:
         "sentence": sentence,
         "verdict": verdict_name,
         "final": final_verdict,
-        "idle_share": idle_share_text,
+        "idle_share": lambda times: between(times.idle_at_least, times.idle_at_most or 1.0),
         "idle": lambda phase: idle_text(phase, " to "),
         "steps": steps_text,
         "survivors": survivors_text,
@@ -223,8 +226,7 @@ def _written(value: object) -> object:
 
 def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is given, field by field
     report, session = page
-    pid = session.trainer()
-    process = session.process(pid) if pid is not None else None
+    pid, focus = session.trainer(), next((rank for rank in report.ranks if rank.in_focus), None)
     run = session.over("whole")
     gpus = [gpu for gpu in run.gpus() if gpu.used_by_run]
     # parts as (name, colour, left, width), in shares of the whole bar
@@ -248,16 +250,14 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
         "chart": chart_of(run, pid) if pid is not None else None,
         "ranks": ranks_table(report.ranks),
         "traces": [trace_tables(trace) for trace in report.traces[-_TRACES:]],
-        "gpu_time": steps_on_gpu(run, pid)[1] if pid is not None else None,
+        "gpu_time": focus.gpu_time if focus is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
-        "loaders": with_work(run, pid, run.loaders(pid)) if pid is not None else (),
+        "loaders": focus.loaders if focus is not None else (),
         "flames": [
             {"title": title, "boxes": boxes_of(tree), "samples": tree.samples}
             for title, tree in (trees(run, pid) if pid is not None else ())
         ],
-        "process": process,
-        "cost": session.cost,
     }
 
 
@@ -334,15 +334,15 @@ def _work(row: TracedWork | TracedSync, steps: int, *more_ns: int | None) -> tup
 
 def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws
     """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
-    columns = {title: [known(getattr(rank, name)) for rank in ranks] for name, title in _RANK_TIMES}
+    columns = {title: [getattr(rank, name) for rank in ranks] for name, title in _RANK_TIMES}
     columns = {title: values for title, values in columns.items() if any(value is not None for value in values)}
-    worst = sorted(range(len(ranks)), key=lambda at: ranks[at].trouble)
+    worst = sorted(range(len(ranks)), key=lambda at: ranks[at].trouble)[:_RANKS]
     first = worst[:_SHOWN_RANKS] if len(ranks) > _SHOWN_RANKS else range(len(ranks))
     rows = [
         {**asdict(rank), "bar": phase_bar(rank.phases), "times": [values[at] for values in columns.values()]}
         for at, rank in enumerate(ranks)
     ]
-    rest = [row for at, row in enumerate(rows) if at not in set(first)]
+    rest = [rows[at] for at in sorted(set(worst) - set(first))]
     return {"first": [rows[at] for at in first], "rest": rest, "times": list(columns)}
 
 

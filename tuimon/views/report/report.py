@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from statistics import median
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean, median
 from typing import NamedTuple
 
 import msgspec
 
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.judging import unjudged
+from tuimon.diagnosis.run_facts import facts_of
 from tuimon.diagnosis.verdicts import Change, Verdicts
 from tuimon.node_ids import own_id
-from tuimon.records import PHASES
-from tuimon.session.progress import run_progress
+from tuimon.records import BETWEEN, PHASES, length_bucket
+from tuimon.session.gpu_time import GpuTimeRow
+from tuimon.session.loaders import LoaderRow
+from tuimon.session.progress import FlopsRate, flops_rate, rates_in, run_progress
 from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
-from tuimon.session.session import Session, SessionView
+from tuimon.session.session import Session, SessionView, SpanName
 from tuimon.session.standing import Past, group_json, standing
 from tuimon.session.state import PARTS, goodput, run_state, unseen_trainings
-from tuimon.session.steps import StepSummary
+from tuimon.session.steps import StepStats, StepSummary
 from tuimon.views import report_types as types
 from tuimon.views.finding_text import headline_text
-from tuimon.views.gpu_text import steps_on_gpu
+from tuimon.views.gpu_text import memory_ratio, steps_on_gpu
 from tuimon.views.report.sentences import summary_of
-from tuimon.views.report_types import WELL, PlaceJson, Report, filled
+from tuimon.views.report_types import STEP_BOUNDS, WELL, PlaceJson, Report, filled
 from tuimon.views.words import (
     goodput_text,
     gpu_idle_in,
@@ -35,14 +40,15 @@ from tuimon.views.words import (
     state_text,
     trace_text,
     unseen_text,
+    with_work,
 )
 
-#: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.
-LISTED = 64
 #: A run of more ranks has a summary of them.
 FEW = 16
 #: Most trainings that are listed, and most findings of each.
 _TRAININGS, _FINDINGS = 16, 3
+#: The last bucket of the log's histogram, of 1 % wide ones, that lies below each bound.
+_LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in STEP_BOUNDS)
 
 
 class ReportPage(NamedTuple):
@@ -53,31 +59,38 @@ class ReportPage(NamedTuple):
 
 
 def report_of(
-    session: Session, findings: Iterable[Finding], log: str, changes: Iterable[Change] = (), *, full: bool = False
+    session: Session,
+    findings: Iterable[Finding],
+    log: str = "",
+    changes: Iterable[Change] = (),
+    span: SpanName = "whole",
 ) -> Report:
-    """The report over the whole run; ``full``: with all ranks, however many."""
-    trainings = _trainings(session)  # first: views do not outlive a change of the focus
-    pid, whole = session.trainer(), session.over("whole")
-    table = whole.phases(pid) if pid is not None else None
+    """The report over a span of the run; trainings side by side are compared over the whole run alone."""
+    trainings = _trainings(session) if span == "whole" else []  # first: views do not outlive a change of the focus
+    pid, view = session.trainer(), session.over(span)
+    table = view.phases(pid) if pid is not None else None
     process = session.process(pid) if pid is not None else None
-    pids, state, sampling = session.trainers(), run_state(session), whole.sampling()
+    pids, state, sampling = session.trainers(), run_state(session), view.sampling()
     report = Report(
         schema=1,
         summary="",
         run=_run(session, log),
+        facts=facts_of(session, evidence_of(view, pid) if pid is not None else None),
+        gpus=list(_gpus(view)),
         trainings=trainings,
-        ranks=_ranks(whole, pids, full=full),
-        ranks_summary=_summary(whole, pids) if len(pids) > FEW else None,
+        ranks=_ranks(view, pids),
+        ranks_summary=_summary(view, pids) if len(pids) > FEW else None,
         state=filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state)),
         unseen=[filled(types.UnseenJson, u, pid=own_id(u.pid), text=unseen_text(u)) for u in unseen_trainings(session)],
-        steps=_steps(whole.steps(pid) if pid is not None else None),
+        steps=_steps(view.steps(pid) if pid is not None else None),
         progress=_progress(session, pid) if pid is not None else None,
         goodput=goodput_of(session),
         span=_span(session, pid),
         phases_of=which_training(session).text_of_rank(process.rank if process is not None else None),
-        phases=steps_on_gpu(whole, pid)[0] if pid is not None else [],
+        phases=steps_on_gpu(view, pid)[0] if pid is not None else [],
         ranges=[filled(types.RangeJson, row) for row in (table.ranges if table else ())],
         sampling=filled(types.SamplingJson, sampling, text=sampling_text(sampling)) if sampling is not None else None,
+        cost=filled(types.CostJson, session.cost) if session.cost is not None else None,
         memory=[
             filled(types.MemoryJson, each, pid=own_id(each.pid), text=memory_lines(each))
             for each in session.memory_history.values()
@@ -112,11 +125,12 @@ def _run(session: Session, log: str) -> types.RunJson:
         mode=header.mode if header else None,
         host=header.host if header else None,
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s)) if header else None,
+        started_unix_s=round(header.wall_unix_s) if header else None,
         duration_s=session.now_s - session.start_s if session.start_s is not None else None,
         cpu_count=header.cpu_count if header else None,
-        name=header.run if header and nodes else None,
+        name=header.run if header else None,
         node_count=len(nodes),
-        nodes=[filled(types.NodeJson, node) for node in ordered[:LISTED]],
+        nodes=[filled(types.NodeJson, node) for node in ordered],
         versions=header.versions if header else {},
         ended=end is not None,
         exit_code=end.exit_code if end else None,
@@ -180,42 +194,106 @@ def _steps(steps: StepSummary | None) -> types.StepsJson:
 # -- ranks and trainings
 
 
-def _ranks(whole: SessionView, pids: Sequence[int], *, full: bool) -> list[types.Rank]:
-    """By rank: all, or of more than 64 those that are not well or hold the others up most."""
-    session = whole.session
-    rows = {row.pid: row for row in rank_rows(whole)} if len(pids) > 1 else {}
+def _ranks(view: SessionView, pids: Sequence[int]) -> list[types.Rank]:
+    session = view.session
+    rows = {row.pid: row for row in rank_rows(view)} if len(pids) > 1 else {}
     earlier = superseded(session) if rows else set()
     numbers = training_numbers(session)
-    ranks = [_rank(whole, pid, rows.get(pid), numbers.get(pid, 0), is_earlier=pid in earlier) for pid in pids]
-    if full or len(ranks) <= LISTED:
-        return ranks
-    chosen = set(map(id, sorted(ranks, key=lambda rank: rank.trouble)[:LISTED]))
-    return [rank for rank in ranks if id(rank) in chosen]
+    return [
+        _rank(view, pid, rows.get(pid), numbers.get(pid, 0), is_earlier=pid in earlier)
+        for pid in dict.fromkeys((*pids, *rows))
+    ]
 
 
 def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is_earlier: bool) -> types.Rank:
     """``is_earlier``: another process has taken its rank since."""
-    process = view.process(pid)
+    session, process, threads = view.session, view.session.process(pid), view.process_threads(pid)
+    phases, on_gpu = steps_on_gpu(view, pid)
+    rates, flops, left = rates_in(view, pid), flops_rate(session, pid) or FlopsRate(), run_progress(session, pid).left
+    saved, stats, is_in_focus = session.checkpoints(pid), session.step_stats.get(pid), pid == session.trainer()
+    loaders = view.loaders(pid)
     return filled(
         types.Rank,
         row,
         pid=own_id(pid),
-        host=view.session.host_of(pid) if view.session.nodes.known else None,
+        host=session.host_of(pid) if session.nodes.known else None,
+        in_focus=is_in_focus,
+        ended_s=process.t - (session.start_s or 0.0) if process and process.ended else None,
         rank=process.rank if process else None,
         world_size=process.world_size if process else None,
         markers=process.markers if process else False,
         gpus=list(process.gpu_uuids) if process else [],
         steps=_steps(view.steps(pid)),
-        phases=steps_on_gpu(view, pid)[0],
+        phases=phases,
+        samples_per_s=rates.samples,
+        tokens_per_s=rates.tokens,
+        flops_per_s=flops.per_s,
+        mfu_ratio=flops.mfu_ratio,
+        left_s=left.seconds if left is not None and left.of == "run" else None,
+        cpu_ratio=threads.cpu_ratio if threads is not None else None,
+        rss_bytes=threads.rss_bytes if threads is not None else None,
+        gpu_time=_gpu_time(on_gpu) if on_gpu is not None else None,
+        torch_memory=session.torch_memory(pid),
+        loaders=[_loader(each) for each in (with_work(view, pid, loaders) if is_in_focus else loaders)],
+        checkpoints=filled(types.CheckpointsJson, saved) if saved is not None else None,
+        since_start=_since_start(session, stats) if stats is not None else None,
         state=row.state if row is not None else "restarted" if is_earlier else None,
         training=training,
     )
 
 
-def _summary(whole: SessionView, pids: Sequence[int]) -> types.RanksSummary:
+def _gpu_time(times: GpuTimeRow) -> types.GpuTimeJson:
+    most = min(times.idle_ratio + times.maybe_idle_ratio, 1.0)
+    return types.GpuTimeJson(times.idle_ratio, most if times.bounded else None, list(times.leads))
+
+
+def _loader(row: LoaderRow) -> types.LoaderJson:
+    facts, busy = row.facts, [worker.busy_ratio for worker in row.worker_rows if worker.busy_ratio is not None]
+    return filled(
+        types.LoaderJson,
+        row,
+        role=row.latest.role,
+        facts=filled(types.LoaderFactsJson, facts, item=PlaceJson.of(facts.item), collate=PlaceJson.of(facts.collate)),
+        busy_ratio=fmean(busy) if busy and facts.workers else None,
+        workers=[
+            filled(types.LoaderWorkerJson, worker, where=filled(types.CodePlace, hot.place) if hot else None)
+            for worker in row.worker_rows
+            for hot in (worker.hot,)
+        ],
+    )
+
+
+def _since_start(session: Session, stats: StepStats) -> types.SinceStart:
+    totals, header, last_s = stats.since_start(), session.header, stats.last_step_s
+    counts = [0] * (len(_LAST_BUCKETS) + 1)
+    for bucket, steps in totals.histogram.items():
+        counts[bisect_left(_LAST_BUCKETS, bucket)] += steps
+    phases_ns = totals.sums.phases_ns
+    return types.SinceStart(
+        steps=stats.total,
+        dropped=stats.dropped,
+        phase_s={name: phases_ns[name] / 1e9 for name in (*PHASES, BETWEEN) if name in phases_ns},
+        eval_count=int(totals.sums.eval_count),
+        gc_s=totals.sums.gc_ns / 1e9 if totals.sums.gc_windows else None,
+        timed_s=totals.timed_s,
+        timed_counts=counts,
+        last_step_unix_s=round(header.wall_unix_s + last_s - header.t) if header and last_s is not None else None,
+    )
+
+
+def _gpus(view: SessionView) -> Iterator[types.GpuJson]:
+    """All GPUs and MIG instances on all nodes of the run."""
+    nodes, header = view.session.nodes.known, view.session.header
+    for node in sorted(nodes) or [view.session.focus_node]:
+        host = nodes[node].host if node in nodes else header.host if header is not None else None
+        for row in view.gpus(node):
+            yield filled(types.GpuJson, row, host=host, memory_ratio=memory_ratio(row.latest))
+
+
+def _summary(view: SessionView, pids: Sequence[int]) -> types.RanksSummary:
     """Summary of all ranks: least, median and most of steps and step times, the median of each phase's share."""
-    steps = [found for pid in pids if (found := whole.steps(pid)) is not None and not found.estimated]
-    tables = [table for pid in pids if (table := whole.phases(pid)) is not None]
+    steps = [found for pid in pids if (found := view.steps(pid)) is not None and not found.estimated]
+    tables = [table for pid in pids if (table := view.phases(pid)) is not None]
     shares = {name: [row.share for table in tables for row in table.rows if row.name == name] for name in PHASES}
     return types.RanksSummary(
         count=len(pids),

@@ -17,7 +17,7 @@ from tuimon.views.finding_text import (
 from tuimon.views.format import advice, count, duration, ms, percent, plain, shorten, timed_steps, wrap
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.sentences import NO_END, end_of, final_verdict, has_verdict, shares_text, verdict_text
-from tuimon.views.report_types import CodePlace, FindingJson, Phase, RangeJson, Rank, Report, RunJson, known
+from tuimon.views.report_types import CodePlace, FindingJson, Phase, RangeJson, Rank, Report
 from tuimon.views.words import ended_text, last_state_text, steps_text, survivors_text
 
 _WIDTH = 78
@@ -30,7 +30,7 @@ _LATE_SHARE = 0.05
 
 def text_report(report: Report) -> str:
     """All of a report as lines."""
-    parts = [_head(report.run), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
+    parts = [_head(report), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
     parts += [_ranges(report.ranges), *_findings(report.findings)]
     parts += [_listed("Standstills", (each.text for each in report.standstills)), _changes(report)]
     unjudged = rules_by_reason((rule.rule, rule.reason) for rule in report.unjudged)
@@ -45,12 +45,17 @@ def text_report(report: Report) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
-def _head(run: RunJson) -> list[str]:
+def _head(report: Report) -> list[str]:
+    run, facts = report.run, report.facts
     command = plain(" ".join(run.command)) or "?"
     lines = _wrap(f"tuimon report: {command}")
     others = max(0, run.node_count - 1)
     nodes = f" and {others} more node{'s' if others > 1 else ''}" if others else ""
     lines.append(f"{plain(run.host or '?')}{nodes}, started {run.started}, recorded for {duration(run.duration_s)}")
+    versions = (("driver", facts.driver), ("CUDA", facts.cuda), ("torch", facts.torch), ("Python", facts.python))
+    hardware = [facts.gpu_names, f"{facts.cpu_count} CPU cores" if facts.cpu_count else None]
+    known = [*filter(None, hardware), *(f"{name} {version}" for name, version in versions if version)]
+    lines += _wrap(plain(", ".join(known))) if known else []
     end = end_of(run)
     lines += _wrap(ended_text(end) if end is not None else NO_END)
     if run.survivors:
@@ -91,7 +96,7 @@ def _steps(report: Report) -> list[str]:
 def _phase(phase: Phase) -> str:
     bar = "#" * round(_BAR * min(max(phase.share, 0.0), 1.0)) if phase.name != "eval" else "share of the loop's time"
     share = ("~" if phase.estimated else "") + percent(phase.share)
-    error = f"  +- {percent(known(phase.error))}" if phase.error else ""
+    error = f"  +- {percent(phase.error)}" if phase.error else ""
     # it belongs to no step; where samples show it nobody counts its batches
     each = " a batch" if phase.name == "eval" and phase.ms_per_step is not None else ""
     return f"  {plain(phase.name):<10} {bar:<{_BAR}} {share:>7} {ms(phase.ms_per_step):>10}{each}{error}"
@@ -161,7 +166,7 @@ def _rank(rank: Rank) -> list[str]:
 
 def _late_ms(rank: Rank) -> float:
     """How much longer a rank's own work is than the others'; 0 where that is little."""
-    late_ms = known(rank.late_ms) or 0.0
+    late_ms = rank.late_ms or 0.0
     return late_ms if late_ms > _LATE_SHARE * (rank.steps.median_ms or 0.0) else 0.0
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import structs
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
-from tuimon.views.json_text import compact_json, with_digits
+from tuimon.views.json_text import json_text, with_digits
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Report
@@ -28,16 +28,47 @@ _CLIPPED = re.compile(r' clip-path="url\(#[\w-]+-line-\d+\)"')
 _BLANK = re.compile(r"<text [^>]*>(?:&#160;|\s)*</text>\n?")
 _ID = re.compile(r"terminal-\d+-")
 
-#: The size of one report in bytes: about 2,000 tokens of a language model.
+#: The size of a brief report in bytes: about 2,000 tokens of a language model.
 MOST_BYTES = 6000
-#: A list, and to how many rows it may be cut, in turn; 0 leaves it empty.
-_Cut = tuple[Callable[[Report], Iterator[Any]], str, tuple[int, ...]]  # Any: what holds the list
+#: What it is cut to: rows of each list but these, of a rank these fields.
+_ROWS = (16, 8, 4, 2, 1, 0)
+_WHOLE = frozenset(("command", "evidence", "facts", "findings", "median_ms", "notices", "parts", "phases", "steps"))
+_OF_RANK = ("pid", "host", "rank", "world_size", "markers", "gpus", "steps", "state", "late_ms", "wait_ms", "training")
 
 
-def as_json(reports: Sequence[Report], *, full: bool = False) -> str:
-    """One object for one report, a list of such objects for several; brief unless ``full``."""
-    shown = [_rounded(report if full else brief(report)) for report in reports]
-    return compact_json(shown[0] if len(shown) == 1 else shown)
+def as_json(reports: Sequence[Report], *, is_brief: bool = False) -> str:
+    """One object for one report, a list of such objects for several."""
+    shown = [brief(report) if is_brief else _rounded(report) for report in reports]
+    return json_text(shown[0] if len(shown) == 1 else shown, None if is_brief else 1)
+
+
+def brief(report: Report) -> dict[str, Any]:  # Any: JSON
+    """The report in 6 kB, where possible; ``left_out`` counts the rows that each list lacks.
+
+    Never cut are ``steps``, ``phases`` and ``findings`` of the contract. The phases of each rank, the counters of GPUs
+    and what tuimon itself costs are always left out.
+    """
+    ordered = structs.replace(report, gpus=[], cost=None, ranks=sorted(report.ranks, key=lambda rank: rank.trouble))
+    whole = _rounded(ordered)
+    whole["ranks"] = [{key: rank[key] for key in _OF_RANK if key in rank} | {"phases": []} for rank in whole["ranks"]]
+    for most in _ROWS:
+        left_out: Counter[str] = Counter()
+        shown: dict[str, Any] = _cut(whole, "", most, left_out) | ({"left_out": left_out} if left_out else {})
+        if len(json_text(shown).encode()) <= MOST_BYTES:
+            break
+    return shown
+
+
+def _cut(value: Any, name: str, most: int, left_out: Counter[str]) -> Any:  # noqa: ANN401  (JSON)
+    if name in _WHOLE:
+        return value
+    if isinstance(value, dict):
+        return {key: _cut(each, key, most, left_out) for key, each in value.items()}
+    if isinstance(value, list):
+        most = max(most, name == "ranks")  # one stays in any case
+        left_out.update({name: len(value[most:])} if value[most:] else {})
+        return [_cut(each, "", most, left_out) for each in value[:most]]
+    return value
 
 
 def _rounded(report: Report) -> dict[str, Any]:  # Any: JSON
@@ -52,10 +83,8 @@ def as_text(reports: Sequence[Report]) -> str:
 
 def save(session: Session, findings: Sequence[Finding], stem: str, svg: str) -> list[str]:
     """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises OSError."""
-    report = report_of(session, findings, log="")
-    return write_new(
-        stem, {".json": as_json([report], full=True), ".txt": as_text([report]), ".svg": standalone_svg(svg)}
-    )
+    report = report_of(session, findings)
+    return write_new(stem, {".json": as_json([report]), ".txt": as_text([report]), ".svg": standalone_svg(svg)})
 
 
 def standalone_svg(svg: str) -> str:
@@ -64,80 +93,3 @@ def standalone_svg(svg: str) -> str:
         svg = pattern.sub("", svg)
     svg = _ID.sub("t-", svg).replace("&#160;", "\N{NO-BREAK SPACE}")
     return svg.replace("Fira Code, monospace", "'Fira Code', 'DejaVu Sans Mono', Menlo, Consolas, monospace")
-
-
-def brief(report: Report, most_bytes: int = MOST_BYTES) -> Report:
-    """The report in at most so many bytes, where possible; ``left_out`` counts the rows that each list lacks.
-
-    Never cut are the fields of the contract: ``run``, ``steps``, ``phases`` and ``findings``. At least one rank stays.
-    """
-    if size(report) <= most_bytes:
-        return report
-    report = deepcopy(report)
-    for rank in report.ranks:
-        for phase in rank.phases:  # those of the report as a whole stay as they are
-            phase.gpu_idle_ms_per_step = phase.estimated = phase.error = UNSET
-            phase.gpu_idle_ms_low = phase.gpu_idle_ms_high = None
-    for holders, name, counts in _CUTS:
-        for most in counts:
-            if size(report) <= most_bytes:
-                return report
-            for holder in holders(report):
-                rows = getattr(holder, name)
-                if len(rows) > most:
-                    report.left_out[name] = report.left_out.get(name, 0) + len(rows) - most
-                    if name == "ranks":  # those that are not well, or hold the others up most, in the order they had
-                        worst = {id(rank) for rank in sorted(rows, key=lambda rank: rank.trouble)[:most]}
-                        rows = [rank for rank in rows if id(rank) in worst]
-                    setattr(holder, name, rows[:most])
-    return report
-
-
-def size(report: Report) -> int:
-    """Its bytes as it is written."""
-    return len(compact_json(_rounded(report)).encode())
-
-
-def _each(name: str) -> Callable[[Report], Iterator[Any]]:
-    """The rows of this list."""
-    return lambda report: iter(getattr(report, name))
-
-
-def _top(report: Report) -> Iterator[Report]:
-    yield report
-
-
-def _run(report: Report) -> Iterator[Any]:
-    yield report.run
-
-
-def _lone_rank(report: Report) -> Iterator[Any]:
-    """A rank that is alone: its phases are those of the report."""
-    return iter(report.ranks[:1] if len(report.ranks) == 1 else ())
-
-
-#: The least important first.
-_CUTS: tuple[_Cut, ...] = (
-    (_each("traces"), "text", (6,)),
-    (_each("traces"), "operators", (3, 0)),
-    (_each("traces"), "kernels", (3, 0)),
-    (_each("traces"), "syncs", (3, 0)),
-    (_each("memory"), "lines", (3, 0)),
-    (_top, "traces", (1,)),
-    (_top, "memory", (1,)),
-    (_each("trainings"), "findings", (1,)),
-    (_top, "trainings", (4,)),
-    (_top, "ranges", (12, 4)),
-    (_lone_rank, "phases", (0,)),
-    (_top, "ranks", (16, 8, 4)),
-    (_run, "nodes", (8, 2)),
-    (_top, "standstills", (1,)),
-    (_each("standstills"), "groups", (8, 3)),
-    (_top, "changes", (8, 2)),
-    (_run, "notices", (3, 1)),
-    (_run, "survivors", (4,)),
-    (_top, "unjudged", (4, 2, 0)),
-    (_top, "ranks", (1,)),
-    (_top, "unjudged", (0,)),
-    (_top, "changes", (0,)),
-)

@@ -15,7 +15,7 @@ from tuimon.session.stacks.samples import HotLine
 from tuimon.session.steps import STACKED, StepSummary
 from tuimon.views.format import ABSENT, advice, duration, ms, percent, phase_name, plain, timed_steps
 from tuimon.views.gpu_text import UNKNOWN, idle_share_text, idle_text, steps_on_gpu
-from tuimon.views.report_types import Phase, known
+from tuimon.views.report_types import Phase
 from tuimon.views.scale import ceiling
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import WIDEST_CHART, bar, layers, stacked
@@ -125,7 +125,7 @@ def _bar(phase: Phase, width: int, most: float) -> Span:
 
 
 def _error(phase: Phase) -> str:
-    return f" ±{percent(known(phase.error))}" if phase.estimated and known(phase.error) is not None else ""
+    return f" ±{percent(phase.error)}" if phase.estimated and phase.error is not None else ""
 
 
 def range_line(row: RangeRow, name_width: int) -> Line:
