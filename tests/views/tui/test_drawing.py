@@ -22,7 +22,7 @@ from tuimon.views.tui.drawing.lines import (
     text_of,
     wrapped,
 )
-from tuimon.views.tui.drawing.moving import RowCursor
+from tuimon.views.tui.drawing.moving import Rows
 
 LONG = ("/home/me/a_rather_long_name_of_a_script.py", 1234)
 
@@ -123,20 +123,24 @@ def test_a_place_fills_its_column_and_keeps_its_line(width):
 
 
 def test_the_cursor_stays_on_its_row():
-    cursor = RowCursor()
-    cursor.move("abc", 1)
-    assert cursor.index("abc") == 1
-    assert cursor.index("xxabc") == 3
-    assert cursor.index("ac") == 0  # its row has gone
-    cursor.move("", 1)
-    assert cursor.key == "b"
+    cursor = Rows(str)
+    cursor.move(1)
+    assert cursor.selected is None
+    cursor.rows = "abc"
+    cursor.move(1)
+    for rows, selected in (("abc", "b"), ("xxabc", "b"), ("ac", "a"), ("ab", "b")):  # "ac": its row has gone
+        cursor.rows = rows
+        assert cursor.selected == selected
 
 
 def test_a_click_finds_its_row():
-    cursor = RowCursor()
-    cursor.key = "h"
-    assert cursor.scroll("abcdefgh", 3) == 7
-    assert [cursor.row_at(y, 8) for y in (-1, 0, 2, 3)] == [None, 5, 7, None]
+    cursor = Rows(str)
+    cursor.rows = "abcdefgh"
+    cursor.select("h")
+    assert cursor.in_view(3) == [("f", False), ("g", False), ("h", True)]
+    assert [(cursor.click(y), cursor.key) for y in (-1, 2, 0, 3, 0)] == [
+        (False, "h"), (True, "h"), (False, "f"), (False, "f"), (True, "f")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class CallTree:
     def __init__(self, limit: int = CALLS_LIMIT) -> None:
         self.root = Call("", "all", user=False, id=0, depth=0, parent=None)
         self._limit = limit
-        self._nodes: dict[int, Call] = {0: self.root}
+        self._size = 1
 
     @property
     def samples(self) -> int:
@@ -90,12 +90,8 @@ class CallTree:
         """A count as a share (0..1) of all samples."""
         return count / self.root.total if self.root.total else 0.0
 
-    def node(self, number: int) -> Call | None:
-        """The node with this id, if this tree has it."""
-        return self._nodes.get(number)
-
     def __len__(self) -> int:
-        return len(self._nodes)
+        return self._size
 
     def add_stack(self, stack: Sequence[Frame], count: int, phase: str = "none") -> None:
         """Add ``count`` samples of a stack (root first)."""
@@ -106,10 +102,10 @@ class CallTree:
         for frame in stack:
             key = frame.file, frame.function
             if key not in node.children:
-                if len(self._nodes) >= self._limit:
+                if self._size >= self._limit:
                     break
-                path = hash((node.id, *key))
-                node.children[key] = self._nodes[path] = Call(*key, frame.user, path, node.depth + 1, node)
+                self._size += 1
+                node.children[key] = Call(*key, frame.user, hash((node.id, *key)), node.depth + 1, node)
             node = node.children[key]
             node.total += count
             node.phases[phase] += count

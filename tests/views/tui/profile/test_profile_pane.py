@@ -120,7 +120,7 @@ async def test_clicks():
         assert "▾ forward" in text(app, "profile")
         await pilot.press("h")
         await pilot.click("#profile", offset=(30, 9))
-        assert app.board.profile.views.lines.selected().place.line == 55
+        assert app.board.profile.lines_view.rows.selected.place.line == 55
 
 
 async def test_before_anything_is_known():
@@ -141,10 +141,10 @@ async def test_f_goes_on_from_the_phases_to_the_ranges():
         await pilot.press("h")
         assert "ranges  step" in text(app, "profile")
         await pilot.press("F")  # back from "all" to the last
-        assert app.board.profile.views.phase == "range:step"
+        assert app.board.profile.phase == "range:step"
         assert "train.py:55" in text(app, "profile") and "train.py:44" not in text(app, "profile")
         await pilot.press("f")
-        assert app.board.profile.views.phase is None
+        assert app.board.profile.phase is None
         assert "train.py:44" in text(app, "profile")
 
 
@@ -259,19 +259,19 @@ def test_fold_and_unfold(trainer):
         return [node.function for node in visible_nodes(trainer.tree(None), view.opened)]
 
     assert functions()[2] == "__next__"
-    view.move(2)
+    view.rows.move(2)
     view.sideways(-1)
     assert functions()[2:4] == ["__next__", "forward"]
-    view.move(1)
+    view.rows.move(1)
     view.sideways(1)
     assert functions()[3:6] == ["forward", "_conv_forward", "backward"]
     view.sideways(1)
     functions()
-    assert view.selected(trainer.tree(None)).function == "_conv_forward"
+    assert view.rows.selected.function == "_conv_forward"
     view.sideways(-1)
     view.sideways(-1)
     assert functions()[3:5] == ["forward", "backward"]
-    assert view.selected(trainer.tree(None)).function == "forward"
+    assert view.rows.selected.function == "forward"
     view.enter()
     assert functions()[3:5] == ["forward", "_conv_forward"]
 
@@ -280,7 +280,7 @@ def test_one_key_opens_a_call_as_far_as_its_fork():
     profile = of(Counted([0, 10, 12, 8], 1, "data"), Counted([0, 10, 16, 8], 1, "data"), Counted([21], 90, "other"))
     view = TreeView()
     view.draw(profile, None, 116, 20)
-    view.move(1)
+    view.rows.move(1)
     view.sideways(1)
     view.draw(profile, None, 116, 20)
     opened = [node.depth for node in visible_nodes(profile.tree(None), view.opened)]
@@ -290,10 +290,11 @@ def test_one_key_opens_a_call_as_far_as_its_fork():
 def test_a_node_that_has_gone_leaves_the_cursor_with_its_caller(trainer):
     view = TreeView()
     view.draw(trainer, None, 116, 20)
-    view.move(3)
+    view.rows.move(3)
+    view.draw(trainer, None, 116, 20)
     fewer = of(Counted([0, 1], 5, "data"))
     view.draw(fewer, None, 116, 20)
-    assert view.selected(fewer.tree(None)).function == "main"
+    assert view.rows.selected.function == "main"
 
 
 def test_deep_indents_say_how_deep_they_are():
@@ -311,7 +312,8 @@ def test_from_a_line_to_its_node(trainer):
     view = TreeView()
     view.reveal(node)
     assert node in visible_nodes(tree, view.opened)
-    assert view.selected(tree) is node
+    view.draw(trainer, None, 116, 20)
+    assert view.rows.selected.id == node.id
 
 
 @pytest.mark.parametrize("profile", [HOSTILE, DEEP, of()], ids=["hostile", "deep", "empty"])
@@ -324,7 +326,7 @@ def test_lines_fit_and_are_printable(profile, width, height):
     ):
         assert len(lines) == height
         assert all(text_of(row).isprintable() for row in lines)
-    tree.move(3), tree.move(-1), tree.sideways(1), tree.sideways(-1), tree.enter()
+    tree.rows.move(3), tree.rows.move(-1), tree.sideways(1), tree.sideways(-1), tree.enter()
     assert len(tree.draw(profile, None, width, height)) == height
 
 
@@ -346,13 +348,13 @@ def test_hot_lines(trainer):
 def test_the_cursor_stays_on_its_line_when_others_overtake_it(trainer):
     view = LinesView()
     view.draw(trainer, None, 116, 14, on_gpu=True)
-    view.move(2)
-    assert view.selected().place.line == 55
+    view.rows.move(2)
+    assert view.rows.selected.place.line == 55
     changed = of(Counted([0, 3, 13, 14], 90, "backward"), Counted([0, 1, 6, 7, 8], 10, "data"))
     view.draw(changed, None, 116, 14, on_gpu=True)
-    assert view.selected().place.line == 55
+    assert view.rows.selected.place.line == 55
     view.draw(of(Counted([0, 1], 1, "data")), None, 116, 14, on_gpu=True)
-    assert view.selected().place.line == 44
+    assert view.rows.selected.place.line == 44
 
 
 def test_scrolled_to_the_cursor():
@@ -362,7 +364,7 @@ def test_scrolled_to_the_cursor():
     )
     view = LinesView()
     view.draw(many, None, 80, 14, on_gpu=True)
-    view.move(100_000)
+    view.rows.move(100_000)
     rows = texts(view.draw(many, None, 80, 14, on_gpu=True))
     assert "line 199" in rows[-2]
     assert len(rows) == 14

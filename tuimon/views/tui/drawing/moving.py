@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from textual.binding import Binding, BindingType
@@ -18,7 +18,7 @@ MOVE_KEYS: list[BindingType] = [
     Binding(key + _LETTERS.get(key, ""), f"move({rows_down})", show=False) for key, rows_down in MOVES.items()
 ]
 
-Key = TypeVar("Key", bound=Hashable)
+Row = TypeVar("Row")
 
 
 class Moving:
@@ -43,34 +43,47 @@ def scrolled(top: int, at: int, count: int, room: int) -> int:
     return min(max(top, at - room + 1), at)
 
 
-def moved(at: int, rows_down: int, count: int) -> int:
-    """The row ``rows_down`` further down, kept within ``count`` rows."""
-    return min(max(at + rows_down, 0), count - 1)
+class Rows(Generic[Row]):
+    """The rows of a list, and a cursor that stays on its row while rows come, go and change places.
 
+    ``key_of`` says which row is the same as before.
+    """
 
-class RowCursor(Generic[Key]):
-    """A cursor on a row's key: it stays on its row while rows come, go and change places."""
+    def __init__(self, key_of: Callable[[Row], Hashable]) -> None:
+        self.rows: Sequence[Row] = ()
+        self.key: Hashable | None = None  # of the cursor's row
+        self._key_of = key_of
+        self._top = 0  # the first row in view
 
-    def __init__(self) -> None:
-        self.key: Key | None = None
-        self.top = 0  # the first row in view
-
-    def index(self, keys: Sequence[Key]) -> int:
+    @property
+    def index(self) -> int:
         """The cursor's row; the first where its key is not among the rows."""
-        return next((index for index, key in enumerate(keys) if key == self.key), 0)
+        return next((index for index, row in enumerate(self.rows) if self._key_of(row) == self.key), 0)
 
-    def scroll(self, keys: Sequence[Key], room: int) -> int:
-        """Bring the cursor's row into the ``room`` rows in view; returns its index."""
-        at = self.index(keys)
-        self.top = scrolled(self.top, at, len(keys), room)
-        return at
+    @property
+    def selected(self) -> Row | None:
+        """The row under the cursor."""
+        return self.rows[self.index] if self.rows else None
 
-    def move(self, keys: Sequence[Key], rows_down: int) -> None:
-        """Move within the rows."""
-        if keys:
-            self.key = keys[moved(self.index(keys), rows_down, len(keys))]
+    def select(self, row: Row) -> None:
+        """Put the cursor on a row."""
+        self.key = self._key_of(row)
 
-    def row_at(self, y: int, count: int) -> int | None:
-        """The index of the row that stands ``y`` rows below the first in view; None where there is none."""
-        index = self.top + y
-        return index if y >= 0 and 0 <= index < count else None
+    def in_view(self, room: int) -> list[tuple[Row, bool]]:
+        """Scroll to the cursor; the rows in view, ``room`` at most, each with whether the cursor is on it."""
+        at = self.index
+        self._top = scrolled(self._top, at, len(self.rows), room)
+        return [(row, number == at) for number, row in enumerate(self.rows[self._top : self._top + room], self._top)]
+
+    def move(self, rows_down: int) -> None:
+        """Move the cursor within the rows."""
+        if self.rows:
+            self.select(self.rows[min(max(self.index + rows_down, 0), len(self.rows) - 1)])
+
+    def click(self, y: int) -> bool:
+        """Put the cursor on the row ``y`` below the first in view; whether it stood there already."""
+        shown = self.rows[self._top + y : self._top + y + 1] if y >= 0 else ()
+        before = self.key
+        for row in shown:
+            self.select(row)
+        return bool(shown) and before == self.key

@@ -33,7 +33,7 @@ from tuimon.views.tui.drawing.lines import (
     that_fit,
     with_cursor,
 )
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
+from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, Rows, scrolled
 from tuimon.views.words import started_program
 
 if TYPE_CHECKING:
@@ -308,7 +308,8 @@ class RanksPane(Moving, Pane[RanksState]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._sort: Sort = "late"
-        self._cursor: RowCursor[int] = RowCursor()
+        self._rows: Rows[RankRow | TrainingRow] = Rows(_pid)
+        self._top = 0  # the first rank in view
 
     def open(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show the ranks as they are now."""
@@ -340,13 +341,9 @@ class RanksPane(Moving, Pane[RanksState]):
         """The ranks in the order shown."""
         return sorted(self.state.rows, key=_SORTS[self._sort]) if self.state is not None else []
 
-    def _keys(self) -> list[int]:
-        """The processes of all rows: of the ranks, and the first of each training that is listed."""
-        trainings = self.state.trainings if self.state is not None else ()
-        return [row.pid for row in self.sorted_rows()] + [row.first.pid for row in trainings]
-
     def draw(self, state: RanksState, width: int, height: int) -> list[Line]:
         """The ranks, and below them the run's other trainings."""
+        self._rows.rows = (*self.sorted_rows(), *state.trainings)
         if not state.rows:
             alone = [line(("one process trains here: there are no ranks to compare", "dim"))]
             return filled(self._trainings(state, width, height) or alone, height)
@@ -358,13 +355,11 @@ class RanksPane(Moving, Pane[RanksState]):
         """A line for each training, as many as fit; nothing where there is one."""
         if not state.trainings or height < _LEAST_TRAININGS:
             return []
-        number, keys = len(state.trainings), self._keys()
-        current = keys[self._cursor.index(keys)]
-        at = next((i for i, row in enumerate(state.trainings) if row.first.pid == current), None)
+        number, at = len(state.trainings), self._rows.index - len(state.rows)
         head, drawn = training_lines(state.trainings, width)
-        if at is not None and self.has_focus:
+        if at >= 0 and self.has_focus:
             drawn[at] = with_cursor(drawn[at])
-        top = scrolled(0, at or 0, number, height - 2)
+        top = scrolled(0, max(at, 0), number, height - 2)
         title = line((f"{number} trainings side by side", "text bold"), (": none waits for another", "text"))
         if state.rows:
             title = line((f"{number} other training{'s' * (number > 1)} of this run", "text bold"))
@@ -372,13 +367,12 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def _ranks(self, state: RanksState, width: int, height: int) -> list[Line]:
         """Who is late, and the rows around the cursor."""
-        above, rows, keys = _summary(state, width), self.sorted_rows(), self._keys()
+        above, rows, at = _summary(state, width), self.sorted_rows(), self._rows.index
         room = max(height - len(above) - 1, 1)  # below the names of the columns
-        at = self._cursor.index(keys)
-        top = self._cursor.top = scrolled(self._cursor.top, min(at, len(rows) - 1), len(rows), room)
-        shown = rows[top : top + room]
+        self._top = scrolled(self._top, min(at, len(rows) - 1), len(rows), room)
+        shown = rows[self._top : self._top + room]
         columns = rank_columns(rows, width, state.focus, partial(strips, rows, shown, state.now_s))
-        drawn = [row_line(columns, row, cursor=self.has_focus and row.pid == keys[at]) for row in shown]
+        drawn = [row_line(columns, r, cursor=self.has_focus and y == at) for y, r in enumerate(shown, self._top)]
         return filled([*above, head_line(columns, self._sort), *drawn], height)
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
@@ -399,7 +393,7 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
-        self._cursor.move(self._keys(), rows_down)
+        self._rows.move(rows_down)
         self.redraw(force=True)
 
     def action_sort(self) -> None:
@@ -410,9 +404,14 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def action_choose(self) -> None:
         """Show the rank under the cursor in all panes."""
-        keys = self._keys()
-        if keys:
-            self.post_message(self.Picked(keys[self._cursor.index(keys)]))
+        row = self._rows.selected
+        if row is not None:
+            self.post_message(self.Picked(_pid(row)))
+
+
+def _pid(row: RankRow | TrainingRow) -> int:
+    """A rank's process; of a training its first."""
+    return row.first.pid if isinstance(row, TrainingRow) else row.pid
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:

@@ -39,7 +39,7 @@ from tuimon.views.tui.drawing.lines import (
     places_width,
     row_line,
 )
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
+from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, Rows
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -236,7 +236,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._list = ThreadList()
-        self._cursor: RowCursor[tuple[int, int]] = RowCursor()  # on a pid and a tid
+        self._rows: Rows[ThreadRow] = Rows(lambda row: (row.pid, row.tid))
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run: as they are, or, once it has ended, with means of the training."""
@@ -251,20 +251,19 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
 
     def shown(self) -> list[ThreadRow]:
         """The rows to scroll through."""
-        return self._list.rows(self.state.rows, self.state.processes) if self.state is not None else []
+        rows = self._list.rows(self.state.rows, self.state.processes) if self.state is not None else []
+        self._rows.rows = rows
+        return rows
 
     def draw(self, state: ThreadsState, width: int, height: int) -> list[Line]:
         """Header, the visible rows, notes."""
         rows = self.shown()
         notes = notes_lines(state.notes, width, height)
         room = max(height - 1 - len(notes), 1)
-        at = self._cursor.scroll(_keys(rows), room)
-        top = self._cursor.top
-        visible = rows[top : top + room]
-        columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else visible, width)
+        visible = self._rows.in_view(room)
+        columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else [row for row, _ in visible], width)
         lines = [head_line(columns, self._list.sorted_by)]
-        for index, row in enumerate(visible, top):
-            lines.append(row_line(columns, row, cursor=index == at and self.has_focus))
+        lines += [row_line(columns, row, cursor=cursor and self.has_focus) for row, cursor in visible]
         if not rows:
             pattern = f" “{plain(self.filter_text)}” "
             no_match = line(("no thread matches", "dim"), (pattern, "text"), ("(Esc clears)", "dim"))
@@ -293,38 +292,26 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         self._list.sort_by_next()
         self.redraw(force=True)
 
-    def selected(self) -> ThreadRow | None:
-        """The thread under the cursor."""
-        rows = self.shown()
-        return rows[self._cursor.index(_keys(rows))] if rows else None
-
     def chosen(self) -> ThreadRow | None:
         """The thread under the cursor, if somebody has put it there."""
-        return self.selected() if self._cursor.key is not None else None
+        return self._rows.selected if self._rows.key is not None else None
 
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
-        rows = self.shown()
-        if rows:
-            self._cursor.move(_keys(rows), rows_down)
-            self.redraw(force=True)
+        self._rows.move(rows_down)
+        self.redraw(force=True)
 
     def action_open(self) -> None:
         """Open the thread under the cursor."""
-        row = self.selected()
+        row = self._rows.selected
         if row is not None:
             self.post_message(self.ThreadOpened(row))
 
     def on_click(self, event: Click) -> None:
         """A click puts the cursor there; a second one opens the thread."""
-        keys = _keys(self.shown())
-        index = self._cursor.row_at(int(event.get_content_offset_capture(self).y) - 1, len(keys))
-        if index is None:
-            return
-        same = self._cursor.key == keys[index]
-        self._cursor.key = keys[index]
+        opens = self._rows.click(int(event.get_content_offset_capture(self).y) - 1)
         self.redraw(force=True)
-        if same:
+        if opens:
             self.action_open()
 
 
@@ -334,10 +321,6 @@ def _is_refuted(notice: Notice, session: Session) -> bool:
         return False
     sampling = session.shown().sampling()
     return sampling is not None and (sampling.coverage_ratio or 0.0) >= _COVERED
-
-
-def _keys(rows: Sequence[ThreadRow]) -> list[tuple[int, int]]:
-    return [(row.pid, row.tid) for row in rows]
 
 
 def _by_role(row: ThreadRow) -> tuple[int, str, int, int, float]:

@@ -8,10 +8,8 @@ from tuimon.session.stacks.call_tree import Call, CallTree
 from tuimon.session.stacks.samples import LineShare, Samples
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, cells, clipped_left, column, filled, line, with_cursor
-from tuimon.views.tui.drawing.moving import moved, scrolled
-
-Trail = tuple[int, ...]  # ids from the root's child to a node
+from tuimon.views.tui.drawing.lines import Column, Line, cells, clipped_left, filled, head_line, line, row_line
+from tuimon.views.tui.drawing.moving import Rows
 
 
 def node_of_line(tree: CallTree, row: LineShare) -> Call | None:
@@ -33,40 +31,28 @@ def visible_nodes(tree: CallTree, opened: AbstractSet[int]) -> list[Call]:
     return rows
 
 
-def head_line(width: int) -> Line:
-    """Names of the columns."""
-    return line(
-        (column("total", 6, ">"), "key"),
-        (" " * (bar_width(width) + 1), ""),
-        (column("self", 6, ">"), "dim"),
-        ("  ", ""),
-        ("function", "dim"),
-    )
+def _columns(tree: CallTree, opened: AbstractSet[int], width: int) -> list[Column[Call]]:
+    """A function's shares, its place in the tree, its hottest line."""
+    gauge = 12 if width >= 110 else 8 if width >= 90 else 5
 
+    def function(node: Call) -> Line:
+        return line(
+            (indent(node.depth - 1, width), "faint"),
+            (("▾ " if node.id in opened else "▸ ") if node.children else "  ", "dim"),
+            (plain(node.function), "strong" if node.user else "text"),
+            "  ",
+            (place(node.file, node.place().line), "key" if node.user else "dim"),
+            "  ",
+            *_code(node),
+        )
 
-def bar_width(width: int) -> int:
-    """Cells of the share's bar."""
-    return 12 if width >= 110 else 8 if width >= 90 else 5
-
-
-def node_line(tree: CallTree, node: Call, width: int, *, opened: bool, cursor: bool = False) -> Line:
-    """One function: its shares, its place in the tree, its hottest line."""
-    share = tree.share(node.total)
-    here = node.place()
-    gauge = bar_width(width)
-    left = line(
-        (column(percent(share), 6, ">"), "strong" if share >= 0.1 else "text"),
-        (" " + column(bar(share, gauge - 1), gauge), node.phase() or "dim"),
-        (column(percent(tree.share(node.own)) if node.own else "", 6, ">"), "dim"),
-        ("  " + indent(node.depth - 1, width), "faint"),
-        (("▾ " if opened else "▸ ") if node.children else "  ", "dim"),
-        (f"{plain(node.function)}", "strong" if node.user else "text"),
-        ("  ", ""),
-        (place(node.file, here.line), "key" if node.user else "dim"),
-        ("  ", ""),
-        *_code(node),
-    )
-    return with_cursor(left) if cursor else left
+    return [
+        Column("total", 6, lambda n: (percent(tree.share(n.total)), "strong" if tree.share(n.total) >= 0.1 else "text"),
+               ">", 1, role="key"),
+        Column("", gauge, lambda node: (bar(tree.share(node.total), gauge - 1), node.phase() or "dim")),
+        Column("self", 6, lambda node: (percent(tree.share(node.own)) if node.own else "", "dim"), ">", 2),
+        Column("function", max(width - gauge - 15, 0), function),
+    ]  # fmt: skip
 
 
 def _code(node: Call) -> Line:
@@ -105,70 +91,54 @@ def detail_line(tree: CallTree, node: Call, width: int) -> Line:
 class TreeView:
     """The rows with a cursor; selection and folding are by node ids, as the tree is rebuilt at every refresh."""
 
+    HEAD_LINES = 1  # above the rows
+
     def __init__(self) -> None:
         self.opened: set[int] = set()
-        self._selected: Trail = ()
+        self.rows: Rows[Call] = Rows(lambda node: node.id)
+        self._trail: list[int] = []  # ids from the root's child to the cursor's node
         self._begun = False  # some path has been opened
-        self._tree = CallTree()
-        self._rows: list[Call] = []
-        self._top = 0
 
     def draw(self, samples: Samples, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
-        tree = self._tree = samples.tree(phase)
+        tree = samples.tree(phase)
         path = tree.hottest_path()
         if path and not self._begun:  # opened in the first tree with samples; later trees change nothing
             self.reveal(path[0])
             self.opened |= {node.id for node in path}
-        self._rows = visible_nodes(tree, self.opened)
-        at = self._at()
-        room = max(height - 2, 1)
-        self._top = scrolled(self._top, at, len(self._rows), room)
-        lines = [head_line(width)]
-        for number, node in enumerate(self._rows[self._top : self._top + room], self._top):
-            opened = node.id in self.opened
-            lines.append(node_line(tree, node, width, opened=opened, cursor=number == at))
-        return [*filled(lines, height - 1), detail_line(tree, self._rows[at], width) if self._rows else ()]
-
-    def selected(self, tree: CallTree) -> Call:
-        """The node under the cursor; if it has gone, the innermost of its callers that is left."""
-        found = tree.root
-        for number in self._selected:
-            node = tree.node(number)
-            if node is None:
-                break
-            found = node
-        return found
+        self.rows.rows = visible_nodes(tree, self.opened)
+        nodes = {node.id: node for node in self.rows.rows}
+        if self.rows.key not in nodes:  # it has gone: the innermost of its callers that is left
+            self.rows.key = next((number for number in reversed(self._trail) if number in nodes), None)
+        chosen = self.rows.selected
+        self._trail = [node.id for node in chosen.path()] if chosen is not None else []
+        columns = _columns(tree, self.opened, width)
+        shown = self.rows.in_view(max(height - self.HEAD_LINES - 1, 1))
+        lines = [head_line(columns), *(row_line(columns, node, cursor=cursor) for node, cursor in shown)]
+        return [*filled(lines, height - 1), detail_line(tree, chosen, width) if chosen is not None else ()]
 
     def reveal(self, node: Call) -> None:
         """Unfold the way to a node and put the cursor there."""
         self._begun = True
         self.opened |= {each.id for each in node.path()[:-1]}
-        self._select(node)
-
-    def _select(self, node: Call) -> None:
-        self._selected = tuple(each.id for each in node.path())
-
-    def move(self, rows_down: int) -> None:
-        """Move the cursor over the rows that are unfolded."""
-        if self._rows:
-            self._select(self._rows[moved(self._at(), rows_down, len(self._rows))])
+        self.rows.select(node)
 
     def sideways(self, step: int) -> None:
         """Unfold, or fold."""
-        if self._rows:
-            node = self._rows[self._at()]
-            if step > 0:
-                self._unfold(node)
-            elif node.id in self.opened and node.children:
-                self.opened.discard(node.id)
-            elif node.parent is not None and node.parent.parent is not None:  # on a closed one to its caller
-                self._select(node.parent)
+        node = self.rows.selected
+        if node is None:
+            return
+        if step > 0:
+            self._unfold(node)
+        elif node.id in self.opened and node.children:
+            self.opened.discard(node.id)
+        elif node.parent is not None and node.parent.parent is not None:  # on a closed one to its caller
+            self.rows.select(node.parent)
 
     def _unfold(self, node: Call) -> None:
         """Open the node and the only children below it; on an open node move to its first child."""
         if node.id in self.opened and node.children:
-            self._select(node.ordered()[0])
+            self.rows.select(node.ordered()[0])
             return
         while node.children:
             self.opened.add(node.id)
@@ -178,25 +148,8 @@ class TreeView:
 
     def enter(self) -> None:
         """Open or close the node."""
-        node = self._rows[self._at()] if self._rows else None
+        node = self.rows.selected
         if node is not None and node.id in self.opened:
             self.opened.discard(node.id)
         else:
             self.sideways(1)
-
-    def click(self, x: int, y: int) -> bool:
-        """Put the cursor on the row ``y``; whether it stood there already."""
-        index = self._top + y - 1
-        if y < 1 or not 0 <= index < len(self._rows):
-            return False
-        same = index == self._at()
-        self._select(self._rows[index])
-        return same
-
-    def _at(self) -> int:
-        """The row of the selected node; where it is folded away, of its innermost visible caller."""
-        places = {node.id: index for index, node in enumerate(self._rows)}
-        node: Call | None = self.selected(self._tree)
-        while node is not None and node.id not in places:
-            node = node.parent
-        return places[node.id] if node is not None else 0

@@ -26,7 +26,7 @@ from tuimon.views.tui.drawing.lines import (
     places_width,
     row_line,
 )
-from tuimon.views.tui.drawing.moving import RowCursor
+from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.sheets.sheet import Code, code_lines, no_code
 
 #: Ways to sort, cycled by ``s``.
@@ -118,11 +118,12 @@ def detail_line(row: LineShare, samples: int, width: int) -> Line:
 class LinesView:
     """The table with its cursor, which stays on its line."""
 
+    HEAD_LINES = 3  # above the rows: what is done, a blank, the names of the columns
+
     def __init__(self) -> None:
         self.libraries = False
         self.sort = 0
-        self._cursor: RowCursor[tuple[str, int, str]] = RowCursor()
-        self._rows: list[LineShare] = []
+        self.rows: Rows[LineShare] = Rows(lambda row: row.key)
         self._pointed: Place | None = None  # the line that the cursor goes to once it is listed
 
     def point_to(self, place: Place) -> None:
@@ -141,47 +142,24 @@ class LinesView:
     ) -> list[Line]:
         """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
         table = samples.table(phase, libraries=self.libraries)
-        self._rows = sorted_lines(table, SORTS[self.sort])
+        self.rows.rows = sorted_lines(table, SORTS[self.sort])
         spot = self._pointed
-        pointed = next((r for r in self._rows if spot is not None and r.key[:2] == (spot.file, spot.line)), None)
+        pointed = next((r for r in self.rows.rows if spot is not None and r.key[:2] == (spot.file, spot.line)), None)
         if pointed is not None:
-            self._cursor.key, self._pointed = pointed.key, None
-        chosen = self.selected()
+            self.rows.select(pointed)
+            self._pointed = None
+        chosen = self.rows.selected
         code: list[Line] = []
         if chosen is not None and height >= _CODE_FROM:
             number = chosen.place.line
             near = [(n, text) for n, text in code_of(chosen.place) if abs(n - number) <= _AROUND]
             code = [(), *code_lines(near, number)] if near else []
-        room = max(height - 4 - len(code), 1)
-        at = self._cursor.scroll(self._keys(), room)
-        top = self._cursor.top
-        shown = self._rows[top : top + room]
-        columns = _columns(shown, table.samples, width, on_gpu=on_gpu)
+        shown = self.rows.in_view(max(height - self.HEAD_LINES - 1 - len(code), 1))
+        columns = _columns([row for row, _ in shown], table.samples, width, on_gpu=on_gpu)
         lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]
-        for number, row in enumerate(shown, top):
-            lines.append(row_line(columns, row, cursor=number == at))
+        lines += [row_line(columns, row, cursor=cursor) for row, cursor in shown]
         below = detail_line(chosen, table.samples, width) if chosen is not None else ()
         return [*filled([*lines, *code], height - 1), below]
-
-    def move(self, rows_down: int) -> None:
-        """Move the cursor."""
-        self._cursor.move(self._keys(), rows_down)
-
-    def click(self, x: int, y: int) -> bool:
-        """Put the cursor on the row ``y``; whether it stood there already."""
-        index = self._cursor.row_at(y - 3, len(self._rows))
-        if index is None:
-            return False
-        same = self._cursor.index(self._keys()) == index
-        self._cursor.key = self._rows[index].key
-        return same
-
-    def selected(self) -> LineShare | None:
-        """The line under the cursor."""
-        return self._rows[self._cursor.index(self._keys())] if self._rows else None
-
-    def _keys(self) -> list[tuple[str, int, str]]:
-        return [row.key for row in self._rows]
 
 
 def _activity_span(activity: Activity, *, on_gpu: bool) -> Span:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
@@ -22,7 +22,7 @@ from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, l
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.profile.calltree import TreeView, node_of_line
 from tuimon.views.tui.profile.hotlines import SORTS, LinesView
-from tuimon.views.tui.sheets.sheet import Code, CodeAround, no_code
+from tuimon.views.tui.sheets.sheet import Code, CodeAround
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -239,70 +239,6 @@ class _DutyCycle:
             self._rest_until_s = max(self._rest_until_s, time.monotonic() + _REST_FACTOR * cost_s)
 
 
-class SampleViews:
-    """The two views, one of them shown."""
-
-    def __init__(self) -> None:
-        self.mode: Mode = "lines"
-        self.phase: str | None = None  # or a user range; None: all samples
-        self.samples: Samples | None = None  # the samples that are shown
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        """Reset cursors and folding, for samples of another scope."""
-        self.lines, self.tree = LinesView(), TreeView()
-
-    def draw(
-        self, samples: Samples, width: int, height: int, *, on_gpu: bool, code_of: Callable[[Place], Code] = no_code
-    ) -> list[Line]:
-        """Exactly ``height`` lines of the view that is shown."""
-        if self.mode == "lines":
-            return self.lines.draw(samples, self.phase, width, height, on_gpu=on_gpu, code_of=code_of)
-        return self.tree.draw(samples, self.phase, width, height)
-
-    def _shown(self) -> LinesView | TreeView:
-        return self.lines if self.mode == "lines" else self.tree
-
-    def move(self, rows_down: int) -> None:
-        """Move the cursor."""
-        self._shown().move(rows_down)
-
-    def click(self, x: int, y: int) -> bool:
-        """Put the cursor on what lies there; whether it stood there already."""
-        return self._shown().click(x, y)
-
-    def sideways(self, step: int) -> None:
-        """Select the next phase; fold or unfold."""
-        self.select_phase(step) if self.mode == "lines" else self.tree.sideways(step)
-
-    def enter(self) -> None:
-        """Show the line in the tree; fold or unfold."""
-        if self.mode == "tree":
-            self.tree.enter()
-            return
-        row = self.lines.selected()
-        if row is not None and self.samples is not None:
-            node = node_of_line(self.samples.tree(self.phase), row)
-            self.mode = "tree"
-            if node is not None:
-                self.tree.reveal(node)
-
-    def select_phase(self, step: int) -> None:
-        """Show only the samples of the next phase or user range."""
-        choices = filters(self.samples) if self.samples is not None else FILTERS
-        at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
-        self.phase = choices[(at + step) % len(choices)]
-        self.tree = TreeView()
-
-    def toggle_libraries(self) -> None:
-        """Every line by itself, or a library's time with the line that called it."""
-        self.lines.libraries = not self.lines.libraries
-
-    def sort_by_next(self) -> None:
-        """Sort the lines by their own or their total share."""
-        self.lines.sort = (self.lines.sort + 1) % len(SORTS)
-
-
 class ProfileState(NamedTuple):
     """The samples of a scope."""
 
@@ -316,19 +252,21 @@ class ProfilePane(Moving, Pane[ProfileState]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVE_KEYS,
-        Binding("left", "view('sideways', -1)", show=False),
-        Binding("right", "view('sideways', 1)", show=False),
-        Binding("enter", "view('enter')", show=False),
-        Binding("f", "view('select_phase', 1)", show=False),
-        Binding("F", "view('select_phase', -1)", show=False),
+        Binding("left", "sideways(-1)", show=False),
+        Binding("right", "sideways(1)", show=False),
+        Binding("enter", "enter", show=False),
+        Binding("f", "select_phase(1)", show=False),
+        Binding("F", "select_phase(-1)", show=False),
         Binding("t", "extent", show=False),
-        Binding("u", "view('toggle_libraries')", show=False),
-        Binding("s", "view('sort_by_next')", show=False),
+        Binding("u", "toggle_libraries", show=False),
+        Binding("s", "sort", show=False),
     ]
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.views = SampleViews()
+        self.mode: Mode = "lines"
+        self.phase: str | None = None  # or a user range; None: all samples
+        self.lines_view, self.tree_view = LinesView(), TreeView()
         self.scope: Scope | None = None
         self._session: Session | None = None
         self._duty_cycle = _DutyCycle()
@@ -366,10 +304,10 @@ class ProfilePane(Moving, Pane[ProfileState]):
         scope = _scope(row, session)
         if self.scope is None or (row is not None and (row.pid, row.tid) != (self.scope.pid, self.scope.tid)):
             self.scope = scope
-            self.views.begin_anew()
+            self.lines_view, self.tree_view = LinesView(), TreeView()
         if place is not None:
-            self.views.lines.point_to(place)
-        self.views.mode = mode
+            self.lines_view.point_to(place)
+        self.mode = mode
         if row is None and self.state is not None:  # another view of the same samples, also while paused
             self.redraw(force=True)
         else:
@@ -401,17 +339,21 @@ class ProfilePane(Moving, Pane[ProfileState]):
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
         """Tabs, phases, and the view that is chosen."""
-        above = self._above(state, width)
-        if not state.samples.where(phase=self.views.phase).total:
-            return [*above, *empty_lines(state.samples, self.views.phase)][:height]
+        above, phase = self._above(state, width), self.phase
+        if not state.samples.where(phase=phase).total:
+            return [*above, *empty_lines(state.samples, phase)][:height]
         room = max(height - len(above), 1)
         with self._duty_cycle.measured():
-            below = self.views.draw(state.samples, width, room, on_gpu=state.on_gpu, code_of=self._code_of)
+            if self.mode == "lines":
+                view = self.lines_view
+                below = view.draw(state.samples, phase, width, room, on_gpu=state.on_gpu, code_of=self._code_of)
+            else:
+                below = self.tree_view.draw(state.samples, phase, width, room)
         return [*above, *below][:height]
 
     def _above(self, state: ProfileState, width: int) -> list[Line]:
-        samples, phase = state.samples, self.views.phase
-        lines = [tabs_line(self.views.mode, state.who, samples.total, width)]
+        samples, phase = state.samples, self.phase
+        lines = [tabs_line(self.mode, state.who, samples.total, width)]
         if any(name != "none" for name in samples.phases) or phase is not None:
             lines.append(phases_line(samples, phase, width))
         if samples.ranges:
@@ -420,21 +362,58 @@ class ProfilePane(Moving, Pane[ProfileState]):
 
     def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """The name of the view, and the key that leaves it."""
-        every = " · every line by itself" if self.views.mode == "lines" and self.views.lines.libraries else ""
+        every = " · every line by itself" if self.mode == "lines" and self.lines_view.libraries else ""
         return (Span("Where the time goes", "text bold"), Span(f" · last 30 s{every} · Esc closes", "dim"))
 
     # -- keys
 
-    def action_view(self, what: str, *args: int) -> None:
-        """What a key does in the view that is shown: a method of ``SampleViews``."""
-        if self.state is not None:
-            self.views.samples = self.state.samples
-        getattr(self.views, what)(*args)
-        self.redraw(force=True)
+    @property
+    def view(self) -> LinesView | TreeView:
+        """The view that is shown."""
+        return self.lines_view if self.mode == "lines" else self.tree_view
 
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
-        self.action_view("move", rows_down)
+        self.view.rows.move(rows_down)
+        self.redraw(force=True)
+
+    def action_sideways(self, step: int) -> None:
+        """Select the next phase; fold or unfold."""
+        if self.mode == "lines":
+            self.action_select_phase(step)
+        else:
+            self.tree_view.sideways(step)
+            self.redraw(force=True)
+
+    def action_enter(self) -> None:
+        """Show the line in the tree; fold or unfold."""
+        row = self.lines_view.rows.selected
+        if self.mode == "tree":
+            self.tree_view.enter()
+        elif row is not None and self.state is not None:
+            self.mode = "tree"
+            node = node_of_line(self.state.samples.tree(self.phase), row)
+            if node is not None:
+                self.tree_view.reveal(node)
+        self.redraw(force=True)
+
+    def action_select_phase(self, step: int) -> None:
+        """Show only the samples of the next phase or user range."""
+        choices = filters(self.state.samples) if self.state is not None else FILTERS
+        at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
+        self.phase = choices[(at + step) % len(choices)]
+        self.tree_view = TreeView()
+        self.redraw(force=True)
+
+    def action_toggle_libraries(self) -> None:
+        """Every line by itself, or a library's time with the line that called it."""
+        self.lines_view.libraries = not self.lines_view.libraries
+        self.redraw(force=True)
+
+    def action_sort(self) -> None:
+        """Sort the lines by their own or their total share."""
+        self.lines_view.sort = (self.lines_view.sort + 1) % len(SORTS)
+        self.redraw(force=True)
 
     def action_extent(self) -> None:
         """This thread, all of its role, its process, the whole run."""
@@ -446,15 +425,15 @@ class ProfilePane(Moving, Pane[ProfileState]):
         if following == "run" and len(self._session.processes()) < 2:
             following = "thread"
         self.scope = self.scope._replace(level=following)
-        self.views.begin_anew()
+        self.lines_view, self.tree_view = LinesView(), TreeView()
         self._refresh_from(self._session)
 
     def on_click(self, event: Click) -> None:
         """A click selects; a second one does what Enter does."""
         offset = event.get_content_offset_capture(self)
         above = len(self._above(self.state, self.content_size.width)) if self.state is not None else 2
-        if self.views.click(int(offset.x), int(offset.y) - above):
-            self.action_view("enter")
+        if self.view.rows.click(int(offset.y) - above - self.view.HEAD_LINES):
+            self.action_enter()
         self.redraw(force=True)
 
 
