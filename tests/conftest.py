@@ -53,8 +53,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def _no_agent_is_left() -> Iterator[None]:
     """Hooks or a ring of this process would be a later test's: the test that leaves them fails."""
     from tuimon.agent import runtime
-    from tuimon.agent.ring import paths
+    from tuimon.agent.ring import files
     from tuimon.agent.torch_compat import rebinding
 
     yield
-    assert (runtime.on, runtime.writer(), rebinding.rebound_names, paths.given_directories) == (False, None, [], [])
+    assert (runtime.on, runtime.writer(), rebinding.rebound_names, files.given_directories) == (False, None, [], [])

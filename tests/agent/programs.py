@@ -22,7 +22,7 @@ PREAMBLE = """
 import gc; gc.disable()
 import json, os, sys, torch
 from _tuimon_agent import runtime
-from _tuimon_agent.ring import layout, paths
+from _tuimon_agent.ring import files, layout
 """
 
 

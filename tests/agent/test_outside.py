@@ -306,7 +306,7 @@ def test_nothing_is_called_that_keeps_a_handlers_oserror():
 
 def test_a_timeout_in_the_search_for_a_ring_is_not_lost(handle, monkeypatch, tmp_path):
     """Whichever function of the system the signal arrives in."""
-    paths = importlib.import_module("tuimon.agent.ring.paths")
+    files = importlib.import_module("tuimon.agent.ring.files")
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
     handle(plain_late)
     for name in ("stat", "lstat", "access", "open", "readlink", "close"):
@@ -322,7 +322,7 @@ def test_a_timeout_in_the_search_for_a_ring_is_not_lost(handle, monkeypatch, tmp
             lost = 0
             arrived.clear()
             try:
-                attempt(paths.ring_path, os.getpid())
+                attempt(files.ring_path, os.getpid())
                 lost = len(arrived)
             except Late:
                 pass

@@ -8,7 +8,7 @@ import textwrap
 from tests.agent.programs import PREAMBLE, environment, fake_torch, file_names, python
 from tuimon.agent import runtime
 from tuimon.agent.process import facts
-from tuimon.agent.ring import layout, paths
+from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.reader import RingReader
 
 
@@ -32,13 +32,13 @@ def test_the_ring_of_a_longer_run_goes_with_it(program, tmp_path):
 
 def test_a_short_run_whose_tuimon_is_gone_takes_its_ring_along(program, tmp_path):
     killed = subprocess.Popen([sys.executable, "-c", ""])
-    ticks, namespace = paths.start_ticks(killed.pid), os.readlink("/proc/self/ns/pid")
+    ticks, namespace = files.start_ticks(killed.pid), os.readlink("/proc/self/ns/pid")
     killed.wait()
     gone = f"{killed.pid}-{ticks}-{namespace}"
     body = "runtime.emit(layout.STEP); print(json.dumps(runtime._writer.path))"
     program(body, TUIMON_RUN="r", TUIMON_MONITOR=gone)
     assert file_names(tmp_path / "rings") == []
-    runs = f"{os.getpid()}-{paths.start_ticks(os.getpid())}-{namespace}"
+    runs = f"{os.getpid()}-{files.start_ticks(os.getpid())}-{namespace}"
     for name in (runs, f"{killed.pid}-{ticks}-pid:[1]", "x"):
         path = program(body, TUIMON_RUN="r", TUIMON_MONITOR=name)
         assert file_names(tmp_path / "rings") == [os.path.basename(path)]

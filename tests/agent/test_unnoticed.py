@@ -136,7 +136,7 @@ SELDOM = (
         "process.gradients",
         "process.warned",
     ),
-    *("ring.loading_slots", "ring.writer", "ring.paths"),
+    *("ring.loading_slots", "ring.writer", "ring.files"),
     *("torch_compat.compilations", "torch_compat.unobserved"),
 )
 CALLED_BY_HOOKS = {"ready_batches", "end_fetch", "report"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import tuimon
-from tuimon.agent.ring import paths
+from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.cli.commands import doctor, ps
 from tuimon.cli.commands.doctor import Check
@@ -45,7 +45,7 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "squatted").mkdir()
     (tmp_path / "squatted").chmod(0o777)
     places = [str(tmp_path / "squatted")]
-    monkeypatch.setattr(paths, "ring_directories", lambda: places)
+    monkeypatch.setattr(files, "ring_directories", lambda: places)
     assert doctor.shared_memory().status == "fail"
     (notice,) = refused_folders(1.0)
     assert notice.message == f"other users may write to {places[0]} (mode 777): there are no markers"
@@ -59,7 +59,7 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
 def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process looks like a training to ``find_candidates``, were it not tuimon itself."""
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
-    writer = RingWriter(str(tmp_path / f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"))
+    writer = RingWriter(str(tmp_path / f"{os.getpid()}-{files.start_ticks(os.getpid())}.ring"))
     writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.shortage import no_handles
 from tests.waiting import until
-from tuimon.agent.ring import paths
+from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
 from tuimon.launch.attached import Candidate, attach, is_worker, processes_of_run
@@ -110,7 +110,7 @@ def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
 def test_the_ring_tells_run_and_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    path = tmp_path / f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
+    path = tmp_path / f"{os.getpid()}-{files.start_ticks(os.getpid())}.ring"
     output = output_path("r1")
     Path(output).touch(0o600)
     ring = RingWriter(str(path))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.agent.ring import paths
+from tuimon.agent.ring import files
 from tuimon.errors import LaunchError, NoSuchScript, NotExecutable, UsageError
 from tuimon.launch import attached
 from tuimon.launch.attached import find_candidates, processes_of_run
@@ -249,7 +249,7 @@ def test_an_empty_proc_is_reported_and_the_run_goes_on_to_its_end() -> None:
 
 def test_where_proc_shows_not_even_tuimon_that_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "listdir", lambda _path: [])
-    monkeypatch.setattr(paths, "start_ticks", _no_file)
+    monkeypatch.setattr(files, "start_ticks", _no_file)
     source = ProcessSource(ProcessTable(os.getpid(), "run"), 1.0)
     notices = [each for _ in range(3) for each in source.read() if isinstance(each, Notice)]
     assert [(each.source, each.level) for each in notices] == [("processes", "warning")]

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from tuimon.agent.ring import paths
-from tuimon.agent.ring.side_files import CELLS, side_file
+from tuimon.agent.ring import files
+from tuimon.agent.ring.files import CELLS, side_file
 from tuimon.proc.target_files import TargetFiles, cell_of
 from tuimon.sources.source_text import SourceText
 
@@ -19,7 +19,7 @@ def left(monkeypatch, tmp_path):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
 
     def leave(content):
-        with open(side_file(paths.ring_path(os.getpid()), CELLS), "w") as file:
+        with open(side_file(files.ring_path(os.getpid()), CELLS), "w") as file:
             file.write(content if isinstance(content, str) else json.dumps({"cells": content}))
 
     return leave
@@ -38,7 +38,7 @@ def test_cells_that_are_left_anew_are_read_anew(left):
     left([[FILE, 4, "x"]])
     assert cell_of(os.getpid(), FILE).text == b"x"
     left([[FILE, 6, "other"]])
-    path = side_file(paths.ring_path(os.getpid()), CELLS)
+    path = side_file(files.ring_path(os.getpid()), CELLS)
     os.utime(path, ns=(1, os.stat(path).st_mtime_ns + 1))  # within one tick of the file system's clock
     assert cell_of(os.getpid(), FILE).name == "In[6]"
 

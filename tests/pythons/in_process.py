@@ -9,7 +9,7 @@ import time
 
 from tuimon.agent import runtime
 from tuimon.agent.control import orders
-from tuimon.agent.ring import control_words, side_files
+from tuimon.agent.ring import control_words, files
 
 SAMPLE = control_words.Command.SAMPLE
 
@@ -51,11 +51,11 @@ def main():
         runtime.on = True
         runtime.open_ring()
         words = runtime.writer().control_words()
-        order(words, 1, side_files.pack_sampling(20, 200))
+        order(words, 1, files.pack_sampling(20, 200))
         state = busy(words)
         stacks = {}
         if state == control_words.State.WORKING:
-            with open(side_files.side_file(runtime.writer().path, side_files.STACKS), encoding="utf-8") as file:
+            with open(files.side_file(runtime.writer().path, files.STACKS), encoding="utf-8") as file:
                 window = json.load(file)
             names = [frame["name"] for frame in window["shared"]["frames"]]
             for profile in window["profiles"]:

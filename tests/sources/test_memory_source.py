@@ -11,7 +11,7 @@ import pytest
 
 from tests.waiting import Clock
 from tuimon.agent.ring.control_words import Answer, Command, State
-from tuimon.agent.ring.side_files import MEMORY, side_file
+from tuimon.agent.ring.files import MEMORY, side_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import MemoryHistory, Notice, Record
 from tuimon.sources import memory as memory_source

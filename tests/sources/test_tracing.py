@@ -21,8 +21,8 @@ from tests.trace.kineto_file import of_recording, write
 from tests.waiting import until
 from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.control.trace import LineSampler
+from tuimon.agent.ring.files import LINES, TRACED, side_file
 from tuimon.agent.ring.layout import PROFILER_ON, Marker
-from tuimon.agent.ring.side_files import LINES, TRACED, side_file
 from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources import tracing as trace_writer

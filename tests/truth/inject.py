@@ -22,7 +22,7 @@ from tests.truth.kind import Column, Kind
 from tests.truth.running import finished
 from tests.waiting import until
 from tests.warm_torch import WarmProgram
-from tuimon.agent.ring import paths
+from tuimon.agent.ring import files
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
 from tuimon.launch.injection.inject import inject
@@ -190,7 +190,7 @@ def _inject_once(pid: int, trial: Trial) -> tuple[int, int]:
     with _faults(trial, "injection"):
         inject(pid)
         answered_ns = time.monotonic_ns()
-        reader = RingReader(paths.ring_path(pid))
+        reader = RingReader(files.ring_path(pid))
         while not any(True for _ in reader.read()):
             if time.monotonic_ns() - begun_ns > _END_S * 1e9:
                 raise TuimonError("no marker")

@@ -8,7 +8,7 @@ import sys
 from typing import Any, Dict, List
 
 from . import install, runtime, watch
-from .ring import files, paths
+from .ring import files
 from .torch_compat import rebinding
 
 #: The answers of ``install_now``. RETRY: not at this moment; try again in some milliseconds.
@@ -25,7 +25,7 @@ def install_now(directories: List[str]) -> Dict[str, Any]:
         return {"status": NO_TORCH}
     if watch.is_importing(torch) or rebinding.must_wait():
         return {"status": RETRY}
-    paths.use_directories(directories)
+    files.use_directories(directories)
     watch.instrument(torch)
     if not runtime.on:
         return {"status": NO_RING, "reason": files.own_reason()}
@@ -36,4 +36,4 @@ def withdraw() -> None:
     """Undo every hook; what is under way goes on as if there had been none."""
     install.uninstall()
     rebinding.sweep()
-    paths.use_directories([])
+    files.use_directories([])

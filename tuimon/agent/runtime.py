@@ -15,9 +15,8 @@ from .gpu_clock import cuda
 from .gpu_clock.clock import GpuClock
 from .outside import attempt, shielded_at_fork, variable
 from .process import facts, gradients, loop_stacks, optimizer_facts, precision, starter, warned
-from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
-from .ring.writer import RangeNames, RingWriter
+from .ring.writer import YOUNG_S, RangeNames, RingWriter, make_ring
 from .torch_compat import captures, compilations, dynamo
 from .turn import Turn
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tuimon.agent.ring import paths
+from tuimon.agent.ring import files
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -107,7 +107,7 @@ def start_ticks(pid: int) -> int | None:
     psutil has it in seconds only. Raises OSError when we have no file handle or memory left: that is no end of anybody.
     """
     try:
-        return paths.start_ticks(pid)
+        return files.start_ticks(pid)
     except OSError as error:
         if error.errno in SHORTAGES:
             raise

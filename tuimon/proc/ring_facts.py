@@ -11,10 +11,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from tuimon.agent.ring import paths
-from tuimon.agent.ring.files import reason_left_by
+from tuimon.agent.ring import files
+from tuimon.agent.ring.files import FILE_LIMIT, reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.agent.ring.side_files import FILE_LIMIT
 from tuimon.records import Count, Index, OptimizerFacts, UnusedGradients, Warned
 from tuimon.text import plain
 
@@ -133,7 +132,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
 def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
     """The facts of a live process; None without a ring, all unknown while they are being written."""
     try:
-        reader = RingReader(paths.ring_path(pid))
+        reader = RingReader(files.ring_path(pid))
     except (OSError, RingError, ValueError):
         return None
     try:
@@ -144,7 +143,7 @@ def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
 
 def ring_folders() -> list[str]:
     """The folders in which this user's rings are searched for."""
-    return [os.path.abspath(folder) for folder in paths.ring_directories()]
+    return [os.path.abspath(folder) for folder in files.ring_directories()]
 
 
 def why_no_ring(pid: int) -> str | None:

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from tuimon.agent.ring.paths import ring_path
-from tuimon.agent.ring.side_files import CELLS, side_file
+from tuimon.agent.ring.files import CELLS, ring_path, side_file
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import read_side_file

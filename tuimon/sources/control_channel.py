@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable
 from types import TracebackType
 
-from tuimon.agent.ring import layout, paths
+from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.control_words import (
     BELL_WORD,
     COMMANDS_WORD,
@@ -163,7 +163,7 @@ class Failed(ControlError):
 def open_channel(pid: int) -> Channel:
     """The channel to the agent in a live process. Raises ControlError."""
     try:
-        path = paths.ring_path(pid)
+        path = files.ring_path(pid)
         reader = RingReader(path)
     except (OSError, ValueError, IndexError) as error:
         if procfs.start_ticks(pid) is None:
@@ -231,7 +231,7 @@ class Channel:
 
     def is_running(self) -> bool:
         """True if the process still runs."""
-        return paths.is_running(self.pid, self._ticks)
+        return files.is_running(self.pid, self._ticks)
 
     def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
         """Give an order. Raises ControlError: TooOld where the agent does not know it, Busy, NoAgent."""

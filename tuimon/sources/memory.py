@@ -10,8 +10,7 @@ from typing import Literal
 import msgspec
 
 from tuimon.agent.ring.control_words import Command
-from tuimon.agent.ring.paths import ring_path
-from tuimon.agent.ring.side_files import MEMORY, remove_file, side_file
+from tuimon.agent.ring.files import MEMORY, remove_file, ring_path, side_file
 from tuimon.code_origin import is_user_file
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.ring_facts import read_side_file

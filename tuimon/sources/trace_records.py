@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import structs
 
+from tuimon.agent.ring.files import TRACED, side_file, write_file
 from tuimon.agent.ring.reader import RingReader
-from tuimon.agent.ring.side_files import TRACED, side_file, write_file
 from tuimon.proc.ring_facts import read_side_file
 from tuimon.records import TraceTaken
 

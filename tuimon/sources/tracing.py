@@ -17,9 +17,9 @@ from typing import Annotated, BinaryIO, TypeVar
 import msgspec
 
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT, TRACE_STEPS_LIMIT, Command, State
+from tuimon.agent.ring.files import LINES, TRACE, remove_file, side_file
 from tuimon.agent.ring.layout import BACKWARD_END, BOUNDARIES, GAP_END, Marker
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
 from tuimon.code_origin import is_user_file
 from tuimon.errors import TraceError
 from tuimon.proc.ring_facts import read_side_file

@@ -12,7 +12,7 @@ import pytest
 from tuimon.agent.control import memory, orders
 from tuimon.agent.control.memory import Blocks, CudaRecording
 from tuimon.agent.gpu_clock import cuda
-from tuimon.agent.ring import side_files
+from tuimon.agent.ring import files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control_channel import Refused
 
@@ -21,7 +21,7 @@ THERE = (("train.py", 12, "main"),)
 
 
 def read(path):
-    with open(side_files.side_file(path, side_files.MEMORY)) as file:
+    with open(files.side_file(path, files.MEMORY)) as file:
         return json.load(file)
 
 

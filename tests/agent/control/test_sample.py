@@ -12,12 +12,12 @@ from tests.waiting import until
 from tuimon.agent import own_threads
 from tuimon.agent.control import orders, sample, stack_windows
 from tuimon.agent.control.stack_windows import FrameWindow
-from tuimon.agent.ring import side_files
+from tuimon.agent.ring import files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control_channel import Refused
 from tuimon.sources.stacks.speedscope import parse_speedscope
 
-FAST = side_files.pack_sampling(20, 200)
+FAST = files.pack_sampling(20, 200)
 
 
 def test_windows_of_all_threads_and_their_end(own_channel):
@@ -29,7 +29,7 @@ def test_windows_of_all_threads_and_their_end(own_channel):
         orders.attend()
         until(lambda: request.poll().value >= 2)
         assert threading.active_count() == threads_before + 1
-        with open(side_files.side_file(own_channel.path, side_files.STACKS), "rb") as file:
+        with open(files.side_file(own_channel.path, files.STACKS), "rb") as file:
             raw = file.read()
         window = json.loads(raw)
         samples = parse_speedscope(raw, os.getpid())
@@ -48,7 +48,7 @@ def test_windows_of_all_threads_and_their_end(own_channel):
     assert not any(
         frame.file.endswith("control/sample.py") for thread in samples.threads for s in thread.stacks for frame in s
     )
-    assert not os.path.exists(side_files.side_file(own_channel.path, side_files.STACKS))
+    assert not os.path.exists(files.side_file(own_channel.path, files.STACKS))
 
 
 def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_channel, monkeypatch):
@@ -109,11 +109,11 @@ def test_it_ends_with_its_monitor(own_channel, monkeypatch):
     until(lambda: request.poll().value)
     monkeypatch.setattr(sample.Task, "is_wanted", lambda task: False)
     until(lambda: request.poll().state == State.STOPPED)
-    assert not os.path.exists(side_files.side_file(own_channel.path, side_files.STACKS))
+    assert not os.path.exists(files.side_file(own_channel.path, files.STACKS))
 
 
 def test_what_is_out_of_bounds_is_not_begun(own_channel):
-    request = own_channel.order(Command.SAMPLE, side_files.pack_sampling(1000, 200))
+    request = own_channel.order(Command.SAMPLE, files.pack_sampling(1000, 200))
     orders.attend()
     assert request.poll().state == State.FAILED
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.agent.ring import layout, side_files
+from tuimon.agent.ring import files, layout
 
 pytest.importorskip("IPython")
 
@@ -49,7 +49,7 @@ print(json.dumps(markers()))
 
 def test_text_and_number_of_cells_lie_beside_the_ring_while_they_run(notebook):
     first, second = notebook("""
-from _tuimon_agent.ring.side_files import side_file
+from _tuimon_agent.ring.files import side_file
 path = side_file(runtime.writer().path, "cells")
 found = []
 shell.user_ns["look"] = lambda: found.append(json.load(open(path))["cells"])
@@ -59,7 +59,7 @@ found[-1] += [shell.user_ns["file"]]
 run("look()")
 print(json.dumps(found))
 """)
-    assert side_files.CELLS == "cells"
+    assert files.CELLS == "cells"
     (file, number, text), (_, later_number, later), name = first
     assert (number, later_number) == (1, 2) and file == name
     assert text.splitlines()[1] == "    look()" and later == "file = f()\n"
@@ -68,7 +68,7 @@ print(json.dumps(found))
 
 def test_cells_that_ran_before_are_known_too(notebook):
     cells = notebook("""
-from _tuimon_agent.ring.side_files import side_file
+from _tuimon_agent.ring.files import side_file
 run("a = 1")
 reinstall()
 print(json.dumps(json.load(open(side_file(runtime.writer().path, "cells")))["cells"]))
@@ -79,7 +79,7 @@ print(json.dumps(json.load(open(side_file(runtime.writer().path, "cells")))["cel
 def test_withdrawn_it_leaves_nothing(notebook):
     left = notebook("""
 from _tuimon_agent import install
-from _tuimon_agent.ring.side_files import side_file
+from _tuimon_agent.ring.files import side_file
 path = side_file(runtime.writer().path, "cells")
 there = os.path.exists(path)
 install.uninstall()
@@ -94,7 +94,7 @@ print(json.dumps([there, os.path.exists(path), callbacks, "cache" in vars(shell.
 def test_of_many_cells_the_latest_are_kept(notebook):
     numbers = notebook("""
 from _tuimon_agent.process import cells
-from _tuimon_agent.ring.side_files import side_file
+from _tuimon_agent.ring.files import side_file
 cells._KEPT_CHARS = 100
 for each in range(6):
     run("x = %d  # %s" % (each, "." * 30))
@@ -105,7 +105,7 @@ print(json.dumps([n for _, n, _ in json.load(open(side_file(runtime.writer().pat
 
 def test_a_forked_child_that_ends_leaves_its_parents_cells(notebook):
     assert notebook("""
-from _tuimon_agent.ring.side_files import side_file
+from _tuimon_agent.ring.files import side_file
 path = side_file(runtime.writer().path, "cells")
 child = os.fork()
 if not child:

@@ -16,16 +16,16 @@ from tests.state_size import size_of
 from tests.waiting import until
 from tuimon.agent import runtime
 from tuimon.agent.outside import attempt
-from tuimon.agent.ring import files, layout, paths
-from tuimon.agent.ring.files import make_ring, own_reason, reason_left_by
+from tuimon.agent.ring import files, layout, writer
+from tuimon.agent.ring.files import own_reason, reason_left_by
 from tuimon.agent.ring.reader import RingReader
-from tuimon.agent.ring.writer import RING_BYTES, RingWriter
+from tuimon.agent.ring.writer import RING_BYTES, RingWriter, make_ring, remove_stale
 
 pytestmark = pytest.mark.trust
 
 
 def test_the_ring_is_found_by_pid(program):
-    found = program("print(json.dumps([paths.ring_path(os.getpid()), runtime._writer.path]))")
+    found = program("print(json.dumps([files.ring_path(os.getpid()), runtime._writer.path]))")
     assert found[0] == found[1]
 
 
@@ -34,7 +34,7 @@ def test_no_descriptor_of_the_ring_has_the_number_of_a_closed_stream(program):
     found = program("""
 saved = os.dup(1), os.dup(2)
 os.closerange(0, 3)
-from _tuimon_agent.ring.files import make_ring
+from _tuimon_agent.ring.writer import make_ring
 ring = make_ring()
 low = [number for number in (0, 1, 2) if os.path.exists("/proc/self/fd/%d" % number)]
 os.dup2(saved[0], 1), os.dup2(saved[1], 2)
@@ -53,18 +53,18 @@ def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatc
     (tmp_path / "rings").mkdir()
     (tmp_path / "rings").chmod(mode)
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    assert files.make_ring() is None
+    assert make_ring() is None
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == mode
-    assert paths.refused_directories() == {
+    assert files.refused_directories() == {
         str(tmp_path / "rings"): f"other users may write to {tmp_path}/rings (mode {mode:o})"
     }
-    assert paths.ring_directory() is None
+    assert files.ring_directory() is None
 
 
 def test_a_folder_that_others_may_only_read_is_used(tmp_path, monkeypatch):
     (tmp_path / "rings").mkdir(mode=0o755)
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    files.make_ring().unlink()
+    make_ring().unlink()
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o755
 
 
@@ -72,20 +72,20 @@ def test_a_folder_in_which_others_can_replace_it_is_refused(tmp_path, monkeypatc
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "shared" / "rings"))
-    assert files.make_ring() is None
+    assert make_ring() is None
     (tmp_path / "shared").chmod(0o1777)  # as /tmp: its sticky bit leaves what is ours alone
-    files.make_ring().unlink()
+    make_ring().unlink()
     (tmp_path / "link").symlink_to(tmp_path / "shared")
     (tmp_path / "shared").chmod(0o777)
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "link" / "rings"))
-    assert files.make_ring() is None
+    assert make_ring() is None
 
 
 def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkeypatch):
     squatted, ours = tmp_path / "squatted", tmp_path / "ours"
     squatted.mkdir(mode=0o755)
-    monkeypatch.setattr(paths, "ring_directories", lambda: [str(squatted), str(ours)])
-    monkeypatch.setattr(files, "ring_directories", paths.ring_directories)
+    monkeypatch.setattr(files, "ring_directories", lambda: [str(squatted), str(ours)])
+    monkeypatch.setattr(writer, "ring_directories", files.ring_directories)
     real = os.lstat
 
     def lstat(path, **more):
@@ -95,11 +95,11 @@ def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkey
         return os.stat_result([*info[:4], 12345, *info[5:10]])
 
     monkeypatch.setattr(os, "lstat", lstat)
-    made = files.make_ring()
+    made = make_ring()
     (squatted / os.path.basename(made.path)).write_text("")
-    assert made.path == paths.ring_path(os.getpid()) == str(ours / paths.ring_name(os.getpid()))
-    assert paths.refused_directories() == {str(squatted): f"{squatted} belongs to user 12345"}
-    assert paths.ring_directory() == str(ours)
+    assert made.path == files.ring_path(os.getpid()) == str(ours / files.ring_name(os.getpid()))
+    assert files.refused_directories() == {str(squatted): f"{squatted} belongs to user 12345"}
+    assert files.ring_directory() == str(ours)
     made.unlink()
 
 
@@ -107,20 +107,20 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "rings").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    assert files.make_ring() is None
+    assert make_ring() is None
     assert file_names(tmp_path / "elsewhere") == []
 
 
 def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert files.make_ring() is None
+    assert make_ring() is None
     assert file_names(tmp_path / "rings") == []
 
 
 def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
     places = [str(tmp_path / "full"), str(tmp_path / "roomy")]
-    monkeypatch.setattr(files, "ring_directories", lambda: places)
+    monkeypatch.setattr(writer, "ring_directories", lambda: places)
     real = os.write
 
     def write(handle, data):
@@ -129,7 +129,7 @@ def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
         return real(handle, data)
 
     monkeypatch.setattr(os, "write", as_agents(write))
-    made = files.make_ring()
+    made = make_ring()
     assert made is not None and made.path.startswith(places[1])
     assert file_names(tmp_path / "full") == []
     made.unlink()
@@ -138,10 +138,10 @@ def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
 SHARING = """
 import json, torch
 from _tuimon_agent import runtime
-from _tuimon_agent.ring import paths
+from _tuimon_agent.ring import files
 runtime.open_ring()
 shared = torch.zeros(62 << 20, dtype=torch.uint8).share_memory_()
-print(json.dumps([runtime.writer().path, paths.ring_directory()]))
+print(json.dumps([runtime.writer().path, files.ring_directory()]))
 """
 
 
@@ -166,7 +166,7 @@ def dead_pid():
 def test_rings_of_dead_processes_are_swept(program, tmp_path):
     folder = tmp_path / "rings"
     folder.mkdir(mode=0o700)
-    alive = f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
+    alive = f"{os.getpid()}-{files.start_ticks(os.getpid())}.ring"
     dead = [f"{dead_pid()}-12345.ring", f"{os.getpid()}-1.ring", f"{dead_pid()}-5.ring.77"]
     kept = [alive, "notes.txt", "x-y.ring", "\u00b2-1.ring"]
     for name in dead + kept:
@@ -183,10 +183,10 @@ def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path)
     writer = RingWriter(str(tmp_path / f"{dead_pid()}-12345.ring"), slot_count=64)
     path = writer.path
     grow_old(tmp_path)
-    files.remove_stale(str(tmp_path))
+    remove_stale(str(tmp_path))
     assert os.path.exists(path)
     del writer  # with its map goes the lock
-    files.remove_stale(str(tmp_path))
+    remove_stale(str(tmp_path))
     assert not os.path.exists(path)
 
 
@@ -206,10 +206,10 @@ def test_no_ring_is_looked_for_in_a_folder_that_is_refused(tmp_path, monkeypatch
     squatted = tmp_path / "squatted"
     squatted.mkdir()
     squatted.chmod(0o777)
-    (squatted / paths.ring_name(os.getpid())).write_text("")  # or a hard link to a file of ours
-    monkeypatch.setattr(paths, "ring_directories", lambda: [str(squatted)])
+    (squatted / files.ring_name(os.getpid())).write_text("")  # or a hard link to a file of ours
+    monkeypatch.setattr(files, "ring_directories", lambda: [str(squatted)])
     with pytest.raises(FileNotFoundError):
-        paths.ring_path(os.getpid())
+        files.ring_path(os.getpid())
 
 
 pytest.importorskip("torch")
@@ -294,7 +294,7 @@ def test_a_sandbox_that_kills_for_a_rare_system_call(call, tmp_path):
 
 ASKS_FOR_A_RING = """
 import sys
-from tuimon.agent.ring.files import make_ring
+from tuimon.agent.ring.writer import make_ring
 print(make_ring(), flush=True)
 sys.stdin.read()
 """

@@ -16,7 +16,7 @@ import pytest
 from tests.launch.injection.trainings import OVER, ended, needs_gdb, refusal, state, stopped, training
 from tests.pythons import at_hand
 from tests.waiting import until
-from tuimon.agent.ring import layout, paths
+from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
 from tuimon.launch.injection import gdb, symbols, target
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.trust
 
 
 def kinds(pid: int) -> list[int]:
-    reader = RingReader(paths.ring_path(pid))
+    reader = RingReader(files.ring_path(pid))
     try:
         return [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
     finally:
@@ -55,7 +55,7 @@ def test_markers_from_the_next_step_on_and_nothing_left(version: str, tmp_path: 
         assert f"into process {process.pid} " in hooks.bring_in()
         until(lambda: steps(process.pid))
         assert inject(process.pid)  # a second attach
-        ring = paths.ring_path(process.pid)
+        ring = files.ring_path(process.pid)
         assert hooks.withdraw() == "the hooks are withdrawn"
         assert not os.path.exists(ring)
         until(lambda: os.path.basename(ring) not in Path(f"/proc/{process.pid}/maps").read_text())
@@ -439,7 +439,7 @@ def test_functions_are_where_the_linker_has_put_them() -> None:
 
 def test_exceptions_of_signal_handlers_reach_the_program(tmp_path: Path) -> None:
     """The program's timer raises an exception with arguments while the script runs: it comes out after it, whole."""
-    boot = (target.os.path.dirname(paths.__file__)).rsplit("/", 1)[0] + "/boot.py"
+    boot = (target.os.path.dirname(files.__file__)).rsplit("/", 1)[0] + "/boot.py"
     program = f"""
 import signal, sys, time
 names = {{"__name__": "boot"}}

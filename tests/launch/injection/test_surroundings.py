@@ -22,7 +22,7 @@ from tests import without_call
 from tests.launch.injection.trainings import OVER, ended, needs_gdb, refusal, state, training
 from tests.sources.stacks import denied
 from tests.waiting import until
-from tuimon.agent.ring import paths
+from tuimon.agent.ring import files
 from tuimon.launch.injection import gdb, target
 from tuimon.launch.injection.inject import inject
 
@@ -158,7 +158,7 @@ def test_a_private_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     with unshared(tmp_path, mounted_over(tmp_path / "tmp")) as (process, pid):
         assert not inject(pid)
-        until(lambda: os.path.exists(paths.ring_path(pid)))
+        until(lambda: os.path.exists(files.ring_path(pid)))
         assert ended(process) == OVER
 
 

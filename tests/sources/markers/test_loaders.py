@@ -8,8 +8,8 @@ import pytest
 
 from tests.session.records import process
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.files import start_ticks
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
-from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, MeasuredBatches, Place
 from tuimon.session.session import Session
 from tuimon.sources.loop.machine import LoopMachine

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tests.shortage import no_handles
-from tuimon.agent.ring import layout, paths
-from tuimon.agent.ring.side_files import TRACED, side_file, write_file
+from tuimon.agent.ring import files, layout
+from tuimon.agent.ring.files import TRACED, side_file, write_file
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Notice, Steps, Uncaught
 from tuimon.sources.markers import source as module
@@ -23,7 +23,7 @@ def ring_directory(tmp_path, monkeypatch):
 
 
 def write(directory, run, steps=5):
-    writer = RingWriter(paths.ring_path(os.getpid(), str(directory)))
+    writer = RingWriter(files.ring_path(os.getpid(), str(directory)))
     writer.set_meta({"run": run, "pid": os.getpid(), "torch": "2.13.0"})
     more(writer, steps)
     return writer

@@ -84,7 +84,7 @@ def test_hooks_that_come_in_after_all_take_it_back(library) -> None:
 TRAINING = """
 import sys
 {before}
-from tuimon.agent.ring.files import make_ring
+from tuimon.agent.ring.writer import make_ring
 make_ring()
 print("ready", flush=True)
 sys.stdin.read()

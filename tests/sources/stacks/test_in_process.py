@@ -23,7 +23,7 @@ from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
 from tuimon.agent.control.stack_windows import FrameWindow
 from tuimon.agent.ring.control_words import Answer, State
-from tuimon.agent.ring.side_files import STACKS, side_file, write_file
+from tuimon.agent.ring.files import STACKS, side_file, write_file
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.session.session import Session

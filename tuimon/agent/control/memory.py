@@ -12,8 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import runtime
 from ..outside import attempt
+from ..ring.files import MEMORY, side_file, write_file
 from ..ring.layout import PROFILER_OFF, PROFILER_ON
-from ..ring.side_files import MEMORY, side_file, write_file
 from .orders import Task
 
 NEEDS_STEPS = True

@@ -15,7 +15,7 @@ from typing import Any, Optional, Type
 
 from .. import runtime
 from ..outside import shielded_at_fork
-from ..ring.side_files import STACKS, remove_file, side_file, unpack_sampling, write_file
+from ..ring.files import STACKS, remove_file, side_file, unpack_sampling, write_file
 from .orders import Task, call_again
 from .stack_windows import CannotRead, StackWindow, safe_window
 

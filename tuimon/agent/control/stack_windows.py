@@ -1,4 +1,4 @@
-"""The stack samples of one window, in the shape of the stack file (ring/side_files.py)."""
+"""The stack samples of one window, in the shape of the stack file (ring/files.py)."""
 
 import sys
 from types import CodeType, FrameType

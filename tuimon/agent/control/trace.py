@@ -28,9 +28,8 @@ from .. import runtime
 from ..outside import attempt, is_programs, shielded_at_fork, variable
 from ..pace import pace
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT
-from ..ring.files import file_size_limit
+from ..ring.files import LINES, TRACE, file_size_limit, remove_file, side_file, write_file
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
-from ..ring.side_files import LINES, TRACE, remove_file, side_file, write_file
 from ..steps import StepCounter
 from ..torch_compat import dynamo
 from ..torch_compat.rebinding import Rebound

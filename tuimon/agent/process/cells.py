@@ -13,8 +13,8 @@ from functools import wraps
 from typing import Any, Callable, Dict, List, Tuple
 
 from ..outside import attempt, is_programs
+from ..ring.files import CELLS, remove_file, side_file, write_file
 from ..ring.layout import LOOP_LEFT
-from ..ring.side_files import CELLS, remove_file, side_file, write_file
 from ..torch_compat import rebinding
 
 #: Characters of all cells that are kept, the latest: a notebook has some 10,000.

@@ -8,7 +8,7 @@ import sys
 from typing import Optional, Tuple
 
 from ..outside import attempt, variable
-from ..ring.paths import is_running
+from ..ring.files import is_running
 
 #: In the command lines of processes that import torch and rarely train.
 _AUXILIARY_SIGNS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")

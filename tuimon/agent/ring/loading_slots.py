@@ -12,9 +12,8 @@ import struct
 from time import monotonic_ns, sleep
 from typing import Any, Iterator, NamedTuple, Optional
 
+from .files import PID_LIMIT, is_running, map_file, ring_path, start_ticks
 from .layout import LOADING_BYTES, LOADING_OFFSET
-from .mapped import map_file
-from .paths import PID_LIMIT, is_running, ring_path, start_ticks
 
 #: sequence u64 | start ticks u64 | pid u32 | loader u16 | worker u16 | workers u16 | state u16 | dataset u32 |
 #: since, batches, items, collate, wait, hand over: u64 | sequence u64. Times in ns.

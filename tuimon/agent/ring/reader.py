@@ -14,6 +14,7 @@ import sys
 from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
+from .files import PID_LIMIT
 from .layout import (
     CLOSED_OFFSET,
     HEADER,
@@ -37,7 +38,6 @@ from .layout import (
     Marker,
 )
 from .loading_slots import Loading, used_bytes, used_slots
-from .paths import PID_LIMIT
 
 __all__ = ("RingError", "RingReader")
 

@@ -1,4 +1,4 @@
-"""The agent's side of a ring, and the names of user ranges in it, with the place they were opened at."""
+"""The agent's side of a ring: makes it, writes it, and interns names of user ranges with where they were opened."""
 
 import itertools
 import json
@@ -9,11 +9,25 @@ import time
 from _thread import get_ident, get_native_id
 from collections import deque
 from types import CodeType, FrameType
-from typing import Any, Callable, Deque, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
-from ..outside import attempt
+from ..outside import attempt, is_surely_ours
+from ..private import make_private
 from ..turn import Turn
 from .control_words import CONTROL_BYTES, CONTROL_OFFSET
+from .files import (
+    file_size_limit,
+    fill,
+    is_running,
+    leave_reason,
+    lock,
+    map_file,
+    remove_file,
+    ring_directories,
+    ring_name,
+    shortage,
+    start_ticks,
+)
 from .layout import (
     CLOSED_OFFSET,
     HEADER,
@@ -34,9 +48,6 @@ from .layout import (
     U32,
     VERSION,
 )
-from .mapped import fill, lock, map_file
-from .paths import start_ticks
-from .side_files import remove_file
 
 #: sequence, time_ns, kind, value, flag, thread ident
 Waiting = Tuple[int, int, int, int, int, int]
@@ -68,7 +79,7 @@ class RingWriter:
         handle = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fill(handle, size)
-            attempt(lock, handle)  # held by the map (see files.py); there are file systems without locks
+            attempt(lock, handle)  # held by the map (see ``map_file``); there are file systems without locks
             self._map = map_file(handle, size)
             header = HEADER.pack(MAGIC, VERSION, slot_count, self.pid, ticks, time.monotonic_ns())
             self._map[0 : len(header)] = header
@@ -248,6 +259,70 @@ def _native_id(ident: int) -> int:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), default=str).encode()
+
+
+#: A ring made less than this ago may not have been found yet by the monitor that waits for it.
+YOUNG_S = 30.0
+_STREAMS = 3
+
+
+def make_ring() -> Optional[RingWriter]:
+    """A ring in the first directory that has room for one; None when none has: then the reasons are left.
+
+    Raises OSError where /proc is missing, or no descriptor is left.
+    """
+    handles: List[int] = []  # with the numbers of closed standard streams: C code would print into the ring
+    try:
+        while not handles or handles[-1] < _STREAMS:
+            handles.append(os.open("/", os.O_PATH | os.O_CLOEXEC))
+        os.close(handles.pop())
+        return _make_ring()
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _make_ring() -> Optional[RingWriter]:
+    directories = ring_directories()
+    name = ring_name(os.getpid())
+    limit = file_size_limit()
+    if limit < RING_BYTES:
+        leave_reason("a ring has %d bytes, files may have %d (ulimit -f)" % (RING_BYTES, limit))
+        return None
+    reasons = []
+    for directory in directories:
+        try:
+            refused = shortage(directory) or make_private(directory)
+            if refused is None:
+                remove_stale(directory)
+                return RingWriter(os.path.join(directory, name))
+            reasons.append(refused)
+        except OSError as error:  # missing, read-only, full
+            if not is_surely_ours(error):
+                raise
+            reasons.append("%s: %s" % (directory, getattr(error, "strerror", None) or error))
+    leave_reason("; ".join(reasons))
+    return None
+
+
+def remove_stale(directory: str) -> None:
+    """Remove the rings of processes that were killed, but for young ones, which the monitor may not have read yet."""
+    for name in os.listdir(directory):
+        pid, dash, rest = name.partition("-")
+        ticks = rest.partition(".")[0]
+        if dash and ".ring" in rest and pid.isdecimal() and ticks.isdecimal() and not is_running(int(pid), int(ticks)):
+            attempt(_remove_unlocked, os.path.join(directory, name))
+
+
+def _remove_unlocked(path: str) -> None:
+    """Unlink the file unless a process holds its lock: one in another pid namespace that shares /dev/shm."""
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if os.fstat(handle).st_mtime < time.time() - YOUNG_S:
+            lock(handle)
+            os.unlink(path)
+    finally:
+        os.close(handle)
 
 
 #: After this many distinct names, digits are taken for a counter: "iter 1043" becomes "iter #".

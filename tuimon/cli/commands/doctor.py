@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
+from tuimon.agent.ring.files import refused_directories, ring_directories, ring_directory
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError
 from tuimon.installation import install_command, version_of

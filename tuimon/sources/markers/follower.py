@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, get_args
 
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.files import ring_path
 from tuimon.agent.ring.layout import BACKWARD, COMPILED, FIRST_EVENT, RECOMPILED, unpacked
-from tuimon.agent.ring.paths import ring_path
 from tuimon.agent.ring.reader import FLAG_SHIFT, LOW_BITS, TID_SHIFT, RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s

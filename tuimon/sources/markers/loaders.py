@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.files import PID_LIMIT
 from tuimon.agent.ring.layout import Passed
 from tuimon.agent.ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, Loading
-from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Count, Loader, LoaderFacts, LoaderWorker, MeasuredBatches

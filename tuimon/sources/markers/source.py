@@ -10,9 +10,8 @@ from contextlib import suppress
 from msgspec import Struct
 
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
+from tuimon.agent.ring.files import TRACED, refused_directories, ring_directories, ring_directory, side_file
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.agent.ring.side_files import TRACED, side_file
 from tuimon.code_origin import innermost_work, is_user_file
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import ring_facts

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from tuimon.agent.ring.control_words import Command, State
-from tuimon.agent.ring.paths import ring_path
-from tuimon.agent.ring.side_files import STACKS, pack_sampling, remove_file, side_file
+from tuimon.agent.ring.files import STACKS, pack_sampling, remove_file, ring_path, side_file
 from tuimon.proc.ring_facts import read_side_file
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import ANSWER_S, Channel, ControlError, Request, open_channel
