@@ -16,7 +16,7 @@ from docs.make_accuracy import accuracy
 from tests.recorded_logs import ROOT, log_path
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.verdicts import fold
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.finding_text import fix_text, rule_title, times_text
 from tuimon.views.report_types import FixJson
 

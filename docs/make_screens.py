@@ -16,7 +16,7 @@ from tests.recorded_logs import ROOT, log_path
 from tests.views.playback import Playback
 from tuimon.diagnosis import diagnose
 from tuimon.records import Record, Steps
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.report.write import standalone_svg
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Capabilities

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.recorded_logs import log_path
 from tuimon.records import Gpu, GpuPhase, GpuProcess, GpuTime, Process, Record, Throttle
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 Alters = Callable[[Iterable[Record]], Iterable[Record]]
 

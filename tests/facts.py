@@ -28,7 +28,7 @@ from tests.recorded_logs import log_path
 from tests.views.metrics.figures import FINDINGS, whole_session
 from tuimon import records
 from tuimon.diagnosis.verdicts import fold
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.export import Selection, speedscope, write_perfetto
 from tuimon.views.metrics.snapshot import RankLabels, take
 from tuimon.views.report.page import as_html
@@ -145,7 +145,7 @@ READ_IN = {
     "GpuExchange": "diagnosis/evidence/ranks.py",
     "Gone": "diagnosis/rules/hang.py",
     "GpuTimeRow": "views/tui/panes/phases_pane.py",
-    "Header": "sources/log/joined.py",
+    "Header": "sources/log/source.py",
     "Keeping": "diagnosis/rules/memory.py",
     "LeadRow": "views/report/report.html.j2",
     "LineShare": "views/tui/profile/hotlines.py views/tui/profile/profile_pane.py",

@@ -18,7 +18,7 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_log
 from tuimon.records import Exit
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.json_text import with_digits
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report

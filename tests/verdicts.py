@@ -27,7 +27,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Record
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 DATA = Path(__file__).parent / "data"
 ACCEPTED = DATA / "verdicts"

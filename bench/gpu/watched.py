@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tuimon.errors import NotALog
 from tuimon.records import Notice, Record
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 TUIMON = (sys.executable, "-m", "tuimon")

@@ -15,7 +15,7 @@ from tests.cli.command import LEAN, running, tuimon
 from tests.launch.injection.trainings import ended, training
 from tests.waiting import until
 from tuimon.records import Exit, Header, Steps
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 
 @pytest.fixture

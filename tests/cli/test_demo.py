@@ -16,7 +16,7 @@ from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.verdicts import Reading, Verdicts, fold
 from tuimon.records import Exit
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.finding_text import rule_title
 
 SHIPPED = sorted((ROOT / "tuimon" / "recorded_runs").iterdir())

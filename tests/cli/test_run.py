@@ -25,7 +25,7 @@ from tests.waiting import until
 from tuimon.records import Exit, Gpu, Header, Process
 from tuimon.session.session import Session
 from tuimon.sources.gpus.driver import in_first_pid_namespace
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.gpu.gpu_pane import GpuPane
 

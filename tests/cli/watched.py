@@ -20,7 +20,7 @@ from tests.small_terminal import SmallTerminal
 from tests.waiting import until
 from tuimon.errors import NotALog
 from tuimon.records import Exit, Notice, Record, Threads
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 #: trains until it is told to go, leaves a result, and an exit code that nobody else has
 TRAINING = """

@@ -25,7 +25,7 @@ from tests.day.faults import Faults, lively_gpu
 from tests.day.readings import INTERVAL_S, RANKS, Hourly, Reading, read, simulated_hours
 from tests.day.table import Day, promises, table
 from tests.fake_nvml import Scenario
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 #: How long the monitor may take to end after the training has, and the training after its time.
 END_S = 60.0

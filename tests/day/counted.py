@@ -17,7 +17,7 @@ from tests.day.readings import MB
 from tuimon.errors import NotALog
 from tuimon.records import Exit, Frames, Header, Mark, Notice, Process, Record, Stacks, Steps
 from tuimon.sources.base import Done
-from tuimon.sources.log.reader import LogSource
+from tuimon.sources.log.source import LogSource
 
 #: Records that follow events; all others follow windows.
 _BY_EVENT = (Header, Process, Frames, Mark, Notice, Exit)

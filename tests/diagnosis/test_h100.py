@@ -15,7 +15,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.records import Gpu, Record
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 #: The programs of the recorded logs.
 H100 = [path.name.partition(".")[0].removeprefix("h100_") for path in LOGS if path.name.startswith("h100_")]

@@ -8,7 +8,7 @@ from tests.recorded_logs import log_path
 from tests.session.records import extend, one_process, steps, thread
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.session.state import stands_still
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 #: Steps of 100 ms, of which 70 are data.
 DATA = {"data": 70, "forward": 20, "backward": 10}

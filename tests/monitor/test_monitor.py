@@ -22,7 +22,7 @@ from tuimon.monitor.poller import MANY
 from tuimon.records import Cost, Exit, Notice, Record, Uncaught
 from tuimon.sources.base import NoticeSource, Source
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.process_table import ProcessTable
 

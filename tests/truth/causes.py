@@ -34,7 +34,7 @@ from tuimon.diagnosis.threshold import REPORTED
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Record
 from tuimon.session.state import goodput, run_state, unseen_trainings
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 RESULTS = TESTS / "data" / "causes.jsonl"
 #: By cause: its share of the study's issues in percent, and the programs of other experiments that have it.

@@ -29,7 +29,7 @@ from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.comparison.runs import RUN_DEVIATION, Run, run_of
 from tuimon.errors import NotComparable
 from tuimon.records import Frames, Header, PhaseTime, Process, Record, Stacks, Steps, Threads
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 TRAINING = Path(__file__).with_name("trainings") / "diff.py"
 KINDS = ("compute", "loader", "storage")

@@ -19,7 +19,7 @@ from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Stacks, Steps
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.finding_text import times_text
 
 #: With so much of the machine taken by other programs, saying so is no false alarm.

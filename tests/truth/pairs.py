@@ -37,7 +37,7 @@ from tuimon.diagnosis.explain.page import Code, all_pages
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Frame, Frames, GpuProcess, GpuTime, MachineMemory, Record, Steps, Threads, TorchMemory
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 When = Literal["before", "after"]
 

@@ -14,7 +14,7 @@ from tests.truth import judging, running
 from tests.truth.programs import Program, labelled, tried, wild
 from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
 from tuimon.records import Steps
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 
 PROGRAMS = labelled()
 ON_FRAMEWORKS = wild()

@@ -19,8 +19,8 @@ from tests.sources.log.test_log import FullDisk
 from tuimon.errors import LogError, NotALog, UnreadableLog
 from tuimon.records import Mark, Notice, Record, Steps
 from tuimon.sources.log import writer
-from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.runs import choose
+from tuimon.sources.log.source import read_log
 from tuimon.sources.log.writer import LogWriter
 
 

@@ -18,9 +18,10 @@ from tests.sources.log.literal_log import END, HEADER, STEPS, write
 from tuimon.errors import NotALog, UnreadableLog
 from tuimon.node_ids import node_of
 from tuimon.records import Exit, GpuTime, Lead, Notice, Record, Steps
-from tuimon.sources.log import joined as notices
-from tuimon.sources.log.reader import LogSource, find_log, read_log
+from tuimon.sources.log import source as notices
+from tuimon.sources.log.reader import find_log
 from tuimon.sources.log.runs import choose, choose_all, open_logs, read_logs
+from tuimon.sources.log.source import LogSource, read_log
 
 
 @pytest.fixture

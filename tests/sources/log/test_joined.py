@@ -20,8 +20,8 @@ from tuimon.records import Cost, Exit, Node, Notice, Process, Record, StackGroup
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.identity import FrameIds, Identity
-from tuimon.sources.log.joined import JoinedSource, NodeLog, merged
 from tuimon.sources.log.runs import choose, read_logs
+from tuimon.sources.log.source import LogSource, NodeLog, merged
 from tuimon.sources.log.writer import line_of
 
 JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
@@ -97,7 +97,7 @@ def test_a_node_that_stops_writing_is_said(tmp_path: Path) -> None:
     assert session_of(records).exit is None
 
 
-def read_all(source: JoinedSource) -> tuple[list[Record], bool]:
+def read_all(source: LogSource) -> tuple[list[Record], bool]:
     records: list[Record] = []
     reading: Iterator[Record] = iter(source.read())
     try:
@@ -116,7 +116,7 @@ def test_logs_are_followed_as_they_grow_and_as_nodes_join(logs: Path, tmp_path: 
     clock = Clock(0.0)
     run = choose(str(tmp_path)).run
     assert run is not None
-    source = JoinedSource(run, str(tmp_path), follow=True, clock=clock)
+    source = LogSource(str(tmp_path), run, follow=True, clock=clock)
     records, done = read_all(source)
     assert not done
     assert {node_of(r.pid) for r in records if isinstance(r, Process)} == {0, 1}

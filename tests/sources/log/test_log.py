@@ -23,7 +23,8 @@ from tuimon.errors import LogError, NotALog
 from tuimon.records import SCHEMA, Exit, Mark, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log import writer
-from tuimon.sources.log.reader import LogSource, find_log, read_log
+from tuimon.sources.log.reader import find_log
+from tuimon.sources.log.source import LogSource, read_log
 from tuimon.sources.log.writer import FACTS_LIMIT, PENDING_LIMIT, LogWriter
 
 

@@ -30,7 +30,7 @@ from tuimon.session.session import Session
 from tuimon.sources.base import Problem
 from tuimon.sources.control_channel import NoAnswer
 from tuimon.sources.log.lines import decode
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import failures, in_process, pyspy
 from tuimon.sources.stacks.failures import SamplingFailures

@@ -19,7 +19,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts, fold
 from tuimon.diagnosis.words import percent
 from tuimon.records import Exit, Notice, Record
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.report.page import as_html
 from tuimon.views.report.report import ReportPage, report_of
 from tuimon.views.report.sentences import final_verdict

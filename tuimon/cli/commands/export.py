@@ -12,8 +12,8 @@ from tuimon.cli.writing import Output, add_output, write_message
 from tuimon.errors import TuimonError, UsageError
 from tuimon.installation import version_of
 from tuimon.records import PHASES, Frames, Header, Node, Notice, Process, Record
-from tuimon.sources.log.joined import UNREADABLE
 from tuimon.sources.log.runs import Chosen, choose, read_logs
+from tuimon.sources.log.source import UNREADABLE
 from tuimon.text import plain
 from tuimon.views.export import Selection, collapsed, speedscope, write_perfetto
 from tuimon.views.json_text import json_text

@@ -15,7 +15,8 @@ from tuimon.cli.writing import add_output, write_message
 from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.session import Session
-from tuimon.sources.log.reader import find_log, read_log
+from tuimon.sources.log.reader import find_log
+from tuimon.sources.log.source import read_log
 from tuimon.sources.outputs import check_output
 from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, Taking
 from tuimon.text import plain, whole_number

@@ -1,4 +1,4 @@
-"""Reads a log back as records, whole, while it grows, or at its recorded pace."""
+"""Finds logs, and reads the records of one, whole or while it grows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from tuimon.errors import NotALog, UnreadableLog
+from tuimon.errors import NotALog
 from tuimon.records import Header, Notice, Record
-from tuimon.sources.base import Done, Source
 from tuimon.sources.log.compression import is_log_name
 from tuimon.sources.log.lines import RECORD_ONE, Lines, check_header, decode, unreadable
 from tuimon.text import plain
@@ -124,83 +123,8 @@ def read_head(path: str) -> LogHead | None:
         lines.close()
 
 
-def read_log(path: str) -> Iterator[Record]:
-    """All records of a log, the header first; at the end a Notice of lines that were skipped. Raises NotALog.
-
-    Torn lines do not count: the last one of a run that was killed, or any before which the disk was full.
-    """
-    stream = LogStream(find_log(path))
-    t = stream.header.t
-    try:
-        for record in stream.records():
-            t = record.t
-            yield record
-        yield from stream.last_records()
-        skipped = stream.skipped
-        if skipped:
-            yield skipped_notice(skipped, t)
-    finally:
-        stream.close()
-
-
 def skipped_notice(count: int, t: float) -> Notice:
     """How many lines of a log were left out."""
     lines = "1 line" if count == 1 else f"{count} lines"
     message = f"{lines} of the log skipped: damaged, or written by a newer tuimon"
     return Notice(t=t, pid=0, source="log", level="warning", message=message)
-
-
-class LogSource(Source):
-    """A log as a Source: its records at once, or at ``speed`` times the recorded pace, then those that are appended."""
-
-    name = "log"
-    #: Most records in one ``read``.
-    BATCH = 5000
-
-    def __init__(self, path: str, speed: float | None = None, *, follow: bool = False, at_once_s: float = 0.0) -> None:
-        """Open it and check the header; ``at_once_s`` of it are not played at that speed. Raises NotALog."""
-        self.path = find_log(path)
-        self._stream = LogStream(self.path)
-        self._records = self._stream.records()
-        self.header = self._stream.header
-        self.period_s = 0.2
-        self.backlog = self._stream.backlog() if speed is None else None  # None: read, or played at a pace
-        self._pace = Pace(speed, at_once_s=at_once_s)
-        self._follow = follow
-        self._reported = 0  # skipped lines that a Notice has counted
-        self._held: Record | None = None
-        self._t = self.header.t  # of the latest record
-        self._ended = False
-
-    def read(self) -> Iterator[Record]:
-        """The records that are due. Raises Done at the end of a log that is no longer written, UnreadableLog."""
-        self.backlog = self.backlog and self._stream.backlog()
-        for _ in range(self.BATCH):
-            record = self._held or self._next()
-            self._held = None
-            if record is None:
-                self.backlog = None
-                self._records = self._stream.records()
-                if self._stream.skipped > self._reported:
-                    self._reported = self._stream.skipped
-                    yield skipped_notice(self._reported, self._t)
-                if not self._follow or self._ended:
-                    raise Done
-                return
-            if not self._pace.is_due(record.t):
-                self._held = record
-                return
-            self._t = record.t
-            self._ended = self._ended or record.__struct_config__.tag == "exit"
-            yield record
-
-    def _next(self) -> Record | None:
-        try:
-            return next(self._records, None)
-        except UnreadableLog:
-            self._records = self._stream.records()  # an iterator that has raised would seem to be at the end
-            raise
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from tuimon.errors import NotALog, UnreadableLog, UsageError
 from tuimon.records import Notice, Record
-from tuimon.sources.log.joined import JoinedSource, Run, unreadable_notice
 from tuimon.sources.log.lines import RECORD_ONE
-from tuimon.sources.log.reader import LogHead, LogSource, log_paths, read_head, read_log
+from tuimon.sources.log.reader import LogHead, log_paths, read_head
+from tuimon.sources.log.source import LogSource, Run, unreadable_notice
 from tuimon.text import plain
 
 #: A log that begins this much later than all others of its name were last written to is of a later run. Windows of a
@@ -68,7 +68,7 @@ def _side_by_side(heads: Sequence[LogHead]) -> list[list[LogHead]]:
 class Opened(NamedTuple):
     """A source of records, the path it reads, and notices of what else is in its folder."""
 
-    source: LogSource | JoinedSource
+    source: LogSource
     path: str
     notices: Sequence[Notice]
 
@@ -126,20 +126,17 @@ def choose_all(path: str) -> list[Chosen]:
 def open_logs(path: str, run: str | None = None, speed: float | None = None) -> Opened:
     """Open what a path stands for, to be followed. Raises NotALog, UsageError."""
     chosen = choose(path, run)
-    source: LogSource | JoinedSource
     if chosen.run is None or (len(chosen.run.logs) == 1 and chosen.run.logs[0].header.run is None):
-        source = LogSource(chosen.path, speed, follow=True)
+        source = LogSource(chosen.path, None, speed, follow=True)
     else:  # though there is one log, those of other nodes may be yet to come
-        source = JoinedSource(chosen.run, path, speed, follow=True, left_out=chosen.left_out)
+        source = LogSource(path, chosen.run, speed, follow=True, left_out=chosen.left_out)
     return Opened(source, chosen.path, _notices(chosen, source.header.t))
 
 
 def read_logs(chosen: Chosen) -> Iterator[Record]:
     """All records, the header first, then notices of what else is in its folder. Raises NotALog."""
-    if chosen.run is None or len(chosen.run.logs) == 1:
-        records = read_log(chosen.path)
-    else:
-        records = JoinedSource(chosen.run, chosen.path, left_out=chosen.left_out).read_all()
+    run = chosen.run if chosen.run is not None and len(chosen.run.logs) > 1 else None
+    records = LogSource(chosen.path, run, left_out=chosen.left_out).read_all()
     header = next(records)
     return chain([header, *_notices(chosen, header.t)], records)
 

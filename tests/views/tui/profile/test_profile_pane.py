@@ -16,7 +16,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
-from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.profile.calltree import TreeView, indent, node_of_line, visible_nodes
 from tuimon.views.tui.profile.hotlines import LinesView

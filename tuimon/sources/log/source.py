@@ -18,7 +18,7 @@ from tuimon.errors import NotALog, UnreadableLog
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Backlog, Done, Source
 from tuimon.sources.log.identity import FrameIds, Identity
-from tuimon.sources.log.reader import LogHead, LogStream, Pace, log_paths, read_head, skipped_notice
+from tuimon.sources.log.reader import LogHead, LogStream, Pace, find_log, log_paths, read_head, skipped_notice
 
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
 #: steady run are 10 s long and are written some seconds later.
@@ -159,15 +159,21 @@ def names(hosts: Sequence[str]) -> str:
 
 
 class RunLogs:
-    """Opens the logs of a run; ``logs`` has them as their nodes are numbered."""
+    """Opens a log, or those of a run; ``logs`` has them as their nodes are numbered."""
 
-    def __init__(self, run: Run, folder: str) -> None:
-        """``folder``: where others of the run may appear. Raises NotALog; UnreadableLog where none can be read."""
+    def __init__(self, path: str, run: Run | None) -> None:
+        """``path``: of a run the folder where others of it may appear.
+
+        Raises NotALog; UnreadableLog where none can be read.
+        """
         self.logs: list[NodeLog] = []
         self._unopened: list[UnreadableLog] = []
         self._run = run
-        self._folder = folder
+        self._folder = path
         self._frames = FrameIds()
+        if run is None:
+            self.logs.append(NodeLog(find_log(path), 0, "", self._frames))
+            return
         self._seen = {head.path for head in run.logs}
         for head in sorted(run.logs, key=_order):
             try:
@@ -188,10 +194,12 @@ class RunLogs:
     def search(self) -> bool:
         """Open the logs of this run that have appeared since; whether there are any."""
         before = len(self.logs)
+        if self._run is None:
+            return False
         with contextlib.suppress(NotALog):
             for path in log_paths(self._folder):
                 if path not in self._seen:
-                    self._examine(path)
+                    self._examine(path, self._run)
         return len(self.logs) > before
 
     def close(self) -> None:
@@ -199,14 +207,14 @@ class RunLogs:
         for log in self.logs:
             log.close()
 
-    def _examine(self, path: str) -> None:
+    def _examine(self, path: str, run: Run) -> None:
         try:
             head = read_head(path)
             if head is None:  # it has just been made: its header is still to come
                 return
             self._seen.add(path)
             name = self.logs[0].header.run
-            if name is not None and head.header.run == name and head.header.wall_unix_s >= self._run.begun_unix_s:
+            if name is not None and head.header.run == name and head.header.wall_unix_s >= run.begun_unix_s:
                 self._open(head)
         except NotALog:
             self._seen.add(path)
@@ -323,8 +331,8 @@ _SPECIAL = frozenset((Header, Notice, Cost, Exit, Gpu, MachineMemory))
 _LAG_STEP_S = 5.0
 
 
-class JoinedSource(Source):
-    """All logs of a run: their records at once, or at ``speed`` times the recorded pace, then those appended."""
+class LogSource(Source):
+    """A log, or all of a run: its records at once, or at ``speed`` times the recorded pace, then those appended."""
 
     name = "log"
     #: A read ends once it has passed on so many records.
@@ -332,20 +340,25 @@ class JoinedSource(Source):
 
     def __init__(
         self,
-        run: Run,
-        folder: str,
+        path: str,
+        run: Run | None = None,
         speed: float | None = None,
         *,
         follow: bool = False,
         clock: Callable[[], float] = time.monotonic,
         left_out: Sequence[UnreadableLog] = (),
+        at_once_s: float = 0.0,
     ) -> None:
-        """Open the logs; ``left_out``: others of the folder. Raises NotALog."""
-        self.period_s = 0.5  # each read queries the file system about every log
+        """Open the log at ``path``, or those of a ``run`` in that folder; ``left_out``: others there. Raises NotALog.
+
+        ``at_once_s``: so many recorded seconds are not played at that speed.
+        """
+        self.period_s = 0.2 if run is None else 0.5  # each read queries the file system about every log
+        self._is_alone = run is None
         self._follow = follow
         self._clock = clock
-        self._pace = Pace(speed, clock)
-        self._opened = RunLogs(run, folder)
+        self._pace = Pace(speed, clock, at_once_s=at_once_s)
+        self._opened = RunLogs(path, run)
         self._logs = self._opened.logs
         self._notices = JoinedNotices()
         self._costs: dict[int, Cost] = {}
@@ -358,7 +371,7 @@ class JoinedSource(Source):
         self._searched_s = clock()
         self.header = self._logs[0].header
         self._zero_s = self._logs[0].shift_s  # what makes a moment of the header's clock one of the wall clock
-        self._newest_unix_s = run.begun_unix_s
+        self._newest_unix_s = min(log.header.wall_unix_s for log in self._logs)
         self._due: list[Record] = [self.header, *self._changed_nodes()]
         self.backlog = self._read_so_far() if speed is None else None  # None: read, or played at a pace
 
@@ -386,7 +399,10 @@ class JoinedSource(Source):
             passed += len(found)
 
     def read_all(self) -> Iterator[Record]:
-        """Every record until the end, then the files are closed."""
+        """Every record until the end, the header first; then the files are closed.
+
+        Torn lines do not count as skipped: the last of a run that was killed, or any before which the disk was full.
+        """
         with contextlib.closing(self), contextlib.suppress(Done):
             while True:
                 yield from self.read()
@@ -405,6 +421,8 @@ class JoinedSource(Source):
             self._newest_unix_s = max(self._newest_unix_s, at_unix_s)
             if type(record) in _SPECIAL:
                 yield from self._of_run(log, record)
+            elif self._is_alone:
+                yield record
             elif (adopted := log.identity.adopt(record, log.shift_s - zero_s)) is not None:
                 yield adopted
 
@@ -458,6 +476,8 @@ class JoinedSource(Source):
             self._skipped = skipped
             yield skipped_notice(skipped, self._now_s)
         unreadable = self._opened.unreadable
+        if unreadable and self._is_alone:
+            raise unreadable[0]
         if len(unreadable) > self._unreadable:
             self._unreadable = len(unreadable)
             yield unreadable_notice([*self._left_out, *unreadable], self._now_s)
@@ -470,6 +490,8 @@ class JoinedSource(Source):
 
     def _changed_nodes(self) -> Iterator[Record]:
         """Nodes whose state is another than was passed on last, and a notice of those that are not well."""
+        if self._is_alone:
+            return
         for node in nodes_of(self._logs, self._newest_unix_s):
             before = self._nodes.get(node.number)
             is_late = (
@@ -483,3 +505,8 @@ class JoinedSource(Source):
         if message != self._node_message:
             self._node_message = message
             yield structs.replace(notice, t=self._now_s)
+
+
+def read_log(path: str) -> Iterator[Record]:
+    """All records of a log, as ``LogSource.read_all``; of a folder those of the newest in it. Raises NotALog."""
+    yield from LogSource(path).read_all()
