@@ -173,12 +173,16 @@ class SourceFacts:
 
 
 class SourceBlocks:
-    """Blocks of the files of one process."""
+    """Lines and blocks of the files of one process."""
 
-    def __init__(self, files: TargetFiles | None = None) -> None:
-        """``files``: of the process that names them; ours without."""
+    def __init__(self, files: TargetFiles | None = None, facts: SourceFacts | None = None) -> None:
+        """``files``: of the process that names them; ours without. ``facts``: shared by several processes."""
         self._files = files or TargetFiles(None)
-        self._facts = SourceFacts()
+        self._facts = facts or SourceFacts()
+
+    def line(self, file: str, line: int) -> str:
+        """See ``SourceText.line``."""
+        return self._facts.source.line(file, line, self._files)
 
     def name_of(self, file: str) -> str:
         """A file's name in records: the number of a notebook's cell."""

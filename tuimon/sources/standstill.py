@@ -20,8 +20,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Collectives, Frame, Record, StackGroup, StandingProcess, Standstill
 from tuimon.sources.base import Source, Suspect, Suspicion
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.source_facts import SourceBlocks
-from tuimon.sources.source_text import SourceText
+from tuimon.sources.source_facts import SourceBlocks, SourceFacts
 from tuimon.sources.stacks import failures, pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
@@ -329,8 +328,13 @@ class StandstillSource(Source):
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
         threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
         tids = {pid: {thread.tid for thread in found.threads} for pid, found in stacks.items()}
-        codes = _Codes(self._table)
-        groups = grouped(threads, codes.of, {each.tid for each in live if each.tid is not None})
+        facts, code = SourceFacts(), dict[int, SourceBlocks]()
+        for each in live:
+            ticks = self._table.start_ticks(each.pid)
+            files = TargetFiles(each.pid, None if ticks is None else start_unix_s(ticks))
+            code[each.pid] = SourceBlocks(files, facts)
+        training = {each.tid for each in live if each.tid is not None}
+        groups = grouped(threads, lambda pid, frame: code[pid].line(frame.file, frame.line), training)
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),
@@ -346,7 +350,7 @@ class StandstillSource(Source):
                     stacks[each.pid].unknown
                     or ("its training thread has ended" if each.tid not in {None, *tids[each.pid]} else None),
                     each.tid,
-                    codes.has_left(each, stacks[each.pid]),
+                    has_left_loops(each, stacks[each.pid], code[each.pid]),
                     idle_peers(each.pid, before, after, self._table.pids()),
                     connections.listens(each.pid),
                 )
@@ -358,31 +362,11 @@ class StandstillSource(Source):
         )
 
 
-class _Codes:
-    """Lines of source of several processes, and the blocks around them, at one moment."""
-
-    def __init__(self, table: ProcessTable) -> None:
-        self._table = table
-        self._source = SourceText()
-        self._of_process: dict[int, tuple[TargetFiles, SourceBlocks]] = {}
-
-    def of(self, pid: int, frame: RawFrame) -> str:
-        """The source at a frame's line, as its process can read it."""
-        return self._source.line(frame.file, frame.line, self._files(pid)[0])
-
-    def has_left(self, suspect: Suspect, found: ProcessStacks) -> bool:
-        """True if its training thread is outside every loop that it trained in; False where that is not known."""
-        frames = next((each.frames for each in found.threads if each.tid == (suspect.tid or suspect.pid)), ())
-        trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspect.loops]
-        _, blocks = self._files(suspect.pid)
-        return bool(trained) and all(has_left(frames, loop, blocks) for loop in trained)
-
-    def _files(self, pid: int) -> tuple[TargetFiles, SourceBlocks]:
-        if pid not in self._of_process:
-            ticks = self._table.start_ticks(pid)
-            files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks))
-            self._of_process[pid] = files, SourceBlocks(files)
-        return self._of_process[pid]
+def has_left_loops(suspect: Suspect, found: ProcessStacks, blocks: SourceBlocks) -> bool:
+    """True if its training thread is outside every loop that it trained in; False where that is not known."""
+    frames = next((each.frames for each in found.threads if each.tid == (suspect.tid or suspect.pid)), ())
+    trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspect.loops]
+    return bool(trained) and all(has_left(frames, loop, blocks) for loop in trained)
 
 
 def has_left(now: Sequence[RawFrame], trained: Sequence[RawFrame], blocks: SourceBlocks) -> bool:

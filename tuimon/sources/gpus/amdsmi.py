@@ -40,7 +40,7 @@ class AmdSmi(Library):
     FATAL: ClassVar = frozenset({NOT_INITIALISED, DRIVER_NOT_LOADED})
     NEVER: ClassVar = frozenset({NOT_SUPPORTED, NOT_YET_IMPLEMENTED, NO_PERMISSION})
     NOTHING_NEW: ClassVar = frozenset({NO_DATA})
-    NOT_SUPPORTED = NOT_SUPPORTED
+    NOT_SUPPORTED, SHUT_DOWN = NOT_SUPPORTED, "amdsmi_shut_down"
 
     def __init__(self) -> None:
         """Load and initialise it. Raises DriverError."""
@@ -111,10 +111,6 @@ class AmdSmi(Library):
     def uuid_of(self, raw: object) -> str:
         """That of a GPU."""
         return str(self.call(self.api.amdsmi_get_gpu_enumeration_info, raw)["hip_uuid"])
-
-    def close(self) -> None:
-        """Release the driver. Raises DriverError."""
-        self.call(self.api.amdsmi_shut_down)
 
     @classmethod
     def explain(cls, error: DriverError) -> Problem:

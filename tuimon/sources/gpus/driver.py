@@ -39,6 +39,7 @@ class Library:
     NEVER: ClassVar[frozenset[int]]
     NOTHING_NEW: ClassVar[frozenset[int]]
     NOT_SUPPORTED: ClassVar[int]
+    SHUT_DOWN: ClassVar[str]  # the binding's function
     api: Any  # the Python binding; it ships no types
 
     @classmethod
@@ -48,8 +49,7 @@ class Library:
         try:
             return library, library.slots(clock, root)
         except DriverError:
-            with contextlib.suppress(DriverError):
-                library.close()
+            library.close()
             raise
 
     def slots(self, clock: Callable[[], float], root: str) -> list[Slot]:
@@ -69,8 +69,9 @@ class Library:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release the driver. Raises DriverError."""
-        raise NotImplementedError
+        """Release the driver, which may be gone."""
+        with contextlib.suppress(DriverError):
+            self.call(getattr(self.api, self.SHUT_DOWN))
 
     @classmethod
     def explain(cls, error: DriverError) -> Problem:
@@ -268,8 +269,7 @@ class Slot:
     def close(self) -> None:
         """Free what the library holds for it; the library may be gone."""
         for device in self._devices:
-            with contextlib.suppress(DriverError):
-                device.close()
+            device.close()
         self._devices = ()
 
     def _open(self, now_s: float) -> None:

@@ -43,7 +43,7 @@ class Nvml(Library):
     FATAL: ClassVar = frozenset({GPU_IS_LOST, RESET_REQUIRED})
     NEVER: ClassVar = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})
     NOTHING_NEW: ClassVar = frozenset({NOT_FOUND, TIMEOUT})
-    NOT_SUPPORTED = NOT_SUPPORTED
+    NOT_SUPPORTED, SHUT_DOWN = NOT_SUPPORTED, "nvmlShutdown"
 
     def __init__(self) -> None:
         """Load and initialise it. Raises DriverError."""
@@ -99,10 +99,6 @@ class Nvml(Library):
     def uuid_of(self, raw: object) -> str:
         """That of a GPU or MIG instance."""
         return str(self.call(self.api.nvmlDeviceGetUUID, raw))
-
-    def close(self) -> None:
-        """Release the driver."""
-        self.call(self.api.nvmlShutdown)
 
     @classmethod
     def explain(cls, error: DriverError) -> Problem:
@@ -169,24 +165,17 @@ def _query_inventory() -> Inventory | Problem:
     from tuimon.sources.gpus import nvml_device
 
     try:
-        library = Nvml()
+        with contextlib.closing(Nvml()) as library:
+            driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
+            handles = [library.handle(index) for index in range(library.device_count())]
+            support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
+            found = Inventory(
+                driver=driver,
+                gpus=len(handles),
+                instances=sum(len(nvml_device.instances(handle)) for handle in handles),
+                with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
+                pids_known=nvml_device.pid_trust(library.driver_version()).lists,
+            )
+            return found if handles else Nvml.no_devices()
     except DriverError as error:
         return Nvml.explain(error)
-    try:
-        driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
-        handles = [library.handle(index) for index in range(library.device_count())]
-        if not handles:
-            return Nvml.no_devices()
-        support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
-        return Inventory(
-            driver=driver,
-            gpus=len(handles),
-            instances=sum(len(nvml_device.instances(handle)) for handle in handles),
-            with_activity=sum(bool(answer and answer.isSupportedDevice) for answer in support),
-            pids_known=nvml_device.pid_trust(library.driver_version()).lists,
-        )
-    except DriverError as error:
-        return Nvml.explain(error)
-    finally:
-        with contextlib.suppress(DriverError):
-            library.close()

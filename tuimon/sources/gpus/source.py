@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -99,8 +98,7 @@ class GpuSource(Source):
             slot.close()
         self._slots = []
         if library is not None:
-            with contextlib.suppress(DriverError):  # the driver may be gone
-                library.close()
+            library.close()
         return []
 
     # -- on the thread that makes the calls
