@@ -22,7 +22,7 @@ from tuimon.records import Process, Stacks
 from tuimon.session.session import Session
 from tuimon.session.stacks.samples import Sample
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.threads import ThreadMeter
+from tuimon.sources.processes.followed import ThreadMeter
 from tuimon.sources.stacks.source import StackSource
 
 SPLIT = Path(__file__).with_name("known_split.py")

@@ -107,10 +107,6 @@ class _Stretch(NamedTuple):
 _NONE = _Stretch(*[0.0] * len(_Stretch._fields))
 
 
-def _us(ms: float | None) -> int:
-    return round(1e3 * (ms or 0.0))
-
-
 def _worker_row(pid: int, name: str, figures: Sequence[int] | None, ended: bool) -> LoaderWorkerRow:
     """A worker's row; ``figures``: of all that was reported under its number, as ``LoaderStats`` counts them."""
     batches, *times_us, handed = figures or (0,) * _FIGURES
@@ -175,7 +171,12 @@ class LoaderStats:
             known = [each for each in record.workers if each.batches is not None]
             times = ((each, (each.items_ms, each.collate_ms, each.wait_ms, each.hand_over_ms)) for each in known)
             figures = (
-                (each.number, each.batches, *map(_us, times_ms), each.hand_over_ms is not None)
+                (
+                    each.number,
+                    each.batches,
+                    *[round(1e3 * (ms or 0.0)) for ms in times_ms],
+                    each.hand_over_ms is not None,
+                )
                 for each, times_ms in times
             )
             self._reported.fold(record, self._figures.counts(figures))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -110,14 +111,13 @@ STEPS = 5
 _FIRST_S = 10.0
 
 
-class _Open:
+class _Open(NamedTuple):
     """A recording that has been ordered."""
 
-    def __init__(self, channel: Channel, request: Request, now_s: float) -> None:
-        self.channel = channel
-        self.request = request
-        self.since_s = now_s
-        self.seen = -1
+    channel: Channel
+    request: Request
+    since_s: float  # when it last came further
+    seen: int = -1  # how far
 
 
 class MemorySource(Source):
@@ -171,22 +171,21 @@ class MemorySource(Source):
             yield self._notice("warning", "no process trains yet", "try again once there are steps")
             return
         try:
-            channel = open_channel(pid)
+            with contextlib.ExitStack() as undo:
+                channel = open_channel(pid)
+                undo.callback(channel.close)
+                self._open = _Open(channel, channel.order(Command.MEMORY, STEPS), now_s)
+                undo.pop_all()
         except ControlError as error:
             yield self._notice("warning", error.message, error.hint)
             return
-        try:
-            self._open = _Open(channel, channel.order(Command.MEMORY, STEPS), now_s)
-            yield self._notice("info", f"the next {STEPS} steps of process {pid} are being recorded")
-        except ControlError as error:
-            channel.close()
-            yield self._notice("warning", error.message, error.hint)
+        yield self._notice("info", f"the next {STEPS} steps of process {pid} are being recorded")
 
     def _go_on(self, ordered: _Open, now_s: float) -> Iterable[Record]:
         answer = ordered.request.poll()
         value = -1 if answer is None else answer.value
         if value != ordered.seen:
-            ordered.seen, ordered.since_s = value, now_s
+            self._open = ordered = ordered._replace(since_s=now_s, seen=value)
         error: ControlError | None = None
         if ordered.request.is_over:
             try:

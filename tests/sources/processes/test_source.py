@@ -18,10 +18,9 @@ from tests.waiting import until
 from tuimon.proc.procfs import ProcessStat
 from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.followed import Followed, Writing
+from tuimon.sources.processes.followed import Followed, Writing, list_rows
 from tuimon.sources.processes.roles import ProcessFacts
 from tuimon.sources.processes.source import CostMeter, ProcessSource
-from tuimon.sources.processes.threads import list_rows
 
 FAMILY = """
 import os, subprocess, sys, threading

@@ -13,9 +13,8 @@ from tests.sources.programs import running
 from tuimon.proc import procfs
 from tuimon.records import Threads
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.followed import ChildrensCpu
+from tuimon.sources.processes.followed import ChildrensCpu, ThreadMeter
 from tuimon.sources.processes.source import ProcessSource
-from tuimon.sources.processes.threads import ThreadMeter
 
 COUNT = 64
 READS = 16

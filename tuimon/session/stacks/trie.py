@@ -221,16 +221,13 @@ class Trie:
                 if frame.source:
                     self._texts.setdefault(frame.file, {})[frame.line] = frame.source
                 for one in frame.counts:
-                    self._note_count(one.what, Place(frame.file, one.line, one.function, one.source))
+                    places, place = self.counts[one.what], Place(frame.file, one.line, one.function, one.source)
+                    if len(places) < _COUNTS_LIMIT and place not in places:
+                        places.append(place)
                 for line in frame.keeping:
                     places = self.keeping.setdefault(line.kept, [])
                     if len(places) < _KEEPING_LIMIT:
                         places.append(Place(frame.file, line.line, line.function, line.source))
-
-    def _note_count(self, what: CountSetting, place: Place) -> None:
-        places = self.counts[what]
-        if len(places) < _COUNTS_LIMIT and place not in places:
-            places.append(place)
 
     def node(self, ids: Sequence[int]) -> Node:
         """The stack of frames with these ids, root first."""

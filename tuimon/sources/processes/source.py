@@ -17,7 +17,7 @@ from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Cost, Notice, Process, ProcessRole, Record
 from tuimon.sources.base import Source
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.followed import ChildrensCpu, Followed
+from tuimon.sources.processes.followed import ChildrensCpu, Followed, ThreadMeter
 from tuimon.sources.processes.roles import (
     WORKER_THREAD,
     ProcessFacts,
@@ -27,7 +27,6 @@ from tuimon.sources.processes.roles import (
     why_no_markers,
     without_hooks,
 )
-from tuimon.sources.processes.threads import ThreadMeter
 from tuimon.sources.window_lengths import SETTLED_S, longest_intervals
 from tuimon.text import plain
 
