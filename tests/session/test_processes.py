@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.session.records import extend, header, one_process, process, rank, session_of, steps, thread
 from tests.state_size import size_of
 from tuimon.node_ids import id_on_node
@@ -208,30 +210,43 @@ def test_an_earlier_start_of_the_same_ranks_is_no_other_training():
 # -- which processes are the ranks of one training, on literal processes
 
 
+FOUR = [rank(n, 10 + n, of=4, ended=True) for n in range(4)]
+SECOND = [rank(n, 20 + n, ppid=60, after_s=100) for n in (0, 1)]
+
+
 def pids(focus, *processes, training=None):
     known = {p.pid: p for p in processes}
     trained = set(known) if training is None else training
     return [p.pid for p in ranks_of(focus, known, trained)]
 
 
-def test_ranks_come_in_their_order():
-    assert pids(12, rank(1, 12), rank(0, 11), process(50, role="other")) == [11, 12]
-
-
-def test_a_training_without_ranks_has_none():
-    assert pids(11, process(11), process(12)) == []
-
-
-def test_a_rank_that_has_made_no_step_yet_is_among_them():
-    assert pids(11, rank(0, 11), rank(1, 12, role="other"), training={11}) == [11, 12]
-
-
-def test_children_of_a_rank_inherit_its_number_but_are_none():
-    worker = rank(0, 21, ppid=11, role="worker")
-    compiler = rank(0, 22, ppid=11, role="other")
-    shell = rank(1, 23, role="other", python=None)
-    own = rank(1, 12, ppid=23)
-    assert pids(11, rank(0, 11), worker, compiler, shell, own, training={11}) == [11, 12]
+@pytest.mark.parametrize(
+    ("focus", "processes", "training", "ranks"),
+    [
+        (12, [rank(1, 12), rank(0, 11), process(50, role="other")], None, [11, 12]),
+        (11, [process(11), process(12)], None, []),  # a training without ranks
+        (11, [rank(0, 11), rank(1, 12, role="other")], {11}, [11, 12]),  # one has made no step yet
+        # one dies while the others go on; all have ended
+        (11, [rank(0, 11), rank(1, 12, ended=True, after_s=1)], None, [11, 12]),
+        (11, [rank(0, 11, ended=True), rank(1, 12, ended=True, after_s=30)], None, [11, 12]),
+        # children of a rank inherit its number: a worker, a compiler, a shell that has started a rank
+        (
+            11,
+            [
+                *(rank(0, 11), rank(0, 21, ppid=11, role="worker"), rank(0, 22, ppid=11, role="other")),
+                *(rank(1, 23, role="other", python=None), rank(1, 12, ppid=23)),
+            ],
+            *({11}, [11, 12]),
+        ),
+        # a smaller restart leaves no ghost, and of one of the same size two more are to come
+        (30, [*FOUR, *[rank(n, 30 + n, after_s=70) for n in (0, 1)]], None, [30, 31]),
+        (40, [*FOUR, *[rank(n, 40 + n, of=4, after_s=70) for n in (0, 1)]], None, [40, 41]),
+        # one training after the other in one command
+        (20, [*[rank(n, 10 + n, ended=True) for n in (0, 1)], *SECOND], None, [20, 21]),
+    ],
+)
+def test_which_processes_are_the_ranks_of_a_training(focus, processes, training, ranks):
+    assert pids(focus, *processes, training=training) == ranks
 
 
 def test_after_a_restart_the_new_processes_are_the_ranks():
@@ -241,26 +256,10 @@ def test_after_a_restart_the_new_processes_are_the_ranks():
     assert restarts(after, [*before, *after]) == {0: 1, 1: 1}
 
 
-def test_a_smaller_restart_leaves_no_ghost():
-    before = [rank(n, 10 + n, of=4, ended=True) for n in range(4)]
-    after = [rank(n, 30 + n, after_s=70) for n in (0, 1)]
-    assert pids(30, *before, *after) == [30, 31]
-    same_size = [rank(n, 40 + n, of=4, after_s=70) for n in (0, 1)]  # two more are to come
-    assert pids(40, *before, *same_size) == [40, 41]
-
-
-def test_a_rank_that_dies_while_the_others_go_on_stays():
-    assert pids(11, rank(0, 11), rank(1, 12, ended=True, after_s=1)) == [11, 12]
-
-
 def test_one_that_comes_back_alone_takes_its_place():
     lost, back = rank(1, 12, ended=True), rank(1, 32, after_s=200)
     assert pids(11, rank(0, 11), lost, back) == [11, 32]
     assert restarts([rank(0, 11), back], [rank(0, 11), lost, back]) == {1: 1}
-
-
-def test_when_all_have_ended_all_are_shown():
-    assert pids(11, rank(0, 11, ended=True), rank(1, 12, ended=True, after_s=30)) == [11, 12]
 
 
 def test_two_trainings_in_one_command_are_apart():
@@ -272,9 +271,3 @@ def test_two_trainings_in_one_command_are_apart():
     assert pids(10, *over) == [10, 11] and pids(20, *over) == [20, 21]
     larger = [rank(n, 30 + n, ppid=70, of=3) for n in range(3)]
     assert pids(30, *first, *larger) == [30, 31, 32]
-
-
-def test_one_training_after_the_other_in_one_command():
-    first = [rank(n, 10 + n, ended=True) for n in (0, 1)]
-    second = [rank(n, 20 + n, ppid=60, after_s=100) for n in (0, 1)]
-    assert pids(20, *first, *second) == [20, 21]

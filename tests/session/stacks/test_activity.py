@@ -18,14 +18,22 @@ ITEMS = Frame(f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch")
 CONV = Frame(f"{TORCH}/nn/modules/conv.py", 543, "_conv_forward")
 
 
-def user(text):
-    return Frame("/p/train.py", 9, "main", text, True)
+STACKED = "batch = torch.stack([load(n) for n in range(9)])"
+HANDS_OVER = Frame(f"{TORCH}/multiprocessing/reductions.py", 538, "rebuild_storage_fd")
+
+
+def user(text, function="main"):
+    return Frame("/p/train.py", 9, function, text, True)
 
 
 @pytest.mark.parametrize(
     ("stack", "activity"),
     [
         ((MAIN, FETCH, QUEUE, SELECT), "data"),
+        ((MAIN, FETCH, *[Frame(f"{LIB}/multiprocessing/connection.py", n, "wait") for n in range(6)], SELECT), "data"),
+        # the worker's thread that hands over the file of a tensor waits for the GIL while it makes the next batch
+        ((MAIN, FETCH, HANDS_OVER, Frame(f"{LIB}/multiprocessing/reduction.py", 157, "recvfds")), "data"),
+        ((MAIN, FETCH, HANDS_OVER, Frame(f"{LIB}/multiprocessing/reduction.py", 157, "unpack")), "torch"),
         ((MAIN, FETCH, WAIT), "data"),  # with pin_memory the trainer waits for a thread's queue
         ((LOOP, QUEUE, SELECT), "idle"),
         ((LOOP,), "idle"),
@@ -41,6 +49,7 @@ def user(text):
         ((MAIN, Frame(f"{TORCH}/cuda/streams.py", 222, "Event.synchronize")), "sync"),
         ((MAIN, Frame(f"{TORCH}/_tensor_str.py", 146, "__init__")), "sync"),
         ((MAIN, CONV), "torch"),
+        ((user("loss.item()"), CONV), "torch"),
         ((MAIN, Frame(f"{TORCH}/optim/adam.py", 380, "step")), "torch"),
         ((MAIN, Frame(f"{TORCH}/_dynamo/eval_frame.py", 700, "compile_wrapper")), "compile"),
         ((MAIN, Frame(f"{TORCH}/_inductor/cpp_builder.py", 696, "_run_compile_cmd"), COMMUNICATE), "compile"),
@@ -55,6 +64,11 @@ def user(text):
         ((LOOP, Frame(f"{TORCH}/utils/data/_utils/collate.py", 52, "collate")), "python"),
         ((LOOP, ITEMS, MAIN, Frame(f"{LIB}/multiprocessing/synchronize.py", 95, "__enter__")), "lock"),
         ((), "python"),
+        # a loop on a line that calls torch is Python
+        ((MAIN, user(STACKED)), "torch"),
+        ((MAIN, user(STACKED, "<listcomp>")), "python"),
+        ((MAIN, user("order = sorted(words, key=lambda word: by(word, torch.long))", "<lambda>")), "python"),
+        ((MAIN, user("total = sum(loss.item() for loss in losses)", "<genexpr>")), "sync"),
     ],
 )
 def test_places(stack, activity):
@@ -88,33 +102,3 @@ def test_places(stack, activity):
 )
 def test_what_the_text_of_a_line_betrays(text, activity):
     assert activity_of((MAIN, user(text))) == activity
-
-
-@pytest.mark.parametrize(
-    ("function", "text", "activity"),
-    [
-        ("main", "batch = torch.stack([load(n) for n in range(9)])", "torch"),
-        ("<listcomp>", "batch = torch.stack([load(n) for n in range(9)])", "python"),
-        ("<lambda>", "order = sorted(words, key=lambda word: by(word, torch.long))", "python"),
-        ("<genexpr>", "total = sum(loss.item() for loss in losses)", "sync"),
-    ],
-)
-def test_a_loop_on_a_line_that_calls_torch_is_python(function, text, activity):
-    assert activity_of((MAIN, Frame("/p/train.py", 9, function, text, True))) == activity
-
-
-def test_what_a_user_line_calls_is_told_by_what_it_calls():
-    assert activity_of((user("loss.item()"), CONV)) == "torch"
-
-
-def test_a_wait_deep_below_its_loop():
-    layers = [Frame(f"{LIB}/multiprocessing/connection.py", n, "wait") for n in range(6)]
-    assert activity_of((MAIN, FETCH, *layers, SELECT)) == "data"
-
-
-def test_the_wait_for_a_worker_that_has_yet_to_answer():
-    """The worker's thread that hands over the file of a tensor waits for the GIL while it makes the next batch."""
-    taking = Frame("/v/lib/python3.11/site-packages/torch/multiprocessing/reductions.py", 538, "rebuild_storage_fd")
-    for function in ("recvfds", "unpack"):
-        stack = (MAIN, FETCH, taking, Frame(f"{LIB}/multiprocessing/reduction.py", 157, function))
-        assert activity_of(stack) == ("data" if function == "recvfds" else "torch")

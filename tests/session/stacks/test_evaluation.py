@@ -74,16 +74,18 @@ def test_a_function_that_runs_the_model_without_gradients_and_is_named_so_evalua
     assert row.estimated and row.error > 0.01 and row.ms_per_step is None
 
 
-def test_above_the_steps_nothing_else_evaluates():
-    """It may be a teacher, or make the data for many steps, as a self-play does."""
-    session = session_of({"early, played, module": 6})
-    assert "eval" not in shares(session)
-
-
-def test_nor_does_what_runs_there_for_the_most_part():
-    """As the whole loop of a program that generates, and trains nothing, may lie in such a block."""
-    session = session_of({"early, played, module": 20, "save, played, module": 2})
-    assert "eval" not in shares(session)
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"early, played, module": 6},  # a teacher, or what makes the data for many steps, as a self-play does
+        {"early, played, module": 20, "save, played, module": 2},  # all of a program that generates, and trains nothing
+        {"teacher, module": 6},
+        {"test": 6},  # an average of the weights now and then
+        {"early, collect, environment": 9, "teacher, module": 6},  # the policy, where data is made
+    ],
+)
+def test_what_else_runs_without_gradients_is_no_evaluation(beside):
+    assert "eval" not in shares(session_of(beside))
 
 
 def test_its_lines_are_named():
@@ -101,16 +103,6 @@ def test_a_block_in_the_function_that_trains_is_evaluation_by_itself():
     (finding, *_) = diagnose(session)
     assert finding.cause == "evaluation"
     assert [(place.function, place.line) for place in finding.where] == [("main", 27)]
-
-
-def test_a_teacher_above_the_update_is_training():
-    session = session_of({"teacher, module": 6})
-    assert "eval" not in shares(session)
-
-
-def test_an_average_of_the_weights_now_and_then_is_no_evaluation():
-    session = session_of({"test": 6})
-    assert "eval" not in shares(session)
 
 
 def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():
@@ -135,9 +127,3 @@ def test_episodes_that_a_library_plays_to_evaluate_are_no_rollout():
     found = shares(session_of(rollout | played))
     assert found["eval"] == pytest.approx(0.4 * 9 / 27, abs=0.01)
     assert found["data"] * (1 - found["eval"]) == pytest.approx(0.4 * 12 / 27, abs=0.01)
-
-
-def test_where_data_is_made_the_policy_runs_without_gradients_for_that():
-    rollout = {"early, collect, environment": 9}
-    found = shares(session_of(rollout | {"teacher, module": 6}))
-    assert "eval" not in found

@@ -6,7 +6,6 @@ import pytest
 
 from tests.session.stacks.classified import BACKWARD, FETCH, MODULE, SITE, by_names
 from tuimon.records import Frame
-from tuimon.session.stacks.samples import Sample
 
 LIBRARY = f"{SITE}/nice/trainer.py"
 FRAMES = {
@@ -24,18 +23,9 @@ FRAMES = {
     "batch:backward": Frame(LIBRARY, 501, "batch"),
     "batch:after": Frame(LIBRARY, 505, "batch"),
     "collect": Frame(f"{SITE}/torchrl/collectors/base.py", 12, "rollout"),
-    "sample": Frame(f"{SITE}/nice/buffer.py", 70, "sample"),
-    "batch:receive": Frame(LIBRARY, 494, "batch", "signals = self.signal_queue.get_many(timeout=1.0)"),
-    "receive": Frame(f"{SITE}/nice/remote.py", 71, "wait", "ready = core.wait(objects, timeout)"),
-    "after_pred": Frame("train.py", 33, "after_pred", "self.learn.loss += penalty(out)", True),
-    "queue": Frame("/v/lib/python3.11/multiprocessing/queues.py", 103, "get"),
-    "pipe": Frame("/v/lib/python3.11/multiprocessing/connection.py", 395, "_recv"),
-    "next": Frame(f"{SITE}/nice/fetchers.py", 7, "__next__"),
     "generate": Frame(f"{SITE}/transformers/generation/utils.py", 8, "generate"),
     "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
     "evaluator": Frame(f"{SITE}/nice/evaluator.py", 60, "process"),
-    "model:score": Frame(f"{SITE}/nice/model.py", 55, "score"),
-    "model:predict": Frame(f"{SITE}/nice/model.py", 96, "predict"),
     "save": Frame(f"{SITE}/nice/checkpoints.py", 12, "save"),
     "notify": Frame(f"{SITE}/nice/callbacks.py", 9, "notify"),
     "fetch": FETCH,
@@ -52,221 +42,138 @@ FRAMES = {
     "step:backward": Frame("train.py", 25, "step", "self.backward(loss)", True),
     "on_batch": Frame("train.py", 30, "on_batch", "histogram(net)", True),
 }
-TRAINING = ["main fit epoch:fetch fetch", "main fit batch:model module", "main fit batch:backward backward"]
-WHOLE_PATH = "main fit epoch:batch batch:backward backward"
+FETCHED, MODEL_RUN, TRAINED = "epoch:fetch fetch", "batch:model module", "batch:backward backward"
+USUAL = [FETCHED, MODEL_RUN, TRAINED]
+OWN_STEP = "batch:model step:model module"
+CLOSURE_STEPS = ["update_hooks update batch:model module", "update_hooks update batch:backward backward"]
+WHOLE_PATH = "epoch:batch batch:backward backward"
+#: Stacks below ``main fit`` of a training, what the hooks noted of its backward, and whether it has a loader.
+LOOPS: dict[str, tuple[list[str], str, bool]] = {
+    "usual": (USUAL, WHOLE_PATH, True),
+    "nothing noted": (USUAL, "", True),  # known by the functions that samples share
+    "no loader": (USUAL[1:], WHOLE_PATH, False),
+    "a rollout": (
+        [*USUAL[1:], "epoch:prepare collect environment", "epoch:prepare collect module"],
+        *(WHOLE_PATH, False),
+    ),
+    "a step of the user's": ([FETCHED, OWN_STEP, TRAINED], WHOLE_PATH, True),
+    # frames of a library between the user's: a stack keeps one of them where the path to backward keeps another
+    "backward in it": ([FETCHED, OWN_STEP, "step:backward batch:backward backward"], "", True),
+    "backward apart": ([FETCHED, "epoch:batch batch:model module", "epoch:end backward"], "epoch:end backward", True),
+    "evaluation": ([*USUAL, "epoch:end fetch", "epoch:end notify step:model module"], WHOLE_PATH, True),
+    "evaluation without a fetch": ([*USUAL, "epoch:end notify step:model module"], WHOLE_PATH, True),
+    "a second fetch": ([*USUAL, "epoch:end fetch"], WHOLE_PATH, True),
+    # a second pass on a batch of its own, of which the update is made too
+    "a second pass": ([*USUAL, "epoch:end fetch", "epoch:update update"], WHOLE_PATH, True),
+    # a GAN's trainer: two times forward and backward, one after the other
+    "two models": ([*USUAL, "epoch:end fetch", "epoch:end batch:model module", "epoch:end backward"], WHOLE_PATH, True),
+    # Lightning passes ``training_step`` and backward to the optimizer, as a closure
+    "a step in the optimizer": (
+        [FETCHED, "update batch:model step:model module", "update batch:backward backward"],
+        *("update epoch:batch batch:backward backward", True),
+    ),
+    "a closure": ([FETCHED, *CLOSURE_STEPS], "update_hooks update epoch:batch batch:backward backward", True),
+    "a closure without a loader": (
+        ["update batch:model module", "update batch:backward backward"],
+        *("epoch:batch update batch:backward backward", False),
+    ),
+    # a physics-informed network calls ``torch.autograd.grad`` in its loss: no backward pass of the loop yet
+    "derivatives": (
+        [*CLOSURE_STEPS, "update_hooks update batch:model grad"],
+        *("update_hooks update batch:model grad", False),
+    ),
+}
 
 
-def classified(stack: str, training: list[str], *, has_loader: bool = True, noted: str = WHOLE_PATH) -> Sample:
-    """A stack among those of training, whose loop was noted."""
-    return by_names(dict.fromkeys([*training, stack], 20), FRAMES, noted, has_loader=has_loader)[stack]
+def full(stack: str) -> str:
+    return stack if not stack or stack.startswith("later") else f"main fit {stack}"
 
 
 @pytest.mark.parametrize(
-    ("stack", "phase"),
+    ("loop", "stack", "phase", "moved_from", "excluded"),
     [
-        ("main fit batch:prepare augment", "data"),
-        ("main fit batch:prepare augment numpy", "data"),
-        ("main fit epoch:prepare augment", "data"),  # one level above the model
-        ("main fit batch:score augment", "other"),
-        ("main fit epoch:end augment", "other"),
-        ("main fit epoch:prepare notify augment", "other"),  # by a function that calls handlers
-        ("main fit batch:prepare", "other"),  # the library's own work
-        ("later batch:prepare augment", "other"),  # of another call of the library
+        # what the library calls before the model makes the batch; markers count it as forward
+        ("usual", "batch:prepare augment", "data", "forward", True),
+        ("usual", "batch:prepare augment numpy", "data", "forward", True),
+        ("usual", "epoch:prepare augment", "data", "forward", True),  # one level above the model
+        ("usual", "batch:score augment", "other", "forward", True),
+        ("usual", "epoch:end augment", "other", None, True),
+        ("usual", "epoch:prepare notify augment", "other", "forward", True),  # by a function that calls handlers
+        ("usual", "later batch:prepare augment", "other", None, True),  # of another call of the library
+        ("usual", "epoch:end fetch", "data", None, False),  # the next batch, fetched early
+        ("a rollout", "batch:prepare augment", "data", None, False),
+        ("nothing noted", "batch:prepare augment", "data", "forward", True),
+        ("nothing noted", "epoch:prepare augment", "other", None, False),
+        # the library's own code is forward from the model to backward
+        ("usual", "batch:prepare", "other", None, True),
+        ("usual", "batch:prepare numpy", "other", None, True),
+        ("usual", "batch:model numpy", "forward", None, True),  # a method of the library's model that calls its modules
+        ("usual", "batch:score numpy", "forward", None, True),
+        ("usual", "epoch:end numpy", "other", None, True),
+        # without a loader samples divide what lies before backward
+        ("no loader", "batch:prepare augment numpy", "data", None, False),
+        ("no loader", "batch:score augment", "forward", None, False),
+        ("no loader", "epoch:prepare notify generate module", "data", None, False),
+        ("no loader", "epoch:end notify generate module", "other", None, False),
+        ("no loader", "epoch:prepare notify augment environment", "data", None, False),
+        ("no loader", "epoch:end notify augment environment", "other", None, False),
+        # in a function that runs the model for the library what is called above it makes the batch
+        ("a step of the user's", "batch:model step:prepare augment numpy", "data", "forward", True),
+        ("a step of the user's", "batch:model notify step:prepare augment", "data", "forward", True),
+        ("a step of the user's", "batch:model step:log augment", "forward", None, True),
+        ("a step of the user's", "batch:score step:prepare augment", "forward", None, True),  # for something else
+        ("backward in it", "batch:model step:model", "forward", None, True),
+        ("backward in it", "batch:model step:log", "other", None, True),
+        # so it does in a function of the library that runs the model but not backward
+        ("backward apart", "epoch:batch batch:prepare augment numpy", "data", "forward", True),
+        ("backward apart", "epoch:batch batch:score augment", "other", "forward", True),  # below the model
+        ("backward apart", "epoch:batch notify augment", "other", "forward", True),  # it has not run the model
+        ("backward apart", "epoch:batch batch:prepare", "other", None, True),  # the library's own work
+        # what it calls after the update evaluates if it fetches and runs the model
+        ("evaluation", "epoch:end module", "eval", None, False),  # a metric that is a module, or the model
+        ("evaluation", "epoch:end notify step:log augment", "eval", None, False),  # where the user's runs the model
+        ("evaluation", "epoch:end on_batch", "other", None, True),  # another function of the user's
+        ("evaluation", "epoch:end evaluator on_batch", "other", None, True),  # a handler
+        ("evaluation", "epoch:end notify augment", "other", None, True),
+        ("evaluation", "batch:model step:model module", "forward", None, True),
+        ("evaluation", "later epoch:end module", "other", None, True),  # another call of the library, below the loop
+        ("evaluation without a fetch", "epoch:end fetch", "eval", None, False),
+        ("evaluation without a fetch", "epoch:end notify step:log augment", "other", None, True),
+        ("a second fetch", "epoch:end module", "eval", None, False),
+        ("a second pass", "epoch:end module", "forward", None, True),
+        ("two models", "epoch:end batch:model step:model module", "forward", None, True),
+        # what an optimizer's closure does is no update; markers leave open what is between two closures
+        ("a step in the optimizer", "update batch:model step:prepare augment", "data", "forward", True),
+        ("a step in the optimizer", "update", "optimizer", None, False),
+        ("a closure", "update_hooks update batch:score", "forward", None, False),  # arithmetic on the loss
+        ("a closure", "update_hooks update batch:score numpy", "forward", None, False),
+        ("a closure", "update_hooks update batch:after numpy", "optimizer", None, False),  # clipping
+        ("a closure", "update_hooks update batch:after on_batch", "other", "optimizer", True),  # after backward
+        ("a closure", "update_hooks update update", "optimizer", None, False),
+        ("a closure", "update_hooks on_batch", "optimizer", None, False),  # a hook of the optimizer's
+        ("a closure without a loader", "epoch:prepare augment", "data", "other", True),
+        ("derivatives", "update_hooks update batch:score numpy", "forward", None, False),
     ],
 )
-def test_what_the_library_calls_before_the_model_makes_the_batch(stack: str, phase: str) -> None:
-    last = classified(stack, TRAINING)
-    assert last.phase == phase
-    between = "augment" in stack and not stack.startswith("later") and "end" not in stack  # from the fetch to backward
-    assert last.moved_from == ("forward" if between else None)  # where markers count it
-
-
-def test_a_model_that_runs_before_for_a_rollout_begins_no_forward_pass() -> None:
-    others = ["main fit epoch:prepare collect environment", "main fit epoch:prepare collect module"]
-    last = classified("main fit batch:prepare augment", [*TRAINING[1:], *others], has_loader=False)
-    assert last.phase == "data"
-
-
-def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
-    made = classified("main fit batch:prepare augment numpy", TRAINING[1:], has_loader=False)
-    assert (made.phase, made.moved_from, made.excluded) == ("data", None, False)
-    assert classified("main fit batch:score augment", TRAINING[1:], has_loader=False).phase == "forward"
-
-
-def test_a_loop_that_nothing_noted_is_known_by_the_functions_that_samples_share() -> None:
-    assert classified("main fit batch:prepare augment", TRAINING, noted="").phase == "data"
-    assert classified("main fit epoch:prepare augment", TRAINING, noted="").phase == "other"
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main fit batch:model step:prepare augment numpy", "data"),
-        ("main fit batch:model notify step:prepare augment", "data"),  # called by way of the library's strategy
-        ("main fit batch:model step:log augment", "forward"),
-        ("main fit batch:score step:prepare augment", "forward"),  # called for something else
-    ],
-)
-def test_in_a_function_that_runs_the_model_for_the_library_what_is_called_above_it_makes_the_batch(
-    stack: str, phase: str
+def test_the_phase_of_a_stack_in_a_loop_that_a_library_owns(
+    loop: str, stack: str, phase: str, moved_from: str | None, excluded: bool
 ) -> None:
-    training = [TRAINING[0], "main fit batch:model step:model module", TRAINING[2]]
-    last = classified(stack, training)
-    assert (last.phase, last.moved_from) == (phase, "forward" if phase == "data" else None)
+    training, noted, has_loader = LOOPS[loop]
+    stacks = dict.fromkeys(map(full, [*training, stack]), 20)
+    found = by_names(stacks, FRAMES, full(noted), has_loader=has_loader)[full(stack)]
+    assert (found.phase, found.moved_from, found.excluded) == (phase, moved_from, excluded)
 
 
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main fit epoch:batch batch:prepare augment numpy", "data"),
-        ("main fit epoch:batch batch:score augment", "other"),  # below the model
-        ("main fit epoch:batch notify augment", "other"),  # by a function that has not run the model
-        ("main fit epoch:batch batch:prepare", "other"),  # the library's own work
-    ],
-)
-def test_a_function_of_the_library_that_runs_the_model_but_not_backward_makes_the_batch_above_it(
-    stack: str, phase: str
-) -> None:
-    training = [TRAINING[0], "main fit epoch:batch batch:model module", "main fit epoch:end backward"]
-    last = classified(stack, training, noted="main fit epoch:end backward")
-    assert (last.phase, last.moved_from) == (phase, "forward" if "augment" in stack else None)
-
-
-EVALUATION = ["main fit epoch:end fetch", "main fit epoch:end notify step:model module"]
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main fit epoch:end module", "eval"),  # a metric that is a module, or the model
-        ("main fit epoch:end notify step:log augment", "eval"),  # in the user's function that runs the model
-        ("main fit epoch:end on_batch", "other"),  # another function of the user's
-        ("main fit epoch:end evaluator on_batch", "other"),  # a handler
-        ("main fit epoch:end notify augment", "other"),
-        ("main fit batch:model step:model module", "forward"),
-        ("later epoch:end module", "other"),  # another call of the library, below the loop
-    ],
-)
-def test_what_the_library_calls_after_the_update_evaluates_if_it_fetches_and_runs_the_model(
-    stack: str, phase: str
-) -> None:
-    assert classified(stack, [*TRAINING, *EVALUATION]).phase == phase
-    assert classified("main fit epoch:end fetch", [*TRAINING, EVALUATION[1]]).phase == "eval"
-    assert classified("main fit epoch:end fetch", TRAINING).phase == "data"  # the next batch, fetched early
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase"),
-    [
-        ("main fit batch:model numpy", "forward"),  # a method of the library's model that calls its modules
-        ("main fit batch:score numpy", "forward"),
-        ("main fit batch:prepare numpy", "other"),
-        ("main fit batch:score augment", "other"),
-        ("main fit epoch:end numpy", "other"),
-    ],
-)
-def test_the_librarys_own_code_from_the_model_to_backward_is_forward(stack: str, phase: str) -> None:
-    assert classified(stack, TRAINING).phase == phase
-
-
-def test_a_function_of_the_users_that_runs_the_model_after_the_update_is_side_work_in_what_else_it_does() -> None:
-    training = [*TRAINING, "main fit epoch:end notify step:model module"]
-    last = classified("main fit epoch:end notify step:log augment", training)
-    assert (last.phase, last.excluded) == ("other", True)
-
-
-@pytest.mark.parametrize("makes", ["generate module", "augment environment"])
-def test_what_a_library_generates_or_plays_after_the_update_is_no_data(makes: str) -> None:
-    assert classified(f"main fit epoch:prepare notify {makes}", TRAINING[1:], has_loader=False).phase == "data"
-    assert classified(f"main fit epoch:end notify {makes}", TRAINING[1:], has_loader=False).phase == "other"
-
-
-def test_what_runs_between_backward_and_the_update_is_no_evaluation() -> None:
-    """A second pass on a batch of its own, of which the update is made too."""
-    between = [*TRAINING, "main fit epoch:end fetch"]
-    assert classified("main fit epoch:end module", between).phase == "eval"
-    assert classified("main fit epoch:end module", [*between, "main fit epoch:update update"]).phase == "forward"
-
-
-def test_a_second_model_of_a_library_is_no_evaluation() -> None:
-    """A GAN's trainer: two times forward and backward, one after the other."""
-    second = ["main fit epoch:end fetch", "main fit epoch:end batch:model module", "main fit epoch:end backward"]
-    assert classified("main fit epoch:end batch:model step:model module", [*TRAINING, *second]).phase == "forward"
-
-
-def test_a_function_that_the_optimizer_calls_to_train_makes_its_batch_too() -> None:
-    """Lightning passes ``training_step`` and backward to the optimizer, as a closure."""
-    training = [
-        TRAINING[0],
-        "main fit update batch:model step:model module",
-        "main fit update batch:backward backward",
-    ]
-    noted = "main fit update epoch:batch batch:backward backward"
-    assert classified("main fit update batch:model step:prepare augment", training, noted=noted).phase == "data"
-    assert classified("main fit update", training, noted=noted).phase == "optimizer"
-
-
-@pytest.mark.parametrize(
-    ("stack", "phase", "moved_from"),
-    [
-        ("main fit update_hooks update batch:score", "forward", None),  # arithmetic on the loss
-        ("main fit update_hooks update batch:score numpy", "forward", None),
-        ("main fit update_hooks update batch:after numpy", "optimizer", None),  # clipping
-        ("main fit update_hooks update batch:after on_batch", "other", "optimizer"),  # a callback after backward
-        ("main fit update_hooks update update", "optimizer", None),
-        ("main fit update_hooks on_batch", "optimizer", None),  # a hook of the optimizer's
-    ],
-)
-def test_what_an_optimizers_closure_does_is_no_update(stack: str, phase: str, moved_from: str | None) -> None:
-    training = [
-        TRAINING[0],
-        "main fit update_hooks update batch:model module",
-        "main fit update_hooks update batch:backward backward",
-    ]
-    found = classified(stack, training, noted="main fit update_hooks update epoch:batch batch:backward backward")
-    assert (found.phase, found.moved_from) == (phase, moved_from)
-    assert found.excluded == (phase == "other")  # markers leave open what is between two closures
-
-
-def test_what_follows_the_derivatives_of_a_loss_is_still_its_forward_pass() -> None:
-    """A physics-informed network calls ``torch.autograd.grad`` in its loss: no backward pass of the loop yet."""
-    training = [
-        "main fit update_hooks update batch:model module",
-        "main fit update_hooks update batch:model grad",
-        "main fit update_hooks update batch:backward backward",
-    ]
-    noted = "main fit update_hooks update batch:model grad"
-    score = classified("main fit update_hooks update batch:score numpy", training, has_loader=False, noted=noted)
-    assert (score.phase, score.moved_from) == ("forward", None)
-
-
-def test_without_a_loader_what_is_made_between_two_such_calls_of_the_optimizer_is_beside_them_by_the_markers() -> None:
-    training = ["main fit update batch:model module", "main fit update batch:backward backward"]
-    noted = "main fit epoch:batch update batch:backward backward"
-    made = classified("main fit epoch:prepare augment", training, has_loader=False, noted=noted)
-    assert (made.phase, made.excluded, made.moved_from) == ("data", True, "other")
-
-
-def test_frames_of_a_library_between_the_users_do_not_hide_which_function_trains() -> None:
-    """A stack keeps one of them where the path to backward keeps another."""
-    training = [
-        "main fit epoch:fetch fetch",
-        "main fit batch:model step:model module",
-        "main fit step:backward batch:backward backward",
-    ]
-    assert classified("main fit batch:model step:model", training, noted="").phase == "forward"
-    assert classified("main fit batch:model step:log", training, noted="").phase == "other"
-
-
-@pytest.mark.parametrize(("updates", "phase"), [(1, "other"), (2, "other")])
-def test_few_of_many_samples_that_seem_to_update_after_the_update_were_torn(updates: int, phase: str) -> None:
+@pytest.mark.parametrize("updates", [1, 2])
+def test_few_of_many_samples_that_seem_to_update_after_the_update_were_torn(updates: int) -> None:
     """``main fit epoch save``, and then ``main fit epoch batch adam``, may come out as ``main fit epoch adam``.
 
     What a library does after the update is none of the data, also where it steps the environment itself.
     """
-    stacks = dict.fromkeys([*TRAINING[1:], "main fit epoch:prepare environment"], 20)
-    more = {"main fit epoch:end update_hooks update": updates, "main fit epoch:end save": 60}
-    assert by_names(stacks | more, FRAMES, WHOLE_PATH)["main fit epoch:end save"].phase == phase
+    stacks = dict.fromkeys([*USUAL[1:], "epoch:prepare environment"], 20)
+    more = {"epoch:end update_hooks update": updates, "epoch:end save": 60}
+    counted = {full(stack): count for stack, count in (stacks | more).items()}
+    assert by_names(counted, FRAMES, full(WHOLE_PATH))["main fit epoch:end save"].phase == "other"
 
 
 # -- loops that a library owns: its callbacks are side work, whichever line they are called from
@@ -289,37 +196,33 @@ IGNITE = {
 STEP = ["main run fetch", "main run loss module", "main run backward_line backward"]
 
 
-def phase_of(stack: str, others: list[str], has_loader: bool = False) -> str:
-    """The phase of a stack among others."""
-    return by_names(dict.fromkeys([*others, stack], 20), IGNITE, has_loader=has_loader)[stack].phase
+WHOLE = ["main run fetch", "main run module", "main run backward"]
 
 
-def test_a_wrapper_of_an_environment_that_a_library_steps_makes_the_data() -> None:
-    training = ["main run module", "main run backward", "main run environment"]
-    assert phase_of("main run environment wrapper", training) == "data"
-    assert phase_of("main run fire after", [*STEP, "main run environment"]) == "other"
-
-
-def test_without_a_loader_a_function_that_the_library_calls_may_make_the_data() -> None:
-    assert phase_of("main run fire after histogram", [each for each in STEP if "fetch" not in each]) == "data"
-
-
-def test_markers_tell_of_a_loader_whose_fetches_no_sample_has_seen() -> None:
-    others = [each for each in STEP if "fetch" not in each]
-    assert phase_of("main run fire after histogram", others, has_loader=True) == "other"
-
-
-def test_a_call_of_the_users_own_on_the_line_that_trains_is_no_callback() -> None:
-    """``step(histogram())``: what is called before the step makes its data."""
-    others = ["main fetch", "main loss module", "main backward_line backward"]
-    assert phase_of("main after histogram", others) == "data"
-
-
-def test_what_a_library_does_between_update_and_fetch_is_side_work_though_it_is_on_the_line_that_fetches() -> None:
-    """``trainer.run(loader)`` fetches, runs the model and calls backward: its number tells nothing."""
-    others = ["main run fetch", "main run module", "main run backward"]
-    assert phase_of("main run fire", others) == "other"
-    assert phase_of("main", others) == "forward"  # the old batch is freed
+@pytest.mark.parametrize(
+    ("stack", "others", "has_loader", "phase"),
+    [
+        # a wrapper of an environment that the library steps makes the data
+        (
+            "main run environment wrapper",
+            ["main run module", "main run backward", "main run environment"],
+            False,
+            "data",
+        ),
+        ("main run fire after", [*STEP, "main run environment"], False, "other"),
+        # so may a function that it calls, but where a loader is fetched from: markers tell what no sample has seen
+        ("main run fire after histogram", STEP[1:], False, "data"),
+        ("main run fire after histogram", STEP[1:], True, "other"),
+        # ``step(histogram())``: what is called before the step makes its data
+        ("main after histogram", ["main fetch", "main loss module", "main backward_line backward"], False, "data"),
+        # ``trainer.run(loader)`` fetches, runs the model and calls backward: its number tells nothing
+        ("main run fire", WHOLE, False, "other"),
+        ("main", WHOLE, False, "forward"),  # the old batch is freed
+    ],
+)
+def test_what_a_library_calls_beside_the_step(stack: str, others: list[str], has_loader: bool, phase: str) -> None:
+    stacks = dict.fromkeys([*others, stack], 20)
+    assert by_names(stacks, IGNITE, has_loader=has_loader)[stack].phase == phase
 
 
 # -- rollouts of a training that a library runs in an optimizer's closure
@@ -337,8 +240,6 @@ CLOSURE = {
     "play": Frame("train.py", 23, "shared_step", "played = self.play(self.policy)", True),
     "loss": Frame("train.py", 25, "shared_step", "loss = cost(self.policy(played))", True),
     "before": Frame("train.py", 11, "fill_buffer", "play(env)", True),
-    "reset": Frame("train.py", 22, "shared_step", "state = env.reset()", True),
-    "act": Frame("train.py", 30, "play", "action = policy(state)", True),
     "env.step": Frame("train.py", 31, "play", "state, reward, *_ = env.step(action)", True),
     "module": MODULE,
     "decode": Frame("policy.py", 9, "forward", "state = env.step(action)", True),
@@ -348,19 +249,16 @@ LOSS = "main fit update closure:loss training_step "
 IN_CLOSURE = {LOSS + "loss module": 30, "main fit update closure:backward backward": 40}
 
 
-def in_closure(*stacks: str) -> list[Sample]:
-    """Of these stacks, among those of training."""
-    found = by_names(IN_CLOSURE | dict.fromkeys(stacks, 20), CLOSURE, has_loader=True)
-    return [found[stack] for stack in stacks]
-
-
-def test_what_a_model_steps_in_its_forward_pass_is_no_rollout() -> None:
-    for sample in in_closure(LOSS + "loss module", LOSS + "loss module decode environment"):
-        assert sample.phase == "forward"
-
-
-def test_only_what_markers_count_as_forward_is_moved_out_of_it() -> None:
-    """They show a rollout in the closure that a batch was fetched for as forward, one before the fetch as side work."""
-    within, before = in_closure(LOSS + "play env.step environment", "main before env.step environment")
-    assert (within.phase, within.excluded, within.moved_from) == ("data", True, "forward")
-    assert (before.phase, before.excluded, before.moved_from) == ("data", False, None)
+@pytest.mark.parametrize(
+    ("stack", "found"),
+    [
+        (LOSS + "loss module", ("forward", False, None)),
+        (LOSS + "loss module decode environment", ("forward", False, None)),  # the model's own steps are no rollout
+        # markers show a rollout in the closure that a batch was fetched for as forward, one before as side work
+        (LOSS + "play env.step environment", ("data", True, "forward")),
+        ("main before env.step environment", ("data", False, None)),
+    ],
+)
+def test_rollouts_in_and_before_an_optimizers_closure(stack: str, found: tuple[str, bool, str | None]) -> None:
+    last = by_names(IN_CLOSURE | {stack: 20}, CLOSURE, has_loader=True)[stack]
+    assert (last.phase, last.excluded, last.moved_from) == found

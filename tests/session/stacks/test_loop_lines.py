@@ -69,26 +69,51 @@ def test_a_metric_before_backward_is_side_work_unless_one_may_train_on_it(line, 
     assert (last.phase, last.moved_from) == found
 
 
+TWO_MODELS = [*LOOP, (51, "module"), (52, "backward"), (54, "update")]
+NO_MODULES = [(44, "fetch"), (47, "backward"), (49, "update")]
+ONLY_UPDATES = [(49, "update")]
+
+
 @pytest.mark.parametrize(
-    ("line", "below", "found"),
+    ("loop", "line", "below", "count", "phase", "measured", "unsure"),
     [
-        (44, "fetch", ("data", False)),
-        (44, None, ("forward", True)),
-        (45, "augment", ("data", True)),
-        (45, None, ("data", True)),
-        (46, "module", ("forward", True)),
-        (46, None, ("forward", True)),
-        (47, "backward", ("backward", False)),
-        (48, None, ("other", True)),
-        (49, "update", ("optimizer", False)),
-        (50, None, ("other", True)),
-        (50, "module", ("other", True)),
+        (LOOP, 44, "fetch", 1, "data", False, False),
+        (LOOP, 44, None, 1, "forward", True, False),
+        (LOOP, 45, "augment", 1, "data", True, False),
+        (LOOP, 45, None, 1, "data", True, False),
+        (LOOP, 46, "module", 1, "forward", True, False),
+        (LOOP, 46, None, 1, "forward", True, False),
+        (LOOP, 47, "backward", 1, "backward", False, False),
+        (LOOP, 48, None, 1, "other", True, False),
+        (LOOP, 49, "update", 1, "optimizer", False, False),
+        (LOOP, 50, None, 1, "other", True, False),
+        (LOOP, 50, "module", 1, "other", True, False),
+        # of two models in turn only what is between their steps is open
+        (TWO_MODELS, 45, None, 1, "data", True, False),
+        (TWO_MODELS, 46, "module", 1, "forward", True, False),
+        (TWO_MODELS, 48, None, 1, "other", True, False),
+        (TWO_MODELS, 50, None, 1, "other", False, False),
+        (TWO_MODELS, 51, "module", 1, "forward", False, False),
+        (TWO_MODELS, 53, None, 1, "other", True, False),
+        (TWO_MODELS, 55, None, 1, "other", True, False),
+        # without a fetch only what is before the update is measured
+        (LOOP[1:], 45, None, 1, "data", False, False),
+        (LOOP[1:], 48, None, 1, "other", True, False),
+        (LOOP[1:], 50, None, 1, "other", False, False),
+        # without modules lines before backward are surely forward once there are enough samples
+        (NO_MODULES, 46, None, 1, "forward", False, True),
+        (NO_MODULES, 46, None, ENOUGH_SAMPLES, "forward", False, False),
+        # the lines after the update are known without a sample of backward
+        (ONLY_UPDATES, 46, None, 1, "forward", False, True),
+        (ONLY_UPDATES, 50, None, 1, "other", False, False),
+        ([], 40, None, ENOUGH_SAMPLES, "other", False, True),  # no sample has shown which lines train
     ],
 )
-def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, bool]) -> None:
-    last = sample(line, below, LOOP)
-    assert (last.phase, last.excluded) == found
-    assert not last.unsure
+def test_each_line_of_a_loop(
+    loop: list[tuple[int, str]], line: int, below: str | None, count: int, phase: str, measured: bool, unsure: bool
+) -> None:
+    last = sample(line, below, loop, count)
+    assert (last.phase, last.excluded, last.unsure) == (phase, measured, unsure)
 
 
 @pytest.mark.parametrize(
@@ -112,53 +137,24 @@ def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
     assert [sample.phase for sample in found.values()] == ["data", "forward", "backward", "optimizer"]
 
 
-@pytest.mark.parametrize(
-    ("line", "below", "measured"),
-    [(45, None, True), (46, "module", True), (48, None, True), (50, None, False), (51, "module", False),
-     (53, None, True), (55, None, True)],
-)  # fmt: skip
-def test_of_two_models_in_turn_only_what_is_between_their_steps_is_open(line, below, measured) -> None:
-    loop = [*LOOP, (51, "module"), (52, "backward"), (54, "update")]
-    assert sample(line, below, loop).excluded == measured
-
-
-@pytest.mark.parametrize(("line", "measured"), [(45, False), (48, True), (50, False)])
-def test_without_a_fetch_only_what_is_before_the_update_is_measured(line: int, measured: bool) -> None:
-    assert sample(line, None, LOOP[1:]).excluded == measured
-
-
 def test_markers_measure_before_backward_though_no_sample_is_in_a_fetch() -> None:
     made = last_of(*stacks_of([*LOOP[1:], (45, "augment")]), has_loader=True)
     assert (made.phase, made.excluded, made.moved_from) == ("data", True, "forward")
 
 
-def test_without_modules_lines_before_backward_are_surely_forward_once_there_are_enough_samples() -> None:
-    loop = [(44, "fetch"), (47, "backward"), (49, "update")]
-    few, many = sample(46, None, loop), sample(46, None, loop, count=ENOUGH_SAMPLES)
-    assert (few.phase, few.unsure) == ("forward", True)
-    assert (many.phase, many.unsure) == ("forward", False)
-
-
-def test_before_a_sample_has_shown_which_lines_train_nothing_is_sure() -> None:
-    last = sample(40, None, [], count=ENOUGH_SAMPLES)
-    assert (last.phase, last.unsure) == ("other", True)
-
-
-def test_before_that_a_wait_is_outside_the_model() -> None:
-    last = last_of(own(40, "time.sleep(0.1)"), count=50)
-    assert (last.phase, last.unsure) == ("other", False)
-
-
-def test_the_lines_after_the_update_are_known_without_a_sample_of_backward() -> None:
-    before, after = sample(46, None, [(49, "update")]), sample(50, None, [(49, "update")])
-    assert (before.phase, before.unsure) == ("forward", True)
-    assert (after.phase, after.unsure) == ("other", False)
-
-
-@pytest.mark.parametrize("source", ["time.sleep(0.1)", "batch = queue.read(4)"])
-def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) -> None:
-    last = classified([(own(47, "", BACKWARD), 1), (own(40, source), 50)])[-1]
-    assert (last.phase, last.unsure) == ("data", False)
+@pytest.mark.parametrize(
+    ("source", "others", "phase"),
+    [
+        ("time.sleep(0.1)", [], "other"),  # before a sample has shown which lines train
+        ("time.sleep(0.1)", [(own(47, "", BACKWARD), 1)], "data"),
+        ("batch = queue.read(4)", [(own(47, "", BACKWARD), 1)], "data"),
+    ],
+)
+def test_without_modules_a_wait_before_backward_is_no_forward_pass(
+    source: str, others: list[tuple[list[Frame], int]], phase: str
+) -> None:
+    last = classified([*others, (own(40, source), 50)])[-1]
+    assert (last.phase, last.unsure) == (phase, False)
 
 
 def noted(line: int, boundary: str, first: int, frames: Trie) -> LoopStack:
@@ -323,47 +319,32 @@ CALLED = own(24, "update(params)", Frame("train.py", 6, "update", "m.mul_(0.9).a
 def test_which_work_is_an_update(stacks: list[list[Frame]], phase: str) -> None:
     last = last_of(*STEP, *stacks)
     assert (last.phase, last.moved_from) == (phase, "other" if phase == "optimizer" else None)
-
-
-def test_a_loop_that_does_not_train_updates_nothing() -> None:
-    found = last_of(STEP[0], own(24, "rows.append(out)", no_grad=BLOCK), forward_only=True)
-    assert found.phase == "other"
+    assert last_of(STEP[0], UPDATED, forward_only=True).phase == "other"  # a loop that does not train updates nothing
 
 
 # -- what is done to a model before its forward pass is no data
 
 
-def phases_beside_a_step(*stacks: list[Frame]) -> list[str]:
-    """Of these stacks."""
-    return [sample.phase for sample in classified((stack, 100) for stack in (*STEP, *stacks))][len(STEP) :]
+def of_torch(file: str, function: str) -> Frame:
+    return Frame(f"{TORCH}/{file}", 9, function)
 
 
 @pytest.mark.parametrize(
-    ("file", "function"),
+    ("below", "phase"),
     [
-        ("optim/optimizer.py", "zero_grad"),
-        ("optim/sgd.py", "__init__"),
-        ("nn/modules/module.py", "load_state_dict"),
-        ("nn/modules/module.py", "zero_grad"),
-        ("nn/modules/linear.py", "__init__"),
-        ("nn/init.py", "kaiming_uniform_"),
+        ([of_torch("optim/optimizer.py", "zero_grad")], "other"),
+        ([of_torch("optim/sgd.py", "__init__")], "other"),
+        ([of_torch("nn/modules/module.py", "load_state_dict")], "other"),
+        ([of_torch("nn/modules/module.py", "zero_grad")], "other"),
+        ([of_torch("nn/modules/linear.py", "__init__")], "other"),
+        ([of_torch("nn/init.py", "kaiming_uniform_")], "other"),
+        # a batch that is made, what a data set does with a model
+        ([], "data"),
+        ([of_torch("nn/utils/rnn.py", "pad_sequence")], "data"),
+        ([FETCH, Frame("train.py", 5, "__getitem__", "", True), of_torch("nn/modules/linear.py", "__init__")], "data"),
+        # such as a hook that makes the next batch: the innermost of the user's lines decides
+        ([of_torch("nn/modules/module.py", "__getattr__"), Frame("train.py", 5, "make", "", True)], "data"),
     ],
 )
-def test_a_model_that_is_made_loaded_or_cleared_is_no_data(file: str, function: str) -> None:
-    assert phases_beside_a_step(own(19, "", Frame(f"{TORCH}/{file}", 9, function))) == ["other"]
-
-
-def test_a_batch_that_is_made_is() -> None:
-    padding = Frame(f"{TORCH}/nn/utils/rnn.py", 9, "pad_sequence")
-    assert phases_beside_a_step(own(19), own(19, "", padding)) == ["data", "data"]
-
-
-def test_what_a_data_set_does_with_a_model_is_data() -> None:
-    item, made = Frame("train.py", 5, "__getitem__", "", True), Frame(f"{TORCH}/nn/modules/linear.py", 9, "__init__")
-    assert phases_beside_a_step(own(19, "x = next(batches)", FETCH, item, made)) == ["data"]
-
-
-def test_the_users_code_that_a_library_of_modules_calls_may_be_data() -> None:
-    """Such as a hook that makes the next batch: the innermost of the user's lines decides."""
-    called = Frame(f"{TORCH}/nn/modules/module.py", 9, "__getattr__")
-    assert phases_beside_a_step(own(19, "", called, Frame("train.py", 5, "make", "", True))) == ["data"]
+def test_a_model_that_is_made_loaded_or_cleared_is_no_data(below: list[Frame], phase: str) -> None:
+    assert last_of(*STEP, own(19, "", *below), count=100).phase == phase

@@ -154,21 +154,31 @@ def test_lbfgs_closure_phases_nest():
     assert lengths(played)[1:] == [15] * (len(played.steps) - 1)
 
 
-def test_evaluation_is_kept_out_of_steps():
-    evaluation = "fetch@2:1 wait:2 " * 10 + "stop@2:1 wait:1 "
-    played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
-    assert played.eval_count == 10
-    assert played.eval_ns == 31 * MS
-    assert lengths(played) == [16, 16, 16, 16, 17, 16, 16, 15]
+SOME = "fetch@2:1 wait:2 "
 
 
-def test_what_follows_an_evaluation_of_some_of_its_batches_is_side_work_not_forward():
-    """``for x in islice(validation, 10): ...`` and then a metric, or a checkpoint."""
-    evaluation = "fetch@2:1 wait:2 " * 10 + "wait:30 "
+@pytest.mark.parametrize(
+    ("evaluation", "count", "took_ms", "length"),
+    [
+        (SOME * 10 + "stop@2:1 wait:1 ", 10, 31, 17),
+        # ``for x in islice(validation, 10): ...`` and then a metric, or a checkpoint: side work, not forward
+        (SOME * 10 + "wait:30 ", 10, 30, 46),
+        (SOME * 3 + "stop@2:1 ", 3, 10, 16),
+        (SOME * 2 + "stop@2:1 ", 2, 7, 16),
+        (SOME * 2, 2, 6, 16),
+        ("fetch@2:1 " + SOME * 2 + "stop@2:1 wait:2 ", 3, 8, 18),  # it looks one ahead
+    ],
+)
+def test_evaluation_is_kept_out_of_steps(evaluation, count, took_ms, length):
     played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
-    assert (played.eval_count, played.eval_ns) == (10, 30 * MS)
-    assert lengths(played) == [16, 16, 16, 16, 46, 16, 16, 15]
-    assert ms(played.steps[4].phases) == ms(played.steps[3].phases) | {"other": 32}
+    assert (played.eval_count, played.eval_ns) == (count, took_ms * MS)
+    assert lengths(played) == [16, 16, 16, 16, length, 16, 16, 15]
+    assert ms(played.steps[4].phases) == ms(played.steps[3].phases) | {"other": length - 14}
+
+
+def test_the_program_says_what_is_a_step_of_an_evaluation():
+    played = play((PLAIN + " ") * 4 + "wait:1 " + SOME * 2 + "step " + (PLAIN + " ") * 4)
+    assert played.eval_count == 1
 
 
 def test_evaluation_with_a_loader_in_a_loop_without_one():
@@ -195,19 +205,6 @@ def test_the_first_batch_of_a_training_that_looks_one_ahead_is_of_its_first_step
     for marker in markers("iter:50 fetch:9 wait:1 fetch:5 wait:3"):
         machine.feed(*marker)
     assert machine.steps.take_evaluation() == (0, 0)
-
-
-@pytest.mark.parametrize(("after", "count"), [("fetch@2:1 wait:2 stop@2:1", 3), ("stop@2:1", 2), ("", 2), ("step", 1)])
-def test_an_evaluation_of_two_batches_and_more_is_one(after, count):
-    evaluation = f"wait:1 fetch@2:1 wait:2 fetch@2:1 wait:2 {after} "
-    played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
-    assert played.eval_count == count
-
-
-def test_an_evaluation_that_looks_one_ahead_is_one():
-    evaluation = "fetch@2:1 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:2 "
-    played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
-    assert (played.eval_count, played.eval_ns) == (3, 8 * MS)
 
 
 @pytest.mark.parametrize(
