@@ -86,14 +86,6 @@ def test_what_people_read_is_the_mean_and_without_one_the_latest():
     assert short.means.util_ratio is None and short.figures.util_ratio == short.latest.util_ratio
 
 
-def test_means_follow_new_records_and_other_stretches():
-    readings, spans = history(gpu(0), *(gpu(t, 0.5) for t in range(1, 11))), [SteppingSpan(0.0, 12.0)]
-    assert readings.means(spans).util_ratio == pytest.approx(0.5)
-    readings.add_record(gpu(11, 1.0))
-    assert readings.means(spans).util_ratio == pytest.approx(6.0 / 11)
-    assert readings.means([SteppingSpan(0.0, 10.0)]).util_ratio == pytest.approx(0.5)
-
-
 def test_before_the_first_step_the_last_half_minute_counts():
     session = run(1.0, set_up_s=60.0, steps_s=0.0)
     assert means(session).util_ratio == 0.0

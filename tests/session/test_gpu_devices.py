@@ -39,29 +39,11 @@ def test_visible_devices_count_only_until_a_process_tells():
     assert used(session) == ["GPU-1"]
 
 
-def test_after_the_end_the_gpus_of_the_run_stay_in_front():
-    facts = {"gpu_uuids": ["GPU-1"]}
-    session = session_of(process(**facts), gpu(1, 0), gpu(1, 1), process(**facts, ended=True))
-    assert used(session) == ["GPU-1"]
-
-
 def test_processes_say_which_are_ours():
     on_it = [GpuProcess(100, 5, 0.4), GpuProcess(7), GpuProcess(0, 3)]
     session = session_of(process(100), gpu(1, pids=[7, 100], processes=on_it))
     assert only(session).run_pids == {100}
     assert only(session).others == [GpuProcess(7), GpuProcess(0, 3)]
-
-
-def test_histories_go_together():
-    first = gpu(1, util_ratio=1.0, sm_ratio=None, tensor_ratio=None, dram_ratio=None)
-    session = session_of(first, gpu(2, util_ratio=0.5, sm_ratio=0.4, tensor_ratio=0.1, dram_ratio=0.3))
-    histories = {
-        "util_ratio": (1.0, 0.5),
-        "sm_ratio": (None, 0.4),
-        "tensor_ratio": (None, 0.1),
-        "dram_ratio": (None, 0.3),
-    }
-    assert {name: only(session).history(name) for name in histories} == histories
 
 
 def test_the_histories_of_a_whole_run_are_of_its_steps():

@@ -46,25 +46,12 @@ def test_phases_have_their_share_of_a_step_on_the_gpu():
         assert on_gpu["other"] == (0, 0, 0)  # it was measured: there was none
 
 
-def test_turns_are_a_sample_of_steps_and_need_not_be_as_long():
-    half = tuple((name, *(ms / 2 for ms in times)) for name, *times in SPANS)  # two turns a step
-    spans = [(name, *map(int, times)) for name, *times in half]
-    found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t), spans))))
-    assert sum(row.gpu_ms_per_step for row in found.over("recent").phases(100).rows) == pytest.approx(100)
-
-
 def test_evaluation_is_beside():
     spans = (*SPANS, ("eval", 500, 0, 0))
     records = [r for t in range(1, 6) for r in (steps(float(t), {**PHASES, "eval": 5}), gpu_time(float(t), spans))]
     rows = {row.name: row for row in session(*records).over("recent").phases(100).rows}
     assert rows["eval"].gpu_ms_per_step is None
     assert rows["data"].gpu_ms_per_step == pytest.approx(30)
-
-
-def test_idle_and_paced_are_shares_of_the_gpus_time():
-    row = session(gpu_time(1.0)).over("recent").gpu_time(100)
-    assert (row.device, row.steps) == (0, 4)
-    assert (row.idle_ratio, row.maybe_idle_ratio) == pytest.approx((0.3, 0.4))
 
 
 def test_the_last_half_minute_counts():
@@ -82,18 +69,6 @@ def test_leads_of_windows_are_joined_by_their_weight():
     (lead,) = row.leads
     assert (lead.boundary, lead.seen, lead.min_us, lead.median_us, lead.max_us) == ("backward begin", 40, 5, 100, 900)
     assert lead.stream_idle_ratio == pytest.approx(15 / 40)
-
-
-def test_leads_stand_in_the_order_of_the_loop():
-    names = ["optimizer end", "fetch end", "backward end", "backward begin", "optimizer begin"]
-    row = session(gpu_time(1.0, leads=[(name, 1, 1.0, 1.0, 1.0, 0) for name in names])).over("recent").gpu_time(100)
-    assert [lead.boundary for lead in row.leads] == [
-        "fetch end",
-        "backward begin",
-        "backward end",
-        "optimizer begin",
-        "optimizer end",
-    ]
 
 
 def test_a_lead_that_is_mostly_not_known_is_not_told():
@@ -150,15 +125,3 @@ def test_the_peak_is_that_of_the_run_even_if_the_program_resets_it():
     found = session(memory(1.0, peak_bytes=9), memory(2.0, peak_bytes=6))
     assert found.torch_memory(100)[0].peak_bytes == 9
     assert session(memory(1.0)).torch_memory(100)[0].peak_bytes is None
-
-
-def test_what_is_recent_is_worked_out_anew_when_a_window_comes_or_leaves():
-    slow = tuple((name, *(3 * ms for ms in times)) for name, *times in SPANS)
-    found = session(steps(1.0, PHASES), gpu_time(1.0, slow), gpu_time(20.0))
-    assert found.over("recent").gpu_time(100) is found.over("recent").gpu_time(100)  # it is held
-    assert found.over("recent").gpu_time(100).steps == 8
-    found.add(gpu_time(21.0))
-    assert found.over("recent").gpu_time(100).steps == 12
-    found.add(steps(31.5, PHASES, first_index=10))  # no GPU time comes, and the first window is 30 s old
-    assert found.over("recent").gpu_time(100).steps == 8
-    assert found.over("recent").gpu_time(100).of("data").span == pytest.approx(0.3)

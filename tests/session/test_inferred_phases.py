@@ -121,14 +121,6 @@ def test_phases_of_a_loop_by_frames_alone(samples, differs):
     assert found == +Counter(FOUND | differs)
 
 
-def test_a_stack_without_its_root_counts_nowhere_unless_a_boundary_shows_its_phase():
-    lost = {"item": 3, "parameters": 4, "__next__": 2}
-    session, found = phases_of(TRAINING | {"train, plot": 8} | lost)
-    assert found == {"data": 22, "forward": 30, "backward": 40, "optimizer": 10, "other": 8}
-    [line] = hot_lines(session.over("recent"), 100, "other")
-    assert (line.samples, line.share) == (8, 1.0)
-
-
 def test_what_was_before_the_first_backward_is_of_no_step():
     set_up = {"plot, item": 500, "plot, import, <module>, wrapper": 50}  # a decorator of that name
     loading, importing, *training = counted(PLACES, set_up | TRAINING)
@@ -138,29 +130,6 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     assert session.over("recent").phases(100) is None
     extend(session, stacks(3, *training), stacks(4, loading))
     assert session.over("recent").samples(100).marked_counts().total() == 600
-
-
-@pytest.mark.parametrize(("fetches", "phase"), [(20, "forward"), (0, "data")])
-def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_markers(fetches, phase):
-    """There the fetch ends the data phase; what a function of the user's does to the batch is data all the same."""
-    places = [
-        ("b.py", 50, "main", "for x, y in loader:", True),
-        PLACES["__next__"],
-        ("b.py", 51, "main", "spikes = rate(x)", True),
-        ("b.py", 52, "main", "x = augment(x)", True),
-        ("b.py", 9, "augment", "x[i] = 0", True),
-        ("b.py", 53, "main", "loss = model(spikes)", True),
-        PLACES["_call_impl"],
-        ("b.py", 54, "main", "loss.backward()", True),
-        PLACES["backward()"],
-    ]
-    fetch = [([0, 1], fetches)] if fetches else []
-    window = stacks(1, *fetch, ([2], 30), ([3, 4], 7), ([5, 6], 20), ([7, 8], 20))
-    session = one_process(frames(*places), window, markers=False)
-    found = session.over("recent").samples(100).marked_counts()
-    expected = {"data": fetches + 7, "forward": 20, "backward": 20}
-    expected[phase] += 30
-    assert +found == expected
 
 
 def test_what_may_be_of_any_phase_makes_none_of_them_sure():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.session.records import by_rule, header, loop, process, session_of, steps, threads
-from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
-from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Throttle
+from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record
 from tuimon.session.machines import growth_going_on
 from tuimon.views.report.report import report_of
 
@@ -74,14 +71,6 @@ def test_limits_are_of_one_node() -> None:
     assert len(session_of(*NODES, *many).processes()) == 1500
 
 
-def test_a_rank_on_another_node_is_judged_by_its_own_gpus() -> None:
-    session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
-    for number, pid in enumerate((FIRST, SECOND)):
-        session.add(process(pid=pid, rank=number, world_size=2, t=2.0, gpu_uuids=[f"GPU-{number}"]))
-    both = [evidence_of(session.over("recent"), pid) for pid in (FIRST, SECOND)]
-    assert [[row.latest.uuid for row in each.gpu.rows] for each in both] == [["GPU-0"], ["GPU-1"]]
-
-
 def judged(*records) -> dict[str, Finding]:
     windows = [rank(number, pid, float(t)) for t in range(1, 12) for number, pid in enumerate((FIRST, SECOND))]
     return by_rule(session_of(*NODES, windows, records))
@@ -100,42 +89,11 @@ def test_memory_that_is_full_on_another_node_is_found_and_the_node_named() -> No
     assert (both.severity, both.evidence["host"]) == ("critical", "n1")  # the worse of the two
 
 
-def test_a_gpu_that_is_held_down_on_another_node_is_found_and_the_node_named() -> None:
-    facts = {"index": 3, "uuid": "GPU-1", "name": "Fake", "util_ratio": 0.99, "pids": [SECOND]}
-    clocks = {"throttled": [Throttle("thermal (hardware)", 0.9)], "sm_clock_mhz": 900, "sm_clock_max_mhz": 1800}
-    hot = [Gpu(t=float(t), pid=id_on_node(1, 0), **facts, **clocks) for t in range(7, 13)]
-    ranks = enumerate((FIRST, SECOND))
-    uses = [process(pid=pid, rank=n, world_size=2, t=11.5, gpu_uuids=[f"GPU-{n}"]) for n, pid in ranks]
-    finding = judged(*uses, *hot)["throttled"]
-    assert finding.headline.startswith("on n1: GPU 3 is held down")
-    assert (finding.severity, finding.evidence["host"]) == ("critical", "n1")
-
-
 def running(node: int, cpu: float, delay: float, number: int = 1) -> list[Record]:
     """The training of a node in its latest window, with so many threads; each node has one rank."""
     pid = id_on_node(node, 100)
     rows = [(pid + n, "python", cpu, "running", delay) for n in range(number)]
     return [threads(12.0, *rows, pid=pid, cpu_ratio=number * cpu)]
-
-
-def test_others_on_the_cores_of_another_node_are_found_and_the_node_named() -> None:
-    assert "neighbour" not in judged(*running(0, 0.9, 0.02), *running(1, 0.9, 0.02))
-    finding = judged(*running(0, 0.9, 0.02), *running(1, 0.6, 0.35))["neighbour"]
-    assert finding.headline.startswith("on n1: other programs, or a CPU limit, hold the cores: ")
-    assert "35 % of the time" in finding.headline
-    assert finding.evidence["host"] == "n1"
-    assert finding.share_of_step == pytest.approx(0.35)
-    both = judged(*running(0, 0.6, 0.30), *running(1, 0.6, 0.35))["neighbour"]
-    assert both.headline.startswith("on n0 and 1 other node: other programs, or a CPU limit")  # that in focus first
-
-
-def test_too_few_cores_on_another_node_are_found_and_the_node_named() -> None:
-    found = judged(*running(0, 0.9, 0.02), *running(1, 0.5, 0.5, number=20))
-    finding = found["cpu_oversubscribed"]
-    assert finding.headline.startswith("on n1: 20 threads of 1 process want 20.0 of 8 cores")
-    assert (finding.evidence["host"], finding.severity) == ("n1", "warning")
-    assert "OMP_NUM_THREADS=8" in finding.action
-    assert "neighbour" not in found
 
 
 def test_another_program_on_a_gpu_of_another_node_is_found_and_the_node_named() -> None:

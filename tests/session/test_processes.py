@@ -132,15 +132,6 @@ def test_of_a_process_that_is_forgotten_nothing_is_kept():
     assert max(sizes[100:]) <= 1.1 * max(sizes[:100])
 
 
-def test_a_loader_that_has_only_begun_renames_no_worker_of_another():
-    session = run_with_workers(201, 205)
-    session.add(loader(2.0, 0, "train", (201, 0)))
-    session.add(loader(2.0, 1, None, (205, 0)))
-    assert names_of(session)[0] == {201: "worker 0", 205: "loader 1 worker 0"}
-    session.add(loader(3.0, 1, "eval", (205, 0)))
-    assert names_of(session)[0] == {201: "worker 0", 205: "eval worker 0"}
-
-
 EVEN = {"data": 5, "forward": 20, "backward": 75}
 
 
@@ -195,16 +186,6 @@ def test_one_after_the_other_only_the_one_that_goes_on_counts():
     assert which_training(session).text == ""
     session.add(alone(2, ended=True, t=90.0))
     assert which_training(session).text == ""
-
-
-def test_an_earlier_start_of_the_same_ranks_is_no_other_training():
-    before = [rank(n, 10 + n) for n in range(2)]
-    session = trained(*before)
-    extend(session, [rank(process_.rank, process_.pid, ended=True, t=2.0) for process_ in before])
-    for n in range(2):
-        extend(session, rank(n, 30 + n, after_s=60, t=3.0), steps(4.0, EVEN, pid=30 + n))
-    assert which_training(session).text == "2 ranks"
-    assert [row.first.pid for row in training_rows(session)] == [30]
 
 
 # -- which processes are the ranks of one training, on literal processes

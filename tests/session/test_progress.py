@@ -36,14 +36,6 @@ def test_what_a_program_says_of_its_steps_goes_first():
     assert rate_texts(known) == ["640 samples/s", "81.9k tokens/s"]
 
 
-def test_the_pace_of_the_steps_is_that_of_their_samples():
-    """Also if the program goes on after its last step, as it does while it saves the model."""
-    saving = [records.steps(float(t), {}, count=0, first_index=200) for t in range(21, 31)]
-    session = run(*saving, Exit(t=31.0, pid=100, exit_code=0), step={"samples": 320})
-    known = run_progress(session, 100)
-    assert known.samples_per_s == pytest.approx(32 * session.shown().steps(100).per_second)
-
-
 def test_samples_and_tokens_of_the_batches_of_the_training_loader():
     batches = MeasuredBatches(2, 1 << 20, 64, 2, None, 8192, 2048)
     known = run_progress(run(loader(20.0, batches=batches)), 100)

@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from tests.session.records import MS, extend, frames, header, process, rank, session_of, stacks, steps, threads
+from tests.session.records import MS, frames, header, process, rank, session_of, stacks, steps, threads
 from tests.state_size import size_of
 from tuimon.records import Exit, Gpu, PhaseTime, RankStep, SlowStep
 from tuimon.session.ranks import RankTimes, rank_rows, split_ranks, with_utilisation
@@ -55,18 +55,6 @@ def test_who_holds_the_others_up_and_what_they_wait():
     assert max(rank_rows(run().over("whole"))[2].excess, key=lambda part: part[1])[0] == "data"
 
 
-def test_figures_are_of_the_last_thirty_seconds():
-    session = run()
-    extend(session, [window(t, n) for t in range(11, 60) for n in range(3)])
-    assert [row.late_ms for row in rank_rows(session.over("recent"))] == pytest.approx([0, 0, 0])
-
-
-def test_a_step_longer_than_that_stays():
-    session = run(until=2)
-    session.add(steps(40, {}, count=0, pid=102, first_index=30))
-    assert rank_rows(session.over("recent"))[2].step_ms == pytest.approx(100)
-
-
 def test_ranks_of_different_lengths_and_one_that_is_lost():
     session = run()
     session.add(rank(1, of=3, t=10.0, ended=True))
@@ -107,35 +95,6 @@ def test_windows_that_end_at_different_moments_are_no_lag():
     for number in range(3):  # the last windows, as the run ends
         session.add(steps(11.1, {}, pid=100 + number, first_index=110 if number else 120, count=0, window_s=0.1))
     assert [row.behind for row in rank_rows(session.over("recent"))] == [0, 0, 0]
-
-
-def test_nor_is_what_a_long_window_has_not_told_of_yet():
-    """After a pause of all ranks, the one with windows of a second is soon many steps ahead of a window with few."""
-    session = session_of(header(), RANKS)
-    totals = [0, 0, 0]
-
-    def add(t, number, count, window_s):
-        session.add(steps(t, EVEN, pid=100 + number, first_index=totals[number], count=count, window_s=float(window_s)))
-        totals[number] += count
-
-    for t in range(1, 45):
-        moving = not 37 <= t <= 40
-        add(t, 0, 10 if moving else 0, 1)
-        if t % 4 == 0 and t < 44:
-            for n in (1, 2):
-                add(t, n, 40 if moving else 1, 4)
-        if t > 40:
-            assert [row.behind for row in rank_rows(session.over("recent"))] == [0, 0, 0], t
-    for t in range(45, 60):
-        add(t, 0, 10, 1)
-    assert rank_rows(session.over("recent"))[1].behind > 100
-
-
-def test_time_that_no_marker_divides_is_divided_by_samples():
-    session = run(phases={"between": 65, "backward": 35})
-    shares = dict(rank_rows(session.over("recent"))[2].phases)
-    assert shares["backward"] == pytest.approx(0.35)
-    assert "between" not in shares and sum(shares.values()) == pytest.approx(1.0)
 
 
 def test_a_training_of_one_process_has_no_rows():
@@ -257,12 +216,6 @@ def test_waiting_for_a_core_is_no_waiting_for_ranks():
 def test_a_stopped_process_waits_for_nobody():
     other, late = times(cpu=0.2, forward=10, backward=90), times(cpu=0.2, stopped=0.7, forward=20, backward=80)
     assert split_ranks([other, late])[1].wait_ms["backward"] == pytest.approx(10)
-
-
-def test_waits_elsewhere_are_not_in_backward():
-    loads = sampled({"data": 50, "backward": 50}, waiting={"data": 50})
-    split = split_ranks([times(cpu=0.5, samples=loads, data=50, backward=50)] * 2)
-    assert split[0].wait_ms["backward"] == pytest.approx(0.0)
 
 
 def test_collectives_that_stacks_show_are_waits_in_any_phase():

@@ -30,11 +30,6 @@ def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
     assert session.over("recent").sampling().rate_hz is None
 
 
-def test_windows_that_overlap_the_last_minute_count_in_part():
-    session = session_of(process(), window(20.0, window_s=20.0), window(120.0, window_s=20.0))
-    assert session.over("recent").sampling().coverage_ratio == pytest.approx(20 / 60)
-
-
 def test_the_rate_is_that_of_the_first_rank():
     windows = window(1.0, samples=5, pid=101), window(1.0, pid=100)
     session = session_of(process(101, rank=1), process(100, rank=0), windows)
@@ -50,12 +45,6 @@ def test_a_pid_that_comes_back_is_another_process():
     session = session_of(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
     assert session.over("recent").sampling().failed == 0
     assert sum(sample.count for sample in session.over("recent").samples(100).rows) == 20
-
-
-def test_a_lost_window_leaves_the_last_place():
-    session = session_of(LOOP, process(), threads(1.0, (100, "python", 1.0, "running")), window(1.0))
-    session.add(window(2.0, samples=0, lost=True))
-    assert session.over("recent").threads()[0].place.line == 1
 
 
 def gil(t, samples, *counts, pid=100):

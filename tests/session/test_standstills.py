@@ -109,12 +109,6 @@ PREFETCH = [
     Frame("/me/prefetch.py", 8, "fill", "prefetched.put(load(path))", True),
     Frame("/me/prefetch.py", 20, "load", "with open(os.path.join(folder, path)) as file:", True),
 ]
-JOIN = [
-    Frame("/me/train.py", 90, "main", "thread.join()", True),
-    Frame("/usr/lib/python3.11/threading.py", 1112, "join"),
-]
-
-
 def beside(record, *threads):
     """With further threads ``(frames, pid)``."""
     groups = [StackGroup(frames, 0, [(pid, 1000 + n)]) for n, (frames, pid) in enumerate(threads)]
@@ -133,19 +127,6 @@ def test_the_thread_that_a_rank_waits_for_comes_first_and_no_pool():
         "a thread of rank 1 in open() prefetch.py:20, rank 1 in get() train.py:30, 2 ranks in backward() train.py:48"
     )
     assert odd_one(standing(record)).ranks == (1,)
-
-
-def test_a_rank_whose_threads_all_wait_for_work_is_named_alone():
-    record = beside(taken([(BACKWARD, [100, 102]), (HAND_OVER, [101])]), (GET, 101), (JOIN, 101))
-    assert text(record) == "rank 1 in get() train.py:30, 2 ranks in backward() train.py:48"
-
-
-def test_trainings_in_threads_are_compared_by_these():
-    record = beside(taken([(JOIN, [100, 101])]), (BACKWARD, 100), (READING[1:], 101))
-    assert text(record) == (
-        "a thread of rank 1 in open() data.py:40, 2 ranks in join() train.py:90,"
-        " a thread of rank 0 in backward() train.py:48"
-    )
 
 
 def test_ranks_are_listed_in_runs():

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps, threads
-from tuimon.records import NO_TORCH_YET, Exit, Gpu
+from tuimon.records import NO_TORCH_YET, Exit
 from tuimon.session.state import RunState, run_state, stands_still, unseen_trainings
 from tuimon.views.words import state_text, unseen_text
 
@@ -43,12 +43,6 @@ def test_a_process_that_only_waits_for_those_it_has_started_does_not_start():
     assert "mostly waiting for its processes at serve.py:39" in state_text(run_state(session))
 
 
-def test_a_run_that_has_ended_before_any_step_starts_no_more():
-    session = one_process(LOADING, stacks(2, ([0], 30)), Exit(t=3.0, pid=100, exit_code=0))
-    state = run_state(session)
-    assert (state.name, state.for_s, state.doing) == ("ended", 3.0, "setting up")
-
-
 def test_a_process_that_a_signal_has_stopped_does_not_set_up():
     window = stacks(2, ([0], 30))
     session = one_process(LOADING, window, threads(3, (100, "main", 0.0, "stopped")))
@@ -57,12 +51,6 @@ def test_a_process_that_a_signal_has_stopped_does_not_set_up():
     assert state.place.line == 40
     session.add(threads(4, (100, "main", 0.5, "running"), (101, "other", 0.0, "stopped")))
     assert run_state(session).doing == "setting up"
-
-
-def test_a_pause_in_which_a_signal_has_stopped_the_process():
-    still = steps(10, {}, count=0, first_index=40, backwards=0, open_phase="forward", open_for_s=6.0)
-    session = one_process(loop(4, STEP), still, threads(10, (100, "main", 0.0, "stopped")))
-    assert run_state(session).doing == "stopped by a signal (kill -CONT 100 lets it go on), in forward"
 
 
 def test_a_loop_that_was_left_has_ended():
@@ -102,15 +90,6 @@ def place_in(phase, open_for_s):
 def test_the_line_of_an_open_step_is_one_of_the_phase_that_it_is_in():
     assert [place_in(phase, 0.2) for phase in ("data", "forward", "backward", "optimizer")] == [8, 15, 16, None]
     assert place_in(None, 0.2) == 16
-
-
-def test_a_phase_that_has_lasted_is_at_no_line_that_was_sampled_before_it():
-    session = one_process(FETCH_AND_BACKWARD, steps(3, {}, count=0, backwards=0))
-    session.add(stacks(20, ([5], 50)))
-    session.add(steps(24, {}, count=0, backwards=1, open_phase="other", open_for_s=4.5))
-    assert run_state(session).place is None
-    extend(session, stacks(25, ([5], 50)), steps(25, {}, count=0, backwards=0, open_phase="other", open_for_s=5.5))
-    assert run_state(session).place.line == 15
 
 
 COMPILER = frames(
@@ -168,15 +147,6 @@ def test_a_loop_stands_still_once_no_boundary_has_come_for_long():
 def test_steps_that_have_always_been_long_are_no_pause():
     still = steps(30, {}, count=0, first_index=1, backwards=0, open_phase="forward", open_for_s=10.0)
     assert run_state(one_process(steps(20, {"forward": 19_000}, count=1), still)).name == "training"
-
-
-def test_a_training_that_samples_alone_show():
-    lines = frames(
-        ("train.py", 12, "main", "loss.backward()", True),
-        ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
-    )
-    session = one_process(lines, stacks(1, ([0, 1], 50)), markers=False)
-    assert run_state(session) == RunState("training")
 
 
 def test_a_pause_that_samples_alone_show_is_said_and_not_judged():
@@ -268,13 +238,6 @@ def test_one_that_runs_a_model_is_named_however_few_cores_it_gets():
 def test_why_it_is_not_seen(facts, says):
     (found,) = unseen_trainings(run(process(**facts)))
     assert found.reason.startswith(says)
-
-
-def test_one_that_only_uses_a_gpu_is_named_too():
-    gpu = Gpu(t=69.0, pid=0, index=0, uuid="u", name="H", pids=[100])
-    session = one_process(gpu, threads(70, (100, "python", 0.1, "waiting"), cpu_ratio=0.1))
-    (found,) = unseen_trainings(session)
-    assert "uses 0.10 cores and a GPU, but" in unseen_text(found)
 
 
 def test_nothing_is_named_in_the_first_minute_beside_a_training_that_is_seen_or_of_a_worker():

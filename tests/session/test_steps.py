@@ -218,24 +218,12 @@ def test_without_markers_the_table_covers_as_much_as_was_sampled():
     assert covered[-1] == pytest.approx(30, abs=1.5)
 
 
-def test_no_phases_are_inferred_of_what_does_not_train():
-    session = one_process(LOOP_FRAMES, stacks(1, ([8, 9], 50)), markers=False)
-    assert session.over("recent").phases(100) is None
-
-
 IMPORTING = frames(
     ("train.py", 10, "main", "import pandas", True),
     ("<frozen importlib._bootstrap>", 9, "_find_and_load"),
     ("run.py", 1, "<module>", "import train", True),
     first=20,
 )
-
-
-def test_what_a_step_imports_is_no_place_and_divides_nothing():
-    session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
-    session.add(stacks(1, ([20, 21], 500), *LOOP_SAMPLES))
-    assert shares(session.over("recent").phases(100))["data"] == 0.3
-    assert total_of(hot_lines(session.over("recent"), 100)[0]) == 100
 
 
 def test_a_loop_that_runs_while_its_module_is_imported_has_its_lines():
@@ -249,17 +237,6 @@ def test_before_a_forward_pass_was_seen_the_lines_of_the_loop_divide_nothing():
     assert shares(few)["forward"] == 0.6
     assert next(row.error for row in few.rows if row.name == "forward") == pytest.approx(0.6)
     assert next(row.error for row in many.rows if row.name == "forward") < 0.01
-
-
-def test_lines_before_a_call_that_holds_the_whole_step_prepare_data():
-    more = frames(
-        ("train.py", 30, "fit", "for batch in batches():", True),
-        ("train.py", 31, "fit", "self.training_step(batch)", True),
-        first=20,
-    )
-    samples = (([20, 1], 50), ([21, 2, 3], 25), ([21, 4, 5], 25))
-    session = session_of(LOOP_FRAMES, more, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples))
-    assert shares(session.over("recent").phases(100))["data"] == 0.4
 
 
 def test_what_an_optimizer_does_between_its_closures_is_its_own():
@@ -276,19 +253,6 @@ def test_what_an_optimizer_does_between_its_closures_is_its_own():
     samples = stacks(4, ([0, 1], 25), ([0, 1, 2, 3], 30), ([0, 1, 4, 5], 45))
     found = shares(session_of(lines, *windows, samples).over("recent").phases(100))
     assert (found["optimizer"], found["forward"], found["backward"]) == (0.25, 0.3, 0.45)
-
-
-def test_samples_do_not_move_the_first_step_that_markers_told():
-    lines = frames(
-        ("train.py", 5, "main", "model = build()", True),
-        ("train.py", 11, "main", "loss.backward()", True),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-    )
-    early = stacks(1.2, ([0], 90), ([1, 2], 10))  # began at 0.2, before the first step's window
-    session = session_of(lines, steps(1.5, {"between": 50, "backward": 50}), early)
-    assert hot_lines(session.over("recent"), 100) == []
-    session.add(stacks(2.5, ([1, 2], 10)))
-    assert [line.place.line for line in hot_lines(session.over("recent"), 100)] == [11]
 
 
 def test_how_many_steps_were_timed():
@@ -321,17 +285,3 @@ def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
     assert session.over("recent").phases(100).rows[0].ms_per_step == pytest.approx(40)
     means_ms = [row.mean_ms for row in session.step_stats[100].windows()]
     assert means_ms == [pytest.approx(100)] * 6 + [None, pytest.approx(100)]
-
-
-def test_a_forked_worker_is_not_where_its_trainer_was():
-    session = session_of(
-        frames(
-            ("train.py", 40, "main", "for x in loader:", True),
-            ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
-            ("/lib/python3/selectors.py", 5, "select"),
-            ("data.py", 7, "__getitem__", "x = slow(i)", True),
-        ),
-        stacks(1, ([0, 1, 2], 10), ([0, 1, 3], 30), pid=200),
-    )
-    (line,) = hot_lines(session.over("recent"), 200)
-    assert (line.place.function, line.share) == ("__getitem__", 0.75)

@@ -51,15 +51,6 @@ def run():
     return one_process(LOOP, set_up, trained, stays, process(ended=True, t=152.0))
 
 
-def test_phases_are_divided_by_samples_of_all_of_it():
-    whole = run().over("whole")
-    shares = {row.name: row.share for row in whole.phases(100).rows}
-    assert shares["data"] == pytest.approx(0.8 * 30 / 80, abs=0.05)
-    assert shares == {row.name: row.share for row in run().over("whole").phases(100).rows}
-    lines = {line.place.line for line in hot_lines(whole, 100)}
-    assert lines == {10, 11, 12}  # not the set-up
-
-
 def test_what_came_after_the_last_step_is_no_part_of_it():
     whole = run().over("whole")
     assert whole.step_totals(100).sums.span_s == pytest.approx(120)
@@ -151,13 +142,6 @@ def test_the_trainer_is_who_trains_not_who_was_launched():
     assert Session().trainer() is None
 
 
-def test_ranks_are_in_order():
-    session = session_of(
-        process(9, rank=0), process(5, rank=1), steps(1, {"data": 1}, pid=5), steps(1, {"data": 1}, pid=9)
-    )
-    assert session.trainers() == [9, 5]
-
-
 def test_focus_moves_on_when_the_first_trainer_ends():
     session = session_of(process(5), process(9), steps(1, {"data": 1}, pid=5), steps(1, {"data": 1}, pid=9))
     session.add(process(5, ended=True))
@@ -221,18 +205,6 @@ def test_the_end_is_kept():
     session = session_of(Exit(t=9, pid=100, exit_code=137, signal="SIGKILL"))
     assert session.exit.exit_code == 137
     assert session.now_s == 9
-
-
-def test_of_workers_started_for_every_epoch_a_trainer_that_ended_had_those_of_its_last_one():
-    session = one_process(steps(1, {"data": 1}))
-    for epoch in range(3):
-        pids = (200 + 2 * epoch, 201 + 2 * epoch)
-        extend(session, [process(pid, "worker", ppid=100, t=2.0 * epoch) for pid in pids])
-        extend(session, [process(pid, "worker", ppid=100, ended=True, t=2.0 * epoch + 2) for pid in pids])
-    assert session.over("recent").workers(100) == []
-    session.add(process(100, ended=True, t=6.5))
-    assert [worker.pid for worker in session.over("recent").workers(100)] == [204, 205]
-    assert [worker.pid for worker in session.over("whole").workers(100)] == [204, 205]
 
 
 def test_a_forked_rank_is_no_worker_once_it_trains():

@@ -97,14 +97,6 @@ def test_its_lines_are_named():
 LONG = {"between": 7.5, "backward": 2, "optimizer": 0.5}
 
 
-def test_a_block_in_the_function_that_trains_is_evaluation_by_itself():
-    session = session_of({"test, module": 36, "save": 3}, phases=LONG)
-    assert shares(session)["eval"] == pytest.approx(0.75 * 36 / 48, abs=0.01)
-    (finding, *_) = diagnose(session)
-    assert finding.cause == "evaluation"
-    assert [(place.function, place.line) for place in finding.where] == [("main", 27)]
-
-
 def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():
     phases = {"data": 2, "forward": 2, "backward": 2, "optimizer": 1, "other": 3}
     loader = Loader(t=1.0, pid=100, number=0, role="train", window_s=1.0, fetches=10, wait_ns=0, facts=LOADER)
@@ -113,12 +105,6 @@ def test_where_a_loader_is_fetched_from_it_is_taken_from_what_markers_count():
     assert found["eval"] == pytest.approx(6 / 30, abs=0.01)
     assert found["other"] == pytest.approx((0.3 - 6 / 30) / (1 - found["eval"]), abs=0.01)
     assert found["backward"] == pytest.approx(0.2 / (1 - found["eval"]), abs=0.01)
-
-
-def test_what_markers_count_as_evaluation_is_not_counted_twice():
-    session = session_of(EVALUATION, phases=PHASES | {"eval": 2}, eval_count=5)
-    row = next(row for row in session.over("recent").phases(100).rows if row.name == "eval")
-    assert row.share == pytest.approx(0.2, abs=0.01) and not row.estimated
 
 
 def test_episodes_that_a_library_plays_to_evaluate_are_no_rollout():

@@ -164,18 +164,6 @@ def test_the_phase_of_a_stack_in_a_loop_that_a_library_owns(
     assert (found.phase, found.moved_from, found.excluded) == (phase, moved_from, excluded)
 
 
-@pytest.mark.parametrize("updates", [1, 2])
-def test_few_of_many_samples_that_seem_to_update_after_the_update_were_torn(updates: int) -> None:
-    """``main fit epoch save``, and then ``main fit epoch batch adam``, may come out as ``main fit epoch adam``.
-
-    What a library does after the update is none of the data, also where it steps the environment itself.
-    """
-    stacks = dict.fromkeys([*USUAL[1:], "epoch:prepare environment"], 20)
-    more = {"epoch:end update_hooks update": updates, "epoch:end save": 60}
-    counted = {full(stack): count for stack, count in (stacks | more).items()}
-    assert by_names(counted, FRAMES, full(WHOLE_PATH))["main fit epoch:end save"].phase == "other"
-
-
 # -- loops that a library owns: its callbacks are side work, whichever line they are called from
 
 

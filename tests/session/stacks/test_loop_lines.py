@@ -173,24 +173,6 @@ def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
     assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
 
 
-def test_what_samples_show_of_a_boundary_counts_before_what_the_hooks_noted() -> None:
-    frames = Trie()
-    frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BACKWARD])
-    frames.add_frames(2, [Frame("train.py", 85, "train", "", True)])
-    seen = Seen.of([noted(90, "backward", 10, frames)], frames)  # of the search for a learning rate
-    assert by_ids({(0, 1): 1, (2,): 9}, frames, seen=seen)[-1].phase == "other"
-
-
-@pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
-def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
-    frames = Trie()
-    frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
-    stack = noted(47, "backward", 10, frames)
-    seen = Seen.of([stack], frames)
-    stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
-    assert by_ids(stacks, frames, seen=seen)[0].phase == found
-
-
 def called(
     path: list[tuple[int, str]], loop: list[tuple[int, str | None]], first: int, function: str = "train"
 ) -> list[tuple[int, list[Frame]]]:
@@ -269,31 +251,6 @@ def test_phase(stack, phase):
     trie = Trie()
     trie.add_frames(0, stack)
     assert trie.node(range(len(stack))).boundary == phase
-
-
-# -- samples that were read while the stack changed: an update below a line that calls none
-
-
-LOG = [*own(48, "log(loss)"), Frame("train.py", 9, "log", "pairs += 1", True)]
-PASSES = own(44, "loss = model(x)", MODULE), own(45, "loss.backward()", BACKWARD)
-
-
-def test_the_only_sample_of_an_update_is_none_that_is_torn() -> None:
-    stacks = [(PASSES[0], 20), (PASSES[1], 20), (LOG, 20), (own(46, "optimizer.step()", UPDATE), 1)]
-    found = [sample.phase for sample in classified(stacks, has_loader=True)]
-    assert found == ["forward", "backward", "other", "optimizer"]
-
-
-@pytest.mark.parametrize("torn", [1, 2])
-def test_a_backward_below_a_line_that_steps_an_environment_in_nearly_all_other_samples_is_torn(torn: int) -> None:
-    library = f"{SITE}/stable_baselines3"
-    (main,), train = own(50, "agent.learn(1000)"), Frame(f"{library}/dqn/dqn.py", 5, "train")
-    collect = Frame(f"{library}/common/off_policy_algorithm.py", 6, "collect_rollouts")
-    step = Frame(f"{library}/common/monitor.py", 7, "step")
-    scan = Frame("arena.py", 20, "scan", "gap = offset @ offset", True)
-    steps = [main, collect, step, scan], [main, train, BACKWARD], [main, train, MODULE]
-    samples = classified([*((stack, 20) for stack in steps), ([main, collect, BACKWARD], torn)])
-    assert samples[0].phase == "data"
 
 
 # -- updates that the program writes itself: without an optimizer, what runs without gradients after backward

@@ -52,11 +52,6 @@ def test_a_place_counts_within_the_ranges_around_it_only():
     assert ranges_of("encode") == ()
 
 
-def test_a_range_may_be_opened_at_several_places():
-    places = [*PLACES, RangePlace("step", "train.py", "main", 31, 33)]
-    assert ranges_of("log it, log", places=places) == ("log", "step")
-
-
 def test_samples_taken_before_a_place_was_known_join_it_too():
     session = session_of({"model": 4}, places=[])
     assert session.over("recent").samples(100).rows[0].ranges == ()

@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.session.records import by_rule, extend, frames, hot_lines, loop, one_process, stacks, steps, threads
+from tests.session.records import by_rule, extend, frames, hot_lines, loop, one_process, stacks, threads
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.node_ids import id_on_node
-from tuimon.sources.log.identity import FrameIds, Identity
 from tuimon.views.tui.panes.threads_pane import SORTS
 
 TORCH = "/lib/site-packages/torch"
@@ -73,11 +71,6 @@ def test_a_main_thread_that_trains_again_is_the_one_that_counts():
     extend(session, loop(range(13, 16), PHASES))
     assert session.training_tid(100) == 100
     assert [sample.node.ids for sample in session.over("recent").samples(100).rows] == [(0,)]
-
-
-def test_on_another_node_it_is_another_thread():
-    adopted = Identity(2, FrameIds()).adopt(steps(1, PHASES, tid=TRAINER), 0.0)
-    assert adopted.tid == id_on_node(2, TRAINER) and adopted.pid == id_on_node(2, 100)
 
 
 def test_the_thread_that_trains_stands_first():

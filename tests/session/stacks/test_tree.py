@@ -5,8 +5,6 @@ import gc
 import sys
 import weakref
 
-import pytest
-
 from tests.session.records import frames
 from tests.session.stacks import profiles
 from tests.session.stacks.profiles import MAIN, PLACES
@@ -234,12 +232,6 @@ def test_every_line_by_itself():
     assert ("module.py", 1773) not in found  # what torch puts between a call and its forward
 
 
-def test_lines_of_one_phase():
-    found = of_session(part="forward")
-    assert found.samples == 40
-    assert {row.place.line for row in found.lines if row.own} == {21, 24}
-
-
 def test_recursion_counts_once():
     known = table(("r.py", 1, "main", "", True), ("r.py", 9, "again", "", True))
     found = rows(of_stacks(known, ([0] + [1] * 500, 3)))
@@ -273,13 +265,3 @@ def test_a_line_is_one_row_whatever_has_a_frame_in_it():
     found = of_stacks(known, ([0], 1), ([0, 1], 3), ([1, 2], 1))
     (row,) = found.lines
     assert (row.place.function, row.own, row.total, row.activity) == ("main", 5, 5, "python")
-
-
-def test_a_lambda_shares_the_row_of_its_line():
-    text = "order = sorted(words, key=by)"
-    lines = ((8, "mask"), (7, "<lambda>"), (7, "mask"), (9, "main"))
-    known = table(*(("train.py", line, function, text, True) for line, function in lines))
-    rows = Samples(tuple(Sample(known.node([n]), count, "none") for n, count in enumerate((2, 1, 3, 1)))).lines()
-    found = [(row.place.line, row.place.function, row.samples) for row in rows]
-    assert found == [(7, "mask", 4), (8, "mask", 2), (9, "main", 1)]
-    assert rows[0].share == pytest.approx(4 / 7)

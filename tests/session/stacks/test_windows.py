@@ -55,10 +55,6 @@ def test_samples_that_come_before_their_steps_count(lag):
     assert lines(session) == {2: 90 + 30 * lag}
 
 
-def test_without_steps_all_samples_count():
-    assert lines(unmarked(TRAINING, TRAINING, EVALUATION, EVALUATION)) == {2: 60, 9: 60}
-
-
 def unmarked(*sampled):
     """A process without markers, with these samples, a second each."""
     return one_process(FRAMES, [stacks(t, samples) for t, samples in enumerate(sampled, 1)], markers=False)
@@ -72,14 +68,19 @@ def test_what_follows_the_last_update_for_long_is_no_part_of_a_step_without_mark
     assert {row.name: row.share for row in session.over("recent").phases(100).rows}["backward"] == 1.0
 
 
-def test_once_the_loop_goes_on_without_markers_it_counts():
-    session = unmarked(*[TRAINING] * 3, *[EVALUATION] * 20, TRAINING)
-    assert lines(session) == lines(session, "whole") == {2: 120, 9: 600}
-
-
-def test_rollouts_as_long_as_those_before_count_without_markers_before_the_next_update():
-    session = unmarked(TRAINING, *[EVALUATION] * 8, TRAINING, *[EVALUATION] * 8)
-    assert lines(session) == lines(session, "whole") == {2: 60, 9: 480}
+@pytest.mark.parametrize(
+    ("sampled", "found"),
+    [
+        ([TRAINING] * 2 + [EVALUATION] * 2, {2: 60, 9: 60}),
+        ([TRAINING] * 3 + [EVALUATION] * 20 + [TRAINING], {2: 120, 9: 600}),  # the loop goes on
+        # rollouts as long as those before count before the next update; so does an evaluation that fetches
+        (([TRAINING] + [EVALUATION] * 8) * 2, {2: 60, 9: 480}),
+        ([TRAINING] * 3 + [FETCHING] * 5, {2: 90, 8: 150}),
+    ],
+)
+def test_without_markers_all_samples_count_that_may_be_of_a_step(sampled, found):
+    session = unmarked(*sampled)
+    assert lines(session) == lines(session, "whole") == found
 
 
 @pytest.mark.parametrize(("pause_s", "state"), [(8, "training"), (9, "between_steps")])
@@ -89,11 +90,6 @@ def test_a_loop_that_few_samples_show_has_paused_once_some_would_have_shown_it(p
     few = [stacks(float(t), *([([0, 1], 1), ([2], 89)] if t < 5 else [EVALUATION])) for t in seconds]
     session = one_process(FRAMES, few, markers=False)
     assert run_state(session).name == state
-
-
-def test_an_evaluation_that_fetches_counts_without_markers():
-    session = unmarked(*[TRAINING] * 3, *[FETCHING] * 5)
-    assert sum(lines(session).values()) == 240
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
@@ -146,17 +142,6 @@ def run_of(seconds):
 def test_every_sample_counts_however_regular_the_run_and_however_long(seconds):
     checkpoints = len(range(1, seconds + 1, 8))
     assert counts_of(run_of(seconds)) == {(1,): 20 * checkpoints, (2,): 20 * (seconds - checkpoints)}
-
-
-def test_windows_of_ten_seconds_count_as_ten_of_one_second():
-    fine, coarse = Windows(), Windows()
-    for t in range(1, 601):
-        fine.add(window(float(t), (1 if t % 10 == 3 else 2, 20)))
-        if t <= 300:
-            coarse.add(window(float(t), (1 if t % 10 == 3 else 2, 20)))
-        elif t % 10 == 0:
-            coarse.add(window(float(t), (1, 20), (2, 180), window_s=10.0))
-    assert counts_of(coarse) == counts_of(fine)
 
 
 def test_what_was_before_a_span_or_after_it_is_no_part_of_it():
