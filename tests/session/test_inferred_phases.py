@@ -89,6 +89,14 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
     assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
 
 
+def test_a_stack_without_its_root_counts_nowhere_unless_a_boundary_shows_its_phase():
+    lost = {"item": 3, "parameters": 4, "__next__": 2}
+    session, found = phases_of(TRAINING | {"train, plot": 8} | lost)
+    assert found == {"data": 22, "forward": 30, "backward": 40, "optimizer": 10, "other": 8}
+    [line] = hot_lines(session.over("recent"), 100, "other")
+    assert (line.samples, line.share) == (8, 1.0)
+
+
 def without(*phases):
     """Training, of which these phases show no sample."""
     return {stack: n for stack, n in TRAINING.items() if not any(phase in stack for phase in phases)}

@@ -30,6 +30,11 @@ def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
     assert session.over("recent").sampling().rate_hz is None
 
 
+def test_windows_that_overlap_the_last_minute_count_in_part():
+    session = session_of(process(), window(20.0, window_s=20.0), window(120.0, window_s=20.0))
+    assert session.over("recent").sampling().coverage_ratio == pytest.approx(20 / 60)
+
+
 def test_the_rate_is_that_of_the_first_rank():
     windows = window(1.0, samples=5, pid=101), window(1.0, pid=100)
     session = session_of(process(101, rank=1), process(100, rank=0), windows)

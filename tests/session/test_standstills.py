@@ -109,6 +109,8 @@ PREFETCH = [
     Frame("/me/prefetch.py", 8, "fill", "prefetched.put(load(path))", True),
     Frame("/me/prefetch.py", 20, "load", "with open(os.path.join(folder, path)) as file:", True),
 ]
+
+
 def beside(record, *threads):
     """With further threads ``(frames, pid)``."""
     groups = [StackGroup(frames, 0, [(pid, 1000 + n)]) for n, (frames, pid) in enumerate(threads)]

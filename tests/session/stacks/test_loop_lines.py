@@ -173,6 +173,16 @@ def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
     assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
 
 
+@pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
+def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
+    frames = Trie()
+    frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
+    stack = noted(47, "backward", 10, frames)
+    seen = Seen.of([stack], frames)
+    stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
+    assert by_ids(stacks, frames, seen=seen)[0].phase == found
+
+
 def called(
     path: list[tuple[int, str]], loop: list[tuple[int, str | None]], first: int, function: str = "train"
 ) -> list[tuple[int, list[Frame]]]:
