@@ -61,7 +61,7 @@ def doing(*windows):
         ("main, fetch, load", "preparing data"),
     ],
 )
-def test_words(stack, words):
+def test_what_a_set_up_does_is_named_by_the_code_that_runs(stack, words):
     assert doing({stack: 20}).words == words
 
 
