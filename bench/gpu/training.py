@@ -14,7 +14,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from tuimon.agent import install, runtime
-from tuimon.agent.token_bucket import TokenBucket
+from tuimon.agent.steps import TokenBucket
 
 #: Names of the ranges that the profiler sees, one per phase.
 TRUTH = "truth:"

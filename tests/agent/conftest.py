@@ -66,7 +66,7 @@ def recorded(hooked):
             markers.append((kind, value, flag))
 
     with pytest.MonkeyPatch.context() as patched:  # undone before the hooks are, as the ring's own belongs to them
-        patched.setattr(runtime.optimizer_facts, "any_made", lambda: False)  # tests before this one have made some
+        patched.setattr(runtime.training_facts, "any_made", lambda: False)  # tests before this one have made some
         patched.setattr(hooked, "emit", emit)
         yield markers
 

@@ -12,7 +12,7 @@ from tests.agent.batches import Batches
 from tuimon import phase, step
 from tuimon.agent import pace, runtime
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.agent.token_bucket import TokenBucket
+from tuimon.agent.steps import TokenBucket
 
 
 def gaps_always(monkeypatch, steps):

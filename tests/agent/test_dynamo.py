@@ -11,10 +11,11 @@ import pytest
 
 from tests.agent.programs import ROOT, environment, printed_json
 from tests.warm_torch import warm_python
-from tuimon.agent.loading import dataset, loader_facts
+from tuimon.agent import cuda
+from tuimon.agent.loading import loader_facts
 from tuimon.agent.ring.layout import Event, unpacked
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.agent.torch_compat import captures, compilations, dynamo, rebinding
+from tuimon.agent.torch_compat import compilations, dynamo, rebinding, unobserved
 from tuimon.agent.torch_compat.compilations import new_events
 
 pytest.importorskip("torch")
@@ -164,7 +165,7 @@ def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkey
     dynamo.skip(loader_facts.iterator_id)
     assert skipped == {loader_facts.iterator_id.__code__}
     dynamo.skip_own_functions()
-    assert {dataset.dataset_name.__code__, RingWriter.set_meta.__code__} < skipped
+    assert {unobserved.dataset_name.__code__, RingWriter.set_meta.__code__} < skipped
     assert not [code for code in skipped if "/tuimon/agent/" not in code.co_filename]
 
 
@@ -313,12 +314,12 @@ class Graph:
         self.seen = seen
 
     def capture_begin(self, pool=None):
-        self.seen.append(captures.any_open())
+        self.seen.append(cuda.any_capture())
         if pool == "bad":
             raise RuntimeError("cannot capture")
 
     def capture_end(self):
-        self.seen.append(captures.any_open())
+        self.seen.append(cuda.any_capture())
         if self.seen[0] == "broken":
             raise RuntimeError("invalidated")
 
@@ -332,7 +333,7 @@ def graph_class():
         capture_end = Graph.capture_end
 
     waited = []
-    captures.hook(SimpleNamespace(CUDAGraph=Followed), lambda: waited.append(captures.any_open()))
+    cuda.hook_captures(SimpleNamespace(CUDAGraph=Followed), lambda: waited.append(cuda.any_capture()))
     Followed.waited = waited
     yield Followed
     rebinding.undo_all()
@@ -340,36 +341,36 @@ def graph_class():
 
 def test_a_capture_is_known_from_before_it_begins_until_it_has_ended(graph_class):
     graph = graph_class([])
-    assert not captures.any_open()
+    assert not cuda.any_capture()
     graph.capture_begin()
-    assert captures.any_open() and graph_class.waited == [True]
+    assert cuda.any_capture() and graph_class.waited == [True]
     graph.capture_end()
-    assert not captures.any_open()
+    assert not cuda.any_capture()
     assert graph.seen == [True, True]
 
 
 def test_captures_that_fail_are_over(graph_class):
     with pytest.raises(RuntimeError, match="cannot capture"):
         graph_class([]).capture_begin(pool="bad")
-    assert not captures.any_open()
+    assert not cuda.any_capture()
     graph = graph_class(["broken"])
     graph.capture_begin()
     with pytest.raises(RuntimeError, match="invalidated"):
         graph.capture_end()
-    assert not captures.any_open()
+    assert not cuda.any_capture()
 
 
 def test_a_capture_in_another_thread_counts(graph_class):
-    assert not captures.any_open()
+    assert not cuda.any_capture()
     graph = graph_class([])
     thread = threading.Thread(target=graph.capture_begin)
     thread.start()
     thread.join()
-    assert captures.any_open()
+    assert cuda.any_capture()
     graph.capture_end()
-    assert not captures.any_open()
+    assert not cuda.any_capture()
 
 
 def test_a_torch_without_graphs():
-    captures.hook(SimpleNamespace(), lambda: None)
-    captures.hook(SimpleNamespace(CUDAGraph=object), lambda: None)
+    cuda.hook_captures(SimpleNamespace(), lambda: None)
+    cuda.hook_captures(SimpleNamespace(CUDAGraph=object), lambda: None)

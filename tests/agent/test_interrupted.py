@@ -13,10 +13,10 @@ from tests.agent.interrupted import at_every_bytecode
 from tests.agent.programs import ROOT, environment, printed_json, python
 from tests.agent.ring.markers import emit_values, values
 from tests.pythons import at_hand
+from tuimon.agent.own_threads import Turn
 from tuimon.agent.ring import writer as writing
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.agent.turn import Turn
 
 pytestmark = pytest.mark.trust
 

@@ -12,13 +12,13 @@ import pytest
 from tests.agent.programs import ROOT
 from tests.waiting import until
 from tuimon.agent import own_threads
-from tuimon.agent.control.stack_windows import DumpedWindow
+from tuimon.agent.control.sample import DumpedWindow
 from tuimon.agent.own_threads import dump, place_of
 
 #: Threads come and go; a collection that begins in the sampling thread lets them, as any finalizer may.
 COME_AND_GO = """
 import gc, sys, threading, time
-from tuimon.agent.control import stack_windows
+from tuimon.agent.control import sample
 
 def deep(depth):
     return deep(depth - 1) if depth else time.sleep(0)
@@ -39,7 +39,7 @@ gc.callbacks.append(lambda *_: threading.get_ident() == own and time.sleep(0.001
 starters = [threading.Thread(target=come_and_go) for _ in range(3)]
 for each in starters:
     each.start()
-window = stack_windows.safe_window()()
+window = sample.safe_window()()
 for _ in range(300):
     window.sample(own)
 over = True

@@ -166,7 +166,7 @@ def test_facts_that_stay_unknown_are_given_up(monkeypatch, shared_memory):
 
 def test_an_optimizer_that_has_not_stepped_is_marked_once(monkeypatch, shared_memory):
     emitted = []
-    monkeypatch.setattr(runtime.optimizer_facts, "any_made", lambda: True)
+    monkeypatch.setattr(runtime.training_facts, "any_made", lambda: True)
     monkeypatch.setattr(runtime, "on", True)
     assert runtime.open_ring()
     monkeypatch.setattr(runtime, "emit", lambda kind, value=0, flag=0: emitted.append(kind))

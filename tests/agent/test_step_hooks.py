@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tuimon.agent.process.optimizer_facts import any_made
+from tuimon.agent.process.training_facts import any_made
 from tuimon.agent.torch_compat import rebinding
 
 pytest.importorskip("torch")

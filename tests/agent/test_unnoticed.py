@@ -15,7 +15,7 @@ from tests.agent.batches import Batches
 from tuimon.agent import install
 from tuimon.agent.loading import batches, loader_facts, worker
 from tuimon.agent.outside import HIDES_FRAMES
-from tuimon.agent.process import optimizer_facts
+from tuimon.agent.process import training_facts
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -111,7 +111,7 @@ def test_torchs_own_patching_of_the_engine_keeps_us(recorded, weight):
 
 def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weight):
     made = []
-    monkeypatch.setattr(optimizer_facts, "any_made", lambda: bool(made))  # whatever other tests have made
+    monkeypatch.setattr(training_facts, "any_made", lambda: bool(made))  # whatever other tests have made
     iterator = iter(DataLoader(Batches(2)))
     loader_facts.numbers[id(iterator)] = "no number"
     assert len(list(iterator)) == 2
@@ -127,15 +127,8 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, monkeypatch, weig
 #: Modules that hooks call now and then, and the functions in them that the hooks themselves call.
 SELDOM = (
     "debug_settings",
-    *("loading.batches", "loading.dataset", "loading.batch_timer", "loading.loader_facts", "loading.worker"),
-    *(
-        "process.facts",
-        "process.loop_stacks",
-        "process.optimizer_facts",
-        "process.precision",
-        "process.gradients",
-        "process.warned",
-    ),
+    *("loading.batches", "loading.loader_facts", "loading.worker"),
+    *("process.facts", "process.loop_stacks", "process.training_facts"),
     *("ring.loading_slots", "ring.writer", "ring.files"),
     *("torch_compat.compilations", "torch_compat.unobserved"),
 )

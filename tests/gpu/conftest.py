@@ -33,7 +33,7 @@ class Clocked:
     @property
     def clock(self):
         """The GPU clock, which may pause; None before the first boundary."""
-        from tuimon.agent.gpu_clock.clock import GpuClock
+        from tuimon.agent.gpu_clock import GpuClock
 
         clock = self.runtime.clock or self.runtime.paused_clock
         return clock if isinstance(clock, GpuClock) else None
@@ -66,6 +66,6 @@ def clocked(gpu, monkeypatch, tmp_path):
 @pytest.fixture
 def every_step(monkeypatch):
     """Every step of the loop is timed, whatever it costs."""
-    from tuimon.agent.token_bucket import TokenBucket
+    from tuimon.agent.steps import TokenBucket
 
     monkeypatch.setattr(TokenBucket, "is_paid", True)

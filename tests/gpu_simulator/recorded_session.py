@@ -32,7 +32,7 @@ from tests.gpu_simulator.recording import Mark
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID, Training
 from tests.session.records import header, process, session_of, stacks, threads
-from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.gpu_clock import GpuClock
 from tuimon.agent.ring import layout
 from tuimon.records import Record, Steps
 from tuimon.session.session import Session

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import MS, SECOND, US, Cpu, Gpu, Stream
-from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.gpu_clock import GpuClock
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import Columns
 from tuimon.records import Record

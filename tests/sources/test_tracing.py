@@ -19,7 +19,7 @@ from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
 from tests.sources.markers.test_slowed import with_profiler
 from tests.trace.kineto_file import of_recording, write
 from tests.waiting import until
-from tuimon.agent.control.stack_windows import FrameWindow
+from tuimon.agent.control.sample import FrameWindow
 from tuimon.agent.control.trace import LineSampler
 from tuimon.agent.ring.files import LINES, TRACED, side_file
 from tuimon.agent.ring.layout import PROFILER_ON, Marker

@@ -15,8 +15,7 @@ from typing import Any
 from . import runtime
 from .ring import layout
 from .ring.layout import BACKWARD_BEGIN, FETCH_BEGIN, GAP_BEGIN, GAP_END, STEP
-from .steps import BACKWARD, StepCounter
-from .token_bucket import TokenBucket
+from .steps import BACKWARD, StepCounter, TokenBucket
 
 #: Timing takes at most one part in this many of the time: 0.15 %. Counting takes up to 0.8 % of steps of 0.3 ms.
 TIME_PARTS = 650

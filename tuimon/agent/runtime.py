@@ -11,14 +11,14 @@ import time
 from types import FrameType
 from typing import Any, Callable, Optional
 
-from .gpu_clock import cuda
-from .gpu_clock.clock import GpuClock
+from . import cuda
+from .gpu_clock import GpuClock
 from .outside import attempt, shielded_at_fork, variable
-from .process import facts, gradients, loop_stacks, optimizer_facts, precision, starter, warned
+from .own_threads import Turn
+from .process import facts, loop_stacks, starter, training_facts
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.writer import YOUNG_S, RangeNames, RingWriter, make_ring
-from .torch_compat import captures, compilations, dynamo
-from .turn import Turn
+from .torch_compat import compilations, dynamo
 
 
 def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
@@ -196,10 +196,7 @@ def _use_ring(writer: RingWriter) -> None:
         _optimizer_marked = False
         _made_ns = time.monotonic_ns()
         loop_stacks.forget()
-        optimizer_facts.forget()
-        precision.forget()
-        gradients.forget()
-        warned.forget()
+        training_facts.forget()
         compilations.begin()
         facts_due = True
         _flush_at_end_of_child()
@@ -224,7 +221,7 @@ def open_names() -> Optional[RangeNames]:
 def mark_optimizer() -> None:
     """Mark once that the program has an optimizer: it trains, though it may evaluate before."""
     global _optimizer_marked
-    if not _optimizer_marked and optimizer_facts.any_made():
+    if not _optimizer_marked and training_facts.any_made():
         _optimizer_marked = True
         emit(OPTIMIZER_MADE)
 
@@ -241,7 +238,7 @@ def publish_facts(boundary: str = "", optimizer: Any = None, outputs: Any = ()) 
     _boundaries += 1
     is_new = attempt(_note, boundary, sys._getframe(1), optimizer)
     if boundary == loop_stacks.BACKWARD and _boundaries >= _GRADIENTS_BOUNDARIES:
-        attempt(gradients.count, outputs)
+        attempt(training_facts.count_gradients, outputs)
     if _boundaries & (_boundaries - 1) and not is_new:  # 1, 2, 4, ... 64
         return
     if optimizer is not None:
@@ -254,15 +251,15 @@ def _note(boundary: str, frame: FrameType, optimizer: Any) -> bool:
     """Note where the loop calls a boundary, and an optimizer; whether that is a new one."""
     if boundary and loop_stacks.is_due(_boundaries, boundary):
         loop_stacks.note(boundary, frame)
-    return optimizer is not None and optimizer_facts.note(optimizer)
+    return optimizer is not None and training_facts.note(optimizer)
 
 
 def _read(optimizer: Any, outputs: Any) -> None:
     if optimizer is not None:
-        precision.read_dtypes(optimizer)
+        training_facts.read_dtypes(optimizer)
     else:
         mark_optimizer()
-    precision.read_products(outputs)
+    training_facts.read_products(outputs)
 
 
 def _publish(writer: RingWriter) -> bool:
@@ -279,7 +276,7 @@ def consider_optimizer(optimizer: Any) -> None:
     if unchecked_steps < CHECK_STEPS:
         return
     unchecked_steps = 0
-    if not facts_due and optimizer_facts.is_new(optimizer):
+    if not facts_due and training_facts.is_new(optimizer):
         publish_facts_anew()
 
 
@@ -289,7 +286,7 @@ def publish_facts_anew() -> None:
     if _writer is not None:
         facts_due, _boundaries = True, 0
         loop_stacks.begin_loop()
-        gradients.forget()
+        training_facts.forget_gradients()
 
 
 def start_clock() -> None:
@@ -299,7 +296,7 @@ def start_clock() -> None:
 
 
 def _made_clock() -> GpuClock:
-    device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
+    device = cuda.CudaDevice(sys.modules["torch"], cuda.any_capture)
     return GpuClock(device, emit_current, pause=pause_clock)
 
 

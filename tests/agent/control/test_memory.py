@@ -9,9 +9,9 @@ import types
 
 import pytest
 
+from tuimon.agent import cuda
 from tuimon.agent.control import memory, orders
 from tuimon.agent.control.memory import Blocks, CudaRecording
-from tuimon.agent.gpu_clock import cuda
 from tuimon.agent.ring import files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control_channel import Refused

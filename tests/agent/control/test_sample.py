@@ -10,8 +10,8 @@ import pytest
 
 from tests.waiting import until
 from tuimon.agent import own_threads
-from tuimon.agent.control import orders, sample, stack_windows
-from tuimon.agent.control.stack_windows import FrameWindow
+from tuimon.agent.control import orders, sample
+from tuimon.agent.control.sample import FrameWindow
 from tuimon.agent.ring import files
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control_channel import Refused
@@ -95,12 +95,9 @@ def test_a_deep_stack_is_cut_at_its_root_and_counted():
     def deeper(depth):
         return deeper(depth - 1) if depth else window.sample(0)
 
-    deeper(stack_windows.MAX_DEPTH)
+    deeper(sample.MAX_DEPTH)
     content = window.content()
-    assert (
-        content["cut"] >= 1
-        and max(len(s) for p in content["profiles"] for s in p["samples"]) == stack_windows.MAX_DEPTH
-    )
+    assert content["cut"] >= 1 and max(len(s) for p in content["profiles"] for s in p["samples"]) == sample.MAX_DEPTH
 
 
 def test_it_ends_with_its_monitor(own_channel, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from tests.agent.programs import as_agents
 from tuimon.agent import runtime
 from tuimon.agent.control import trace as command
-from tuimon.agent.control.stack_windows import CannotRead
+from tuimon.agent.control.sample import CannotRead
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,

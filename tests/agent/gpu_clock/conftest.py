@@ -3,7 +3,7 @@
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import FakeGpu, FakeLoop
-from tuimon.agent.gpu_clock import clock
+from tuimon.agent import gpu_clock
 
 
 @pytest.fixture
@@ -14,4 +14,4 @@ def loop():
 @pytest.fixture
 def unlimited(monkeypatch):
     """Every step is timed."""
-    monkeypatch.setattr(clock.TokenBucket, "is_paid", True)
+    monkeypatch.setattr(gpu_clock.TokenBucket, "is_paid", True)

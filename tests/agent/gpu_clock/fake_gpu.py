@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.gpu_clock import GpuClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,

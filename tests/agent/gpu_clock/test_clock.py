@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop, FakeStream
-from tuimon.agent.gpu_clock import clock
-from tuimon.agent.gpu_clock.clock import BURST_STEPS, GpuClock
+from tuimon.agent import gpu_clock
+from tuimon.agent.gpu_clock import BURST_STEPS, GpuClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -114,7 +114,7 @@ def test_an_interrupt_is_the_users(loop):
 def test_events_outlive_a_clock_that_is_closed(loop):
     loop.steps(4)
     loop.clock.close()
-    assert any(kept is loop.clock.events for kept in clock.abandoned)
+    assert any(kept is loop.clock.events for kept in gpu_clock.abandoned)
     assert loop.steps(2) == [0, 0]
     loop.clock.record_event(5)
     assert not loop.clock.on
@@ -165,7 +165,7 @@ def test_batches_fetched_ahead_in_a_thread_do_not_make_it_the_training_thread(lo
 
 def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
     loop.steps(3)
-    loop.gpu.now_ns += clock.STALE_NS
+    loop.gpu.now_ns += gpu_clock.STALE_NS
     assert sum(elsewhere(loop.steps, 4))
     assert loop.steps(2) == [0, 0]
 
@@ -175,7 +175,7 @@ def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
     loop.steps(3, without_fetch)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     loop.steps(3, without_fetch)
-    loop.gpu.now_ns += clock.STALE_NS
+    loop.gpu.now_ns += gpu_clock.STALE_NS
     assert loop.steps(4, without_fetch)[-1] == len(without_fetch)
 
 
@@ -202,7 +202,7 @@ def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
     loop.steps(3)
     loop.gpu.behind_ns = SECOND
     loop.steps(3)
-    monkeypatch.setattr(clock.TokenBucket, "is_paid", False)
+    monkeypatch.setattr(gpu_clock.TokenBucket, "is_paid", False)
     while loop.step():
         pass
     waiting = {pending.number for pending in loop.clock.events.pending}
@@ -271,7 +271,7 @@ def test_a_gpu_that_is_behind_is_polled_at_every_boundary(unlimited):
 
 def test_long_steps_after_short_ones_are_timed_as_well():
     """Each costs 150 us, more than a step of 80 ms pays: the one after it would never be timed."""
-    bucket, paid, now_ns = clock.TokenBucket(1000, 8, SECOND), [], 0
+    bucket, paid, now_ns = gpu_clock.TokenBucket(1000, 8, SECOND), [], 0
     for number in range(40):
         now_ns += (80 if number % 2 else 900) * MS
         bucket.pass_steps(number, now_ns)
@@ -281,7 +281,7 @@ def test_long_steps_after_short_ones_are_timed_as_well():
 
 
 def test_what_costs_more_than_a_mean_step_pays_is_not_done_in_every_step():
-    bucket, paid = clock.TokenBucket(1000, 8, SECOND), 0
+    bucket, paid = gpu_clock.TokenBucket(1000, 8, SECOND), 0
     for number in range(1000):
         bucket.pass_steps(number, number * 10 * MS)
         if bucket.is_paid:

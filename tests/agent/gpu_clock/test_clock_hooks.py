@@ -10,10 +10,9 @@ import pytest
 from tests.agent.gpu_clock.fake_gpu import FakeGpu
 from tests.agent.programs import environment, printed_json
 from tests.warm_torch import warm_python
-from tuimon.agent import install
-from tuimon.agent.gpu_clock import clock
-from tuimon.agent.gpu_clock import cuda as cuda_events
-from tuimon.agent.gpu_clock.clock import IN_STEP, NESTED, STEP_BEGINS, GpuClock, StepFollower
+from tuimon.agent import cuda as cuda_events
+from tuimon.agent import gpu_clock, install
+from tuimon.agent.gpu_clock import IN_STEP, NESTED, STEP_BEGINS, GpuClock, StepFollower
 from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
@@ -24,7 +23,6 @@ from tuimon.agent.ring.layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
-from tuimon.agent.torch_compat import captures
 
 torch = pytest.importorskip("torch")
 
@@ -37,7 +35,7 @@ def gpu():
 @pytest.fixture
 def timed(hooked, recorded, monkeypatch, gpu):
     """The hooks with a clock on a fake GPU, every step timed; gives what they emit."""
-    monkeypatch.setattr(clock.TokenBucket, "is_paid", True)
+    monkeypatch.setattr(gpu_clock.TokenBucket, "is_paid", True)
     monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked.emit_current, lambda: gpu.now_ns))
     return recorded
 
@@ -79,11 +77,11 @@ def test_only_batches_get_numbers(timed, weight):
 @pytest.mark.torch
 @pytest.mark.parametrize("paused", [False, True])
 def test_undone_it_is_off(timed, hooked, paused):
-    clock = hooked.clock
+    timing = hooked.clock
     if paused:
         hooked.pause_clock(3)
     install.uninstall()
-    assert hooked.clock is None and not clock.on and not hooked.paused_backwards
+    assert hooked.clock is None and not timing.on and not hooked.paused_backwards
 
 
 @pytest.mark.torch
@@ -174,10 +172,10 @@ def test_captures_are_followed_and_that_is_undone(without_cuda, monkeypatch, mod
     for function, original in zip(ours, plain, strict=True):
         assert inspect.signature(function) == inspect.signature(original)
         assert function.__doc__ == original.__doc__
-    captures.open_captures.add(1)
+    cuda_events.open_captures.add(1)
     install.uninstall()
     assert (graph_class.__dict__["capture_begin"], graph_class.__dict__["capture_end"]) == plain
-    assert not captures.any_open()
+    assert not cuda_events.any_capture()
 
 
 #: A training on the CPU, of a torch that claims to have CUDA: any call of the driver would fail.
@@ -193,7 +191,7 @@ for name in ("_cuda_init", "_cuda_getDevice", "_cuda_getCurrentStream", "_cuda_i
 runtime = sys.modules.get("_tuimon_agent.runtime")
 waiting = runtime is not None
 if waiting:
-    cuda_events = sys.modules["_tuimon_agent.gpu_clock.cuda"]
+    cuda_events = sys.modules["_tuimon_agent.cuda"]
     runtime.clock = cuda_events.WaitingClock(torch.cuda, runtime.start_clock)
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2)

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop, FakeStream
-from tuimon.agent.gpu_clock import clock as gpu_clock
-from tuimon.agent.gpu_clock import cuda as cuda_events
-from tuimon.agent.gpu_clock import events as gpu_events
-from tuimon.agent.gpu_clock.cuda import CudaDevice, WaitingClock
+from tuimon.agent import cuda as cuda_events
+from tuimon.agent import gpu_clock
+from tuimon.agent.cuda import CudaDevice, WaitingClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -21,7 +20,6 @@ from tuimon.agent.ring.layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
-from tuimon.agent.torch_compat import captures
 
 
 class Stream:
@@ -87,7 +85,7 @@ class Cuda:
 def device(held, current=0, clock=lambda: 0.0):
     cuda = Cuda(held)
     cuda.current = current
-    return cuda, CudaDevice(cuda.torch, captures.any_open, clock)
+    return cuda, CudaDevice(cuda.torch, cuda_events.any_capture, clock)
 
 
 def test_a_stream_is_itself():
@@ -261,9 +259,9 @@ def test_a_torch_without_cuda():
 
 def test_a_step_of_more_boundaries_than_there_are_events(loop, unlimited):
     micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
-    boundaries = (*micro * gpu_events.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    boundaries = (*micro * gpu_clock.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
     assert loop.steps(4, boundaries)[2:] == [len(boundaries)] * 2
-    assert len(loop.gpu.made) < gpu_events.POOL
+    assert len(loop.gpu.made) < gpu_clock.POOL
 
 
 def test_a_gap_says_when_the_event_was_last_pending(unlimited):
@@ -287,12 +285,12 @@ def test_the_pool_is_bounded_and_events_come_back(unlimited):
     gpu = FakeGpu(behind_ns=3600 * SECOND)
     loop = FakeLoop(gpu)
     timed = loop.steps(200)
-    assert len(gpu.made) == gpu_events.POOL
+    assert len(gpu.made) == gpu_clock.POOL
     assert timed[-1] == 0
     gpu.now_ns += gpu.behind_ns
     gpu.behind_ns = 0
     loop.steps(100)
-    assert len(gpu.made) == gpu_events.POOL
+    assert len(gpu.made) == gpu_clock.POOL
     assert loop.step() == len(STEP)
 
 
@@ -303,7 +301,7 @@ def test_a_poll_queries_a_few_events_at_most(unlimited):
     gpu.now_ns += 60 * SECOND
     gpu.calls.clear()
     loop.boundary(FETCH_END)
-    assert gpu.calls.count("is_done") == gpu_events.POLL_LIMIT
+    assert gpu.calls.count("is_done") == gpu_clock.POLL_LIMIT
 
 
 def test_the_first_event_is_the_anchor_and_others_follow(unlimited):

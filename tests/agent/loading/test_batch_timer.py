@@ -6,8 +6,8 @@ import pytest
 
 from tests.agent.loading.measured import measured
 from tests.agent.programs import is_ours
-from tuimon.agent.loading import batch_timer
-from tuimon.agent.loading.batch_timer import BatchTimer, HandOver
+from tuimon.agent.loading import worker
+from tuimon.agent.loading.worker import BatchTimer, HandOver
 from tuimon.agent.ring.loading_slots import COLLATE, ITEMS, UNMEASURED, WAITING
 from tuimon.records import LoaderWorker
 
@@ -33,7 +33,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(batch_timer, "monotonic_ns", clock)
+    monkeypatch.setattr(worker, "monotonic_ns", clock)
     return clock
 
 

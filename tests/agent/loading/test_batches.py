@@ -14,7 +14,7 @@ from tuimon.agent.loading import batches
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
 from tuimon.agent.ring.reader import RingReader
-from tuimon.agent.token_bucket import TokenBucket
+from tuimon.agent.steps import TokenBucket
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset, distributed  # noqa: E402

@@ -13,7 +13,7 @@ import pytest
 from tests.agent.programs import environment, fake_torch, meta_of, printed_json, python
 from tests.warm_torch import warm_python
 from tuimon.agent import pace
-from tuimon.agent.process import facts, loop_stacks, optimizer_facts, precision
+from tuimon.agent.process import facts, loop_stacks, training_facts
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.ring_facts import reported_frames
 
@@ -64,7 +64,7 @@ class FakeCuda:
 def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(False))
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
-    precision.forget()  # the optimizers that other tests have stepped
+    training_facts.forget()  # the optimizers that other tests have stepped
     loop_stacks.forget()  # and of their loops
     assert "gpu_uuids" not in facts.late_facts()
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
@@ -177,9 +177,9 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(autouse=True)
 def none_known():
-    optimizer_facts.forget()
+    training_facts.forget()
     yield
-    optimizer_facts.forget()
+    training_facts.forget()
 
 
 def step(*optimizers):
@@ -204,8 +204,8 @@ def test_what_is_published_of_an_optimizer(hooked, setting):
 
 
 def test_several_that_take_turns_are_read_once_each(hooked, monkeypatch):
-    plain, read = optimizer_facts.describe, []
-    monkeypatch.setattr(optimizer_facts, "describe", lambda *args: (read.append(args[0]), plain(*args)))
+    plain, read = training_facts.describe, []
+    monkeypatch.setattr(training_facts, "describe", lambda *args: (read.append(args[0]), plain(*args)))
     pair = [kind([torch.nn.Parameter(torch.ones(3))], lr=0.1) for kind in (torch.optim.SGD, torch.optim.RMSprop)]
     for _ in range(100):
         step(*pair)
@@ -240,18 +240,18 @@ def test_many_optimizers_are_not_all_described(hooked):
     for _ in range(10):
         step(*many)
     assert [found["elements"] for found in described(hooked)] == [1, 2, 3, 4]
-    assert not optimizer_facts.is_new(many[-1])
+    assert not training_facts.is_new(many[-1])
 
 
 def test_one_that_is_gone_gives_way_to_another():
     weights = [torch.nn.Parameter(torch.ones(n)) for n in range(1, 7)]
     kept = [torch.optim.SGD([weight], lr=0.1) for weight in weights[:3]]
     for optimizer in kept:
-        assert optimizer_facts.note(optimizer)
+        assert training_facts.note(optimizer)
     for weight in weights[3:]:
-        assert optimizer_facts.note(torch.optim.SGD([weight], lr=0.1))
+        assert training_facts.note(torch.optim.SGD([weight], lr=0.1))
         gc.collect()
-    assert [found["elements"] for found in optimizer_facts.facts()["optimizers"]] == [1, 2, 3, 6]
+    assert [found["elements"] for found in training_facts.optimizer_facts()["optimizers"]] == [1, 2, 3, 6]
 
 
 def test_nothing_of_an_optimizer_is_kept_alive(hooked):
@@ -288,20 +288,20 @@ def test_a_wrapper_does_not_hide_the_optimizer(hooked, weight):
 
 
 def test_more_tensors_than_can_be_counted_are_unknown(monkeypatch, weight):
-    monkeypatch.setattr(optimizer_facts, "TENSORS_LIMIT", 1)
-    optimizer_facts.note(torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1))
-    (found,) = optimizer_facts.facts()["optimizers"]
+    monkeypatch.setattr(training_facts, "TENSORS_LIMIT", 1)
+    training_facts.note(torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(2))], lr=0.1))
+    (found,) = training_facts.optimizer_facts()["optimizers"]
     assert found["name"] == "SGD"
     assert "tensors" not in found
 
 
 def test_an_optimizer_of_another_kind_harms_nothing(weight):
-    assert not optimizer_facts.note(object())
-    assert optimizer_facts.facts() == {}
+    assert not training_facts.note(object())
+    assert training_facts.optimizer_facts() == {}
     optimizer = torch.optim.SGD([weight], lr=0.1)
     optimizer.param_groups = None
-    optimizer_facts.note(optimizer)
-    assert optimizer_facts.facts()["optimizers"] == [{"name": "SGD", "package": "torch"}]
+    training_facts.note(optimizer)
+    assert training_facts.optimizer_facts()["optimizers"] == [{"name": "SGD", "package": "torch"}]
 
 
 OLD_NAME = """model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')
@@ -371,16 +371,16 @@ def test_without_autocast(hooked, weight):
 
 
 def test_a_long_graph_is_walked_in_part():
-    precision.forget()
+    training_facts.forget()
     value = torch.nn.Linear(1, 1)(torch.ones(1, 1))
     near = value.sin()
-    for _ in range(precision.NODES_LIMIT):
+    for _ in range(training_facts.NODES_LIMIT):
         value = value.sin()
-    precision.read_products((value,))
-    assert precision.facts() == {}
-    precision.read_products((torch.autograd.graph.get_gradient_edge(near),))
-    assert precision.facts() == {"matmul_dtypes": ["float32"]}
-    precision.forget()
+    training_facts.read_products((value,))
+    assert training_facts.precision_facts() == {}
+    training_facts.read_products((torch.autograd.graph.get_gradient_edge(near),))
+    assert training_facts.precision_facts() == {"matmul_dtypes": ["float32"]}
+    training_facts.forget()
 
 
 def test_no_graph_is_kept_alive(hooked):
@@ -411,13 +411,13 @@ def test_what_products_on_the_cpu_may_use(monkeypatch, limit, vectors):
     monkeypatch.setitem(sys.modules, "torch.cpu", Cpu)
     monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    assert precision.vectors() == {"vectors": vectors}
+    assert training_facts.vectors() == {"vectors": vectors}
 
 
 def test_a_torch_that_does_not_say_what_the_cpu_has(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.cpu", type("Older", (), {"_is_avx2_supported": lambda: True}))
-    assert precision.vectors() == {}
+    assert training_facts.vectors() == {}
 
 
 def test_this_torch_says_what_the_cpu_has():
-    assert all(hasattr(torch.cpu, query) for _, query in precision.VECTORS)
+    assert all(hasattr(torch.cpu, query) for _, query in training_facts.VECTORS)

@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 from tests.agent.programs import meta_of
-from tuimon.agent.process import gradients
+from tuimon.agent.process import training_facts
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -144,7 +144,7 @@ def test_they_are_counted_again_when_another_optimizer_comes(hooked):
 
 
 def test_of_a_graph_that_is_too_large_nothing_is_known(hooked, monkeypatch):
-    monkeypatch.setattr(gradients, "NODES_LIMIT", 6)
+    monkeypatch.setattr(training_facts, "GRADIENT_NODES_LIMIT", 6)
     probe()
     assert meta_of(hooked).get("unused_gradients") is None
 

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from tuimon.agent.process import warned
+from tuimon.agent.process import training_facts
 
 FILE = "/me/of_test.py"
 
@@ -20,7 +20,7 @@ def module(monkeypatch):
     for each in list(sys.modules.values()):
         if getattr(each, "__warningregistry__", None):
             monkeypatch.delattr(each, "__warningregistry__")
-    warned.forget()
+    training_facts.forget()
 
     def run(*lines):
         with warnings.catch_warnings():
@@ -31,7 +31,7 @@ def module(monkeypatch):
         return made
 
     yield run
-    warned.forget()
+    training_facts.forget()
 
 
 SHAPES, ARRAYS = "Using a target size (4) that is not (4, 1)", "Creating a tensor from a list of numpy.ndarrays is slow"
@@ -42,26 +42,27 @@ def test_a_warning_is_read_with_its_line(module):
         module("", f"for _ in range(2): warnings.warn('{SHAPES}')", f"warnings.warn('{SHAPES}')").__warningregistry__
     )
     filters = list(warnings.filters)
-    assert warned.facts() == {"warnings": [["Using a target size", FILE, 3]]}
+    assert training_facts.warning_facts() == {"warnings": [["Using a target size", FILE, 3]]}
     assert (sys.modules["of_test"].__warningregistry__, warnings.filters) == (registry, filters)
 
 
 def test_of_others_nothing_is_read(module):
     module("warnings.warn('the key is 1234')")
-    assert warned.facts() == {}
+    assert training_facts.warning_facts() == {}
 
 
 def test_what_the_program_has_not_shown_is_not_noted(module):
     module("warnings.simplefilter('ignore')", f"warnings.warn('{SHAPES}')")
-    assert warned.facts() == {}
+    assert training_facts.warning_facts() == {}
 
 
 def test_it_is_kept_when_the_module_forgets_it(module):
     module(f"warnings.warn('{SHAPES}')")
-    assert len(warned.facts()["warnings"]) == 1
+    assert len(training_facts.warning_facts()["warnings"]) == 1
     module(f"warnings.warn('{ARRAYS}')")
     assert SHAPES not in {each[0] for each in sys.modules["of_test"].__warningregistry__ if each != "version"}
-    assert [text for text, _, _ in warned.facts()["warnings"]] == [warned.KNOWN[0], warned.KNOWN[1]]
+    found = [text for text, _, _ in training_facts.warning_facts()["warnings"]]
+    assert found == list(training_facts.KNOWN_WARNINGS[:2])
 
 
 def test_whatever_stands_among_the_modules_is_left_alone(module, monkeypatch):
@@ -71,4 +72,4 @@ def test_whatever_stands_among_the_modules_is_left_alone(module, monkeypatch):
 
     for odd in (Lazy("odd"), None, object()):
         monkeypatch.setitem(sys.modules, "odd", odd)
-        assert warned.facts() == {}
+        assert training_facts.warning_facts() == {}

@@ -4,12 +4,12 @@ import pytest
 
 from tests.diagnosis.cpu import HEALTHY, STARVED, run, workers
 from tests.session.records import process, threads
-from tuimon.agent.process import warned
+from tuimon.agent.process import training_facts
 from tuimon.diagnosis.rules.warned import ROWS
 from tuimon.records import Warned
 
 BUSY = threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9)
-ALIKE, ARRAYS = warned.KNOWN[:2]
+ALIKE, ARRAYS = training_facts.KNOWN_WARNINGS[:2]
 
 
 def told(phases, *warnings, more=(BUSY,)):
@@ -39,7 +39,7 @@ def test_one_of_an_area_is_told_wherever_its_line_is():
 
 
 def test_each_that_is_read_has_a_row():
-    assert set(ROWS) == set(warned.KNOWN)
+    assert set(ROWS) == set(training_facts.KNOWN_WARNINGS)
 
 
 def test_others_change_nothing():

@@ -21,7 +21,7 @@ from tests.session.records import hot_lines, session_of
 from tests.sources.stacks import denied
 from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
-from tuimon.agent.control.stack_windows import FrameWindow
+from tuimon.agent.control.sample import FrameWindow
 from tuimon.agent.ring.control_words import Answer, State
 from tuimon.agent.ring.files import STACKS, side_file, write_file
 from tuimon.proc.target_files import TargetFiles

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Tuple
 
 from .. import runtime
 from ..outside import is_programs, undisturbed, variable
+from ..own_threads import Turn
 from ..pace import pace
 from ..ring.control_words import (
     ABANDONED_NS,
@@ -26,7 +27,6 @@ from ..ring.control_words import (
     order_in,
     slot_word,
 )
-from ..turn import Turn
 
 #: The commands that are modules of this folder, each imported on first use.
 _MODULES: Dict[int, str] = {

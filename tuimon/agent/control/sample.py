@@ -1,23 +1,25 @@
-"""Samples the Python stacks of all threads inside the process, where no other process may read its memory.
+"""Samples the Python stacks of threads inside the process, where no other process may read its memory.
 
-The thread is there from the first order on until the monitor stops beating. A fork finds the process without it: the
-child would else be warned of a thread that it does not have (Python 3.12 and later), and the thread begins again at the
-next backward pass.
+The thread that samples is there from the first order on until the monitor stops beating, or for as long as a trace
+lasts. A fork finds the process without it: the child would else be warned of a thread that it does not have (Python
+3.12 and later), and the thread begins again at the next backward pass.
 
 It has to wait for the GIL: a stretch that never lets go of it is sampled at its end. How stacks are read differs by
-interpreter (``stack_windows.py``).
+interpreter (``own_threads.py``). Samples have the shape of the stack file (``ring/files.py``).
 """
 
 import os
+import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
-from typing import Any, Optional, Type
+from types import CodeType, FrameType
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 from .. import runtime
 from ..outside import shielded_at_fork
+from ..own_threads import dump, dumped, has_unsafe_dumps, has_unsafe_frames, place_of
 from ..ring.files import STACKS, remove_file, side_file, unpack_sampling, write_file
 from .orders import Task, call_again
-from .stack_windows import CannotRead, StackWindow, safe_window
 
 NEEDS_STEPS = False
 
@@ -27,29 +29,181 @@ _END_S = 0.05
 #: monitor orders a rate that takes less, but knows the cost of a sample only after a window; with many threads 10 ms.
 _CPU_RATIO = 0.01
 
+#: Frames of a stack, counted from the innermost, and threads of a process.
+MAX_DEPTH = 192
+MAX_THREADS = 128
 
-class StackSampler:
-    """The thread; it ends by itself when its task is over or no longer wanted."""
 
-    def __init__(self, task: Task, path: str, rate_hz: int, window_ms: int, new_window: Type[StackWindow]) -> None:
-        """``path``: of the stack file."""
+class CannotRead(Exception):
+    """The stacks cannot be read; the text says why."""
+
+
+class StackWindow:
+    """A stack is a tuple of places, a place a line of a function; each is kept once."""
+
+    def __init__(self) -> None:
+        self.instants = self.cut = 0
+        self._stacks: Dict[Tuple[int, ...], int] = {}
+        self._threads: Dict[int, List[int]] = {}  # ident -> stacks in the order of the samples
+
+    def sample(self, own: int) -> None:
+        """Add the stacks of all threads but ``own``, a pthread id."""
+        raise NotImplementedError
+
+    def stack_of_thread(self, ident: int) -> Optional[int]:
+        """The number of a thread's stack now; None where it has ended."""
+        raise NotImplementedError
+
+    def frames(self) -> List[Dict[str, Any]]:
+        """The places by their numbers: name, file, line."""
+        raise NotImplementedError
+
+    def has_room(self, ident: int) -> bool:
+        """True if samples of this thread are kept; one that has no room counts as cut."""
+        if ident in self._threads or len(self._threads) < MAX_THREADS:
+            return True
+        self.cut += 1
+        return False
+
+    def add(self, ident: int, stack: Tuple[int, ...]) -> None:
+        """Add a thread's stack, innermost place first."""
+        self._threads.setdefault(ident, []).append(self.number_of(stack))
+
+    def number_of(self, stack: Tuple[int, ...]) -> int:
+        """The number of a stack, new or known."""
+        return self._stacks.setdefault(stack, len(self._stacks))
+
+    def stacks(self) -> List[Tuple[int, ...]]:
+        """The stacks by their numbers, each from the outermost place to the innermost."""
+        return [stack[::-1] for stack in self._stacks]
+
+    def content(self) -> Dict[str, Any]:
+        """The samples as the stack file holds them."""
+        frames, stacks = self.frames(), self.stacks()
+        profiles = [
+            {"name": _label_of(ident), "samples": [stacks[number] for number in numbers]}
+            for ident, numbers in self._threads.items()
+        ]
+        return {"profiles": profiles, "shared": {"frames": frames}, "instants": self.instants, "cut": self.cut}
+
+
+class FrameWindow(StackWindow):
+    """A window of stacks from the interpreter's frames; a frame whose thread goes on meanwhile keeps what it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: Dict[Tuple[int, int], int] = {}
+        self._lines: List[Tuple[CodeType, int]] = []  # by place; keeps the code, so that its id is not reused
+
+    def sample(self, own: int) -> None:
+        """Add the stacks of all threads but ``own``."""
+        self.instants += 1
+        # No frame outlives this function: its locals would end later than in the plain program.
+        for ident, frame in sys._current_frames().items():
+            if ident != own and self.has_room(ident):
+                self.add(ident, self._stack_of(frame))
+
+    def stack_of_thread(self, ident: int) -> Optional[int]:
+        """The number of a thread's stack now; None where it has ended."""
+        frame = sys._current_frames().get(ident)
+        return None if frame is None else self.number_of(self._stack_of(frame))
+
+    def _stack_of(self, frame: Any) -> Tuple[int, ...]:
+        places = self._places
+        stack: List[int] = []
+        while frame is not None and len(stack) < MAX_DEPTH:
+            code = frame.f_code
+            key = (id(code), frame.f_lasti)
+            place = places.get(key)
+            if place is None:
+                place = self._add_place(key, code, frame)
+            stack.append(place)
+            frame = frame.f_back
+        self.cut += frame is not None
+        return tuple(stack)
+
+    def _add_place(self, key: Tuple[int, int], code: CodeType, frame: FrameType) -> int:
+        place = self._places[key] = len(self._lines)
+        self._lines.append((code, frame.f_lineno or code.co_firstlineno))
+        return place
+
+    def frames(self) -> List[Dict[str, Any]]:
+        """The places by their numbers."""
+        return [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
+
+
+class DumpedWindow(StackWindow):
+    """A window of dumped stacks, for where frames of other threads are unsafe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: Dict[bytes, int] = {}
+
+    def sample(self, own: int) -> None:
+        """Add the stacks of all threads but ``own``."""
+        self.instants += 1
+        for thread in dump():
+            if thread.ident != own and self.has_room(thread.ident):
+                self.cut += thread.is_cut
+                self.add(thread.ident, tuple(map(self._number, thread.frames)))
+
+    def stack_of_thread(self, ident: int) -> Optional[int]:
+        """The number of a thread's stack now; None where it has ended."""
+        for thread in dump():
+            if thread.ident == ident:
+                return self.number_of(tuple(map(self._number, thread.frames)))
+        return None
+
+    def frames(self) -> List[Dict[str, Any]]:
+        """The places by their numbers."""
+        return [{"name": at.name, "file": at.file, "line": at.line} for at in map(place_of, self._places)]
+
+    def _number(self, frame: bytes) -> int:
+        return self._places.setdefault(frame, len(self._places))
+
+
+def safe_window() -> Type[StackWindow]:
+    """The kind of window that harms nothing in this interpreter. Raises CannotRead."""
+    if not has_unsafe_frames():
+        return FrameWindow
+    if has_unsafe_dumps():
+        raise CannotRead("this Python has no GIL, and its stacks can be read from 3.13.2 on")
+    if dumped() is None:
+        raise CannotRead("the stacks of this Python cannot be written down")
+    return DumpedWindow
+
+
+def _label_of(ident: int) -> str:
+    """How py-spy names a thread; where its OS id is unknown, which only ``threading`` has, by its pthread id."""
+    known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
+    tid = getattr(known, "native_id", None)
+    return 'Thread %d "%s"' % (tid, getattr(known, "_name", "")) if tid else 'Thread 0x%X ""' % ident
+
+
+class SamplingThread:
+    """A thread that ends when it is stopped. ``threading`` does not know it, as a program may count its threads."""
+
+    def __init__(self, path: str) -> None:
+        """``path``: of the file that it writes."""
         self.pid = os.getpid()
-        self.task = task
-        self._path = path
-        self._new_window = new_window
-        self._rate_hz = rate_hz
-        self._window_ns = window_ms * 1_000_000
-        self._sleeping = allocate_lock()
-        self._ended = allocate_lock()
+        self.path = path
+        self._sleeping, self._ended = allocate_lock(), allocate_lock()
         self._tid = 0
-        self._sample_ns = 0  # what the latest sample took of a core
-        self._random = time.monotonic_ns() | 1
-        self._sleeping.acquire()
-        self._ended.acquire()
 
     def start(self) -> None:
-        """Begin. ``threading`` does not know the thread: a program that counts its threads finds its own."""
+        """Begin."""
+        global _fork_hooked
+        if not _fork_hooked:
+            _fork_hooked = True
+            os.register_at_fork(before=shielded_at_fork(_before_fork))
+        self._sleeping.acquire()
+        self._ended.acquire()
+        _threads[:] = [*(each for each in _threads if each.is_running()), self]
         start_new_thread(self._run, ())
+
+    def is_running(self) -> bool:
+        """True in the process that has the thread, until it ends."""
+        return self.pid == os.getpid() and self._ended.locked()
 
     def stop(self) -> None:
         """End soon; does not wait for it."""
@@ -65,15 +219,74 @@ class StackSampler:
                     return
                 time.sleep(0.0001)
 
+    def end_for_fork(self) -> None:
+        """End, and wait until it is gone."""
+        self.stop()
+        self.join()
+
+    def is_stopped_after(self, pause_s: float) -> bool:
+        """Sleep; True where the thread is to end."""
+        return self._sleeping.acquire(True, pause_s)
+
+    def sample(self) -> None:
+        """Do what the thread is for."""
+        raise NotImplementedError
+
+    def fail(self, error: Exception) -> None:
+        """It went wrong; there is no file."""
+
     def _run(self) -> None:
         try:
             self._tid = get_native_id()
-            self._sample_windows()
+            self.sample()
         except Exception as error:
-            self.task.fail("%s: %s" % (type(error).__name__, error))
+            remove_file(self.path)
+            self.fail(error)
         finally:
-            remove_file(self._path)
             self._ended.release()
+
+
+_threads: List[SamplingThread] = []
+_fork_hooked = False
+
+
+def _before_fork() -> None:
+    for thread in list(_threads):
+        if thread.is_running():
+            thread.end_for_fork()
+
+
+class StackSampler(SamplingThread):
+    """Samples all threads; ends by itself when its task is over or no longer wanted."""
+
+    def __init__(self, task: Task, path: str, rate_hz: int, window_ms: int, new_window: Type[StackWindow]) -> None:
+        """``path``: of the stack file."""
+        super().__init__(path)
+        self.task = task
+        self._new_window = new_window
+        self._rate_hz = rate_hz
+        self._window_ns = window_ms * 1_000_000
+        self._sample_ns = 0  # what the latest sample took of a core
+        self._random = time.monotonic_ns() | 1
+
+    def end_for_fork(self) -> None:
+        """The same, and begin again after the fork."""
+        global _interrupted
+        super().end_for_fork()
+        if not self.task.is_over:
+            _interrupted = self.task
+            call_again(self.task)
+
+    def fail(self, error: Exception) -> None:
+        """Answer with the error."""
+        self.task.fail("%s: %s" % (type(error).__name__, error))
+
+    def sample(self) -> None:
+        """Sample window after window."""
+        try:
+            self._sample_windows()
+        finally:
+            remove_file(self.path)
 
     def _sample_windows(self) -> None:
         task = self.task
@@ -82,7 +295,7 @@ class StackSampler:
             begin_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
             window = self._new_window()
             while time.monotonic_ns() - begin_ns < self._window_ns:
-                if self._sleeping.acquire(True, self._pause_s()):
+                if self.is_stopped_after(self._pause_s()):
                     return
                 before_ns = time.thread_time_ns()
                 window.sample(get_ident())
@@ -94,7 +307,7 @@ class StackSampler:
             content = window.content()
             content.update(order=task.number, window=windows, begin_ns=begin_ns, end_ns=time.monotonic_ns())
             content["cpu_ns"] = time.thread_time_ns() - cpu_ns
-            write_file(self._path, content)
+            write_file(self.path, content)
             task.report(windows)
 
     def _pause_s(self) -> float:
@@ -109,37 +322,10 @@ class StackSampler:
 
 _sampler: Optional[StackSampler] = None
 _interrupted: Optional[Task] = None  # its thread was ended for a fork
-_fork_hooked = False
 
 
 def begin(task: Task) -> None:
     """Start the thread. The argument is that of ``pack_sampling``; the answer counts the windows."""
-    global _fork_hooked
-    if not _fork_hooked:
-        _fork_hooked = True
-        os.register_at_fork(before=shielded_at_fork(_before_fork))
-    _start(task)
-
-
-def step(task: Task) -> None:
-    """After a fork: begin again."""
-    global _interrupted
-    task.needs_steps = False
-    if _interrupted is task:
-        _interrupted = None
-        _start(task)
-
-
-def end(task: Task) -> None:
-    """End the thread, and wait until it is gone."""
-    global _sampler, _interrupted
-    sampler, _sampler, _interrupted = _sampler, None, None
-    if sampler is not None and sampler.pid == os.getpid():
-        sampler.stop()
-        sampler.join()
-
-
-def _start(task: Task) -> None:
     global _sampler
     writer: Any = runtime.writer()
     if writer is None:
@@ -155,11 +341,19 @@ def _start(task: Task) -> None:
     _sampler.start()
 
 
-def _before_fork() -> None:
+def step(task: Task) -> None:
+    """After a fork: begin again."""
     global _interrupted
-    sampler = _sampler
-    if sampler is None or sampler.pid != os.getpid() or sampler.task.is_over:
-        return
-    end(sampler.task)
-    _interrupted = sampler.task
-    call_again(sampler.task)
+    task.needs_steps = False
+    if _interrupted is task:
+        _interrupted = None
+        begin(task)
+
+
+def end(task: Task) -> None:
+    """End the thread, and wait until it is gone."""
+    global _sampler, _interrupted
+    sampler, _sampler, _interrupted = _sampler, None, None
+    if sampler is not None and sampler.pid == os.getpid():
+        sampler.stop()
+        sampler.join()

@@ -19,13 +19,13 @@ import json
 import os
 import sys
 import time
-from _thread import allocate_lock, get_ident, start_new_thread
+from _thread import get_ident
 from contextlib import suppress
 from copy import copy
-from typing import Any, Callable, List, Optional, Tuple, Type
+from typing import Any, Callable, List, Optional, Tuple
 
 from .. import runtime
-from ..outside import attempt, is_programs, shielded_at_fork, variable
+from ..outside import attempt, is_programs, variable
 from ..pace import pace
 from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_STEPS_LIMIT
 from ..ring.files import LINES, TRACE, file_size_limit, remove_file, side_file, write_file
@@ -34,7 +34,7 @@ from ..steps import StepCounter
 from ..torch_compat import dynamo
 from ..torch_compat.rebinding import Rebound
 from .orders import Task
-from .stack_windows import CannotRead, StackWindow, safe_window
+from .sample import CannotRead, SamplingThread, StackWindow, safe_window
 
 NEEDS_STEPS = True  # without a ``step``: the boundaries are seen as they are marked
 
@@ -57,74 +57,40 @@ _ROOM_BYTES = 48 << 20
 #: Samples of a trace, at most, and how far apart they are at least (s).
 SAMPLES = 4000
 _SHORTEST_S = 0.001
-#: How long a fork waits for the end of the sampling thread at most (s).
-_END_S = 0.05
 
 
-class LineSampler:
-    """A thread that samples the stack of the training thread while that is traced, a thousand times a second at most.
+class LineSampler(SamplingThread):
+    """Samples the stack of the training thread while that is traced, a thousand times a second at most.
 
     torch's own ``with_stack`` follows every call of Python: the trace takes half as long again to stop and to write. A
     sample takes some 20 us, and the steps are slowed by the profiler anyway. The file is written once it is stopped.
     """
 
-    def __init__(self, ring_path: str, thread: int, number: int, new_window: Type[StackWindow]) -> None:
-        """``thread``: the one to sample (``get_ident``); ``number``: of the order, which the file repeats."""
-        global _fork_hooked
-        self.path = side_file(ring_path, LINES)
+    def __init__(self, ring_path: str, thread: int, number: int, expected_ns: int, window: StackWindow) -> None:
+        """``thread``: to sample (``get_ident``); ``number``: of the order, which the file repeats.
+
+        ``expected_ns``: how long the trace may take.
+        """
+        super().__init__(side_file(ring_path, LINES))
         self._thread = thread
         self._number = number
-        self._new_window = new_window
-        self._ended, self._over = allocate_lock(), allocate_lock()
-        self._is_kept = True
-        self._pid = os.getpid()
-        self._pause_s = _SHORTEST_S
-        if not _fork_hooked:
-            _fork_hooked = True
-            os.register_at_fork(before=shielded_at_fork(_before_fork))
-
-    def start(self, expected_ns: int) -> None:
-        """Begin; ``expected_ns``: how long the trace may take."""
-        remove_file(self.path)
+        self._window = window
+        self.is_kept = True
         self._pause_s = max(_SHORTEST_S, expected_ns / 1e9 / SAMPLES)
-        self._over.acquire()
-        self._ended.acquire()
-        start_new_thread(self._run, ())
+        remove_file(self.path)
 
-    def stop(self, *, keep: bool) -> None:
-        """End soon; does not wait for it. ``keep``: write the file."""
-        self._is_kept = keep
-        if self._over.locked():
-            self._over.release()
-
-    def end_for_fork(self) -> None:
-        """A child would be warned of a thread that it does not have (Python 3.12 and later)."""
-        if self._pid == os.getpid() and self._over.locked():
-            self.stop(keep=True)
-            if self._ended.acquire(True, _END_S):
-                self._ended.release()
-
-    def _run(self) -> None:
-        try:
-            window = self._new_window()
-            found = self._samples_in(window)
-            if self._is_kept:
-                places = {"frames": window.frames(), "stacks": window.stacks()}
-                write_file(self.path, {"order": self._number, **places, "samples": found})
-        except Exception:
-            remove_file(self.path)
-        finally:
-            self._ended.release()
-
-    def _samples_in(self, window: StackWindow) -> List[Tuple[int, int]]:
+    def sample(self) -> None:
+        """Sample until it is stopped; then write the file if it is kept."""
         found: List[Tuple[int, int]] = []
         for _ in range(SAMPLES):
-            if self._over.acquire(True, self._pause_s):
+            if self.is_stopped_after(self._pause_s):
                 break
-            stack = window.stack_of_thread(self._thread)
+            stack = self._window.stack_of_thread(self._thread)
             if stack is not None:
                 found.append((time.monotonic_ns(), stack))
-        return found
+        if self.is_kept:
+            places = {"frames": self._window.frames(), "stacks": self._window.stacks()}
+            write_file(self.path, {"order": self._number, **places, "samples": found})
 
 
 class Tracing:
@@ -178,7 +144,8 @@ class Tracing:
         if runtime.emit is watch:
             runtime.emit = self.writer.emit
         if self._is_on and self.lines is not None:
-            self.lines.stop(keep=False)
+            self.lines.is_kept = False
+            self.lines.stop()
         if self._is_on and get_ident() == self.thread:
             self._stop()
 
@@ -198,7 +165,8 @@ class Tracing:
     def _stop(self) -> Any:
         self._is_on = False
         if self.lines is not None:
-            self.lines.stop(keep=self._taken >= self.steps)
+            self.lines.is_kept = self._taken >= self.steps
+            self.lines.stop()
         try:
             return self._profiler.stop()
         finally:
@@ -232,9 +200,9 @@ class Tracing:
     def _begin_steps(self, now_ns: int) -> None:
         limit_ns = LONG_STEP * self._trial_step_ns * (self.steps + GPU_STEPS) + LEAST_NS
         with suppress(CannotRead):
-            new_window = safe_window()
-            self.lines = LineSampler(self.writer.path, self.thread, self.task.number, new_window)
-            self.lines.start(self._trial_step_ns * (self.steps + 1))
+            expected_ns, window = self._trial_step_ns * (self.steps + 1), safe_window()()
+            self.lines = LineSampler(self.writer.path, self.thread, self.task.number, expected_ns, window)
+            self.lines.start()
         self._start(time.monotonic_ns(), limit_ns, TRACED_STEPS)
         self._begin_ns = now_ns
         self._does = self._count_step
@@ -287,12 +255,6 @@ class Tracing:
 
 
 _tracing: Optional[Tracing] = None
-_fork_hooked = False
-
-
-def _before_fork() -> None:
-    if _tracing is not None and _tracing.lines is not None:
-        _tracing.lines.end_for_fork()
 
 
 def watch(kind: int, value: int = 0, flag: int = 0) -> None:

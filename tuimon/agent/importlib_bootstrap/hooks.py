@@ -12,10 +12,10 @@ from functools import wraps
 from time import monotonic_ns
 from typing import Any, Callable
 
-from .. import runtime
+from .. import cuda, runtime
 from ..control.orders import attend, orders
-from ..gpu_clock.clock import GpuClock
-from ..gpu_clock.cuda import WaitingClock
+from ..cuda import WaitingClock
+from ..gpu_clock import GpuClock
 from ..loading import batches, loader_facts, worker
 from ..outside import attempt, hide_frame
 from ..pace import LOOK_UPDATES, Pace, pace
@@ -33,7 +33,7 @@ from ..ring.layout import (
     OPTIMIZER_END,
     RETURNED,
 )
-from ..torch_compat import captures, compilations, dynamo, rebinding
+from ..torch_compat import compilations, dynamo, rebinding
 
 
 def hide_from_dynamo() -> None:
@@ -223,7 +223,7 @@ def hook_scaler(grad_scaler: Any) -> None:
 def hook_captures(graphs: Any) -> None:
     """Stop the GPU clock during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
     if runtime.clock is not None:
-        captures.hook(graphs, runtime.wait_for_gpu_clock)
+        cuda.hook_captures(graphs, runtime.wait_for_gpu_clock)
 
 
 def _begin_optimizer_step(optimizer: int) -> None:

@@ -14,16 +14,16 @@ from types import CellType, FrameType, GeneratorType
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import runtime
+from ..cuda import any_capture
 from ..outside import attempt
 from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TENSORS, TOKENS, pack_batch, pack_pair
-from ..torch_compat import captures, compilations
+from ..torch_compat import compilations
 from ..torch_compat.unobserved import attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
 #: Least time between two rounds: lengths of text differ, so that the tokens of 30 batches are 3 % off, of 300 1 %.
 DUE_NS = 100_000_000
 #: A batch that took long to measure is followed by a rest so many times as long, up to a second: most take 6 us, one of
-#: 64 tensors 40, one with a list of 1000 numbers 150, one of 1000
-#: tensors 1000.
+#: 64 tensors 40, one with a list of 1000 numbers 150, one of 1000 tensors 1000.
 REST = 5000
 _MOST_NS = 1_000_000_000
 #: Fetches of a round: of loaders that take turns, a batch of each is measured.
@@ -243,7 +243,7 @@ def are_pinned(tensors: List[Any], torch: Any) -> Optional[bool]:
     nor allocates. Without a context on any device it would make one. (``CUDAHooks::isPinnedPtr``)
     """
     cuda, native = sys.modules["torch.cuda"], torch._C
-    if not tensors or not cuda.is_initialized() or captures.any_open() or not hasattr(native, _CONTEXT):
+    if not tensors or not cuda.is_initialized() or any_capture() or not hasattr(native, _CONTEXT):
         return None
     if not any(getattr(native, _CONTEXT)(index) for index in range(cuda.device_count())):
         return None

@@ -13,9 +13,8 @@ from typing import Any, Callable, Dict, List, Tuple
 from .. import runtime
 from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
-from ..torch_compat.unobserved import attributes, is_referable
+from ..torch_compat.unobserved import attributes, dataset_name, is_referable, item_place, place_of
 from . import batches, worker
-from .dataset import dataset_name, item_place, place_of
 
 _LOADERS_LIMIT = 64
 _READY_LIMIT = 0xFFFF

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from .. import debug_settings
 from ..outside import attempt, variable
 from ..torch_compat.unobserved import is_slot
-from . import gc_pauses, gradients, loop_stacks, optimizer_facts, precision, warned
+from . import gc_pauses, loop_stacks, training_facts
 
 #: Limits of the error that ended the program: bytes of its text, half from the end; and how many innermost frames,
 #: besides as many outside packages, which 60 frames of torch.compile may hide. A ring has room for 8 KiB of facts.
@@ -38,11 +38,11 @@ def late_facts() -> Dict[str, Any]:
     """The facts known once the training runs: rank, GPUs, optimizers, loop. Never initialises CUDA, never waits."""
     late: Dict[str, Any] = {}
     for found in (
-        precision.facts,
-        precision.vectors,
-        optimizer_facts.facts,
-        gradients.facts,
-        warned.facts,
+        training_facts.precision_facts,
+        training_facts.vectors,
+        training_facts.optimizer_facts,
+        training_facts.gradient_facts,
+        training_facts.warning_facts,
         loop_stacks.facts,
         loop_stacks.planned,
         _intra_op_threads,

@@ -11,7 +11,7 @@ That of stacks holds the samples that the agent takes itself, a window at a time
 <OS id> "<name>"``, with the samples in the order they were taken, a list of frame numbers each, root first. Beside
 these: ``order`` and ``window``, which say whose it is, ``begin_ns`` and ``end_ns`` (monotonic), ``cpu_ns`` of the
 sampling thread, ``instants``, and ``cut``, how many samples were deeper than MAX_DEPTH or of more threads than
-MAX_THREADS (``control/stack_windows.py``).
+MAX_THREADS (``control/sample.py``).
 """
 
 import fcntl

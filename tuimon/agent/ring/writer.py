@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from ..outside import attempt, is_surely_ours
+from ..own_threads import Turn
 from ..private import make_private
-from ..turn import Turn
 from .control_words import CONTROL_BYTES, CONTROL_OFFSET
 from .files import (
     file_size_limit,

@@ -1,14 +1,20 @@
-"""CUDA (and ROCm), through torch, as the GPU clock drives it; ``clock`` documents each method.
+"""CUDA (and ROCm), through torch, as the GPU clock drives it; ``gpu_clock`` documents each method.
 
 Nothing here waits for a GPU, initialises CUDA, or makes a context on a device that has none. torch's own methods in C
 are called where the public ones wrap them: half a microsecond each. An adapter for other accelerators would stand
 beside this one, over ``torch.Event(device, enable_timing=True)`` and ``torch.accelerator.current_stream()``.
+
+A graph's capture in the "global" mode, torch's default, is invalidated by any thread that queries an event or a stream
+meanwhile (pytorch #104487, #148594). ``torch.cuda.graph``, ``make_graphed_callables`` and torch.compile's graphs all go
+through ``CUDAGraph.capture_begin`` and ``capture_end``; ``torch.accelerator.Graph`` has the same two.
 """
 
 import time
+from functools import wraps
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
-from ..outside import attempt
+from .outside import attempt, hide_frame
+from .torch_compat import dynamo, rebinding
 
 #: How often the device in use is searched for, where it is not the current one.
 SEARCH_S = 1.0
@@ -171,3 +177,49 @@ class WaitingClock:
 def is_built(torch: Any) -> bool:
     """True if this torch has CUDA at all."""
     return hasattr(getattr(torch, "_C", None), "_cuda_getDevice")
+
+
+open_captures: Set[int] = set()
+
+
+def any_capture() -> bool:
+    """True if a graph is being captured."""
+    return bool(open_captures)
+
+
+def hook_captures(graphs: Any, before_begin: Callable[[], None]) -> None:
+    """Follow captures. ``graphs`` is the module ``torch.cuda.graphs`` or ``torch.accelerator.graphs``.
+
+    ``before_begin`` is called before each capture: it waits until no other thread touches an event.
+    """
+    graph_class = getattr(graphs, "CUDAGraph", None) or getattr(graphs, "Graph", None)
+    begin = getattr(graph_class, "__dict__", {}).get("capture_begin")
+    end = getattr(graph_class, "__dict__", {}).get("capture_end")
+    if begin is None or end is None:
+        return
+
+    @wraps(begin)
+    def tuimon_capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        open_captures.add(id(self))
+        before_begin()
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException as error:
+            open_captures.discard(id(self))
+            hide_frame(error)
+            raise
+
+    @wraps(end)
+    def tuimon_capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return end(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            open_captures.discard(id(self))
+
+    dynamo.skip(tuimon_capture_begin, tuimon_capture_end)
+    rebinding.rebind(graph_class, "capture_begin", tuimon_capture_begin)
+    rebinding.on_undo(open_captures.clear)  # no end will be noticed
+    rebinding.rebind(graph_class, "capture_end", tuimon_capture_end)

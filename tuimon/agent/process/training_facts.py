@@ -1,0 +1,333 @@
+"""What is read of a training in its first steps: its optimizers, its precision, its gradients, what it was warned of.
+
+Each optimizer is read once, after the first of its updates that is seen. One that begins to step later, or that steps
+in turn with others, is found some hundred updates late, or not at all.
+"""
+
+import sys
+import weakref
+from operator import attrgetter
+from types import ModuleType
+from typing import Any, Callable, Dict, List, Set, Tuple
+
+from ..outside import attempt, variable
+from ..torch_compat.unobserved import (
+    attributes,
+    class_attribute,
+    has_plain_size,
+    is_referable,
+    is_tensor,
+    read,
+    unobserved,
+)
+
+#: Optimizers that are described: some programs have one for each parameter.
+_OPTIMIZERS_LIMIT = 4
+#: Most tensors that are counted, 0.4 us each.
+TENSORS_LIMIT = 8192
+_NAME_CHARACTERS = 64
+
+#: Weak references, and what is known of each; the latest last.
+_known: List[Tuple[Callable[[], Any], Dict[str, Any]]] = []
+
+
+def _live() -> List[Any]:
+    return [known for known in (reference() for reference, _ in _known) if known is not None]
+
+
+def held() -> List[Set[int]]:
+    """For each optimizer the ids of the parameters that it trains; nothing where there may be more optimizers."""
+    live = _live()
+    with unobserved():
+        return [
+            {id(each) for group in parameter_groups(known) for each in group["params"] if read(each, "requires_grad")}
+            for known in (live if len(live) < _OPTIMIZERS_LIMIT else ())
+        ]
+
+
+def is_new(optimizer: Any) -> bool:
+    """True if this optimizer is not described yet, and there is room for it."""
+    live = _live()
+    return len(live) < _OPTIMIZERS_LIMIT and not any(known is optimizer for known in live)
+
+
+def note(optimizer: Any) -> bool:
+    """Describe an optimizer that has just made an update, if it is new; whether it was."""
+    if not is_new(optimizer) or not is_referable(optimizer):
+        return False
+    gone = next((at for at, (known, _) in enumerate(_known) if known() is None), None)
+    if len(_known) >= _OPTIMIZERS_LIMIT and gone is not None:
+        del _known[gone]
+    described: Dict[str, Any] = {}
+    _known.append((weakref.ref(optimizer), described))
+    attempt(describe, optimizer, described)  # of one of a kind of its own, what has been found is kept
+    return True
+
+
+def optimizer_facts() -> Dict[str, Any]:
+    """``{"optimizers": [{"name": "AdamW", "package": "torch", "fused": False, ..., "tensors": 148}, ...]}``."""
+    described = [dict(each) for _, each in _known if each]
+    return {"optimizers": described} if described else {}
+
+
+def describe(optimizer: Any, described: Dict[str, Any]) -> None:
+    """Fill in one fact after the other, so that an error leaves those before it. No device is asked."""
+    kind = type(optimizer)
+    described["name"] = str(kind.__name__)[:_NAME_CHARACTERS]
+    described["package"] = str(kind.__module__).partition(".")[0][:_NAME_CHARACTERS]
+    groups = parameter_groups(optimizer)
+    if not groups:
+        return
+    if type(groups[0].get("fused")) is bool:
+        described["fused"] = groups[0]["fused"]
+    described["groups"] = len(groups)
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    if len(parameters) > TENSORS_LIMIT:
+        return
+    with unobserved():
+        trained = [parameter for parameter in parameters if read(parameter, "requires_grad")]
+        described["tensors"] = len(trained)
+        if all(map(has_plain_size, trained)):
+            described["elements"] = sum(read(parameter, "numel") for parameter in trained)
+
+
+def parameter_groups(optimizer: Any) -> List[Dict[str, Any]]:
+    """The groups of parameters that an optimizer holds; none where they are of another kind than torch's."""
+    found = attributes(optimizer).get("param_groups")
+    if type(found) is not list or not all(type(each) is dict and type(each.get("params")) is list for each in found):
+        return []
+    return found
+
+
+def any_made() -> bool:
+    """True if one was ever made: the first of each class wraps the class's ``step`` and marks it as hooked."""
+    base = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
+    waiting = [] if base is None else type.__subclasses__(base)
+    while waiting:
+        kind = waiting.pop()
+        if attributes(class_attribute(kind, "step")).get("hooked"):
+            return True
+        waiting.extend(type.__subclasses__(kind))
+    return False
+
+
+#: Most parameters whose type is read.
+_PARAMETERS_LIMIT = 4096
+#: Most nodes of one graph that are visited, 0.7 us each.
+NODES_LIMIT = 256
+#: Nodes of matrix products and convolutions, which autocast computes in lower precision.
+PRODUCTS = frozenset("%sBackward0" % name for name in ("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution"))
+
+#: Instruction sets for products of floats, the best first, and the query for each in ``torch.cpu``.
+VECTORS = (
+    ("amx", "_is_amx_tile_supported"),
+    ("avx512_bf16", "_is_avx512_bf16_supported"),
+    ("avx512", "_is_avx512_supported"),
+    ("avx2", "_is_avx2_supported"),
+)
+#: The index of the first one that a value of oneDNN's variable leaves.
+_UP_TO = {"AVX512_CORE_FP16": 1, "AVX512_CORE_BF16": 1, "AVX512_CORE_VNNI": 2, "AVX512_CORE": 2, "AVX2": 3}
+
+
+def _torch(name: str) -> Any:
+    return attrgetter(name)(sys.modules["torch"])
+
+
+#: Whether products of float32 may round to TF32, and convolutions: how each is read from torch 2.9 on, and else. It
+#: raises where a program has set the one and the other is read; ``none``: nothing is set by the new names.
+_TF32 = (
+    (
+        "tf32",
+        (
+            lambda: None if (new := _torch("backends.cuda.matmul.fp32_precision")) == "none" else new == "tf32",
+            lambda: _torch("get_float32_matmul_precision")() != "highest",
+        ),
+    ),
+    (
+        "cudnn_tf32",
+        (
+            lambda: _torch("backends.cudnn.conv.fp32_precision") == "tf32",
+            lambda: _torch("backends.cudnn.allow_tf32"),
+        ),
+    ),
+)
+
+_types: List[str] = []
+_products: List[str] = []
+
+
+def read_dtypes(optimizer: Any) -> None:
+    """Remember the types of the parameters that an optimizer updates."""
+    parameters = [each for group in parameter_groups(optimizer) for each in group["params"][:_PARAMETERS_LIMIT]]
+    with unobserved():
+        _types[:] = sorted({_name(read(each, "dtype")) for each in parameters[:_PARAMETERS_LIMIT]})
+
+
+def read_products(outputs: Any) -> None:
+    """Remember the types that matrix products and convolutions gave, by the graph behind the outputs of a forward pass.
+
+    ::
+
+        with torch.autocast("cuda", torch.bfloat16):   left before backward, where nothing else shows it
+            loss = criterion(model(batch), target)
+        loss.backward()                                float32 of the loss, ..., bfloat16 of an AddmmBackward0
+
+    Not seen are those inside a compiled model, a reentrant checkpoint or a function with a backward of its own, and
+    those behind the first NODES_LIMIT nodes.
+    """
+    for node in graph_behind(outputs, NODES_LIMIT):
+        if type(node).__name__ in PRODUCTS:
+            name = _name(node._input_metadata[0].dtype)
+            if name not in _products:
+                _products.append(name)
+
+
+def graph_behind(outputs: Any, limit: int) -> Dict[Any, List[Any]]:
+    """The nodes of the graph behind the outputs of a forward pass, the near ones first, with those that lead to each.
+
+    It ends soon after so many nodes.
+    """
+    with unobserved():
+        roots = [read(each, "grad_fn") if is_tensor(each) else getattr(each, "node", None) for each in outputs]
+    found: Dict[Any, List[Any]] = {node: [] for node in roots if node is not None}
+    waiting = list(found)
+    for node in waiting:  # it grows
+        if len(waiting) >= limit:
+            break
+        for following in followed_by(node):
+            if following not in found:
+                found[following] = []
+                waiting.append(following)
+            found[following].append(node)
+    return found
+
+
+def followed_by(node: Any) -> List[Any]:
+    """The nodes to which one passes a gradient on, once for each of its inputs that wants one."""
+    return [each for each, _ in node.next_functions if each is not None]
+
+
+def precision_facts() -> Dict[str, Any]:
+    """The precision's facts; TF32 once an optimizer has been seen."""
+    found: Dict[str, Any] = {"matmul_dtypes": sorted(_products)} if _products else {}
+    if not _types:
+        return found
+    found["parameter_dtypes"] = list(_types)
+    for name, readers in _TF32:
+        found.update(next(({name: value} for value in map(attempt, readers) if value is not None), {}))
+    return found
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).replace("torch.", "")
+
+
+def vectors() -> Dict[str, Any]:
+    """The best instructions for products that this CPU has and oneDNN may use; nothing on another kind, or unknown.
+
+    Source: https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
+    """
+    cpu = sys.modules.get("torch.cpu")
+    limit = (variable("ONEDNN_MAX_CPU_ISA") or variable("DNNL_MAX_CPU_ISA") or "").upper()
+    may_be = VECTORS[_UP_TO.get(limit, 0) :]
+    if not all(hasattr(cpu, query) for _, query in may_be):  # an older torch
+        return {}
+    return next(({"vectors": name} for name, query in may_be if getattr(cpu, query)()), {})
+
+
+#: Most nodes of a graph that are walked, 1 us each.
+GRADIENT_NODES_LIMIT = 4096
+
+_gradients: Dict[str, Any] = {}  # empty: they are not counted yet
+#: Of parameters that no optimizer holds, and how often each had been written to: one that is later has another user.
+_versions: List[Tuple[Callable[[], Any], int]] = []
+
+
+def gradient_facts() -> Dict[str, Any]:
+    """``{"unused_gradients": [62, 64, 40, 42]}``: tensors and all of them; inputs of products, as below, and all."""
+    with unobserved():
+        known = ((reference(), version) for reference, version in _versions)
+        is_written = any(tensor is not None and read(tensor, "_version") != version for tensor, version in known)
+    return {} if is_written else dict(_gradients)
+
+
+def count_gradients(outputs: Any) -> None:
+    """Count them in the graph behind the outputs of a backward pass, if all of it is seen and all optimizers are known.
+
+    ::
+
+        stem -> block -> head -> loss     an optimizer holds the head's parameters alone: no gradient that the products
+                                          of stem and block pass on leads to one that it holds
+
+    An optimizer whose parameters are not in this graph may hold copies of those that are.
+    """
+    trained = held()
+    if _gradients or not trained:
+        return
+    _gradients["unused_gradients"] = None
+    graph = graph_behind(outputs, GRADIENT_NODES_LIMIT)
+    if len(graph) >= GRADIENT_NODES_LIMIT:
+        return
+    with unobserved():
+        leaves = {node: node.variable for node in graph if type(node).__name__ == "AccumulateGrad"}
+        in_graph, taken = set(map(id, leaves.values())), set().union(*trained)
+        plain = sys.modules["torch.nn.parameter"].Parameter
+        ours = {node for node, leaf in leaves.items() if type(leaf) is not plain or id(leaf) in taken}
+        unheld = [leaf for node, leaf in leaves.items() if node not in ours]
+        _versions.extend((weakref.ref(leaf), read(leaf, "_version")) for leaf in unheld)
+    if not unheld or not any(each and each <= in_graph for each in trained):
+        return
+    waiting = list(ours)
+    while waiting:
+        above = [each for each in graph[waiting.pop()] if each not in ours]
+        ours.update(above)
+        waiting.extend(above)
+    inputs = [each for node in graph if type(node).__name__ in PRODUCTS for each in followed_by(node)]
+    unused = sum(each not in ours for each in inputs)
+    _gradients["unused_gradients"] = [len(unheld), len(leaves), unused, len(inputs)]
+
+
+#: Parts of the warnings that are known; of all others nothing is read, as they may hold the program's data.
+KNOWN_WARNINGS = (
+    "Using a target size",
+    "Creating a tensor from a list of numpy",
+    "To copy construct from a tensor",
+    "This DataLoader will create",
+    "TensorFloat32 tensor cores",
+    "Torch was not compiled with flash attention",
+    "RNN module weights are not part of",
+    "There is a performance drop because",
+    "None of the inputs have requires_grad=True",
+    "does not support code generation for complex",
+    "DataFrame is highly fragmented",
+)
+_contents: Any = vars(ModuleType)["__dict__"].__get__
+
+#: The first of each, by its part: kept, as a module drops its own once the filters have changed.
+_warned: Dict[str, List[Any]] = {}
+
+
+def warning_facts() -> Dict[str, Any]:
+    """``{"warnings": [["Using a target size", "/me/train.py", 40], ...]}``; about 0.3 ms."""
+    for module in list(sys.modules.values()):
+        held = _contents(module) if issubclass(type(module), ModuleType) else {}
+        for warning in list(held.get("__warningregistry__") or ()):
+            part = next((part for part in KNOWN_WARNINGS if type(warning) is tuple and part in str(warning[0])), None)
+            if part is not None and part not in _warned:
+                _warned[part] = [part, str(held.get("__file__") or ""), int(warning[2])]
+    return {"warnings": list(_warned.values())} if _warned else {}
+
+
+def forget() -> None:
+    """Begin anew: in a forked child all of it is its parent's."""
+    _known.clear()
+    _types.clear()
+    _products.clear()
+    _warned.clear()
+    forget_gradients()
+
+
+def forget_gradients() -> None:
+    """Count them again: optimizers have come."""
+    _gradients.clear()
+    _versions.clear()
