@@ -380,3 +380,10 @@ def test_the_picture(snap_compare, stream, size, keys):
 
     app = TuimonApp(getattr(streams, stream)(), refresh_s=3600, capabilities=Capabilities())
     assert snap_compare(app, terminal_size=size, run_before=one_tick)
+
+
+async def test_a_click_on_a_key_presses_it():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.click("#keys", offset=(text(app, "keys").index("verdicts"), 0))
+        await pilot.pause()
+        assert "Findings" in str(app.screen.body.border_title)

@@ -111,24 +111,27 @@ class TuimonApp(LeavableApp):
     """Watches one run."""
 
     AUTO_FOCUS = "#threads"
+    #: Those that the last line shows have a description, the most important first.
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1", "help", show=False),
-        Binding("space,p", "pause", show=False),
-        Binding("slash", "filter", show=False),
-        Binding("s", "sort", show=False),
-        Binding("z,enter", "zoom", show=False),
+        Binding("q", "leave", "quit"),
+        Binding("question_mark,f1", "help", "help", key_display="?"),
+        Binding("r", "ranks", "ranks"),
+        Binding("space,p", "pause", "pause"),
+        Binding("z,enter", "zoom", "zoom"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("s", "sort", "sort"),
+        Binding("v", "findings", "verdicts"),
+        Binding("h", "profile('lines')", "hot lines"),
+        Binding("c", "profile('tree')", "calls"),
+        Binding("K,k", "trace", "trace"),  # k alone moves up where a list has the focus
+        Binding("1", "toggle_pane('phases')", "panes", key_display="1-6 Tab"),
+        Binding("d", "theme", "light/dark"),
+        Binding("e", "export", "export"),
         Binding("escape", "step_back", show=False),
-        Binding("v", "findings", show=False),
-        Binding("h", "profile('lines')", show=False),
-        Binding("c", "profile('tree')", show=False),
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
-        Binding("r", "ranks", show=False),
-        Binding("d", "theme", show=False),
-        Binding("e", "export", show=False),
         Binding("I", "inject", show=False),
-        Binding("K,k", "trace", show=False),  # k alone moves up where a list has the focus
-        *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
+        *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES[1:], 2)),
     ]
 
     def __init__(

@@ -16,7 +16,7 @@ from tuimon.views.format import plain
 from tuimon.views.tui.drawing.canvas import Canvas, Pane
 from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, gpu_rows_wanted
-from tuimon.views.tui.panes.keys_line import KEYS, KEYS_OF, KEYS_OF_SEVERAL, KeysLine
+from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
 from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
@@ -299,7 +299,8 @@ class Board(Widget):
         for pane in self.panes:
             pane.update_state(session, findings)
         self.place_panes()
-        self._show_keys()
+        facts = self.title_line.state
+        self.keys_line.leave_out(None if facts is not None and facts.training.text else "ranks")
         for pane in self.panes:
             pane.redraw()
         # show notices that no pane shows, each once, in a corner of the screen
@@ -362,13 +363,7 @@ class Board(Widget):
     def zoom(self, name: str | None) -> None:
         """One pane alone; None: all again."""
         self.zoomed = name
-        self._show_keys()
         self.place_panes()
-
-    def _show_keys(self) -> None:
-        facts = self.title_line.state
-        usual = KEYS_OF_SEVERAL if facts is not None and facts.training.text else KEYS
-        self.keys_line.show_keys(KEYS_OF.get(self.zoomed or "", usual))
 
     async def open_filter(self) -> None:
         """Open the filter's input over the keys."""

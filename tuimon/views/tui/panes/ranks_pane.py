@@ -294,8 +294,9 @@ class RanksPane(Moving, Pane[RanksState]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVE_KEYS,
-        Binding("enter", "choose", show=False),
-        Binding("s", "sort", show=False),
+        Binding("escape", "app.step_back", "back", key_display="Esc"),
+        Binding("enter", "choose", "show in all panes", key_display="Enter"),
+        Binding("s", "sort", "sort"),
     ]
 
     class Picked(Message):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.events import Click
-from textual.worker import Worker, WorkerState
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Place
@@ -252,14 +252,17 @@ class ProfilePane(Moving, Pane[ProfileState]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVE_KEYS,
+        Binding("escape", "app.step_back", "back", key_display="Esc"),
+        Binding("h", "app.profile('lines')", "lines"),
+        Binding("c", "app.profile('tree')", "tree"),
+        Binding("f", "select_phase(1)", "phase"),
+        Binding("F", "select_phase(-1)", show=False),
+        Binding("t", "extent", "threads"),
+        Binding("enter", "enter", "open", key_display="Enter"),
+        Binding("s", "sort", "sort"),
+        Binding("u", "toggle_libraries", "library lines"),
         Binding("left", "sideways(-1)", show=False),
         Binding("right", "sideways(1)", show=False),
-        Binding("enter", "enter", show=False),
-        Binding("f", "select_phase(1)", show=False),
-        Binding("F", "select_phase(-1)", show=False),
-        Binding("t", "extent", show=False),
-        Binding("u", "toggle_libraries", show=False),
-        Binding("s", "sort", show=False),
     ]
 
     def __init__(self, id: str | None = None) -> None:
@@ -282,11 +285,6 @@ class ProfilePane(Moving, Pane[ProfileState]):
         read = self._code.of(place.file, place.line, session.process(scope.pid))
         return read or session.trie.lines_near(place.file, place.line, AROUND_LINES)
 
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Code was read."""
-        if event.state in (WorkerState.SUCCESS, WorkerState.ERROR):
-            self.redraw(force=True)
-
     def open(
         self,
         mode: Mode,
@@ -300,7 +298,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
 
         The cursor goes to the line of ``place``; ``closeup`` reads the code around a line.
         """
-        self._code = self._code or CodeAround(self, closeup)
+        self._code = self._code or CodeAround(self, closeup, partial(self.redraw, force=True))
         scope = _scope(row, session)
         if self.scope is None or (row is not None and (row.pid, row.tid) != (self.scope.pid, self.scope.tid)):
             self.scope = scope

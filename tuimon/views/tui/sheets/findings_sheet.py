@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from textual.binding import Binding, BindingType
-from textual.worker import Worker, WorkerState
 
 from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.judging import unjudged
@@ -51,13 +50,8 @@ class FindingsSheet(Sheet):
     def __init__(self, monitor: Monitor) -> None:
         super().__init__("Findings · Tab chooses, Enter explains", self.sheet_lines)
         self._monitor = monitor
-        self._code = CodeAround(self, monitor.closeup)
+        self._code = CodeAround(self, monitor.closeup, self.text.update)
         self._chosen: str | None = None  # None: the first
-
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Code was read."""
-        if event.state in (WorkerState.SUCCESS, WorkerState.ERROR):
-            self.update()
 
     def action_explain(self) -> None:
         """Open the page of the chosen finding's rule."""

@@ -15,10 +15,12 @@ from textual.widgets.option_list import Option
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.canvas import content_of
 from tuimon.views.tui.drawing.lines import Column, Line, Span, columns_of, head_line, line, row_line
-from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
-_KEYS = (("Enter", "watch", ""), ("type", "to filter", ""), ("Esc", "quit", "leave"))
+_KEYS = line(
+    ("Enter", "key bold"), (" watch  ", "dim"), ("type", "key bold"), (" to filter  ", "dim"), ("Esc", "key bold"),
+    (" quit", "dim")
+)  # fmt: skip
 _FRAME_COLUMNS = 4
 
 
@@ -56,9 +58,9 @@ class Picker(TerminalApp[int]):
         self.list = OptionList(id="candidates")
 
     def compose(self) -> ComposeResult:
-        """List and keys."""
+        """The list."""
+        self.list.border_subtitle = self._drawn(_KEYS)
         yield self.list
-        yield KeysLine(_KEYS, id="picker-keys")
 
     def matching(self) -> list[PickerRow]:
         """The processes that contain the filter's text; those that only help are found by it alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -115,31 +116,28 @@ def no_code(_where: Place) -> Code:
 
 
 class CodeAround:
-    """The code that a sheet has read of the user's files; the end of its worker notifies the sheet of more."""
+    """The code that a widget has read of the user's files; ``changed`` is called when more has come."""
 
-    def __init__(self, sheet: DOMNode, closeup: CloseUp | None) -> None:
-        self._sheet = sheet
+    def __init__(self, widget: DOMNode, closeup: CloseUp | None, changed: Callable[[], None]) -> None:
+        self._widget = widget
         self._closeup = closeup
-        self._requested: set[tuple[str, int]] = set()
-        self._read: dict[tuple[str, int], Code] = {}
+        self._changed = changed
+        self._read: dict[tuple[str, int], Code] = {}  # empty while it is being read
 
     def of(self, file: str, number: int, process: Process | None, not_after_unix_s: float | None = None) -> Code:
         """The lines around one, if they have been read; else reading them as ``process`` could is requested."""
         key = (file, number)
-        if (
-            process is not None
-            and self._closeup is not None
-            and key not in self._requested
-            and len(self._requested) < _KEPT_MOST
-        ):
-            self._requested.add(key)
-            closeup, by = self._closeup, process
+        closeup = self._closeup
+        if process is None or closeup is None or key in self._read or len(self._read) >= _KEPT_MOST:
+            return self._read.get(key, ())
+        self._read[key] = ()
 
-            def read() -> None:
-                self._read[key] = closeup.code(*key, by, not_after_unix_s)
+        async def read() -> None:
+            self._read[key] = await asyncio.to_thread(closeup.code, *key, process, not_after_unix_s)
+            self._changed()
 
-            self._sheet.run_worker(read, thread=True)
-        return self._read.get(key, ())
+        self._widget.run_worker(read())
+        return ()
 
 
 def code_lines(code: Code, number: int) -> list[Line]:

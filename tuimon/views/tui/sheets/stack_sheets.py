@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
-from textual.worker import Worker, WorkerState
 
 from tuimon.node_ids import own_id
 from tuimon.records import Frame
@@ -231,7 +230,7 @@ class ThreadSheet(Sheet):
         super().__init__(f"Thread {own_id(row.tid)}", self._lines)
         self._row = row
         self._session = session
-        self._code = CodeAround(self, closeup)
+        self._code = CodeAround(self, closeup, self.text.update)
 
     def update(self) -> None:
         """A tick passed: the row as it is now."""
@@ -241,11 +240,6 @@ class ThreadSheet(Sheet):
         if found is None or self._row.count <= found.count:  # else the table shows several as one
             self._row = found or replace(self._row, ended=True)
         super().update()
-
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Code was read."""
-        if event.state in (WorkerState.SUCCESS, WorkerState.ERROR):
-            super().update()
 
     def _lines(self, width: int) -> list[Line]:
         stack = latest_stack(self._session, self._row)
