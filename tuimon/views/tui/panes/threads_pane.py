@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.binding import Binding, BindingType
@@ -235,8 +234,10 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._list = ThreadList()
+        self.filter_text = ""
+        self._sort = 0
         self._rows: Rows[ThreadRow] = Rows(lambda row: (row.pid, row.tid))
+        self._rows_of: tuple[object, ...] = ()  # the input that the rows were made from
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run: as they are, or, once it has ended, with means of the training."""
@@ -244,16 +245,15 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         notes = [advice(n.message, n.hint) for n in notices if n is not None and not _is_refuted(n, session)]
         return ThreadsState(tuple(session.shown().threads()), tuple(notes), tuple(session.processes()))
 
-    @property
-    def filter_text(self) -> str:
-        """The text that threads are filtered by."""
-        return self._list.filter_text
-
-    def shown(self) -> list[ThreadRow]:
-        """The rows to scroll through."""
-        rows = self._list.rows(self.state.rows, self.state.processes) if self.state is not None else []
-        self._rows.rows = rows
-        return rows
+    def shown(self) -> Sequence[ThreadRow]:
+        """The threads that pass the filter, sorted, and helpers that are alike as one."""
+        state, made_from = self.state, (self.state, self.filter_text, self._sort)
+        if state is not None and made_from != self._rows_of:
+            self._rows_of = made_from
+            order = SORTS[self._sort][1]
+            rows = sorted((row for row in state.rows if matches(row, self.filter_text)), key=order)
+            self._rows.rows = sorted(with_helpers_folded(rows, state.processes), key=order)
+        return self._rows.rows
 
     def draw(self, state: ThreadsState, width: int, height: int) -> list[Line]:
         """Header, the visible rows, notes."""
@@ -262,7 +262,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         room = max(height - 1 - len(notes), 1)
         visible = self._rows.in_view(room)
         columns = thread_columns(rows if len(rows) <= MEASURED_ROWS else [row for row, _ in visible], width)
-        lines = [head_line(columns, self._list.sorted_by)]
+        lines = [head_line(columns, SORTS[self._sort][0])]
         lines += [row_line(columns, row, cursor=cursor and self.has_focus) for row, cursor in visible]
         if not rows:
             pattern = f" “{plain(self.filter_text)}” "
@@ -278,18 +278,18 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         if self.filter_text:
             shown = sum(row.count for row in self.shown())
             spans.append(Span(f" · {shown} match “{plain(self.filter_text)}”", "warning"))
-        if self._list.sorted_by != "role":
-            spans.append(Span(f" · by {self._list.sorted_by}", "dim"))
+        if self._sort:
+            spans.append(Span(f" · by {SORTS[self._sort][0]}", "dim"))
         return tuple(spans)
 
     def filter_by(self, text: str) -> None:
         """Show only threads whose role, name, state or place contains the text."""
-        self._list.filter_text = text
+        self.filter_text = text
         self.redraw(force=True)
 
     def next_sort(self) -> None:
         """Sort by the next column."""
-        self._list.sort_by_next()
+        self._sort = (self._sort + 1) % len(SORTS)
         self.redraw(force=True)
 
     def chosen(self) -> ThreadRow | None:
@@ -340,34 +340,6 @@ SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
     ("delay", lambda row: -(row.delay_ratio or 0.0)),
     ("where", lambda row: place(row.place.file, row.place.line) if row.place else "\uffff"),
 )
-
-
-class ThreadList(Struct):
-    """The user's choice of threads: filter and order."""
-
-    filter_text: str = ""
-    _sort: int = 0
-    _rows: list[ThreadRow] = field(default_factory=list)
-    _rows_of: tuple[object, ...] = ()  # the input that ``_rows`` was made from
-
-    @property
-    def sorted_by(self) -> str:
-        """The column that the threads are sorted by."""
-        return SORTS[self._sort][0]
-
-    def rows(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> list[ThreadRow]:
-        """The threads that pass the filter, sorted, and helpers that are alike as one."""
-        made_from = (threads, processes, self.filter_text, self._sort)
-        if made_from != self._rows_of:
-            self._rows_of = made_from
-            order = SORTS[self._sort][1]
-            rows = sorted((row for row in threads if matches(row, self.filter_text)), key=order)
-            self._rows = sorted(with_helpers_folded(rows, processes), key=order)
-        return self._rows
-
-    def sort_by_next(self) -> None:
-        """Sort by the next column."""
-        self._sort = (self._sort + 1) % len(SORTS)
 
 
 def matches(row: ThreadRow, text: str) -> bool:
