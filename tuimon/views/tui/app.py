@@ -39,81 +39,23 @@ class Leave(NamedTuple):
     terminal_lost: bool = False
 
 
-class LeavableApp(TerminalApp[Leave]):
-    """An app beside a run, which goes on when the app is left unless the user has it ended."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+q", "leave", show=False),
-        Binding("ctrl+c", "leave", show=False, priority=True),
-    ]
-
-    def __init__(self, monitor: Monitor, capabilities: Capabilities | None, signals: LeaveSignals | None) -> None:
-        super().__init__(capabilities)
-        self.monitor = monitor
-        self._signals = signals or LeaveSignals()
-
-    def on_mount(self) -> None:
-        """Be woken by signals."""
-        # not add_signal_handler: with the loop its handlers end, and the second SIGHUP of a shell would kill us
-        self._signals.notify = partial(asyncio.get_running_loop().call_soon_threadsafe, self._check_signals)
-        self._check_signals()
-
-    def on_unmount(self) -> None:
-        """No signal wakes us any more."""
-        self._signals.notify = None
-
-    def _check_signals(self) -> None:
-        """A signal to leave: give the terminal back as it was; a training that was started here goes on."""
-        if self._signals.hung_up:
-            self.leave_lost_terminal()
-        elif self._signals.ended_by is not None:
-            self.exit(Leave(128 + self._signals.ended_by, what_goes_on(self.monitor)))
-
-    async def action_leave(self) -> None:
-        """Leave the app; while a launched run goes on, open the quit dialog."""
-        monitor = self.monitor
-        if isinstance(self.screen, QuitDialog):
-            self.screen.dismiss("leave")
-        elif monitor.launched is not None and not monitor.ended:
-            pid = monitor.launched.pid
-
-            def chosen(choice: Choice | None) -> None:
-                if choice == "leave":
-                    self.exit(Leave(0, goes_on(pid)))
-                elif choice == "ended":
-                    self.exit(self._end_of_run())
-
-            self.push_screen(QuitDialog(monitor), chosen)
-        else:
-            self.exit(self._end_of_run())
-
-    def _end_of_run(self) -> Leave:
-        """How the app is left when the run is over or was not launched here."""
-        end = self.monitor.session.exit
-        code = self.monitor.exit_code or 0 if self.monitor.launched is not None else 0
-        if end is not None and end.has_failed:
-            message = f"The training {'was ' if end.signal else ''}{how_ended(end)}"
-            return Leave(code, "\n".join(filter(None, (message, plain(end.last_line or "")))))
-        return Leave(code, f"The training ended with exit code {code}" if code else None)
-
-
 def what_goes_on(monitor: Monitor) -> str | None:
     """The closing line about a training that was launched here and has not ended; None without one."""
-    return goes_on(monitor.launched.pid) if monitor.launched is not None and not monitor.ended else None
-
-
-def goes_on(pid: int) -> str:
-    """The closing line about a training that is left running."""
+    if monitor.launched is None or monitor.ended:
+        return None
+    pid = monitor.launched.pid
     return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 
-class TuimonApp(LeavableApp):
-    """Watches one run."""
+class TuimonApp(TerminalApp[Leave]):
+    """Watches one run, which goes on when the app is left unless the user has it ended."""
 
     AUTO_FOCUS = "#threads"
     #: Those that the last line shows have a description, the most important first.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave", "quit"),
+        Binding("ctrl+q", "leave", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("question_mark,f1", "help", "help", key_display="?"),
         Binding("r", "ranks", "ranks"),
         Binding("space,p", "pause", "pause"),
@@ -143,7 +85,9 @@ class TuimonApp(LeavableApp):
         begin: Callable[[], None] = lambda: None,
     ) -> None:
         """``begin`` is called once the first frame is drawn."""
-        super().__init__(monitor, capabilities, signals)
+        super().__init__(capabilities)
+        self.monitor = monitor
+        self._signals = signals or LeaveSignals()
         self._begin = begin
         self.board = Board()
         self.board.output.tail = monitor.output
@@ -157,11 +101,51 @@ class TuimonApp(LeavableApp):
         yield self.board
 
     def on_mount(self) -> None:
-        """Show the session at once; one timer for everything."""
+        """Be woken by signals; show the session at once; one timer for everything."""
+        # not add_signal_handler: with the loop its handlers end, and the second SIGHUP of a shell would kill us
+        self._signals.notify = partial(asyncio.get_running_loop().call_soon_threadsafe, self._check_signals)
+        self._check_signals()
         self._show()
         self.set_interval(self._refresh_s, self.tick)
         if self.monitor.hooks is not None and self.monitor.hooks.are_missing():
             self.notify("no markers: phases are inferred from samples. I: measure them", markup=False, timeout=10)
+
+    def on_unmount(self) -> None:
+        """No signal wakes us any more."""
+        self._signals.notify = None
+
+    def _check_signals(self) -> None:
+        """A signal to leave: give the terminal back as it was; a training that was started here goes on."""
+        if self._signals.hung_up:
+            self.leave_lost_terminal()
+        elif self._signals.ended_by is not None:
+            self.exit(Leave(128 + self._signals.ended_by, what_goes_on(self.monitor)))
+
+    async def action_leave(self) -> None:
+        """Leave the app; while a launched run goes on, open the quit dialog."""
+        monitor = self.monitor
+        if isinstance(self.screen, QuitDialog):
+            self.screen.dismiss("leave")
+        elif monitor.launched is not None and not monitor.ended:
+
+            def chosen(choice: Choice | None) -> None:
+                if choice == "leave":
+                    self.exit(Leave(0, what_goes_on(monitor)))
+                elif choice == "ended":
+                    self.exit(self._end_of_run())
+
+            self.push_screen(QuitDialog(monitor), chosen)
+        else:
+            self.exit(self._end_of_run())
+
+    def _end_of_run(self) -> Leave:
+        """How the app is left when the run is over or was not launched here."""
+        end = self.monitor.session.exit
+        code = self.monitor.exit_code or 0 if self.monitor.launched is not None else 0
+        if end is not None and end.has_failed:
+            message = f"The training {'was ' if end.signal else ''}{how_ended(end)}"
+            return Leave(code, "\n".join(filter(None, (message, plain(end.last_line or "")))))
+        return Leave(code, f"The training ended with exit code {code}" if code else None)
 
     def on_ready(self) -> None:
         """The first frame comes first."""
@@ -175,7 +159,8 @@ class TuimonApp(LeavableApp):
         if is_due:
             self._show()
         elif not paused:
-            self.board.show_output(self.monitor.session, self.monitor.findings)
+            self.board.output.update_state(self.monitor.session, self.monitor.findings)
+            self.board.output.redraw()
         self._point_to_stacks()
         if isinstance(self.screen, Overlay):
             self.screen.update()

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.widget import Widget
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from tuimon.session.session import Session
 from tuimon.views.format import plain
-from tuimon.views.tui.drawing.canvas import Canvas, Pane
-from tuimon.views.tui.drawing.lines import line
+from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, gpu_rows_wanted
 from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
@@ -251,14 +250,6 @@ class Pacing:
         return True
 
 
-class TooSmall(Canvas):
-    """All that fits a tiny terminal."""
-
-    def fit(self) -> None:
-        """Show the one line."""
-        self.show_lines([line("terminal too small")])
-
-
 class Board(Widget):
     """Holds the panes and their places."""
 
@@ -290,7 +281,7 @@ class Board(Widget):
 
     def compose(self) -> ComposeResult:
         """All panes, in the order of Tab; each in its place before the first layout, so that it is drawn once."""
-        widgets = [*self.panes, self.keys_line, TooSmall(id="small")]
+        widgets = [*self.panes, self.keys_line, Static("terminal too small", id="small")]
         self._place(widgets, self.app.size)
         yield from widgets
 
@@ -311,11 +302,6 @@ class Board(Widget):
                 hint = f". {plain(notice.hint)}" if notice.hint else ""
                 text = f"{source}: {plain(notice.message)}{hint}"
                 self.notify(text, severity="warning" if notice.level == "warning" else "information", markup=False)
-
-    def show_output(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Show what the run has printed; all other panes stay as they are."""
-        self.output.update_state(session, findings)
-        self.output.redraw()
 
     def place_panes(self) -> None:
         """Move the panes to their places, if these changed."""

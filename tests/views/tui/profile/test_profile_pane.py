@@ -159,7 +159,7 @@ def finding(file, line):
 def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
     session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
     found = blamed(session, [finding("/home/user/train/g02_seed_dummy_loader.py", line)])
-    assert found.row.kind == kind and found.place.line == line
+    assert (found[0].kind, found[1].line) == (kind, line)
 
 
 async def test_hot_lines_open_there_with_the_code_that_samples_brought():

@@ -103,7 +103,16 @@ def test_every_key_of_the_app_is_listed(width):
     lines = help_lines(width)
     assert all(cells(row) <= width for row in lines)
     listed = {word for row in texts(lines) for word in row[:16].split()}
-    names = {"question_mark": "", "slash": "/", "escape": "", "enter": "Enter", "f1": "", "k": ""}
+    names = {
+        "question_mark": "",
+        "slash": "/",
+        "escape": "",
+        "enter": "Enter",
+        "f1": "",
+        "k": "",
+        "ctrl+q": "",
+        "ctrl+c": "Ctrl-C",
+    }
     for binding in TuimonApp.BINDINGS:
         for key in binding.key.split(","):
             shown = names.get(key, key)

@@ -45,11 +45,6 @@ _TABLE = _PLAIN | _braille(" .:|#")
 _BLOCKS = _braille(" ▂▄▆█")
 
 
-def blocks_only(text: str) -> str:
-    """``text`` with blocks in the place of braille."""
-    return text if text.isascii() else text.translate(_BLOCKS)
-
-
 def ascii_only(text: str) -> str:
     """``text`` with every character replaced that plain ASCII does not have; its width in cells stays."""
     if text.isascii():
@@ -185,7 +180,7 @@ def shown_text(text: str) -> str:
     """``text`` as this terminal can show it."""
     if Canvas.characters == "braille":
         return text
-    return blocks_only(text) if Canvas.characters == "blocks" else ascii_only(text)
+    return text.translate(_BLOCKS) if Canvas.characters == "blocks" else ascii_only(text)
 
 
 def content_of(lines: Sequence[Line], variables: Mapping[str, str]) -> Content:

@@ -172,12 +172,6 @@ def slowed_line(gpu: GpuRow, width: int) -> Line | None:
     return fitting([(head, Span(text, role)) for text in offers], width)
 
 
-def slowed_words(gpu: GpuRow) -> str:
-    """The causes that hold the clocks down now: ``power cap 34 %``; empty if none does."""
-    shares = dict(gpu.throttled)
-    return ", ".join(plain(why) + (f" {percent(shares[why])}" if why in shares else "") for why in gpu.latest.throttle)
-
-
 def stale_badge(view: GpuView, width: int) -> Line:
     """``no answer for 12s``, where the figures are old."""
     if not view.stale:
@@ -291,13 +285,14 @@ def mark_of(view: GpuView) -> Span:
 
 def trouble_of(view: GpuView, width: int) -> Line:
     """The worst of what is wrong with a GPU; empty on a sound one."""
-    slowed = slowed_words(view.gpu)
-    alarms = alarm_lines(view.gpu, width)
+    alarms, shares = alarm_lines(view.gpu, width), dict(view.gpu.throttled)
     if alarms:
         return alarms[0]
-    if view.stale or not slowed:
+    if view.stale or not view.gpu.latest.throttle:
         return stale_badge(view, width)
-    causes = ", ".join(plain(cause) for cause in view.gpu.latest.throttle)
+    causes = ", ".join(map(plain, view.gpu.latest.throttle))
+    now = [plain(why) + (f" {percent(shares[why])}" if why in shares else "") for why in view.gpu.latest.throttle]
+    slowed = ", ".join(now)
     return fitting([line((text, "warning")) for text in (f"slowed: {slowed}", slowed, causes)], width)
 
 
@@ -334,17 +329,13 @@ def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
     """The GPUs that the run does not use: which, and how busy the busiest of them is."""
     whole = [gpu for gpu in gpus if gpu.latest.parent_uuid is None]
     parts = len(gpus) - len(whole)
-    which = f"GPU {spans_of([gpu.latest.index for gpu in whole])}" if whole else ""
+    numbers = core_list({gpu.latest.index for gpu in whole}).replace("-", "–").replace(",", ", ")
+    which = f"GPU {numbers}" if whole else ""
     which += f"{' and ' * bool(whole)}{parts} MIG instance{'s' * (parts != 1)}" if parts else ""
     busiest = max((util for gpu in whole if (util := gpu.figures.util_ratio) is not None), default=None)
     about = f" · busiest {percent(busiest)}" if busiest is not None else ""
     text = f"not used by this run: {which}{about}"
     return line((clipped(text if len(text) <= width else f"not used: {which}", width), "dim"))
-
-
-def spans_of(numbers: Sequence[int]) -> str:
-    """``1–3, 5``."""
-    return core_list(set(numbers)).replace("-", "–").replace(",", ", ")
 
 
 def _columns(views: Sequence[GpuView], width: int) -> list[Column[GpuView]]:

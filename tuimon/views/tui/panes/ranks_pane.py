@@ -107,8 +107,12 @@ def rank_columns(
     bar = _LEAST_BAR + more
     late = over_time(bar)
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
+
+    def rank(row: RankRow) -> tuple[str, str]:
+        return (f"▸{row.rank}", "key bold") if row.pid == focus else (str(row.rank), _loud(row, "text"))
+
     return columns_of(
-        Column("rank", _RANK, lambda row: rank_head(row, focus=row.pid == focus), ">"),
+        Column("rank", _RANK, rank, ">"),
         Column("late", _LATE, lambda row: (_late_text(row), _loud(row, "dim")), ">", GAP),
         Column("a step", bar, lambda row: _bar(row, bar, longest_ms)),
         Column("wait", wait, _wait, ">"),
@@ -120,11 +124,6 @@ def rank_columns(
         Column("  over time", GAP + bar, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
         Column("  at", max(_LEAST_PLACE + room - 2 * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
-
-
-def rank_head(row: RankRow, *, focus: bool) -> Line:
-    """The rank's number."""
-    return line((column(f"{'▸' if focus else ''}{row.rank}", _RANK, ">"), "key bold" if focus else _loud(row, "text")))
 
 
 def _loud(row: RankRow, calm: str) -> str:

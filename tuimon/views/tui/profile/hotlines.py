@@ -54,13 +54,6 @@ _ACTIVITIES: dict[Activity, tuple[str, str]] = {
 _ON_CPU = ("torch", "sync", "transfer")
 
 
-def sorted_lines(table: LineTable, sort: str) -> list[LineShare]:
-    """The lines with samples of their own first, or those that most samples passed through."""
-    if sort == "total":
-        return sorted(table.lines, key=lambda row: (-row.total, -row.own, row.place))
-    return list(table.lines)
-
-
 def _columns(rows: Sequence[LineShare], samples: int, width: int, *, on_gpu: bool) -> list[Column[LineShare]]:
     """The columns that these rows need, within the screen."""
     gauge = 12 if width >= 110 else 8 if width >= 90 else 5
@@ -124,11 +117,7 @@ class LinesView:
         self.libraries = False
         self.sort = 0
         self.rows: Rows[LineShare] = Rows(lambda row: row.key)
-        self._pointed: Place | None = None  # the line that the cursor goes to once it is listed
-
-    def point_to(self, place: Place) -> None:
-        """Put the cursor on a line of code."""
-        self._pointed = place
+        self.pointed: Place | None = None  # the line that the cursor goes to once it is listed
 
     def draw(
         self,
@@ -142,12 +131,14 @@ class LinesView:
     ) -> list[Line]:
         """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
         table = samples.table(phase, libraries=self.libraries)
-        self.rows.rows = sorted_lines(table, SORTS[self.sort])
-        spot = self._pointed
+        self.rows.rows = table.lines  # those with samples of their own first
+        if SORTS[self.sort] == "total":
+            self.rows.rows = sorted(table.lines, key=lambda row: (-row.total, -row.own, row.place))
+        spot = self.pointed
         pointed = next((r for r in self.rows.rows if spot is not None and r.key[:2] == (spot.file, spot.line)), None)
         if pointed is not None:
             self.rows.select(pointed)
-            self._pointed = None
+            self.pointed = None
         chosen = self.rows.selected
         code: list[Line] = []
         if chosen is not None and height >= _CODE_FROM:

@@ -90,14 +90,7 @@ def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
 _WORKERS = 8
 
 
-class Blamed(NamedTuple):
-    """A thread, and the line of its code."""
-
-    row: ThreadRow
-    place: Place
-
-
-def blamed(session: Session, findings: Sequence[Finding]) -> Blamed | None:
+def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Place] | None:
     """The training thread or the worker with most samples at the place of the first finding; None without any."""
     where = findings[0].where[0] if findings and findings[0].where else None
     pid = session.trainer()
@@ -108,7 +101,7 @@ def blamed(session: Session, findings: Sequence[Finding]) -> Blamed | None:
     workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
     passed = [(_samples_at(session, row, where), row) for row in (*training, *workers)]
     most, row = max(passed, key=lambda found: found[0], default=(0, None))
-    return Blamed(row, where) if row is not None and most else None
+    return (row, where) if row is not None and most else None
 
 
 def _samples_at(session: Session, row: ThreadRow, where: Place) -> int:
@@ -304,7 +297,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
             self.scope = scope
             self.lines_view, self.tree_view = LinesView(), TreeView()
         if place is not None:
-            self.lines_view.point_to(place)
+            self.lines_view.pointed = place
         self.mode = mode
         if row is None and self.state is not None:  # another view of the same samples, also while paused
             self.redraw(force=True)
