@@ -11,7 +11,7 @@ import pytest
 from docs.make_completions import FOLDER, texts
 from tuimon.cli.commands.completions import FILES
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
-from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import NotComparable
 from tuimon.monitor.options import Options
 from tuimon.monitor.reactions import Reactions
@@ -36,7 +36,9 @@ from tuimon.monitor.reactions import Reactions
     ],
 )
 def test_split(words: list[str], own: list[str], command: list[str]) -> None:
-    assert split_command(words) == (own, command)
+    parser = parser_of("run", "")
+    add_watching(parser)
+    assert parser.split_command(words) == (own, command)
 
 
 def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from tuimon.monitor.reactions import Reaction
 
 
-#: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
-VALUE_OPTIONS = (
-    "--log",
-    "--run",
-    "--interval",
-    "--rate",
-    "--max-cpu",
-    "--on-hang",
-    "--on-finding",
-    "--prometheus",
-)
-
-
 class _Paragraphs(argparse.HelpFormatter):
     """Descriptions in paragraphs as wide as the terminal; indented lines, which are examples, stay as they are."""
 
@@ -60,6 +47,23 @@ class _Parser(argparse.ArgumentParser):
             message = f"{message.removeprefix(_MISSING)} is missing"
         hint = self.meant(unknown) or f"{self.prog} --help lists the options"
         self.exit(2, f"{self.prog}: {plain(message)}\n  {hint}\n")
+
+    @property
+    def value_options(self) -> list[str]:
+        """The options that take a value in the next word."""
+        return [name for name, action in self._option_string_actions.items() if action.nargs is None]
+
+    def split_command(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """tuimon's own options, and the target's command line: all from the first word that is none, or ``-m``."""
+        at = 0
+        while at < len(words):
+            word = words[at]
+            if word == "--":
+                return list(words[:at]), list(words[at + 1 :])
+            if word == "-m" or not word.startswith("-"):
+                break
+            at += 2 if word in self.value_options else 1
+        return list(words[:at]), list(words[at:])
 
     @property
     def long_options(self) -> list[str]:
@@ -216,19 +220,6 @@ def terminal_can_draw() -> bool:
         return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     except ValueError:  # closed
         return False
-
-
-def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """tuimon's own options, and the target's command line: all from the first word that is none of them, or ``-m``."""
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "--":
-            return list(words[:at]), list(words[at + 1 :])
-        if word == "-m" or not word.startswith("-"):
-            break
-        at += 2 if word in VALUE_OPTIONS else 1
-    return list(words[:at]), list(words[at:])
 
 
 def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:

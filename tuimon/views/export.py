@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from msgspec import Struct, field
 
 from tuimon.code_origin import is_agent_file
-from tuimon.node_ids import id_on_node, node_of, own_id
+from tuimon.node_ids import id_on_node, own_id
 from tuimon.records import (
     PHASES,
     Exit,
@@ -43,24 +43,32 @@ _Event = dict[str, Any]  # Any: JSON
 def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
     """Write the file, event by event: a log of a day has millions. Times are microseconds of the monotonic clock."""
     separator = '{"displayTimeUnit":"ms","traceEvents":['
-    names = ProcessNames()
+    session, numbers = Session(), dict[int, int]()
+    taken: set[int] = set()
     for record in records:
-        names.add_record(record)
-        for event in _events(record, names):
-            event["pid"] = names.number(event["pid"])
+        if isinstance(record, Header | RunNode | Process):
+            session.add(record)
+        for event in _events(record, session):
+            pid = event["pid"]
+            if pid not in numbers:  # an id within 32 bits: its own, where no other node's process came with it
+                numbers[pid] = own_id(pid) if own_id(pid) not in taken else _PIDS + len(numbers)
+                taken.add(numbers[pid])
+            event["pid"] = numbers[pid]
             out.write(separator + json_text(event).rstrip("\n"))
             separator = ","
     out.write("]}\n" if separator == "," else separator + "]}\n")
 
 
-def _events(record: Record, names: ProcessNames) -> Iterator[_Event]:
+def _events(record: Record, session: Session) -> Iterator[_Event]:
     match record:
         case RunNode():  # facts that a node has once
             yield _meta(id_on_node(record.number, 0), "process_name", name=f"node {record.host}")
         case Process():
             command = f"{record.role} {' '.join(record.command)[:80]}"
-            yield _meta(record.pid, "process_name", name=": ".join(filter(None, (names.title(record.pid), command))))
-            rank = names.rank(record.pid)
+            yield _meta(
+                record.pid, "process_name", name=": ".join(filter(None, (title_of(session, record.pid), command)))
+            )
+            rank = rank_of(session, record.pid)
             if rank is not None:
                 yield _meta(record.pid, "process_sort_index", sort_index=rank)
         case Steps() if record.count:
@@ -101,45 +109,17 @@ def _meta(pid: int, kind: str, **args: object) -> _Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": 0, "args": args}
 
 
-class ProcessNames:
-    """Folds Header, Node and Process records: hosts, ranks, and ids that no other node has."""
+def rank_of(session: Session, pid: int) -> int | None:
+    """The rank of a training process; None where it has none."""
+    process = session.process(pid)
+    return process.rank if process is not None and not process.serves else None
 
-    def __init__(self) -> None:
-        self._hosts: dict[int, str] = {}  # by number of the node
-        self._ranks: dict[int, int] = {}
-        self._numbers: dict[int, int] = {}
-        self._taken: set[int] = set()
 
-    def add_record(self, record: Record) -> None:
-        """Note the facts in a record of a node or process; ignore others."""
-        match record:
-            case Header():
-                self._hosts.setdefault(0, record.host)
-            case RunNode():
-                self._hosts[record.number] = record.host
-            case Process() if record.rank is not None and not record.serves:
-                self._ranks[record.pid] = record.rank
-
-    def rank(self, pid: int) -> int | None:
-        """The rank of a process; None where it has none."""
-        return self._ranks.get(pid)
-
-    def title(self, pid: int) -> str:
-        """``rank 3 on node2``, ``rank 3``, ``on node2``; empty for a process without a rank, on the only node."""
-        rank, host = self._ranks.get(pid), self._hosts.get(node_of(pid))
-        on_host = f"on {host}" if len(self._hosts) > 1 and host else ""
-        return " ".join(filter(None, ("" if rank is None else f"rank {rank}", on_host)))
-
-    def number(self, pid: int) -> int:
-        """An id within 32 bits that no other process has: its own, where no other node's process came with it."""
-        number = self._numbers.get(pid)
-        if number is None:
-            number = own_id(pid)
-            if number in self._taken:
-                number = _PIDS + len(self._numbers)
-            self._taken.add(number)
-            self._numbers[pid] = number
-        return number
+def title_of(session: Session, pid: int) -> str:
+    """``rank 3 on node2``, ``rank 3``, ``on node2``; empty for a process without a rank, on the only node."""
+    rank, host = rank_of(session, pid), session.host_of(pid)
+    on_host = f"on {host}" if len(session.nodes.known) > 1 and host else ""
+    return " ".join(filter(None, ("" if rank is None else f"rank {rank}", on_host)))
 
 
 class Selection(Struct, frozen=True):
@@ -188,7 +168,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
         trains = gathered.is_trainer_main(pid, tid)
         if not selection.includes_role(role) or (selection.phase is not None and not trains):
             continue
-        title = gathered.processes.title(pid)
+        title = title_of(gathered.session, pid)
         profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
         for node, count in _of_part(counts, selection.phase, gathered.session, pid):
             own = tuple(frame for frame in node.frames if not is_agent_file(frame.file))  # without our hooks
@@ -216,14 +196,12 @@ class _Gathered:
 
     def __init__(self, records: Iterable[Record], selection: Selection) -> None:
         self.session = Session()
-        self.processes = ProcessNames()
         self.names: dict[_Thread, str] = {}
         self._merged: dict[_Thread, _Counts] = {}
         self._roles: dict[_Thread, str] = {}
         early: list[Stacks] = []  # imports and set-up are in no phase, where markers show when steps begin
         for record in records:
             self.session.add(record)
-            self.processes.add_record(record)
             if isinstance(record, Stacks) and selection.includes_time(record.t - (self.session.start_s or 0.0)):
                 stats = self.session.step_stats.get(record.pid)
                 first_s = stats.first_step_s if stats is not None else None

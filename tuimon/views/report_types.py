@@ -12,9 +12,10 @@ from msgspec import Struct, field
 
 from tuimon.diagnosis.finding import Finding, Severity, finding_json
 from tuimon.diagnosis.run_facts import RunFacts
-from tuimon.records import Frame, Gpu, Place, TracedFlops, TracedSync, TracedWork
+from tuimon.records import Cost, Frame, Gpu, LoaderFacts, Place, TracedFlops, TracedSync, TracedWork
 from tuimon.session.gpu_time import LeadRow, TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
+from tuimon.session.stacks.set_up import Checkpoints
 from tuimon.session.state import Part
 
 Filled = TypeVar("Filled", bound=Struct)
@@ -292,7 +293,7 @@ class GpuJson(Struct):
     host: str | None
     used_by_run: bool
     stale_s: float  # age of ``latest``
-    latest: Gpu
+    latest: Gpu  # without its processes
     memory_ratio: float | None
     means: GpuMeans | None
     throttled: list[tuple[str, float]]  # (cause, share of the last 30 s), most first
@@ -305,22 +306,6 @@ class GpuTimeJson(Struct):
     idle_at_least: float
     idle_at_most: float | None
     leads: list[LeadRow]
-
-
-class LoaderFactsJson(Struct, omit_defaults=True):
-    """The arguments that a DataLoader was created with; what it has by default is absent."""
-
-    dataset: str  # name of its data set's class
-    kind: str
-    workers: int  # 0: the training process loads the batches itself
-    prefetch: int | None = None  # batches a worker loads ahead
-    batch_size: int | None = None
-    pin_memory: bool = False
-    persistent: bool = False
-    context: str | None = None
-    in_order: bool | None = None
-    item: PlaceJson | None = None  # where its items are made
-    collate: PlaceJson | None = None
 
 
 class LoaderWorkerJson(Struct):
@@ -339,7 +324,7 @@ class LoaderJson(Struct):
     """A DataLoader over the last 30 s in which it was used."""
 
     role: str | None
-    facts: LoaderFactsJson
+    facts: LoaderFacts  # without the places of its functions
     idle_s: float  # since it was last used
     wait_ms: float | None  # mean of a fetch, as the trainer waits
     wait_p95_ms: float | None
@@ -348,15 +333,6 @@ class LoaderJson(Struct):
     ready_none_ratio: float | None  # share of fetches that found none ready
     busy_ratio: float | None  # mean of the workers
     workers: list[LoaderWorkerJson]
-
-
-class CheckpointsJson(Struct):
-    """What a process has saved since its first steps; ``number`` is null where they are too close to be told apart."""
-
-    number: int | None
-    size_bytes: int
-    seconds: float
-    file_system: str
 
 
 #: Upper bounds of the histogram of steps, in seconds: three a decade, from 0.1 ms to 500 s.
@@ -403,7 +379,7 @@ class Rank(Struct, omit_defaults=True, kw_only=True):
     gpu_time: GpuTimeJson | None = None
     torch_memory: list[TorchMemoryRow] = []
     loaders: list[LoaderJson] = []
-    checkpoints: CheckpointsJson | None = None
+    checkpoints: Checkpoints | None = None
     since_start: SinceStart | None = None
     state: str | None = None
     behind: int | None = None  # steps behind the first
@@ -541,14 +517,6 @@ class UnjudgedJson(Struct):
     reason: str
 
 
-class CostJson(Struct):
-    """What tuimon itself uses, at the end."""
-
-    cpu_ratio: float  # of all its processes; 1: one core
-    rss_bytes: int
-    queue_dropped: int  # records lost to a full queue
-
-
 class Report(Struct, omit_defaults=True, kw_only=True):
     """One run. With ``--brief`` it is cut to 6 kB; ``left_out`` then counts the rows that each list lacks."""
 
@@ -570,7 +538,7 @@ class Report(Struct, omit_defaults=True, kw_only=True):
     phases: list[Phase]
     ranges: list[RangeJson]
     sampling: SamplingJson | None
-    cost: CostJson | None = None
+    cost: Cost | None = None  # the latest
     memory: list[MemoryJson] = []
     traces: list[TraceJson] = []
     standstills: list[StandstillJson] = []

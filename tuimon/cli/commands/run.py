@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from tuimon.cli.options import VALUE_OPTIONS, add_watching, options_of, parser_of, split_command
+from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.resolve import resolve
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns the target's exit code, 0 when it was left running."""
     parser = parser_of("run", _DOC, "tuimon run [options] [--] COMMAND [ARGS...]")
     add_watching(parser)
-    own, words = split_command(argv)
+    own, words = parser.split_command(argv)
     parsed, unknown = parser.parse_known_args(own)
     if unknown:
         hint = parser.meant(unknown[0])
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     options = options_of(parsed)
     command = resolve(words)
     is_separated = "--" in argv[: len(argv) - len(words)]
-    if not is_separated and (misplaced := misplaced_option(words, parser.long_options)):
+    if not is_separated and (misplaced := misplaced_option(words, parser.long_options, parser.value_options)):
         write_message(f"tuimon: {misplaced}")
     if options.headless:
         return _headless(command, options)
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
                 print(f"Its output: {monitor.output.path}", flush=True)
 
 
-def misplaced_option(words: Sequence[str], ours: Collection[str]) -> str | None:
+def misplaced_option(words: Sequence[str], ours: Collection[str], with_value: Collection[str]) -> str | None:
     """A sentence on an option of ours after the script, which gets it; None if a script among the words knows it."""
     at = next((i for i, word in enumerate(words) if word == "-m" or word.endswith(_SCRIPTS)), 0)
     program = list(words[: at + (2 if words[at] == "-m" else 1)])
@@ -70,7 +70,7 @@ def misplaced_option(words: Sequence[str], ours: Collection[str]) -> str | None:
     if any(_knows(path, option) for path in {*words, module} if path.endswith(_SCRIPTS)):
         return None
     name, line = plain(program[-1]), plain(" ".join(program))
-    example = f"tuimon run {option}{' ...' if option in VALUE_OPTIONS else ''} {line}"
+    example = f"tuimon run {option}{' ...' if option in with_value else ''} {line}"
     return f"{option} goes to {name}; tuimon's own options go before the script: {example}"
 
 

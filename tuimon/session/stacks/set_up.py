@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.records import Compiler, CompilerEvents, CompilerWork, Place, Stacks, Steps
@@ -49,7 +50,7 @@ class CompilerStats:
         return sorted(found, key=lambda event: (-event.total_ns, -event.count))
 
 
-class Checkpoints(NamedTuple):
+class Checkpoints(Struct, frozen=True):
     """The checkpoints since the first steps: bursts of writing, and the time in which samples show the saving of one.
 
     Worked example: ten bursts of 1 GB, and 4 s in which checkpoints are saved. So each takes 400 ms, in which 2.5 GB

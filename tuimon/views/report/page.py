@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from tuimon.records import TracedSync, TracedWork
 from tuimon.session.gpus import GpuRow
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.call_tree import CallTree
@@ -30,11 +29,11 @@ from tuimon.views.finding_text import (
     sentence,
     verdict_name,
 )
-from tuimon.views.format import count, ms, percent, phase_name, place
+from tuimon.views.format import count, percent, place
 from tuimon.views.gpu_text import idle_text
 from tuimon.views.report.report import ReportPage
 from tuimon.views.report.sentences import NO_END, final_verdict, has_verdict, verdict_text
-from tuimon.views.report_types import FindingJson, Phase, Rank, TraceJson
+from tuimon.views.report_types import FindingJson, Phase, Rank
 from tuimon.views.scale import ceiling, mean, spread
 from tuimon.views.words import goodput_bar, how_ended, steps_text, survivors_text
 
@@ -170,12 +169,6 @@ TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _GPUS = 16
 _TRACES = 3
 _AROUND = 3  # lines of code before and after a place
-
-_ROWS = 12
-#: Columns of figures.
-NUMBERS = frozenset(("calls", "a step", "GPU a step"))
-_OPERATOR = ("operator", "phase", "a step", "calls", "line")
-_OPERATOR_GPU = ("operator", "phase", "a step", "GPU a step", "calls", "line")
 #: Ranks that are shown, those that are not well or hold the others up: about 100 kB.
 _RANKS = 64
 #: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
@@ -249,7 +242,7 @@ def _section(page: ReportPage) -> dict[str, Any]:  # Any: what the template is g
         "wall_time": wall_time,
         "chart": chart_of(run, pid) if pid is not None else None,
         "ranks": ranks_table(report.ranks),
-        "traces": [trace_tables(trace) for trace in report.traces[-_TRACES:]],
+        "traces": report.traces[-_TRACES:],
         "gpu_time": focus.gpu_time if focus is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
@@ -308,28 +301,6 @@ def _gpu(row: GpuRow) -> dict[str, Any]:
             if any(value is not None for value in past)
         ],
     }
-
-
-def trace_tables(trace: TraceJson) -> dict[str, Any]:  # Any: what the template draws
-    """Times are a step's: sums over the trace, divided by its steps."""
-    steps = max(1, trace.steps)
-    has_gpu = any(row.gpu_ns for row in trace.operators)
-    operators = [_work(row, steps, *([row.gpu_ns] if has_gpu else [])) for row in trace.operators[:_ROWS]]
-    kernels = [_work(row, steps) for row in trace.kernels[:_ROWS]]
-    syncs = [_work(row, steps) for row in trace.syncs[:_ROWS]]
-    tables = (
-        ("Kernels", ("kernel", "phase", "a step", "calls", "line"), kernels),
-        ("Where the CPU waited for the GPU", _OPERATOR, syncs),
-        ("Operators", _OPERATOR_GPU if has_gpu else _OPERATOR, operators),
-    )
-    shown = [table for table in tables if table[2]]
-    return {**asdict(trace), "head": trace.text[:1], "tables": shown, "numbers": NUMBERS}
-
-
-def _work(row: TracedWork | TracedSync, steps: int, *more_ns: int | None) -> tuple[str, ...]:
-    calls = count(round(row.count / steps)) if row.count >= steps else "<1"
-    times = (ms(None if ns is None else ns / steps / 1e6) for ns in (row.total_ns, *more_ns))
-    return (row.name, phase_name(row.phase), *times, calls, row.where)
 
 
 def ranks_table(ranks: Sequence[Rank]) -> dict[str, Any]:  # Any: what the template draws

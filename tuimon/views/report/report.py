@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
@@ -90,7 +91,7 @@ def report_of(
         phases=steps_on_gpu(view, pid)[0] if pid is not None else [],
         ranges=[filled(types.RangeJson, row) for row in (table.ranges if table else ())],
         sampling=filled(types.SamplingJson, sampling, text=sampling_text(sampling)) if sampling is not None else None,
-        cost=filled(types.CostJson, session.cost) if session.cost is not None else None,
+        cost=structs.replace(session.cost, pid=0) if session.cost is not None else None,
         memory=[
             filled(types.MemoryJson, each, pid=own_id(each.pid), text=memory_lines(each))
             for each in session.memory_history.values()
@@ -210,7 +211,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
     session, process, threads = view.session, view.session.process(pid), view.process_threads(pid)
     phases, on_gpu = steps_on_gpu(view, pid)
     rates, flops, left = rates_in(view, pid), flops_rate(session, pid) or FlopsRate(), run_progress(session, pid).left
-    saved, stats, is_in_focus = session.checkpoints(pid), session.step_stats.get(pid), pid == session.trainer()
+    stats, is_in_focus = session.step_stats.get(pid), pid == session.trainer()
     loaders = view.loaders(pid)
     return filled(
         types.Rank,
@@ -235,7 +236,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         gpu_time=_gpu_time(on_gpu) if on_gpu is not None else None,
         torch_memory=session.torch_memory(pid),
         loaders=[_loader(each) for each in (with_work(view, pid, loaders) if is_in_focus else loaders)],
-        checkpoints=filled(types.CheckpointsJson, saved) if saved is not None else None,
+        checkpoints=session.checkpoints(pid),
         since_start=_since_start(session, stats) if stats is not None else None,
         state=row.state if row is not None else "restarted" if is_earlier else None,
         training=training,
@@ -253,7 +254,7 @@ def _loader(row: LoaderRow) -> types.LoaderJson:
         types.LoaderJson,
         row,
         role=row.latest.role,
-        facts=filled(types.LoaderFactsJson, facts, item=PlaceJson.of(facts.item), collate=PlaceJson.of(facts.collate)),
+        facts=structs.replace(facts, item=None, collate=None),
         busy_ratio=fmean(busy) if busy and facts.workers else None,
         workers=[
             filled(types.LoaderWorkerJson, worker, where=filled(types.CodePlace, hot.place) if hot else None)
@@ -287,7 +288,8 @@ def _gpus(view: SessionView) -> Iterator[types.GpuJson]:
     for node in sorted(nodes) or [view.session.focus_node]:
         host = nodes[node].host if node in nodes else header.host if header is not None else None
         for row in view.gpus(node):
-            yield filled(types.GpuJson, row, host=host, memory_ratio=memory_ratio(row.latest))
+            latest = structs.replace(row.latest, pid=0, pids=[], processes=[])  # ids mean nothing on another node
+            yield filled(types.GpuJson, row, host=host, latest=latest, memory_ratio=memory_ratio(latest))
 
 
 def _summary(view: SessionView, pids: Sequence[int]) -> types.RanksSummary:
