@@ -27,7 +27,7 @@ def test_a_trace_that_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("words", "code", "message"),
     [
         (["4194304"], 1, "there is no process 4194304"),
-        (["1", "--steps", "0"], 2, "--steps must be from 1 to 1000"),
+        (["1", "--steps", "0"], 2, "--steps: must be from 1 to 1000"),
         (["1", "--max-pause", "0"], 2, "--max-pause"),
         (["1", "-o", "missing/t.json.gz"], 1, "mkdir -p missing"),
         (["1", "-o", "."], 2, ". is a folder"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import shutil
@@ -115,7 +116,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--headless", action="store_true", help="lines on stderr instead of the full screen")
     parser.add_argument(
         "--interval",
-        type=_number("--interval", 0.1, 3600),
+        type=number(0.1, 3600),
         metavar="SECONDS",
         help="length of a window, and time between two refreshes (default: 1; the full screen refreshes every 0.5)",
     )
@@ -131,13 +132,13 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-native", action="store_true", help="do not sample what runs below Python")
     group.add_argument(
         "--rate",
-        type=_number("--rate", 0.1, 1000),
+        type=number(0.1, 1000),
         metavar="HZ",
         help="sample stacks at most this many times a second",
     )
     group.add_argument(
         "--max-cpu",
-        type=_number("--max-cpu", 0.1, 10_000),
+        type=number(0.1, 10_000),
         metavar="PERCENT",
         help="CPU that sampling may use, in percent of one core (default: 3; headless: 2)",
     )
@@ -255,14 +256,17 @@ def _reaction(text: str) -> Reaction:
     return Reaction(finding_name(name), _command(command))
 
 
-def _number(name: str, lowest: float, highest: float) -> Callable[[str], float]:
+def number(lowest: float, highest: float = math.inf, kind: type[int] | type[float] = float) -> Callable[[str], float]:
+    """The type of an option that takes a number within these bounds."""
+    bounds = f"from {lowest:g} to {highest:g}" if highest < math.inf else f"{lowest:g} or more"
+
     def parse(text: str) -> float:
         try:
-            value = float(text)
+            value = kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' * (kind is int)}number") from None
         if not lowest <= value <= highest:
-            raise argparse.ArgumentTypeError(f"{name} goes from {lowest:g} to {highest:g}")
+            raise argparse.ArgumentTypeError(f"must be {bounds}")
         return value
 
     return parse

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tuimon.cli.options import add_watching, options_of, parser_of
+from tuimon.cli.options import add_watching, number, options_of, parser_of
 from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.attached import attach, find_candidates
@@ -29,8 +29,6 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it was left or has ended."""
     parsed = _parser().parse_args(argv)
     options = options_of(parsed)
-    if parsed.duration is not None and parsed.duration <= 0:
-        raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
     if parsed.keep_hooks and not parsed.inject:
         raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
     if parsed.inject and parsed.no_markers:
@@ -59,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("attach", _DOC, "tuimon attach [options] [PID]")
     add_watching(parser)
-    parser.add_argument("--duration", type=float, metavar="SECONDS", help="leave after this long (headless)")
+    parser.add_argument("--duration", type=number(0.1), metavar="SECONDS", help="leave after so long (headless)")
     parser.add_argument(
         "--inject",
         action="store_true",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
-import re
 import shutil
 import sys
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tuimon.cli.options import parser_of
+from tuimon.cli.options import number, parser_of
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.errors import NotComparable, UnreadableLog
@@ -30,7 +28,6 @@ BEFORE and AFTER are logs, or folders; each run in a folder counts as one measur
 
 #: Exit codes of --fail-if-slower.
 _SLOWER, _CANNOT_TELL = 1, 3
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     add_output(parser)
     parser.add_argument(
         "--fail-if-slower",
-        type=_tolerance,
+        type=lambda text: number(0, 1000)(text.rstrip(" %")) / 100,
         metavar="PERCENT",
         help="exit code 1 when AFTER is certainly slower by more than this, 3 when that is uncertain, 0 otherwise",
     )
@@ -112,11 +109,3 @@ def _judge(found: Comparison, tolerance: float) -> int:
     )
     print(f"tuimon diff: {verdict}: {plain(found.headline)}", file=sys.stderr)
     return _SLOWER if certain else _CANNOT_TELL
-
-
-def _tolerance(text: str) -> float:
-    """A ratio from ``5%`` or ``5``."""
-    match = _PERCENT.fullmatch(text.strip())
-    if match is None or not 0 <= float(match[1]) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 5%")
-    return float(match[1]) / 100

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tuimon.errors import TuimonError
 from tuimon.installation import install_command, version_of
 from tuimon.launch.places import state_directory
 from tuimon.launch.resolve import user_python, versions_of_user_python
+from tuimon.proc.procfs import read_text
 from tuimon.views.format import plain, size
 from tuimon.views.json_text import json_text
 
@@ -128,7 +130,10 @@ def py_spy() -> Check:
             env={name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"},
         )
     version = version_of("py-spy")
-    if done.returncode == 0 and _has_frames(done.stdout):
+    has_frames = False
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        has_frames = any(thread.get("frames") for thread in json.loads(done.stdout))
+    if done.returncode == 0 and has_frames:
         return Check("py-spy", "ok", f"py-spy {version} can read a Python process")
     first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
     if "ermission" in done.stderr:
@@ -136,13 +141,6 @@ def py_spy() -> Check:
         return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
     upgrade = install_command("py-spy", upgrade=True)
     return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", upgrade)
-
-
-def _has_frames(text: str) -> bool:
-    try:
-        return any(thread.get("frames") for thread in json.loads(text))
-    except (ValueError, AttributeError, TypeError):
-        return False
 
 
 @contextlib.contextmanager
@@ -166,8 +164,10 @@ _ALLOW_PTRACE = "In a container: docker run --cap-add SYS_PTRACE; in Kubernetes:
 
 
 def _ptrace() -> Check:
-    scope = _first_line("/proc/sys/kernel/yama/ptrace_scope")
-    if scope in (None, "0") or _has_ptrace_capability():
+    scope = read_text("/proc/sys/kernel/yama/ptrace_scope").strip()
+    capabilities = re.search(r"^CapEff:\s*(\w+)", read_text("/proc/self/status"), re.MULTILINE)
+    may_trace = capabilities is not None and int(capabilities[1], 16) >> 19 & 1  # CAP_SYS_PTRACE, linux/capability.h
+    if scope in ("", "0") or may_trace:
         return Check("ptrace", "ok", "all your processes may be read")
     if scope == "1":
         return Check(
@@ -182,14 +182,6 @@ def _ptrace() -> Check:
         f"ptrace_scope is {scope}: no process can be sampled",
         "sudo sysctl kernel.yama.ptrace_scope=1",
     )
-
-
-def _has_ptrace_capability() -> bool:
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        for line in status:
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) >> 19 & 1)  # CAP_SYS_PTRACE, linux/capability.h
-    return False
 
 
 def native() -> Check:
@@ -293,14 +285,6 @@ def _terminal() -> Check:
     if "utf" not in (sys.stderr.encoding or "").lower():
         return Check("terminal", "warn", message, "For finer charts: export LANG=C.UTF-8")
     return Check("terminal", "ok", message)
-
-
-def _first_line(path: str) -> str | None:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return None
 
 
 def version_lines() -> list[str]:

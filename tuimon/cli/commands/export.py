@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from tuimon.cli.options import add_run_choice, parser_of
+from tuimon.cli.options import add_run_choice, number, parser_of
 from tuimon.cli.writing import Output, add_output, write_message
 from tuimon.errors import TuimonError, UsageError
 from tuimon.installation import version_of
@@ -65,27 +65,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--phase", metavar="NAME", help="only samples of this phase or user range: data, ...")
     parser.add_argument("--role", metavar="ROLE", help='only samples of these threads: main, worker, "worker 0", ...')
     parser.add_argument(
-        "--from", dest="from_s", type=_seconds, default=0.0, metavar="SECONDS", help="leave out what is earlier"
+        "--from",
+        dest="from_s",
+        type=number(0),
+        default=0.0,
+        metavar="SECONDS",
+        help="leave out what is earlier",
     )
     parser.add_argument(
         "--until",
         dest="until_s",
-        type=_seconds,
+        type=number(0),
         default=float("inf"),
         metavar="SECONDS",
         help="leave out what is later",
     )
     return parser
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not value >= 0:
-        raise argparse.ArgumentTypeError("seconds count from the beginning of the log: 0 or more")
-    return value
 
 
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -85,14 +86,11 @@ def rows(found: Iterable[Candidate]) -> list[Row]:
 
 def by_steps(listed: Sequence[Row]) -> list[Row]:
     """The runs that make the most steps first; the processes of a run that make steps stay together."""
-    fastest: dict[str, float] = {}
+    fastest: dict[str | int, float] = {}
     for row in listed:
-        fastest[_run_of(row)] = max(fastest.get(_run_of(row), 0.0), row.steps_per_s or 0.0)
-    return sorted(listed, key=lambda row: (row.steps_per_s is None, not row.has_stepped, -fastest[_run_of(row)]))
-
-
-def _run_of(row: Row) -> str:
-    return row.run or str(row.pid)
+        run = row.run or row.pid
+        fastest[run] = max(fastest.get(run, 0.0), row.steps_per_s or 0.0)
+    return sorted(listed, key=lambda row: (row.steps_per_s is None, not row.has_stepped, -fastest[row.run or row.pid]))
 
 
 def helpers(listed: Iterable[Row]) -> set[int]:
@@ -103,7 +101,9 @@ def helpers(listed: Iterable[Row]) -> set[int]:
 
 def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> Row:
     facts = candidate.facts or RingFacts()
-    steps = steps_of(candidate.pid) if candidate.facts is not None else None
+    steps, folder = steps_of(candidate.pid) if candidate.facts is not None else None, None
+    with contextlib.suppress(OSError):
+        folder = os.readlink(f"/proc/{candidate.pid}/cwd")
     return Row(
         pid=candidate.pid,
         user=user,
@@ -113,18 +113,11 @@ def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> Row:
         age_s=max(0.0, time.time() - start_unix_s(candidate.start_ticks)),
         steps_per_s=steps.per_s if steps is not None else None,
         has_stepped=steps.has_stepped if steps is not None else None,
-        folder=_folder(candidate.pid),
+        folder=folder,
         markers=candidate.facts is not None,
         run=facts.run,
         command=candidate.command,
     )
-
-
-def _folder(pid: int) -> str | None:
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return None
 
 
 def table(listed: Sequence[Row], *, everything: bool = False) -> list[str]:

@@ -8,9 +8,8 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from tuimon.cli.options import parser_of
+from tuimon.cli.options import number, parser_of
 from tuimon.cli.writing import add_output, write_message
 from tuimon.errors import TraceError, UsageError
 from tuimon.launch.signals import LeaveSignals
@@ -40,23 +39,12 @@ _NOTICE_AFTER_S = 10.0
 _NO_CHANGE_S = 600.0
 
 
-class _Target(NamedTuple):
-    """A process to trace, and what is known of it."""
-
-    pid: int
-    known: TakenBy
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parsed = _parser().parse_args(argv)
     if whole_number(parsed.target) is None and parsed.target.endswith((".json", ".json.gz")):  # no log: .jsonl
         _show(parsed.target)
         return 0
-    if not 1 <= parsed.steps <= STEPS_LIMIT:
-        raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps show most of what there is to see")
-    if not 1 <= parsed.max_pause <= 60_000:
-        raise UsageError("--max-pause must be from 1 to 60000 ms")
     if parsed.output == "-":
         raise UsageError("a trace is written to a file: its summary goes to stdout", "Give -o the name of a file")
     target = _target(parsed.target)
@@ -69,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         except BaseException:
             taking.cancel()
             raise
-        taking.write(path, target.known, force=parsed.force)
+        taking.write(path, target, force=parsed.force)
     write_message(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
     _show(path, taking)
     return 0
@@ -78,11 +66,12 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("trace", _DOC)
     parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
-    parser.add_argument("--steps", type=int, default=5, metavar="N", help="whole steps to record (5)")
+    steps = number(1, STEPS_LIMIT, int)
+    parser.add_argument("--steps", type=steps, default=5, metavar="N", help="whole steps to record (5)")
     add_output(parser, "where to write it (tuimon-trace-PID.json.gz, or -PID-2 where that exists)")
     parser.add_argument(
         "--max-pause",
-        type=int,
+        type=number(1, 60_000, int),
         default=HELD_MS,
         metavar="MS",
         help=f"hold the training up for at most this long in all; fewer steps are recorded if need be ({HELD_MS})",
@@ -90,11 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _target(target: str) -> _Target:
-    """The process; of a log its first rank."""
+def _target(target: str) -> TakenBy:
+    """The process to trace, and what is known of it; of a log its first rank."""
     pid = whole_number(target)
     if pid is not None:
-        return _Target(pid, TakenBy())
+        return TakenBy(pid)
     session = Session()
     path = find_log(target)
     for record in read_log(path):
@@ -107,7 +96,7 @@ def _target(target: str) -> _Target:
         raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
     from tuimon.views.words import known_before
 
-    return _Target(pid, known_before(session, pid))
+    return known_before(session, pid)
 
 
 def free_name(pid: int) -> str:

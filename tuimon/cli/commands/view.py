@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 from collections.abc import Sequence
 
-from tuimon.cli.options import add_metrics, add_run_choice, metrics_of, parser_of, terminal_can_draw
+from tuimon.cli.options import add_metrics, add_run_choice, metrics_of, number, parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
 from tuimon.launch.signals import LeaveSignals
@@ -24,7 +22,10 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("view", _DOC)
     parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
     parser.add_argument(
-        "--speed", type=_speed, metavar="X", help="play at X times the recorded pace instead of all at once"
+        "--speed",
+        type=number(0.001, 1000),
+        metavar="X",
+        help="play at X times the recorded pace instead of all at once",
     )
     parser.add_argument("--headless", action="store_true", help="lines on stderr, for as long as the log is written")
     add_run_choice(parser)
@@ -44,14 +45,3 @@ def main(argv: Sequence[str]) -> int:
         refresh_s = Options(headless=True).refresh_s
         watch_headless(monitor, refresh_s, step=lambda: None, until=lambda: signals.ended_by is not None)
         return 0
-
-
-def _speed(text: str) -> float:
-    """How many times the recorded pace. Raises ArgumentTypeError."""
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = math.nan
-    if not 0 < speed < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 such as 10")
-    return speed
