@@ -53,8 +53,8 @@ def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]
     ("argv", "says"),
     [
         ([], "usage"),
-        (["atach"], "Did you mean: tuimon attach"),
-        (["train.py"], "Did you mean: tuimon run train.py"),
+        (["atach"], "Did you mean tuimon attach?"),
+        (["train.py"], "Did you mean tuimon run train.py?"),
         (["run"], "nothing to run"),
         (["run", "--headless", "--"], "nothing to run"),
         (["run", "--frobnicate", "train.py"], "--frobnicate"),

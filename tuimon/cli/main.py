@@ -86,7 +86,11 @@ def _dispatch(argv: Sequence[str]) -> int:
     if not argv:
         write_message(help_text().rstrip())
         return 2
-    write_message(f"tuimon: there is no command {first!r}\n  {_did_you_mean(first)}")
+    from tuimon.cli.options import did_you_mean
+
+    is_script, commands = first.endswith(".py") or os.path.exists(first), f"Commands: {', '.join(COMMANDS)}"
+    hint = f"Did you mean tuimon run {first}?" if is_script else did_you_mean(first, COMMANDS, 0.6, "tuimon ")
+    write_message(f"tuimon: there is no command {first!r}\n  {hint or commands}")
     return 2
 
 
@@ -94,15 +98,6 @@ def help_text() -> str:
     """The text of ``tuimon --help``."""
     lines = [f"  {name:<11}  {text}" for name, text in COMMANDS.items()]
     return _HELP.format(commands="\n".join(lines))
-
-
-def _did_you_mean(word: str) -> str:
-    if word.endswith(".py") or os.path.exists(word):
-        return f"Did you mean: tuimon run {word}"
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, COMMANDS, n=1)
-    return f"Did you mean: tuimon {close[0]}" if close else f"Commands: {', '.join(COMMANDS)}"
 
 
 def _silence(stream: object) -> None:

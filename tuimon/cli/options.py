@@ -82,12 +82,12 @@ _UNKNOWN = "unrecognized arguments: "
 _MISSING = "the following arguments are required: "
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.75, before: str = "") -> str | None:
     """``Did you mean --headless?``; None if no known word is close."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"Did you mean {close[0]}?" if close else None
+    return f"Did you mean {before}{close[0]}?" if close else None
 
 
 def finding_name(name: str) -> str:

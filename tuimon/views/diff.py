@@ -94,15 +94,15 @@ def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
     width = max(WIDTH, min(width, MOST_WIDTH))
     headline = plain(comparison.headline[:1].upper() + comparison.headline[1:])
     parts = [
-        [*_wrap(headline, width), *_promise(comparison.promise, width)],
+        [*wrap(headline, width, later="  "), *_promise(comparison.promise, width)],
         [*_side("before", comparison.before, width), *_side("after", comparison.after, width)],
-        [line for note in comparison.notes for line in _wrap(f"- {plain(note)}", width)],
+        [line for note in comparison.notes for line in wrap(f"- {plain(note)}", width, later="  ")],
         _titled(
             "Also different",
             (
                 line
                 for each in comparison.unlike
-                for line in _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width, "", "    ")
+                for line in wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width, "", "    ")
             ),
         ),
         _rows(comparison.rows),
@@ -123,14 +123,14 @@ def _promise(promise: Promise | None, width: int) -> list[str]:
     between = f" ({low}-{high})" if low != high else ""
     text = f"Estimated {estimated.value:.1f}x{between}, measured {factor(promise.measured.value)}x"
     kept = f"{_KEPT[promise.kept]} ({rule_title(promise.rule)}: {plain(promise.action)})"
-    return _wrap(f"{text}: {kept}", width)
+    return wrap(f"{text}: {kept}", width, later="  ")
 
 
 def _side(name: str, side: Side, width: int) -> list[str]:
     first = plain(side.runs[0])
     what = first if len(side.runs) == 1 else f"{len(side.runs)} runs, the first {first}"
     warmup = f", without {duration(side.warmup_s)} of warm-up" if side.warmup_s else ""
-    return _wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", width, "", " " * 8)
+    return wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", width, "", " " * 8)
 
 
 def _titled(title: str, lines: Iterable[str]) -> list[str]:
@@ -153,19 +153,9 @@ def _rows(rows: Iterable[Row]) -> list[str]:
 
 
 def _figure(row: Row, value: float | None) -> str:
-    match row.unit:
-        case "ms":
-            return ms(value)
-        case "1/s":
-            return ABSENT if value is None else f"{number(value)}/s"
-        case "bytes":
-            return size(value)
-        case "bytes/s":
-            return ABSENT if value is None else f"{size(value)}/s"
-        case "1":
-            return number(value)
-        case "%":
-            return ABSENT if value is None else f"{number(value)} %"
+    shown = size(value) if row.unit.startswith("bytes") else ms(value) if row.unit == "ms" else number(value)
+    ends = {"1/s": "/s", "bytes/s": "/s", "%": " %"}
+    return shown + (ends.get(row.unit, "") if value is not None else "")
 
 
 def _change(row: Row) -> str:
@@ -221,8 +211,4 @@ def _finding(each: FindingChange, width: int) -> list[str]:
         shares = f", {percent(share)} of the step" if share else ""
     cause = f", {each.cause}" if each.cause else ""
     what = f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}"
-    return _wrap(what, width, "  ", " " * 9)
-
-
-def _wrap(text: str, width: int, first: str = "", later: str = "  ") -> list[str]:
-    return wrap(text, width, first, later) or [""]
+    return wrap(what, width, "  ", " " * 9)

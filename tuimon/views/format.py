@@ -188,7 +188,7 @@ def freed(text: str) -> str:
 
 
 def wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:
-    """The text as lines of ``width`` characters, longer only by a longer word, with these indents."""
+    """The text as lines of ``width`` characters, longer only by a longer word, with these indents; at least one."""
     lines = textwrap.wrap(
         kept_together(text),
         width,
@@ -197,4 +197,4 @@ def wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:
         break_on_hyphens=False,
         break_long_words=False,
     )
-    return [freed(line) for line in lines]
+    return [freed(line) for line in lines] or [""]

@@ -14,12 +14,12 @@ from msgspec import structs
 
 from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
-from tuimon.records import Exit, MemoryHistory, MemoryLine, Node, TracedFlops, TraceTaken
+from tuimon.records import Exit, MemoryHistory, Node, TracedFlops, TraceTaken
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
 from tuimon.session.progress import RunProgress
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session, SessionView
-from tuimon.session.standing import Past, Standing, group_text, groups_text, rank_list, standing
+from tuimon.session.standing import Past, group_text, groups_text, rank_list, standing
 from tuimon.session.state import OVER, Goodput, Part, RunState, StateName, Unseen
 from tuimon.torch_code import makes_batch
 from tuimon.views.format import (
@@ -214,15 +214,11 @@ def list_lines(past: Past) -> list[str]:
     lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last progress:")
     for group in groups[:_LISTED]:
         source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""
-        lines.append(f"  {group_text(group)}{ranks_note(group)}{source}")
+        is_named = group.role != "rank" or len(group.ranks) < 2  # "4 ranks" names none
+        lines.append(f"  {group_text(group)}{'' if is_named else f' (ranks {rank_list(group.ranks)})'}{source}")
     if len(groups) > _LISTED:
         lines.append(f"  and {len(groups) - _LISTED} more groups (key S in the full screen)")
     return lines
-
-
-def ranks_note(group: Standing) -> str:
-    """`` (ranks 0-2, 5)`` behind ``4 ranks``; empty where the words name them already."""
-    return f" (ranks {rank_list(group.ranks)})" if group.role == "rank" and len(group.ranks) > 1 else ""
 
 
 #: From this share on, padding is named beside the rate of tokens.
@@ -277,14 +273,6 @@ def memory_head(history: MemoryHistory) -> str:
     return f"{head}: {size(history.live_bytes)} allocated and not freed, {size(history.most_bytes)} at most"
 
 
-def line_text(line: MemoryLine) -> str:
-    """``train.py:7 log(): 82 kB in 10 blocks, +8.2 kB a step``."""
-    where = f"{place(line.file, line.line)} {plain(line.function)}()" if line.file else "a line that is not known"
-    blocks = "1 block" if line.blocks == 1 else f"{line.blocks} blocks"
-    growth = f", +{size(line.growth_bytes)} a step" if line.growth_bytes else ""
-    return f"{where}: {size(line.live_bytes)} in {blocks}{growth}"
-
-
 def limits_text(history: MemoryHistory) -> list[str]:
     """The limits of the figures."""
     notes = ["the figures leave out what was allocated before the recording"]
@@ -296,10 +284,19 @@ def limits_text(history: MemoryHistory) -> list[str]:
 
 
 def memory_lines(history: MemoryHistory) -> list[str]:
-    """The short form: the head, the largest lines, and those that grow most."""
+    """The short form: the head, the largest lines, and those that grow most.
+
+    ``train.py:7 log(): 82 kB in 10 blocks, +8.2 kB a step``
+    """
     growing = sorted((line for line in history.lines if line.growth_bytes), key=lambda line: -(line.growth_bytes or 0))
     shown = dict.fromkeys((*growing[:_FEW], *history.lines[:_FEW]))
-    return [memory_head(history), *(f"  {line_text(line)}" for line in shown)]
+    lines = [memory_head(history)]
+    for line in shown:
+        where = f"{place(line.file, line.line)} {plain(line.function)}()" if line.file else "a line that is not known"
+        blocks = "1 block" if line.blocks == 1 else f"{line.blocks} blocks"
+        growth = f", +{size(line.growth_bytes)} a step" if line.growth_bytes else ""
+        lines.append(f"  {where}: {size(line.live_bytes)} in {blocks}{growth}")
+    return lines
 
 
 def goodput_text(goodput: Goodput) -> str:
@@ -415,7 +412,11 @@ def trace_text(trace: TraceTaken) -> list[str]:
     each = f"{ms(length_ms)}{'' if trace.steps == 1 else ' each'}"
     before = f" ({ms(trace.step_ms_before)} before)" if trace.step_ms_before else ""
     held = f", held up for {ms(trace.pause_ms)} to stop and to write" if trace.pause_ms is not None else ""
-    lines = [f"Trace of {_steps_text(trace)} of {whose}: {each}{before}{held}: {plain(trace.file)}"]
+    first, last = trace.first_step, (trace.first_step or 0) + trace.steps - 1
+    named = f"step {count(first)}" if trace.steps == 1 else f"steps {count(first)} to {count(last)}"
+    which = f"{trace.steps} steps" if first is None else named
+    ordered = f", of {count(trace.wanted)} that were ordered," if trace.wanted > trace.steps else ""
+    lines = [f"Trace of {which}{ordered} of {whose}: {each}{before}{held}: {plain(trace.file)}"]
     if (idle := gpu_idle_in(trace)) is not None:
         lines.append(f"GPU idle {percent(idle)}")
     if trace.flops:
@@ -443,15 +444,6 @@ def flops_text(rows: Sequence[TracedFlops], steps: int) -> str:
         f"{percent(row.flops / total)} {_KINDS.get(row.kind, plain(row.kind))} in {plain(row.dtype)}" for row in rows
     )
     return f"{flops(total / steps)} a step: {parts}"
-
-
-def _steps_text(trace: TraceTaken) -> str:
-    ordered = f", of {count(trace.wanted)} that were ordered," if trace.wanted > trace.steps else ""
-    if trace.first_step is None:
-        return f"{trace.steps} steps{ordered}"
-    if trace.steps == 1:
-        return f"step {count(trace.first_step)}{ordered}"
-    return f"steps {count(trace.first_step)} to {count(trace.first_step + trace.steps - 1)}{ordered}"
 
 
 def _times(number: int) -> str:
