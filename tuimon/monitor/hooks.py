@@ -78,7 +78,7 @@ class Hooks:
                     self._ours.append(pid)
                     if not self._keep:
                         self._holding.hold(pid)
-                elif not self._keep and self._holding.take_over(pid):  # of a tuimon that was killed
+                elif not self._keep and self._holding.hold(pid, only_left=True):  # of a tuimon that was killed
                     self._ours.append(pid)
                 else:
                     present += 1

@@ -71,24 +71,19 @@ class Holding:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def hold(self, pid: int) -> bool:
-        """Hold the hooks of a process from now on; True if its agent can be given that order."""
+    def hold(self, pid: int, *, only_left: bool = False) -> bool:
+        """Hold the hooks of a process from now on; True if its agent can be given that order.
+
+        ``only_left``: if a monitor held them that is gone.
+        """
         try:
             channel = open_channel(pid)
         except ControlError:
+            return False
+        if only_left and not (channel.knows(Command.HOLD) and channel.is_abandoned(Command.HOLD)):
+            channel.close()
             return False
         return self._order(channel)
-
-    def take_over(self, pid: int) -> bool:
-        """Hold what a monitor held that is gone; whether there was such a hold."""
-        try:
-            channel = open_channel(pid)
-        except ControlError:
-            return False
-        if channel.knows(Command.HOLD) and channel.is_abandoned(Command.HOLD):
-            return self._order(channel)
-        channel.close()
-        return False
 
     def pids(self) -> set[int]:
         """The processes whose hooks are held."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
 
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
@@ -23,6 +23,10 @@ class PhaseEnd(NamedTuple):
 
     end_ns: int
     label: str  # a phase, "between", or that of time whose phases were not measured
+
+
+#: The work that samples of a process's main thread show: backward, or torch's worker loop.
+Sampled = Literal["training", "loading"]
 
 
 class ProcessTable:
@@ -48,10 +52,8 @@ class ProcessTable:
         self.named: tuple[ProcessId, ...] = ()
         #: processes whose ring showed backwards or updates; written by the markers source
         self._training: frozenset[ProcessId] = frozenset()
-        #: processes whose samples showed backward in the main thread; written by the stacks source
-        self._seen_training: frozenset[ProcessId] = frozenset()
-        #: processes whose samples showed torch's worker loop in the main thread; written by the stacks source
-        self._seen_loading: frozenset[ProcessId] = frozenset()
+        #: processes whose samples showed that; written by the stacks source
+        self._sampled: dict[Sampled, frozenset[ProcessId]] = {"training": frozenset(), "loading": frozenset()}
         #: the threads of each process that ran in its latest window, and how much; written by the process source
         self.running: dict[int, list[ThreadCpu]] = {}
         #: when the phases of a training process ended, for whoever has put a deque there; filled by the markers source
@@ -73,7 +75,10 @@ class ProcessTable:
 
     def trainers(self) -> frozenset[int]:
         """The live processes whose ring showed backwards or updates."""
-        return frozenset(pid for pid, start in self._training if self._start_ticks.get(pid) == start)
+        return self._alive(self._training)
+
+    def _alive(self, processes: Iterable[ProcessId]) -> frozenset[int]:
+        return frozenset(pid for pid, start in processes if self._start_ticks.get(pid) == start)
 
     def mark_trainer(self, pid: int) -> None:
         """Note that the ring of this process shows that it trains; for the markers source."""
@@ -82,30 +87,17 @@ class ProcessTable:
             self._training |= {ProcessId(pid, start)}
             self.version = object()
 
-    def seen_training(self) -> frozenset[int]:
-        """The live processes whose samples showed backward in the main thread."""
-        return frozenset(pid for pid, start in self._seen_training if self._start_ticks.get(pid) == start)
+    def sampled(self, doing: Sampled) -> frozenset[int]:
+        """The live processes whose samples showed that."""
+        return self._alive(self._sampled[doing])
 
-    def see_training(self, pid: int) -> None:
-        """Note that samples of this process show that it trains; for the stacks source."""
-        self._seen_training = self._with(pid, self._seen_training)
-
-    def seen_loading(self) -> frozenset[int]:
-        """The live processes whose samples showed torch's worker loop in the main thread."""
-        return frozenset(pid for pid, start in self._seen_loading if self._start_ticks.get(pid) == start)
-
-    def see_loading(self, pid: int) -> None:
-        """Note that samples of this process show that it loads for a DataLoader; for the stacks source."""
-        self._seen_loading = self._with(pid, self._seen_loading)
-
-    def _with(self, pid: int, seen: frozenset[ProcessId]) -> frozenset[ProcessId]:
-        start = self._start_ticks.get(pid)
-        if start is None or (pid, start) in seen:
-            return seen
-        self.version = object()
-        return frozenset(
-            (*(each for each in seen if self._start_ticks.get(each.pid) == each.start_ticks), ProcessId(pid, start))
-        )
+    def note_sampled(self, pid: int, doing: Sampled) -> None:
+        """Note that samples of this process show that; for the stacks source."""
+        start, seen = self._start_ticks.get(pid), self._sampled[doing]
+        if start is not None and (pid, start) not in seen:
+            alive = self._alive(seen)
+            self._sampled[doing] = frozenset((*(each for each in seen if each.pid in alive), ProcessId(pid, start)))
+            self.version = object()
 
     def forget(self, process: ProcessId) -> None:
         """Drop what a process that has ended has reported: its pid may be used again; for the markers source."""

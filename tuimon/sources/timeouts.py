@@ -5,16 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
-
-from msgspec import Struct
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 
-class _Answer(Struct, Generic[T], frozen=True):
-    value: T | None
-    error: Exception | None
+class _Raised(NamedTuple):
+    error: Exception
 
 
 class CallWithTimeout(Generic[T]):
@@ -22,7 +19,7 @@ class CallWithTimeout(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self._work: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[_Answer[T]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[T | _Raised] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.pending = False  # a call is under way whose answer nobody has received
 
@@ -41,14 +38,14 @@ class CallWithTimeout(Generic[T]):
         except queue.Empty:
             return None
         self.pending = False
-        if answer.error is not None:
+        if isinstance(answer, _Raised):
             raise answer.error
-        return answer.value
+        return answer
 
     def _run(self) -> None:
         while True:
             work = self._work.get()
             try:
-                self._answers.put(_Answer(work(), None))
+                self._answers.put(work())
             except Exception as error:  # noqa: BLE001  (raised again in the caller's thread)
-                self._answers.put(_Answer(None, error))
+                self._answers.put(_Raised(error))

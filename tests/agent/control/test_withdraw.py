@@ -123,7 +123,7 @@ def test_other_orders_are_heard_meanwhile(late, withdrawn, monkeypatch):
 
 def test_a_monitor_holds_and_lets_go(own_channel, withdrawn, monkeypatch):
     holding = monitor.Holding()
-    assert not holding.take_over(os.getpid())  # of tuimon run: nobody's to withdraw
+    assert not holding.hold(os.getpid(), only_left=True)  # of tuimon run: nobody's to withdraw
     assert holding.hold(os.getpid()) and holding.pids() == {os.getpid()}
     backward(monkeypatch)
     holding.beat()

@@ -81,7 +81,7 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         assert (main.ppid, main.markers, main.ended) == (os.getpid(), False, False)
         assert abs(main.start_unix_s - os.stat(f"/proc/{root.pid}").st_ctime) < 5
         assert reader.when(child, lambda p: p.role == "child").ppid == root.pid
-        table.see_loading(child)
+        table.note_sampled(child, "loading")
         reader.when(child, lambda p: p.role == "worker")
         assert reader.threads(child, lambda row: bool(row.private_bytes)).own_bytes
         opened = reader.threads(root.pid, lambda row: row.open_files is not None).open_files
