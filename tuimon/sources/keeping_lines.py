@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tuimon.records import KeepingLine, Kept
@@ -77,8 +77,7 @@ def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]
         program = _Program(tree)
         found = {*program.keeping(closes=b"close(" in text, removes=b".remove(" in text)}
         known = {each.line for each in found}
-        objects = _KeptObjects(tree).keeping(program.in_loops(), program.step_loops())
-        found |= {_Found("object", line, function) for line, function in objects if line not in known}
+        found |= {each for each in program.keeping_objects() if each.line not in known}
     except RecursionError:  # a sum of a thousand terms
         return []
     rows = sorted(found, key=lambda each: (each.kept == "object", each.line))
@@ -89,7 +88,7 @@ def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]
 
 
 class _Program:
-    """The names of a file that stand for what has a graph, and the statements of its loops."""
+    """The names of a file that stand for what has a graph, or for containers, and the statements of its loops."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
@@ -98,56 +97,68 @@ class _Program:
         assigns = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
         #: what has parameters, and losses of torch's: a call of it gives what has a graph
         self._modules = {_dotted(func.value) for _, func in attributes if func.attr == "parameters"} - {""}
-        self._losses = {
-            _dotted(target)
-            for each in assigns
-            if isinstance(each.value, ast.Call) and _dotted(each.value.func).startswith(("nn.", "torch.nn."))
-            for target in each.targets
+        self._made: dict[str, list[ast.expr]] = {}  # by name, what is assigned to it anywhere
+        for target, value in _assignments(tree):
+            self._made.setdefault(_dotted(target), []).append(value)
+        called = {
+            name: [each.func for each in values if isinstance(each, ast.Call)] for name, values in self._made.items()
         }
+        torchs = ("nn.", "torch.nn.")
+        self._losses = {name for name, of in called.items() if any(_dotted(each).startswith(torchs) for each in of)}
+        self._emptied = {name for node in ast.walk(tree) for name in _emptied_by(node)}
         self._graphs: set[str] = set()
         for call, func in attributes:
             if func.attr == "backward":
                 self._graphs |= self._values([func.value, *call.args])
-        functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+        self._functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
         #: functions that return what has a graph, and those that make steps
-        self._returning = {each.name for each in functions if self._returns_graph(each)}
+        self._returning = {each.name for each in self._functions if self._returns_graph(each)}
         self._stepping = {"backward"}
-        self._stepping |= {each.name for each in functions if self.makes_steps(each)}
+        self._stepping |= {each.name for each in self._functions if self._makes_steps(each)}
         for _ in range(2):  # y = model(x), then z = y.mean()
             for assign in assigns:
                 if isinstance(assign.value, ast.Call) and self._has_graph(assign.value):
                     self._graphs |= {target.id for target in assign.targets if isinstance(target, ast.Name)}
-        self._bounded = {
-            _dotted(target)
-            for assign in assigns
-            if isinstance(assign.value, ast.Call)
-            for target in assign.targets
-            if any(keyword.arg == "maxlen" for keyword in assign.value.keywords)
-        }
 
     def keeping(self, *, closes: bool, removes: bool) -> Iterator[_Found]:
         """The statements that keep, with the function that each is in.
 
         ``closes``: the file closes figures; ``removes``: it may remove hooks.
         """
-        for statement, function, loops in self.in_loops():
+        for statement, function, loops in self._in_loops(self._tree):
             if not closes and any(_opens_figure(node) for node in ast.walk(statement)):
                 yield _Found("figure", statement.lineno, function)
-            loop = next((loop for loop in reversed(loops) if self.makes_steps(loop)), loops[-1])
-            if not removes and self.is_each_step(loop) and _called(statement) & _HOOKS:
+            loop = next((loop for loop in reversed(loops) if self._makes_steps(loop)), loops[-1])
+            if not removes and self._is_each_step(loop) and _called(statement) & _HOOKS:
                 yield _Found("hook", statement.lineno, function)
             kept = self._kept_by(statement, loop)
-            if kept and kept not in self._bounded and not _is_renewed(kept, loop):
+            if kept and not any(map(_is_bounded, self._made.get(kept, ()))) and not _is_renewed(kept, loop):
                 yield _Found("graph", statement.lineno, function)
 
-    def in_loops(self) -> Iterator[_InLoop]:
+    def keeping_objects(self) -> Iterator[_Found]:
+        """The statements that add an object to a container which nothing empties.
+
+        In the loops that make steps, in functions that these call, and in methods that another file may call. Of the
+        last ones the container must be one of the object's own.
+        """
+        loops = [node for node in ast.walk(self._tree) if isinstance(node, _LOOPS) and self._is_each_step(node)]
+        for statement, function, around in self._in_loops(self._tree):
+            keeper = self._keeper(statement) if around[-1] in loops else ""
+            if keeper and not any(_is_renewed(keeper, loop) for loop in around):
+                yield _Found("object", statement.lineno, function)
+        for each in self._each_step(loops):
+            for node in (node for node in ast.walk(each) if isinstance(node, ast.stmt)):
+                keeper = self._keeper(node)
+                if keeper and not _is_renewed(keeper, each) and (loops or keeper.startswith("self.")):
+                    yield _Found("object", node.lineno, each.name)
+
+    def _in_loops(
+        self, node: ast.AST, function: str = "<module>", loops: tuple[ast.AST, ...] = ()
+    ) -> Iterator[_InLoop]:
         """Simple statements in loops, with their function and the loops around them, the outermost first.
 
         Without those that run without gradients.
         """
-        return self._in_loops(self._tree, "<module>", ())
-
-    def _in_loops(self, node: ast.AST, function: str, loops: tuple[ast.AST, ...]) -> Iterator[_InLoop]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, _FUNCTIONS):
                 if not any(map(_is_no_grad, child.decorator_list)):
@@ -162,18 +173,14 @@ class _Program:
             elif isinstance(child, (ast.stmt, ast.ExceptHandler)):
                 yield from self._in_loops(child, function, loops)
 
-    def makes_steps(self, node: ast.AST) -> bool:
+    def _makes_steps(self, node: ast.AST) -> bool:
         """True if it calls backward, or a function of the file that does."""
         return bool(_called(node) & self._stepping)
 
-    def step_loops(self) -> list[ast.AST]:
-        """The loops whose turns are steps."""
-        return [node for node in ast.walk(self._tree) if isinstance(node, _LOOPS) and self.is_each_step(node)]
-
-    def is_each_step(self, loop: ast.AST) -> bool:
+    def _is_each_step(self, loop: ast.AST) -> bool:
         """True if a turn of a loop is a step, and not an epoch."""
         inner = (node for node in ast.walk(loop) if isinstance(node, _LOOPS) and node is not loop)
-        return self.makes_steps(loop) and not any(map(self.makes_steps, inner))
+        return self._makes_steps(loop) and not any(map(self._makes_steps, inner))
 
     def _kept_by(self, statement: ast.stmt, loop: ast.AST) -> str:
         """The keeper of something with a graph from now on, one more in each turn of a loop; empty if there is none."""
@@ -224,45 +231,6 @@ class _Program:
         returned = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
         return any(isinstance(value, ast.Name) and value.id in self._graphs for value in returned)
 
-
-def _is_no_grad(node: ast.expr) -> bool:
-    return _dotted(getattr(node, "func", node)).rpartition(".")[2] in _NO_GRADIENTS
-
-
-def _opens_figure(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in _FIGURES
-        and _dotted(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
-    )
-
-
-class _KeptObjects:
-    """Finds them in the loops that make steps, in functions that these call, and in methods that another file may call.
-
-    Of the last ones the container must be one of the object's own.
-    """
-
-    def __init__(self, tree: ast.Module) -> None:
-        self._made: dict[str, list[ast.expr]] = {}  # by name, what is assigned to it anywhere
-        for target, value in _assignments(tree):
-            self._made.setdefault(_dotted(target), []).append(value)
-        self._emptied = {name for node in ast.walk(tree) for name in _emptied_by(node)}
-        self._functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-
-    def keeping(self, statements: Iterable[_InLoop], loops: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
-        """Line and function of each; ``statements`` of all loops, and the ``loops`` whose turns are steps."""
-        for statement, function, around in statements:
-            keeper = self._keeper(statement) if around[-1] in loops else ""
-            if keeper and not any(_is_renewed(keeper, loop) for loop in around):
-                yield statement.lineno, function
-        for each in self._each_step(loops):
-            for node in (node for node in ast.walk(each) if isinstance(node, ast.stmt)):
-                keeper = self._keeper(node)
-                if keeper and not _is_renewed(keeper, each) and (loops or keeper.startswith("self.")):
-                    yield node.lineno, each.name
-
     def _each_step(self, loops: Sequence[ast.AST]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """The functions that run each step: those that the loops call, and those that torch or Python does.
 
@@ -304,9 +272,8 @@ class _KeptObjects:
                 return "list" in kinds
             case [ast.Dict(keys=[])]:
                 return True
-            case [ast.Call(func=func, keywords=keywords)]:
-                is_bounded = any(keyword.arg == "maxlen" for keyword in keywords)
-                return _dotted(func).rpartition(".")[2] in kinds and not is_bounded
+            case [ast.Call(func=func) as made]:
+                return _dotted(func).rpartition(".")[2] in kinds and not _is_bounded(made)
         return False
 
     def _is_plain(self, value: ast.expr, depth: int = 3) -> bool:
@@ -323,6 +290,23 @@ class _KeptObjects:
             case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)):
                 return name in _PLAIN
         return False
+
+
+def _is_no_grad(node: ast.expr) -> bool:
+    return _dotted(getattr(node, "func", node)).rpartition(".")[2] in _NO_GRADIENTS
+
+
+def _is_bounded(made: ast.expr) -> bool:
+    return isinstance(made, ast.Call) and any(keyword.arg == "maxlen" for keyword in made.keywords)
+
+
+def _opens_figure(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _FIGURES
+        and _dotted(node.func.value) in ("plt", "pyplot", "matplotlib.pyplot")
+    )
 
 
 def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
