@@ -49,15 +49,13 @@ class AmdDevice:
         name = str(asic.get("market_name", _UNKNOWN))
         self.name = plain("GPU" if name == _UNKNOWN else name)[:80]
         clock = handle.query("amdsmi_get_clock_info", handle.api.AmdSmiClkType.GFX) or {}
-        self._clock_max_mhz = _whole(clock.get("max_clk"))
-        self._near_nodes = nodes_near(str(handle.query("amdsmi_get_gpu_device_bdf") or ""), root)
         self._processes = Processes()
         self._slow = SlowSchedule()
-        self._power_limit_w: float | None = None
         self._energy_unit_uj: float | None = None
-        self._ecc_errors: int | None = None
-        self._pcie_generation: int | None = None
-        self._pcie_width: int | None = None
+        self._seldom: dict[str, Any] = {  # what is not queried for each record, by its fields
+            "sm_clock_max_mhz": _whole(clock.get("max_clk")),
+            "near_nodes": nodes_near(str(handle.query("amdsmi_get_gpu_device_bdf") or ""), root),
+        }
         self._busy: list[float] = []  # at each poll of the window
         self._metrics: Metrics = {}  # at the latest poll
         self._polled_before: Metrics = {}
@@ -71,11 +69,9 @@ class AmdDevice:
         percent = _first(self._metrics, "average_gfx_activity")
         if percent is not None:
             self._busy.append(min(percent / 100, 1.0))
-        # an idle GPU lowers both
-        generation = _GENERATIONS.get(int(_first(self._metrics, "pcie_link_speed") or 0), 0)
-        self._pcie_generation = max(generation, self._pcie_generation or 0) or None
-        width = int(_first(self._metrics, "pcie_link_width") or 0)
-        self._pcie_width = max(width, self._pcie_width or 0) or None
+        speed, width = (int(_first(self._metrics, f"pcie_link_{what}") or 0) for what in ("speed", "width"))
+        for name, now in (("pcie_generation", _GENERATIONS.get(speed, 0)), ("pcie_width", width)):
+            self._seldom[name] = max(now, self._seldom.get(name) or 0) or None  # an idle GPU lowers both
 
     def read(self, t: float) -> Gpu:
         """The record of the window that ends now. Raises DriverError when nothing answers."""
@@ -108,21 +104,16 @@ class AmdDevice:
             memory_used_bytes=_whole(vram.get("vram_used"), _MIB),
             memory_total_bytes=_whole(vram.get("vram_total"), _MIB),
             power_w=_first(metrics, "current_socket_power", "average_socket_power"),
-            power_limit_w=self._power_limit_w,
             energy_j=round(count * unit_uj / 1e6, 1) if count is not None and unit_uj is not None else None,
             temperature_c=_first(metrics, "temperature_hotspot", "temperature_edge"),
             memory_temperature_c=_first(metrics, "temperature_mem"),
             sm_clock_mhz=_whole(_first(metrics, "current_gfxclk", "current_gfxclks")),
-            sm_clock_max_mhz=self._clock_max_mhz,
             throttle=list(_throttling(self._polled_before, metrics)),
             throttled=[Throttle(cause, ratio) for cause, ratio in throttled.items()],
-            pcie_generation=self._pcie_generation,
-            pcie_width=self._pcie_width,
-            ecc_errors=self._ecc_errors,
             pids=self._processes.pids,
             processes=self._processes.found,
-            near_nodes=self._near_nodes,
             cost_ms=round(self._handle.cost_s * 1000, 2),
+            **self._seldom,
         )
 
     def _poll_slow_figures(self) -> None:
@@ -134,12 +125,12 @@ class AmdDevice:
             ]
         )
         cap = self._handle.query("amdsmi_get_power_cap_info") or {}
-        self._power_limit_w = round(cap.get("power_cap", 0) / 1e6, 1) or None  # 0: only other figures were found
+        self._seldom["power_limit_w"] = round(cap.get("power_cap", 0) / 1e6, 1) or None  # 0: only others were found
         # its count is not checked as that of the metrics is: all ones where there is none
         energy = self._handle.query("amdsmi_get_energy_count") or {}
         self._energy_unit_uj = energy.get("counter_resolution")
         errors = self._handle.query("amdsmi_get_gpu_total_ecc_count")
-        self._ecc_errors = None if errors is None else int(errors["uncorrectable_count"])
+        self._seldom["ecc_errors"] = None if errors is None else int(errors["uncorrectable_count"])
 
 
 def _first(metrics: Metrics, *names: str) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tuimon.records import Throttle
 from tuimon.sources.gpus.driver import DriverError, Handle
@@ -155,9 +155,10 @@ class Gpm:
     Metrics are numbered as in nvmlGpmMetricId_t.
     """
 
-    UTILISATION, SM, OCCUPANCY, TENSOR, DRAM = 1, 2, 3, 5, 10  # % of the time, of the warps, of the bandwidth
+    #: By the field of ``Gpu``: % of the time, of the warps, of the bandwidth.
+    RATIOS: ClassVar = {"util_ratio": 1, "sm_ratio": 2, "occupancy_ratio": 3, "tensor_ratio": 5, "dram_ratio": 10}
     PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX = 20, 21, 60, 61  # MiB/s
-    ALL = (UTILISATION, SM, OCCUPANCY, TENSOR, DRAM, PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
+    ALL = (*RATIOS.values(), PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
 
     def __init__(self, handle: Handle, gpu_instance: int | None = None) -> None:
         """``handle``: of the GPU, also for a MIG instance of it."""
@@ -208,10 +209,10 @@ class Gpm:
             if metric.nvmlReturn == 0 and math.isfinite(metric.value) and metric.value >= 0:
                 self._values[int(metric.metricId)] = float(metric.value)
 
-    def ratio(self, metric: int) -> float | None:
-        """A metric in %, as 0..1; None where it is impossible (above 110 %)."""
-        percent = self._values.get(metric)
-        return None if percent is None or percent > 110 else round(min(percent / 100, 1.0), 4)
+    def ratios(self) -> dict[str, Any]:  # Any: fields of one record, as others of it
+        """The metrics in %, as 0..1, by the field of ``Gpu``; without what is impossible (above 110 %)."""
+        percents = {name: self._values.get(metric, math.inf) for name, metric in self.RATIOS.items()}
+        return {name: round(min(percent / 100, 1.0), 4) for name, percent in percents.items() if percent <= 110}
 
     def bytes_per_s(self, metric: int) -> float | None:
         """A metric in MiB/s, as bytes a second."""

@@ -270,12 +270,8 @@ class Device:
             index=self.index,
             uuid=self.uuid,
             name=self.name,
-            util_ratio=self._gpm.ratio(Gpm.UTILISATION) if util_ratio is None else util_ratio,
             util_samples=samples,
-            sm_ratio=self._gpm.ratio(Gpm.SM),
-            occupancy_ratio=self._gpm.ratio(Gpm.OCCUPANCY),
-            tensor_ratio=self._gpm.ratio(Gpm.TENSOR),
-            dram_ratio=self._gpm.ratio(Gpm.DRAM),
+            **(self._gpm.ratios() | ({} if util_ratio is None else {"util_ratio": util_ratio})),
             memory_used_bytes=used,
             memory_total_bytes=total,
             power_w=_watt(query("nvmlDeviceGetPowerUsage") if power_mw is None else power_mw),
@@ -402,11 +398,7 @@ class MigDevice:
             uuid=self.uuid,
             name=self._name,
             parent_uuid=self._parent_uuid,
-            util_ratio=self._ratio(Gpm.UTILISATION),
-            sm_ratio=self._ratio(Gpm.SM),
-            occupancy_ratio=self._ratio(Gpm.OCCUPANCY),
-            tensor_ratio=self._ratio(Gpm.TENSOR),
-            dram_ratio=self._ratio(Gpm.DRAM),
+            **(self._gpm.ratios() if self._gpm is not None else {}),
             memory_used_bytes=used,
             memory_total_bytes=total,
             pids=self._processes.pids,
@@ -421,9 +413,6 @@ class MigDevice:
         """Free what the library holds for this instance."""
         if self._gpm is not None:
             self._gpm.close()
-
-    def _ratio(self, metric: int) -> float | None:
-        return None if self._gpm is None else self._gpm.ratio(metric)
 
 
 #: How often the MIG instances are listed anew.
