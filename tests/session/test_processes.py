@@ -126,7 +126,7 @@ def test_of_a_process_that_is_forgotten_nothing_is_kept():
     table, sizes = session.loaders, []
     for pid in range(1000, 3000):
         table.add_loader(loader(2.0, pid, "train", (pid, 0)))
-        table.forget(100)
+        del table.by_pid[100]
         sizes.append(size_of(table))
     assert table.worker_name(2999) == "worker 0"
     assert max(sizes[100:]) <= 1.1 * max(sizes[:100])

@@ -250,24 +250,20 @@ class LoaderTable:
 
     def __init__(self, processes: RunProcesses) -> None:
         self._processes = processes
-        self._loaders: dict[int, dict[int, LoaderStats]] = {}  # by process, then by number
+        self.by_pid: dict[int, dict[int, LoaderStats]] = {}  # by process, then by number
 
     def add_loader(self, record: Loader) -> None:
         """Fold one record."""
-        own = self._loaders.setdefault(record.pid, {})
+        own = self.by_pid.setdefault(record.pid, {})
         stats = own.pop(record.number, None) or LoaderStats(record)
         if len(own) >= _LOADERS:
             del own[next(iter(own))]
         own[record.number] = stats  # the one used last is the last
         stats.add_window(record)
 
-    def forget(self, pid: int) -> None:
-        """Drop the loaders of a process."""
-        self._loaders.pop(pid, None)
-
     def of(self, pid: int) -> list[LoaderStats]:
         """The loaders of a process, the one used last at the end."""
-        return list(self._loaders.get(pid, {}).values())
+        return list(self.by_pid.get(pid, {}).values())
 
     def rows(self, pid: int, now_s: float, span: Span) -> tuple[LoaderRow, ...]:
         """The loaders of a process over a span: those for training first."""
@@ -283,7 +279,7 @@ class LoaderTable:
         other, and none is beside it.
         """
         trainer, number = self._processes.trainer_and_number(pid)
-        loaders = {of: loader for of, loader in self._loaders.get(trainer, {}).items() if trainer not in loader.workers}
+        loaders = {of: loader for of, loader in self.by_pid.get(trainer, {}).items() if trainer not in loader.workers}
         own = next((of for of in reversed(loaders) if pid in loaders[of].workers), None)
         if own is None:
             return f"worker {number}"

@@ -51,7 +51,7 @@ class NativeTable:
     """Folds Native records."""
 
     def __init__(self) -> None:
-        self._series: defaultdict[int, Series[Stretch]] = defaultdict(lambda: Series(Stretch, _ROWS))
+        self.by_pid: defaultdict[int, Series[Stretch]] = defaultdict(lambda: Series(Stretch, _ROWS))
         self._period_s = 0.0
 
     def add_record(self, record: Native) -> None:
@@ -65,16 +65,12 @@ class NativeTable:
             counts[thread.tid, KERNEL.name, KERNEL.name] += max(
                 0, round(thread.cpu_ms / record.period_ms) - in_user_code
             )
-        self._series[record.pid].append(Stretch(record.t - record.window_s, record.t), +counts)
-
-    def forget(self, pid: int) -> None:
-        """Drop what is known of a pid that another process has now."""
-        self._series.pop(pid, None)
+        self.by_pid[record.pid].append(Stretch(record.t - record.window_s, record.t), +counts)
 
     def by_thread(self, pid: int, span: Span) -> dict[int, NativeUse]:
         """The threads of a process that were sampled in a span."""
         counts: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
-        for (tid, library, phase), count in self._series[pid].counts(span).items() if pid in self._series else ():
+        for (tid, library, phase), count in self.by_pid[pid].counts(span).items() if pid in self.by_pid else ():
             counts[tid][library, phase] += count
         return {tid: NativeUse(own, self._period_s) for tid, own in counts.items()}
 

@@ -100,7 +100,7 @@ class SamplerTable:
     """Folds Stacks records into figures about the sampler itself."""
 
     def __init__(self) -> None:
-        self._processes: defaultdict[int, _Process] = defaultdict(_Process)
+        self.by_pid: defaultdict[int, _Process] = defaultdict(_Process)
         self._first_s: float | None = None
         self._cost_s = 0.0  # CPU of all windows, of whatever process
 
@@ -109,18 +109,14 @@ class SamplerTable:
         if self._first_s is None:
             self._first_s = record.t - record.window_s
         self._cost_s += record.cost_cpu_s
-        self._processes[record.pid].add_window(record)
-
-    def forget(self, pid: int) -> None:
-        """Drop what is known of a pid that another process has now."""
-        self._processes.pop(pid, None)
+        self.by_pid[record.pid].add_window(record)
 
     def sampling(self, trainers: Sequence[int], span: Span, cpu_ratio: float | None) -> Sampling | None:
         """The figures of these processes, the one in focus first; None before the first window.
 
         A span without end lasts to the latest window. A process without a finished window counts as not covered.
         """
-        known = [self._processes[pid] for pid in trainers if pid in self._processes]
+        known = [self.by_pid[pid] for pid in trainers if pid in self.by_pid]
         ever = [sums for one in known if (sums := one.series.over()) is not None]
         if not ever:
             return None
@@ -146,7 +142,7 @@ class SamplerTable:
 
     def steps_per_second(self, pid: int, now_s: float) -> float | None:
         """Backward passes a second, estimated from the order of samples; None where these are too far apart."""
-        process = self._processes.get(pid)
+        process = self.by_pid.get(pid)
         sums = process.series.over(Span(max(now_s - SPAN_S, process.first_cycle_s))) if process is not None else None
         if sums is None or sums.counted <= _COUNTED_SHARE * sums.windows or sums.cycles < _ENOUGH_CYCLES:
             return None
@@ -177,7 +173,7 @@ class GilTable:
     def __init__(self, begin_s_of: Callable[[int], float]) -> None:
         """``begin_s_of`` a pid: from when on it counts; before lie imports, which hold the GIL all the time."""
         self._begin_s_of = begin_s_of
-        self._windows: defaultdict[int, Series[Any]] = defaultdict(lambda: Series(_GilWindow, _ROWS))
+        self.by_pid: defaultdict[int, Series[Any]] = defaultdict(lambda: Series(_GilWindow, _ROWS))
 
     def add_gil(self, record: Gil) -> None:
         """Fold a short window of samples."""
@@ -187,11 +183,7 @@ class GilTable:
         for each in record.functions:
             counts[_key(each.tid, each.file, each.function)] += each.count
             counts[_key(each.tid)] += each.count
-        self._windows[record.pid].fold(record, counts, begin_s=record.t - _GIL_WINDOW_S)
-
-    def forget(self, pid: int) -> None:
-        """Drop what is known of a pid that another process has now."""
-        self._windows.pop(pid, None)
+        self.by_pid[record.pid].fold(record, counts, begin_s=record.t - _GIL_WINDOW_S)
 
     def ratio(self, pid: int, tid: int) -> float | None:
         """Share of time in which a thread held the GIL; None before there are 50 samples, or without its OS thread id.
@@ -217,7 +209,7 @@ class GilTable:
 
     def _latest(self, pid: int) -> tuple[Mapping[int, int], int]:
         """The counts of the last minute, but for what lies before the steps, and its samples."""
-        series = self._windows.get(pid)
+        series = self.by_pid.get(pid)
         if not series:
             return {}, 0
         (latest,) = series.rows(last=1)

@@ -218,13 +218,13 @@ class Tables:
         self._note_change()
         self._pids.discard(pid)
         for held in (
-            *(self.step_stats, self.stacks, self.gpu_times, self.compilers),
-            *(self.memory_history, self.uncaught),
+            *(self.step_stats, self.stacks, self.gpu_times, self.compilers, self.memory_history, self.uncaught),
+            *(self.sampler.by_pid, self.gil.by_pid, self.native.by_pid, self.loaders.by_pid),
         ):
             held.pop(pid, None)
         self.nodes.of_process(pid).forget(pid)
-        for table in (self.run_processes, self.threads, self.sampler, self.gil, self.native, self.loaders):
-            table.forget(pid)
+        self.run_processes.forget(pid)
+        self.threads.forget(pid)
 
     def _fold_standstill(self, record: Standstill) -> None:
         self.standstills.add_standstill(record, max((stats.total for stats in self.step_stats.values()), default=None))

@@ -47,6 +47,8 @@ class Source:
     period_s: float
     #: how far it has read what was written before; None once it has, and where it is played at a pace
     backlog: Backlog | None = None
+    #: the processes that are read as often as ever
+    focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
         """The records that are due now; may be none. Raises Done when there will be no more (end of a log)."""
@@ -63,6 +65,7 @@ class Source:
 
     def focus_on(self, pids: Collection[int]) -> None:
         """Read these processes as often as ever, however many ranks there are."""
+        self.focus = frozenset(pids)
 
     def record_memory(self) -> bool:
         """Record the allocator's history of the next steps; False where this source does not."""

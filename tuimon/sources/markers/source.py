@@ -106,7 +106,6 @@ class MarkerSource(Source):
         self._foreign: set[str] = set()  # rings that are not of this run
         self._nameless: set[str] = set()  # followed rings that were deleted
         self.steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
-        self._focus: frozenset[int] = frozenset()
         self._reads = 0
         self._read_ns = clock_ns()
         self.period_s = _SOON_S
@@ -144,10 +143,6 @@ class MarkerSource(Source):
         self.period_s = self._period_s(now_ns)
         return out
 
-    def focus_on(self, pids: Collection[int]) -> None:
-        """Keep the windows of these short, however many ranks there are; may be called on any thread."""
-        self._focus = frozenset(pids)
-
     def close(self) -> None:
         """Close all rings."""
         for follower in self.followers.values():
@@ -156,7 +151,7 @@ class MarkerSource(Source):
 
     def due_rings(self, ended: Collection[str]) -> dict[str, RingFollower]:
         """The rings to read now, by path: those whose process has ended, and those whose windows end."""
-        now_ns, focus = self._clock_ns(), self._focus
+        now_ns, focus = self._clock_ns(), self.focus
         longest = longest_intervals(sum(follower.trains for follower in self.followers.values()), self._interval_s)
         return {
             path: follower

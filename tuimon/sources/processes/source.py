@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -137,7 +137,6 @@ class ProcessSource(Source):
         self._found_ended: list[Process] = []  # workers that had ended when they were found, and nobody has waited for
         self._reported_left_out = False
         self._reported: set[str] = set()  # notices that come once a run
-        self._focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
         """Processes that appeared, changed or ended; the threads of those that are due; tuimon's own cost."""
@@ -156,10 +155,6 @@ class ProcessSource(Source):
         out.extend(self._threads(roles, now_s))
         out.extend(self._cost.read(now_s, self._table.sampler_cpu_s))
         return out
-
-    def focus_on(self, pids: Collection[int]) -> None:
-        """Keep the windows of these short, however many ranks there are; may be called on any thread."""
-        self._focus = frozenset(pids)
 
     def close(self) -> None:
         """Hold nothing open any more."""
@@ -377,7 +372,7 @@ class ProcessSource(Source):
                 followed.begin_window(used.cpu_s if used is not None else None)
                 continue
             if roles[pid] == "trainer":
-                may_wait = pid not in self._focus and followed.reads * self.period_s > SETTLED_S
+                may_wait = pid not in self.focus and followed.reads * self.period_s > SETTLED_S
                 due_s = longest_s if longest_s > self.period_s and may_wait else 0.0
             else:
                 due_s = _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)
