@@ -235,38 +235,26 @@ class LoaderTracker:
 
     def add_marker(self, kind: int, key: int, value: int) -> None:
         """Add a marker of ``OF_LOADERS``; ``key``: id of its loader's facts."""
-        if kind == layout.WORKER:
-            self.add_worker(key, value)
-        elif kind == layout.BATCH:
-            self.add_batch(key, value)
-        elif (loader := self._loader(key)) is None:
+        loader = self._loader(key)
+        if loader is None:
             return
+        if kind == layout.WORKER:  # an iterator reports them one after the other, from number 0
+            if loader.facts.workers and 0 < value <= PID_LIMIT:
+                number = self._enrolled.get(key, 0)
+                self._enrolled[key] = (number + 1) % loader.facts.workers
+                loader.workers[value] = Worker(value, number)
         elif kind == layout.TENSORS:
             loader.tensors, _ = layout.unpack_pair(value)
         elif kind == layout.TOKENS:
             loader.tokens = layout.unpack_pair(value)
-        else:
+        elif kind != layout.BATCH:
             loader.given, loader.length = layout.unpack_pair(value)
-
-    def add_batch(self, key: int, value: int) -> None:
-        """A batch of a loader was measured; ``key``: id of its facts."""
-        loader, batch = self._loader(key), layout.unpack_batch(value)
-        if loader is None or batch is None:
-            return
-        pinned = None if batch.is_pinned is None else int(batch.is_pinned)
-        kept = batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned, *loader.tokens, loader.tensors
-        loader.tokens, loader.tensors = (None, None), None
-        measured = MeasuredBatches(1, *kept)
-        loader.batches = measured if loader.batches is None else loader.batches.plus(measured)
-
-    def add_worker(self, key: int, pid: int) -> None:
-        """An iterator reports its workers one after the other, from number 0; ``key``: id of its loader's facts."""
-        loader = self._loader(key)
-        if loader is None or not loader.facts.workers or not 0 < pid <= PID_LIMIT:
-            return
-        number = self._enrolled.get(key, 0)
-        self._enrolled[key] = (number + 1) % loader.facts.workers
-        loader.workers[pid] = Worker(pid, number)
+        elif (batch := layout.unpack_batch(value)) is not None:
+            pinned = None if batch.is_pinned is None else int(batch.is_pinned)
+            kept = batch.size_bytes, batch.samples, int(batch.is_on_cpu), pinned, *loader.tokens, loader.tensors
+            loader.tokens, loader.tensors = (None, None), None
+            measured = MeasuredBatches(1, *kept)
+            loader.batches = measured if loader.batches is None else loader.batches.plus(measured)
 
     def skip_past(self) -> None:
         """Drop what was added until now: it belongs to no window."""

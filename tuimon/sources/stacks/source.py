@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -176,7 +177,7 @@ class StackSource(Source):
         self._failures.add_failure(key, problem, now_s)
         if key in self._agents.delivering:  # no samples are lost: py-spy is only tried again
             return
-        yield lost_window(ended, now_s)
+        yield stacks_record(ended, now_s, 0, stacks=[], lost=True)
 
     # ---- windows to begin
 
@@ -347,16 +348,12 @@ class WindowRecords:
         first, new = self._ids.pop_new_frames()
         if new:
             yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
-        yield Stacks(
-            t=round(min(now_s, ended.until_s), 3),
-            pid=ended.pid,
-            window_s=round(ended.window_s, 3),
-            rate_hz=round(samples.instants / ended.window_s, 1) if ended.window_s > 0 else 0.0,
-            samples=samples.instants,
+        yield stacks_record(
+            ended,
+            now_s,
+            samples.instants,
             stacks=window.stacks,
             folded=window.folded,
-            failed=ended.failed,
-            cost_cpu_s=round(ended.cpu_s, 4),
             parked=self.newly_parked(key, window.parked, {thread.tid for thread in samples.threads}),
             cycles=samples.cycles,
             in_process=in_process,
@@ -378,16 +375,15 @@ class WindowRecords:
         self._loops.forget_others(wanted)
 
 
-def lost_window(ended: Ended, now_s: float) -> Stacks:
-    """The record of a window without samples: py-spy failed, at this cost."""
+def stacks_record(ended: Ended, now_s: float, instants: int, **more: Any) -> Stacks:  # noqa: ANN401  (fields of the record)
+    """The record of a window, at this cost; of one whose samples are lost, as py-spy failed, without any."""
     return Stacks(
         t=round(min(now_s, ended.until_s), 3),
         pid=ended.pid,
         window_s=round(ended.window_s, 3),
-        rate_hz=0.0,
-        samples=0,
-        stacks=[],
+        rate_hz=round(instants / ended.window_s, 1) if ended.window_s > 0 else 0.0,
+        samples=instants,
         failed=ended.failed,
         cost_cpu_s=round(ended.cpu_s, 4),
-        lost=True,
+        **more,
     )
