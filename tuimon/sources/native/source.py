@@ -21,7 +21,7 @@ from tuimon.records import BETWEEN, PHASES, Native, NativeCode, NativeThread, No
 from tuimon.sources.base import Done, Source
 from tuimon.sources.native.libraries import Libraries
 from tuimon.sources.native.thread_clock import PERIOD_NS, ThreadClock, why_none
-from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.process_table import PhaseEnd, ProcessTable
 
 #: Threads that are sampled at once: reading a busy one costs 0.02 % of a core.
 _THREADS = 64
@@ -55,8 +55,7 @@ class _Process(Struct):
     from_s: float
     due_s: float
     threads: dict[int, _Thread] = field(default_factory=dict)
-    ends: list[int] = field(default_factory=list)  # of the phases of a training process (ns), and what these are
-    labels: list[str] = field(default_factory=list)
+    phases: list[PhaseEnd] = field(default_factory=list)  # of a training process, that samples may yet lie in
 
 
 class NativeSource(Source):
@@ -146,27 +145,25 @@ class NativeSource(Source):
 
     def _join(self, pid: int, process: _Process, now_s: float) -> None:
         """Lay the samples on the phases that are known by now; those of a process without any on none."""
-        ends, labels = process.ends, process.labels
+        phases = process.phases
         if pid in self._table.facts:
             taken = self._table.phase_ends.setdefault(pid, deque(maxlen=_PHASES))
             while taken:
-                end_ns, label = taken.popleft()
-                ends.append(end_ns)
-                labels.append(label if label in _LABELS else "")
-        known_ns, late_ns = ends[-1] if ends else 0, int(now_s * 1e9) - (_WAIT_NS if ends else 0)
+                phases.append(taken.popleft())
+        known_ns, late_ns = phases[-1].end_ns if phases else 0, int(now_s * 1e9) - (_WAIT_NS if phases else 0)
         for thread in process.threads.values():
             waiting = thread.waiting
             while waiting and (waiting[0][0] <= known_ns or waiting[0][0] < late_ns):
                 when_ns, library = waiting.popleft()
-                at = bisect_left(ends, when_ns)
-                thread.code[library, labels[at] if at < len(ends) else ""] += 1
-        past = bisect_left(ends, int(now_s * 1e9) - _WAIT_NS)
-        del ends[:past], labels[:past]
+                at = bisect_left(phases, (when_ns,))
+                label = phases[at].label if at < len(phases) else ""
+                thread.code[library, label if label in _LABELS else ""] += 1
+        del phases[: min(bisect_left(phases, (int(now_s * 1e9),)), len(phases) - 1)]  # what comes is later
 
     def _records(self, pid: int, process: _Process, now_s: float) -> Iterator[Native]:
         rows = []
         for tid, thread in [*process.threads.items()]:
-            cpu_ns = thread.clock.cpu_ns()
+            cpu_ns = thread.clock.cpu_ns() - len(thread.waiting) * PERIOD_NS
             if thread.code or cpu_ns - thread.cpu_ns > PERIOD_NS:
                 listed = thread.code.most_common(_ROWS)
                 code = [NativeCode(library, phase, samples) for (library, phase), samples in listed]
