@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
 from tests.session.records import by_rule, extend, frames, loop, one_process, process, stacks, thread
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence.data import lie_ready, training_loader
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose_run
-from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
-from tuimon.session.session import Session
-from tuimon.session.stacks.samples import Sample, Samples
-from tuimon.session.stacks.trie import Trie
+from tuimon.records import Loader, LoaderFacts, LoaderWorker
 
 DATALOADER = "/lib/site-packages/torch/utils/data/dataloader.py"
 LOOP = frames(
@@ -50,14 +45,6 @@ def test_samples_of_workers_that_come_and_go_add_up():
     assert workers.number == 1
     assert workers.busy_ratio == pytest.approx(0.9)
     assert (workers.hot.place.line, workers.hot.samples) == (31, 80)
-
-
-def test_they_are_known_at_the_end_of_a_run_too():
-    session = epochs(60)
-    extend(session, process(t=60.5, ended=True), Exit(t=60.5, pid=100, exit_code=0))
-    workers = evidence_of(session.over("whole"), 100).data.workers
-    assert (workers.number, workers.busy_ratio) == (1, pytest.approx(0.9))
-    assert workers.hot.samples >= 200  # of all epochs, not of the last ones
 
 
 def test_the_verdict_names_their_line():
@@ -111,38 +98,6 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(fetche
         session.add(thread(t, 0.25, ended_cpu_s=brief_s))
     first = by_rule(session)["input_bound"]
     assert first.cause == cause
-
-
-def test_without_markers_samples_that_draw_indices_leave_open_whether_batches_lie_ready():
-    table = Trie()
-    table.add_frames(0, TAKING.frames)
-    drawing = [("/lib/site-packages/torch/utils/data/dataloader.py", 715, "_next_index"), ("data.py", 90, "__iter__")]
-    table.add_frames(20, frames(*drawing).frames)
-    counted = ([0, 1, 20, 21], 60), ([0, 1, 2], 30), ([0, 1, 3], 10)
-    data = Samples(tuple(Sample(table.node(ids), count, "data") for ids, count in counted))
-    workers = structs.replace(evidence_of(Session().over("recent"), 100).data.workers, number=1, busy_ratio=0.1)
-    assert lie_ready(None, workers, data)
-
-
-def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_workers_do():
-    table = Trie()
-    table.add_frames(0, TAKING.frames)
-    data = Samples(tuple(Sample(table.node(ids), n, "data") for ids, n in ((TAKES, 60), (WAITS, 10))))
-    busy = structs.replace(
-        evidence_of(Session().over("recent"), 100).data.workers, number=4, busy_ratio=0.65, cpu_ratio=0.6
-    )
-    assert lie_ready(None, structs.replace(busy, ran_ratio=0.65), data)
-    crowded = structs.replace(busy, cpu_ratio=0.27, ran_ratio=0.65)
-    assert not lie_ready(None, crowded, data)
-    assert lie_ready(None, structs.replace(crowded, number=1), data)
-
-
-def test_a_loader_of_the_set_up_is_not_the_one_that_trains():
-    session = epochs()
-    done, *others = session.over("recent").loaders(100)
-    idle = done._replace(fetches_per_s=None)
-    assert training_loader([idle, done, *others]) is done
-    assert training_loader([idle]) is idle
 
 
 def attached(waiting, *, anew):

@@ -3,12 +3,11 @@
 import pytest
 
 from tests.diagnosis.gpu import PID, USUAL, findings
-from tests.session.records import by_rule, extend, frames, header, loop, one_process, process, stacks, steps, threads
+from tests.session.records import by_rule, extend, frames, header, loop, one_process, process, stacks, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.judging import unjudged
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Exit, Frame, Gpu, KeepingLine, Loader, LoaderFacts, MachineMemory, ResourceUse, TorchMemory
-from tuimon.session.machines import Reading, readings_of, steady_growth
 
 GB = 1 << 30
 PHASES = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
@@ -41,10 +40,6 @@ def test_without_figures_of_the_machine_nothing_is_reported():
     assert "memory_pressure" in dict(unjudged(session))
     assert found() is None
     assert found(machine(total=None, available=None)) is None
-
-
-def test_figures_of_long_ago_are_no_verdict():
-    assert found(machine(t=1.0, available=GB // 10), steps(60, PHASES, first_index=500)) is None
 
 
 @pytest.mark.parametrize(("available", "reported"), [(0.06, False), (0.04, True)])
@@ -82,12 +77,12 @@ def test_what_grows_is_said_of_memory_if_the_machine_swaps_whatever_else_has_les
 MIB = 1 << 20
 
 
-def session_of_growth(held_mib, *more, loader=None, own=True, pid=100):
+def session_of_growth(held_mib, *more, loader=None, pid=100):
     """Steps of 100 ms, ten a second, of a process that holds so much, read each two seconds."""
     session = one_process(*more)
     for n, mib in enumerate(held_mib):
         t, held = 2.0 * n + 2, int(mib * MIB)
-        extend(session, loop((t - 1, t), PHASES), threads(t, pid=pid, rss_bytes=held, own_bytes=held if own else MIB))
+        extend(session, loop((t - 1, t), PHASES), threads(t, pid=pid, rss_bytes=held, own_bytes=held))
         extend(session, loader(t) if loader is not None else ())
     return session
 
@@ -156,10 +151,6 @@ def test_a_cache_that_is_full_at_last_is_growth_no_more():
     found = [run_that_holds([500 + 20 * min(n, 40) for n in range(end)]) is not None for end in range(30, 60)]
     assert found[:10] == [True] * 10
     assert not any(found[18:])
-
-
-def test_pages_of_files_and_shared_memory_are_not_the_processs_own():
-    assert run_that_holds(by(86), own=False) is None
 
 
 def test_the_line_that_keeps_is_named():
@@ -445,13 +436,6 @@ def used_up(shm=63 * MIB):
     return [ResourceUse(*use) for use in uses]
 
 
-def test_an_allocation_that_failed_is_named_with_its_line_of_an_attached_run_too():
-    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
-    finding = ended(exit_code=None, last_line=line, file="net.py", line=9, function="forward")
-    assert [(place.file, place.line) for place in finding.where] == [("net.py", 9)]
-    assert ended(exit_code=None, last_line=line) is None  # it may have caught that and gone on
-
-
 def test_the_line_that_kept_is_named_after_the_end_too():
     finding = ended((), KEEPS, kills=1, exit_code=137)
     assert [(place.file, place.line) for place in finding.where] == [("train.py", 4)]
@@ -468,20 +452,6 @@ def test_a_container_that_nothing_empties_is_named_and_may_still_be_a_cache():
     worker = process(201, "worker", ppid=100)
     assert run_that_holds(by(86), worker, fills_up(), pid=201).where[0].line == 6
     assert not run_that_holds(by(86), worker, KEEPS, pid=201).where
-
-
-def test_readings_that_come_a_little_early_all_count():
-    numbers = range(9)
-    readings = readings_of([2.0 * n - 0.02 * (n % 2) for n in numbers], [(500 + 5 * n) * MIB for n in numbers])
-    assert steady_growth(readings, 0.0) is not None
-
-
-def test_growth_that_slows_down_with_the_steps_is_steady():
-    made = [int(1000 * (1 - 0.9**n)) for n in range(12)]
-    slower = [Reading(2.0 * n, (500 + steps_made) * MIB, steps_made) for n, steps_made in enumerate(made)]
-    settled = [Reading(2.0 * n, (500 + steps_made) * MIB, 100 * n) for n, steps_made in enumerate(made)]
-    assert steady_growth(slower, 0.0) is not None
-    assert steady_growth(settled, 0.0) is None
 
 
 # ---- forked workers that copy what they share

@@ -102,11 +102,6 @@ def test_no_more_workers_than_gain_something():
     assert model(replace(slow, cores=1.0, batch_running=0.0)).best_number((2, 3, 4, 8)) == 3  # they only wait
 
 
-def test_a_gain_that_may_be_none_is_not_promised():
-    fix = model(ALONE, certain=step(workers=0, own_ms=90.0, batch_ms=10.0)).fix("cheaper", Change("items", 0.0))
-    assert (fix.estimated_speedup, fix.gain.low) == pytest.approx((2.0, 1 / 0.9))
-
-
 def test_half_of_a_change_is_never_surer_than_all_of_it():
     """A shorter step leaves its pool's threads less time beside the worker that makes the batch."""
     certain = step(workers=1, own_ms=4.3, batch_ms=16.5, own_threads=2.0, own_running=0.3, batch_running=0.08)
@@ -123,12 +118,6 @@ def test_the_claimed_share_bounds_what_contention_adds():
     told = crowded._replace(claimed=Interval(wait, wait)).fix("cheaper", free)
     assert told.estimated_speedup == pytest.approx(1.0 / (1.0 - wait))
     assert told.gain.high == pytest.approx(1.0 / (1.0 - wait))
-
-
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95])
-def test_what_only_goes_or_stays_is_not_gone_by_half(share):
-    alone = model(step(workers=0, own_ms=100.0, batch_ms=0.0))
-    assert alone.gain(Change("cost", 0.0), Interval(share, share)).low == pytest.approx(1.0 / (1.0 - share))
 
 
 def test_too_many_workers_may_be_worth_less_than_their_cores():

@@ -93,20 +93,3 @@ def test_the_training_data_may_be_evaluated_too(forward_ms, end, batches):
     played = Played(markers("made " + before + evaluation + after))
     assert (played.eval_count, len(played.steps)) == (20, 12)
     assert played.eval_ns == pytest.approx(played.eval_count * (5 + forward_ms) * MS + (MS if end else 0))
-
-
-def test_an_evaluation_with_a_small_model_is_one_although_its_forward_passes_are_short():
-    evaluation = "fetch@2:5 wait:0.5 " * 40
-    played = Played(markers(f"fetch:5 {TRAIN} {UPDATE}" * 6 + evaluation), finish=False)
-    assert (played.eval_count, played.machine.open_phase.name) == (39, "eval")
-    few = play(f"fetch:5 {TRAIN} {UPDATE}" * 6 + "fetch@2:5 wait:0.5 " * 4 + f"stop@2:1 fetch:5 {TRAIN} {UPDATE}")
-    assert few.eval_count == 4
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_a_validation_between_such_steps_is_one(count):
-    step = "fetch:5 wait:1 " * count + "wait:3 bwd:4 wait:1 " * count + "opt:2 wait:1 "
-    held_out = "fetch@2:1 wait:2 " * 3 + "stop@2:1 wait:1 "
-    played = play(step * 5 + held_out + step * 5)
-    assert (played.eval_count, len(played.steps)) == (3, 10)
-    assert ms(played.steps[2].phases)["data"] == 5 * count

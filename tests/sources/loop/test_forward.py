@@ -14,23 +14,11 @@ def test_each_batch_is_a_step_if_nothing_trains():
     assert played.eval_count == 0
 
 
-def test_batches_of_a_short_run_are_steps_too_once_it_has_ended():
-    assert len(play(BATCH, 4).steps) == 3
-    assert len(play(BATCH, 4, finish=False).steps) == 0
-
-
 @pytest.mark.parametrize(("fetch_ms", "batches"), [(50, 40), (2500, 10)])
 def test_batches_that_take_longer_to_fetch_than_to_use_are_steps(fetch_ms, batches):
     played = play(f"fetch:{fetch_ms} wait:1 ", batches + 20, finish=False)
     assert len(played.steps) >= batches
     assert {step.total_ns for step in played.steps} == {(fetch_ms + 1) * MS}
-
-
-def test_the_fetch_that_finds_the_end_is_of_no_step():
-    epoch = "iter:1 " + BATCH * 3 + "stop:7 wait:2 "
-    played = play(epoch.replace("fetch", "fetch@1") + epoch.replace("fetch", "fetch@2").replace("stop", "stop@2"), 1)
-    assert len(played.steps) == 6
-    assert sum(step.total_ns for step in played.steps) <= (6 * 25 + 2 + 1 + 2) * MS
 
 
 @pytest.mark.parametrize("batches", [4, 200])

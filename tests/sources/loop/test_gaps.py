@@ -26,7 +26,6 @@ BATCHES = [
 BARE = BATCHES[2:]
 #: Two models in turn.
 TWO = [*BARE, *((kind, us) for kind, us in BARE)]
-PHASES = {"data": 30, "forward": 60, "backward": 120, "optimizer": 40}
 
 
 class Script:
@@ -156,20 +155,6 @@ def test_a_pause_in_a_gap_is_in_its_time_and_in_no_timed_step():
     assert len(record.histogram) < 30
 
 
-def test_a_pause_between_an_update_and_a_gap_is_divided_like_no_other_long_step():
-    script = Script(BARE)
-    script.spell(40)
-    script.pass_step([(layout.BACKWARD_BEGIN, 50_000), *BARE[1:]], marked=True)
-    script.spell(10)
-    script.now_ns += 5 * SECOND
-    script.gap(50)
-    script.spell(16)
-    (record,) = (record for record in script.records() if record.count > 16)
-    phases = {phase.name: phase.total_ns for phase in record.phases}
-    assert sum(phases.values()) == record.total_ns
-    assert 4.75 * SECOND < phases["between"] < 5 * SECOND + 10_000 * US
-
-
 def test_in_a_gap_no_phase_is_known_and_it_has_begun_with_the_gap():
     script = Script(BATCHES)
     script.spell(40)
@@ -212,22 +197,6 @@ def test_a_step_in_which_a_gap_was_cut_short_has_no_times_nor_the_next(place):
     assert flags == "t" * 40 + ("Cuu" + "t" * 4 if place == layout.GAP_AFTER_UPDATE else "Cu" + "t" * 5)
 
 
-def test_a_window_without_a_timed_step_is_divided_like_the_steps_before():
-    script = Script(BATCHES)
-    script.spell(40)
-    for _ in range(4):
-        script.gap(3500)  # 1.1 s
-    script.spell(16)
-    _, records = follow(script.markers, script.markers[-1][0] + SECOND)
-    known = [record for record in records if record.count]
-    assert [record.timed for record in known].count(0) >= 2
-    for record in known:
-        phases = {phase.name: phase.total_ns for phase in record.phases}
-        assert sum(phases.values()) == record.total_ns
-        for name, us in PHASES.items():
-            assert phases[name] / record.total_ns == pytest.approx(us / 290, rel=0.1)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_markers_of_gaps_are_counted_as_they_say(seed, monkeypatch):
     """Whatever they hold, in whatever order: no count is negative, and phases add up."""
@@ -248,14 +217,6 @@ def test_damaged_markers_of_gaps_are_counted_as_they_say(seed, monkeypatch):
         assert min(record.count, record.total_ns, record.usual, *(phase.total_ns for phase in record.phases), 0) >= 0
         known_ns = sum(phase.total_ns for phase in record.phases if phase.name != "eval")
         assert known_ns == record.total_ns or not record.timed
-
-
-@pytest.mark.parametrize("step", [BARE, BATCHES])
-def test_a_gap_without_an_update_ends_after_none(step):
-    script = Script(step)
-    script.spell(40)
-    script.gap(0, layout.GAP_AFTER_UPDATE)
-    assert not [part for part in ended(script) if part.only_counted]
 
 
 def test_an_evaluation_after_a_gap_is_one_though_a_batch_of_it_trains():

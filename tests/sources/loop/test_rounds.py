@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from tests.sources.loop.loop_script import MS, markers, ms, play
+from tests.sources.loop.loop_script import MS, ms, play
 from tuimon.sources.loop import pieces
 from tuimon.sources.loop.pieces import Drive
 
@@ -61,30 +61,7 @@ def test_optimizers_that_do_not_take_turns_make_a_step_with_each_update(loop):
     assert len(played.steps) == 12 * loop.count("opt")
 
 
-def test_a_round_that_breaks_off_loses_no_update_and_no_time():
-    script = (FIRST + SECOND) * 6 + FIRST + (FIRST + SECOND) * 6
-    played = play(script)
-    assert sum(step.updates for step in played.steps) == script.count("opt")
-    assert (
-        sum(step.total_ns for step in played.steps) == (10 * script.count("opt") - 6) * MS
-    )  # less the wait before the first marker
-    assert [step.updates for step in played.steps][:7] == [2] * 6 + [1]
-    assert [step.updates for step in played.steps][-3:] == [2] * 3
-
-
 @pytest.mark.parametrize("rounds_a_batch", [1, 3])
 def test_optimizers_of_a_loop_with_a_loader_do_not_matter(rounds_a_batch):
     played = play("fetch:2 " + (FIRST + SECOND) * rounds_a_batch, 6)
     assert (played.drive, len(played.steps)) == (Drive.FETCH, 6)
-
-
-def test_an_optimizer_a_parameter_is_in_no_round():
-    """Which of them step may differ from update to update."""
-    some, others = "wait:6 bwd:3 opt@1:1 opt@2:1 ", "wait:6 bwd:3 opt@2:1 opt@3:1 "
-    assert len(play(some + others, 10).steps) == 20
-
-
-def test_steps_are_told_while_the_loop_runs():
-    played = play(FIRST + SECOND, 10, finish=False)
-    assert len(played.steps) == 9
-    assert markers(FIRST)[-1][3] == 1

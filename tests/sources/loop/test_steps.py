@@ -101,18 +101,6 @@ def test_an_optimizer_that_is_there_is_waited_for(batches):
     assert lengths(played) == [batches * 7 - 2] + [batches * 7 + 1] * 3  # the first began before the first marker
 
 
-def test_an_optimizer_that_was_made_but_never_steps_is_not_waited_for_without_end():
-    played = Played(markers(f"wait:3 bwd:4 made {'wait:3 bwd:4 ' * 1100}"), finish=False)
-    assert 1000 < len(played.steps) <= 1101
-
-
-@pytest.mark.parametrize("batches", [70, 300])
-def test_many_accumulated_batches_do_not_make_an_optimizer_that_has_stepped_gone(batches):
-    micro = "fetch:2 wait:3 bwd:4 "
-    played = play(f"{micro * batches} opt:1", 5)
-    assert lengths(played)[-4:] == [batches * 9 + 1] * 4
-
-
 @pytest.mark.parametrize(
     "half", ["wait:5000 bwd:6000 opt:1000 ", "wait:400 bwd:1300 opt:1 ", "wait:100 bwd:100000 opt:1 "]
 )
@@ -141,19 +129,6 @@ def test_an_update_without_a_backward_before_the_loop_is_no_step():
     assert [found.whole for found in played.steps] == [True] * 5
 
 
-def test_lbfgs_closure_phases_nest():
-    played = play("opt( wait:2 bwd:3 wait:2 bwd:3 wait:4 ) wait:1", 5)
-    # the first closure forward, what lies between two backwards, and the search direction at the end
-    assert ms(played.steps[1].phases) == {
-        "forward": 2,
-        "backward": 6,
-        "between": 2,
-        "optimizer": 4,
-        "other": 1,
-    }
-    assert lengths(played)[1:] == [15] * (len(played.steps) - 1)
-
-
 SOME = "fetch@2:1 wait:2 "
 
 
@@ -176,11 +151,6 @@ def test_evaluation_is_kept_out_of_steps(evaluation, count, took_ms, length):
     assert ms(played.steps[4].phases) == ms(played.steps[3].phases) | {"other": length - 14}
 
 
-def test_the_program_says_what_is_a_step_of_an_evaluation():
-    played = play((PLAIN + " ") * 4 + "wait:1 " + SOME * 2 + "step " + (PLAIN + " ") * 4)
-    assert played.eval_count == 1
-
-
 def test_evaluation_with_a_loader_in_a_loop_without_one():
     train = "wait:6 bwd:3 opt:1 " * 20
     played = play(train + "wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:1 " + train)
@@ -198,13 +168,6 @@ def test_a_batch_fetched_ahead_of_the_one_that_trains_is_no_evaluation():
     assert (played.eval_count, played.eval_ns) == (0, 0)
     assert lengths(played)[5::5] == [75, 75]
     assert ms(played.steps[5].phases) == {"data": 64, "forward": 4, "backward": 4, "optimizer": 2, "other": 1}
-
-
-def test_the_first_batch_of_a_training_that_looks_one_ahead_is_of_its_first_step_when_a_window_ends_before():
-    machine = LoopMachine()
-    for marker in markers("iter:50 fetch:9 wait:1 fetch:5 wait:3"):
-        machine.feed(*marker)
-    assert machine.steps.take_evaluation() == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -225,14 +188,6 @@ def test_a_batch_for_show_before_a_loop_without_a_loader():
     played = play("fetch:5 wait:20 " + "wait:6 bwd:3 opt:1 " * 30)
     assert played.drive is Drive.UPDATE
     assert lengths(played)[1:] == [10] * 29
-
-
-def test_epochs_end_and_begin_again():
-    epoch = (PLAIN + " ") * 3 + "stop:1 wait:9 "
-    played = play(epoch, 3)
-    assert len(played.steps) == 9
-    assert lengths(played)[3] == 26  # the new epoch's first step bears its start
-    assert played.eval_count == 0
 
 
 def test_api_steps_overrule():
@@ -260,14 +215,6 @@ def test_an_evaluation_that_takes_gradients_is_no_step():
     assert played.eval_ns == 3 * (80 * 6 + 1) * MS - 6 * MS
     assert lengths(played)[1:] == [10, 10, 10, 12, 10, 10, 10, 12, 10, 10, 10]
     assert {step.backwards for step in played.steps[1:]} == {2}
-
-
-@pytest.mark.parametrize("tail", ["bwd:3 opt:1", "grad:3 opt:1"])
-def test_gradients_of_several_batches_that_train_are_no_evaluation(tail):
-    """Meta-learning takes gradients of each task's batch before the backward pass of all, or updates by them alone."""
-    played = play(f"fetch:1 wait:2 grad:1 fetch:1 wait:2 {tail}", 12)
-    assert lengths(played)[1:] == [11] * 11
-    assert played.eval_count <= 1  # the first update shows what they are for
 
 
 @pytest.mark.parametrize("before", ["bwd:4", "bwd:1 wait:1 bwd:1 wait:1"])
@@ -319,13 +266,6 @@ def test_open_phase(script, phase):
     assert Played(markers(script)).machine.open_phase.name == phase
 
 
-def test_reinforcement_learning_in_bursts():
-    burst = "wait:500 " + "wait:2 bwd:3 opt:1 " * 10
-    played = play(burst, 4)
-    assert sorted(set(lengths(played)[1:])) == [6, 506]
-    assert len(played.steps) == 40
-
-
 def test_held_back_pieces_are_bounded():
     played = play("wait:1 bwd:1", 1000, finish=False)
     assert len(played.steps) >= 980
@@ -340,12 +280,6 @@ def test_starting_workers_is_waiting_for_data():
     played = play(EPOCH, 4)
     assert lengths(played) == [19, 11, 72, 11, 72, 11, 72, 11]  # the stream begins with the first fetch
     assert ms(played.steps[2].phases) == {"backward": 4, "data": 60, "forward": 3, "optimizer": 2, "other": 3}
-
-
-def test_what_is_open_while_workers_start_is_data():
-    machine = LoopMachine()
-    machine.feed(0, layout.ITER_BEGIN)
-    assert machine.open_phase == ("data", 0)
 
 
 def test_starting_workers_for_an_evaluation_is_evaluation():

@@ -40,38 +40,6 @@ def test_no_more_workers_than_keep_the_cores_busy():
     assert loader.estimated_speedup == pytest.approx(2.14, rel=0.02)
 
 
-def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
-    own = frames(("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "fetch"), first=30)
-    first, *_ = run({"data": 80, "forward": 20}, own, stacks(12, ([3, 4, 30, 6], 45), ([3, 4, 30, 1], 15)))
-    assert first.cause == "slow_collate" and first.action.startswith("make whole batches at once")
-    first, *_ = run({"data": 80, "forward": 20}, own, stacks(12, ([3, 4, 30], 45), ([3, 4, 30, 1], 15)))
-    assert first.cause == "no_workers"
-    at_once, loader = first.fixes
-    assert loader.action.startswith("set num_workers=2 (now 0)")
-    assert at_once.action == "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
-    gained = 1 / 0.4  # three quarters of 80 %
-    assert (at_once.estimated_speedup, *at_once.gain) == pytest.approx((gained, 1 / 0.7, gained))
-
-
-def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
-    """A program of an installed package: the only line of the user's is the one that starts it."""
-    program = frames(
-        ("bin/train", 6, "<module>", "sys.exit(cli())", True),
-        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "<listcomp>"),
-        ("/lib/site-packages/nice/dataset.py", 640, "__getitem__", "im = self.transforms(im)"),
-        ("/lib/site-packages/scipy/ndimage/_filters.py", 180, "correlate1d"),
-        ("/lib/site-packages/torch/_tensor.py", 600, "backward"),
-        first=30,
-    )
-    first, *_ = run({"data": 80, "forward": 20}, program, stacks(12, ([30, 4, 31, 32, 33], 60), ([30, 34], 15)))
-    free, loader = first.fixes
-    line = "correlate1d() _filters.py:180, called by train:6"
-    assert loader.action.startswith("set num_workers=2 (now 0)")
-    assert free.action == f"make {line} cheaper (vectorise or cache it)"
-    assert first.headline.endswith("the training process prepares it, in correlate1d() _filters.py:180")
-    assert [(place.function, place.line) for place in first.where] == [("<module>", 6)]
-
-
 def test_the_loops_own_line_only_takes_the_items():
     """Nobody can vectorise ``main()``, which trains: a package makes the items that its line fetches."""
     more = frames(

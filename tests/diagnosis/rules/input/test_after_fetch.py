@@ -52,7 +52,3 @@ def test_without_markers_samples_show_whether_most_of_it_is_fetched(fetching: in
     counted = (([50, 51], fetching), ([52, 53], mixing), ([54, 55], 25), ([56, 57], 25))
     sampled = [stacks(t, *(sample for sample in counted if sample[1])) for t in range(1, 13)]
     assert by_rule(one_process(NO_GPU, LOOP, sampled, markers=False))["input_bound"].cause == cause
-
-
-def test_a_forward_pass_without_it_is_as_long_as_markers_say() -> None:
-    assert found(mixing=0, workers=0)["input_bound"].share_of_step == pytest.approx(0.1)

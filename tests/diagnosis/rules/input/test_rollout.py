@@ -78,13 +78,6 @@ def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_do
     assert bound.share_of_step == pytest.approx(0.75 * 100 / 120, abs=0.01)  # forward has the other 20 samples
 
 
-def test_what_a_function_makes_of_the_models_answer_is_the_policys():
-    bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 30), ([0, 21, 23], 60))["input_bound"]
-    assert bound.cause == "rollout"
-    assert "runs the model to generate the data" in bound.headline and bound.where[0].line == 13
-    assert bound.evidence["policy_share"] == pytest.approx(0.9)
-
-
 @pytest.mark.parametrize(("inside", "policy"), [([29], 0.95), ([29, 30], 0.05)], ids=["collector", "callback"])
 def test_a_librarys_own_work_around_the_policy_is_the_policys_but_no_callback_of_the_users(inside, policy):
     bound = found(([0, 29, 14], 5), ([0, 29, 4], 5), ([0, *inside], 90))["input_bound"]
@@ -95,17 +88,6 @@ def test_a_loss_of_what_the_rollout_has_computed_leaves_the_gain_of_more_environ
     training = (([26, 27], 20), ([6, 7], 20), ([8, 9], 5))
     bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 90), training=training)["input_bound"]
     assert (bound.cause, bound.severity, bound.estimated_speedup) == ("rollout", "info", None)
-
-
-@pytest.mark.parametrize("besides", [[0, 18], [0, 28, 25]])
-def test_what_a_rollout_does_besides_is_part_of_it(besides):
-    bound = found(([0, 1, 2], 15), (besides, 85))["input_bound"]
-    assert (bound.cause, bound.evidence["environment_share"]) == ("rollout", pytest.approx(0.15))
-
-
-def test_updates_too_short_to_be_sampled_leave_the_environment_known():
-    bound = found(ENVIRONMENT, POLICY, training=())["input_bound"]
-    assert (bound.cause, bound.where[0].line) == ("rollout", 7)
 
 
 def test_more_environments_help_where_there_are_cores_for_them():
@@ -146,13 +128,6 @@ def test_processes_that_wait_for_messages_most_of_the_time_are_not_what_takes_it
     making = processes_of_environments(4, 0.5, ([52, 2, 53], 2))
     bound = found(([0, 1, 55, 51], 80), beside=making)["input_bound"]
     assert "steps the environment" in bound.headline and bound.where[0].function == "step_wait"
-
-
-@pytest.mark.parametrize("number", [0, 4])
-def test_environments_that_compute_stay_where_they_are(number):
-    bound = found(ENVIRONMENT, cpu_count=8, beside=processes_of_environments(number, 0.5))["input_bound"]
-    assert not any("in the training process" in fix.action for fix in bound.fixes)
-    assert any("environments at once" in fix.action for fix in bound.fixes) == (number == 0)
 
 
 def test_what_the_model_generates_before_backward_is_data_and_after_it_is_side_work():

@@ -130,15 +130,3 @@ def test_what_the_training_thread_makes_itself_needs_no_spawned_worker(main, poo
     first = pooled(main, pool, 0.3)
     assert "threads of the training process" not in first.headline
     assert not any("spawn" in fix.action for fix in first.fixes)
-
-
-@pytest.mark.parametrize(("children", "threads_cpu"), [(0.8, 0.1), (0.8, None), (0.1, 0.8)])
-def test_what_a_pool_of_processes_makes_is_made_there(children, threads_cpu):
-    """The training thread waits for a thread that hands the answers of two processes on."""
-    beside = workers(2, children, ([38], 40), ([41], 20), role="child")
-    cpu = () if threads_cpu is None else (threads_cpu,)
-    first = pooled(WAITS, DOWNLOADS, *cpu, beside=beside)
-    by_process = children > (threads_cpu or 0.0)
-    assert ("another process makes it" in first.headline) == by_process
-    assert (first.where[0].function, first.where[0].line) == ("blur", 9 if by_process else 8)
-    assert any("spawn" in fix.action for fix in first.fixes) == (not by_process)

@@ -1,11 +1,10 @@
 """The input rule on literal sessions: the finding appears with its cause and place, and abstains where it should."""
 
 import pytest
-from msgspec import structs
 
 from tests.diagnosis.cpu import STARVED, loader, run, workers
-from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
-from tests.session.records import frames, header, process, stacks, steps, thread, threads
+from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings
+from tests.session.records import frames, header, process, stacks, thread, threads
 from tests.session.records import session_of as records_of
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
@@ -95,25 +94,6 @@ def test_of_many_tensors_in_a_batch_few_are_to_be_made(tensors, first):
     assert found.where[0].function == ("collate" if tensors == 169 else "main")
 
 
-@pytest.mark.parametrize("ready_none", [3, 60])
-def test_a_busy_worker_is_what_the_training_waits_for_whatever_lies_ready(ready_none):
-    """What lies in its queue waits for the thread that sends it, and that for the GIL."""
-    busy = handed_over(2.0, 9.0, ready_none, (100, 800.0, 100.0, 100.0))
-    free = thread(12, 0.4, state="waiting")
-    first, *_ = run(STARVED, busy, FETCHES, free, *workers(1, 0.9, ([0, 1], 40)), cpu_count=8)
-    assert first.cause == "workers_saturated"
-
-
-def test_workers_started_for_every_epoch_whose_batches_lie_ready_are_to_be_kept_beside_larger_batches():
-    started = handed_over(6.2, 6.0, ready_none=5, more={"starts": 4, "start_ns": int(0.1e9)})
-    first, *_ = run(STARVED, started, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
-    assert first.cause == "hand_over"
-    larger, kept = first.fixes
-    assert larger.action == f"use larger batches: {ALIKE}"
-    assert kept.action == "set persistent_workers=True: workers then stay from epoch to epoch"
-    assert larger.estimated_speedup > kept.estimated_speedup > 1.05
-
-
 def test_workers_that_make_little_beside_their_start_may_as_well_not_be_there():
     """Of 62 ms a step that wait for data 29 start workers, and a batch takes 2 ms to make."""
     little = starts(4, 12.0, 26, made=[(50, 90.0, 10.0, 900.0)] * 2)
@@ -137,13 +117,6 @@ def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
     assert "num_workers" not in first.action and "larger batches" in first.action
 
 
-@pytest.mark.parametrize(("samples", "cause"), [(0, None), (2, None), (6, "hand_over")])
-def test_without_samples_of_the_fetch_it_may_as_well_draw_indices(samples, cause):
-    fetches = [stacks(12, ([3, 4], samples))] if samples else []
-    first, *_ = run(STARVED, handed_over(3.0, 1.0, ready_none=5), *fetches, *workers(2, 0.1, ([0, 1], 40)))
-    assert first.cause == cause
-
-
 def test_a_batch_that_has_yet_to_be_made_is_no_handing_over():
     first, *_ = run(STARVED, handed_over(3.0, 1.0, ready_none=80), FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert first.cause is None
@@ -154,27 +127,6 @@ def test_workers_do_not_make_cores():
     first, *_ = run(STARVED, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.8))
     assert first.cause == "no_workers"
     assert gain_of("num_workers=1 (now 0)", first) == pytest.approx(1.1, rel=0.05)
-
-
-def test_workers_that_have_just_ended_were_there():
-    first, *_ = run(STARVED, process(201, "worker", ppid=100), process(201, "worker", ppid=100, ended=True))
-    assert first.cause is None
-
-
-def test_too_few_samples_make_no_verdict():
-    split = frames(
-        ("train.py", 10, "main", "x = get_batch()", True),
-        ("train.py", 11, "main", "loss = model(x)", True),
-        (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
-        ("train.py", 12, "main", "loss.backward()", True),
-        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-        first=20,
-    )
-    phases = {"between": 60, "backward": 40}
-    few = stacks(12, ([20], 1), ([21, 22], 3), ([23, 24], 3))
-    assert "input_bound" not in {f.rule for f in run(phases, split, few)}
-    many = stacks(12, ([20], 100), ([21, 22], 300), ([23, 24], 300))
-    assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}
 
 
 def test_markers_of_the_workers_overrule_what_counters_suggest():
@@ -211,42 +163,11 @@ def test_samples_that_end_in_the_fetch_name_what_it_calls_there():
     assert fixed.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 850 / 900), rel=0.01)
 
 
-@pytest.mark.parametrize("items_ms", [850, 150])
-def test_workers_without_samples_name_what_torch_calls(items_ms):
-    made = loader(1, (10, items_ms, 950 - items_ms, 50), item=ITEM, collate=JOIN)
-    first, *_ = run(STARVED, made, stacks(12, ([3, 4], 60)), *workers(1, 0.99), cpu_count=8)
-    assert first.where[0] == (ITEM if items_ms > 500 else JOIN)
-
-
 @pytest.mark.parametrize("more", [{}, {"item": Place("/lib/site-packages/photos/set.py", 9, "__getitem__")}])
 def test_a_data_set_of_a_library_or_of_an_older_log_leaves_the_line_of_the_loop(more):
     own = frames((FETCHER, 54, "<listcomp>"), first=30)
     first, *_ = run(STARVED, own, loader(0, (10, 850, 50, 100), **more), stacks(12, ([3, 4, 30], 80)))
     assert first.where[0].line == 44 and any("whole batches" in fix.action for fix in first.fixes)
-
-
-def test_what_makes_items_is_not_named_as_what_collates_them():
-    collate = f"{TORCH}/utils/data/_utils/collate.py", 398, "default_collate"
-    below = frames(COLLATES, collate, (FETCHER, 52, "fetch"), first=30)
-    first, *_ = run(STARVED, below, stacks(12, ([3, 4, 30, 31], 60), ([3, 4, 32, 1], 15)))
-    assert first.cause == "slow_collate"
-    assert first.headline.endswith("the training process collates batches")
-
-
-def test_a_comprehension_in_a_librarys_data_set_is_its_functions():
-    library = "/lib/site-packages/clones"
-    loop = frames(
-        ("fit.py", 4, "main", "fit(model)", True),
-        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
-        (FETCHER, 54, "fetch"),
-        (f"{library}/types.py", 561, "__getitem__"),
-        (f"{library}/types.py", 562, "<dictcomp>"),
-        (f"{library}/trainer.py", 40, "train"),
-        ("/opt/tuimon/agent/hooks.py", 8, "tuimon_backward"),
-        first=40,
-    )
-    first, *_ = run(STARVED, loop, stacks(12, ([40, 41, 42, 43, 44], 60), ([40, 45, 46], 40)))
-    assert first.headline.endswith("in __getitem__() types.py:562") and first.where[0].line == 4
 
 
 def test_a_sampler_is_separated_from_items():
@@ -258,18 +179,6 @@ def test_a_sampler_is_separated_from_items():
     first, *_ = run(STARVED, draws, stacks(12, ([3, 4, 30, 31], 60), ([3, 4], 10)), *workers(1, 0.02, ([0], 40)))
     assert (first.cause, first.where[0].line) == ("sampler", 90)
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 60 / 70))
-
-
-def test_taking_batches_over_stays_however_fast_they_come():
-    takes = frames(
-        (f"{TORCH}/utils/data/dataloader.py", 900, "_try_get_data"),
-        ("/lib/python3.11/queue.py", 180, "get"),
-        (f"{TORCH}/multiprocessing/reductions.py", 149, "rebuild_tensor"),
-        first=30,
-    )
-    samples = stacks(12, ([3, 4, 30, 31], 75), ([3, 4, 30, 32], 25))
-    first, *_ = run(STARVED, takes, samples, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
-    assert gain_of("cheaper", first) == pytest.approx(1 / (1 - 0.62 * 0.75), rel=0.02)
 
 
 def test_a_worker_that_hands_batches_over_in_a_thread_of_its_own_makes_none_meanwhile():
@@ -287,11 +196,6 @@ def test_the_first_moments_bear_no_verdict_that_is_not_plain():
     assert "input_bound" not in {f.rule for f in run(border, windows=3)}
     assert "input_bound" in {f.rule for f in run(border, windows=8)}
     assert "input_bound" in {f.rule for f in run(STARVED, windows=5)}
-
-
-def test_workers_that_wait_for_a_core_do_not_wait_for_the_network():
-    first, *_ = run(STARVED, *workers(2, 0.3, ([0, 1], 40), delay=0.65))
-    assert first.cause == "slow_item"
 
 
 def starts(count, start_s, wait_s, end_s=0, made=(), **facts):
@@ -336,12 +240,6 @@ def test_an_iterator_that_is_made_for_each_batch_is_to_be_made_once(persistent, 
         assert gained == sorted(gained, reverse=True) and all(each < 0.8 * gained[0] for each in kept)
 
 
-def test_workers_of_an_iterator_for_each_batch_gain_nothing_before_it_is_made_once():
-    fetched = loader(0, fetches=16, counts={"wait_ns": 800_000_000, "epochs": 16, "given": 1, "length": 250})
-    first, *_ = run({"data": 50, "forward": 50}, fetched, stacks(12, ([3, 4, 1], 60)), cpu_count=16)
-    assert first.action.startswith("make the iterator once, outside the loop, and set num_workers=")
-
-
 def test_threads_of_workers_that_wait_for_the_cores_are_to_be_fewer():
     """NumPy's BLAS has as many in each worker as there are cores."""
     crowded = []
@@ -370,17 +268,6 @@ def test_a_wait_for_data_counts_as_far_as_the_gpu_idles():
     assert first.headline.startswith("the GPU waits 66 % of each step for data")
     assert first.evidence["gpu_waits_at_most"] == first.share_of_step
     assert "gpu_idle_at_most" not in first.evidence  # it may idle for longer than it waits for data
-
-
-def test_a_wait_for_data_that_launches_cover_is_none():
-    """The same fetches; the GPU has enough to do meanwhile."""
-    waiting = {"data": 60, "forward": 10, "backward": 20, "optimizer": 10}
-    covered = {"data": (0, 0, 0), "forward": (30, 0, 0), "backward": (60, 0, 0), "optimizer": (10, 0, 0)}
-    leads = dict.fromkeys(("fetch end", "backward begin", "backward end", "optimizer end"), (9000.0, 0.0))
-    more = [record for t in range(5000, 5008) for record in (steps(t, waiting), gpu_time(t, covered, leads))]
-    found = {f.rule: f for f in diagnose(session_of("gpu_bound", more=more))}
-    assert "input_bound" not in found
-    assert "compute_bound" in found
 
 
 def found_without_markers(in_fetch: bool, windows: int, fetches: int, others: int, **why: str) -> Finding:
@@ -435,49 +322,6 @@ def test_workers_without_a_part_of_the_stream_idle(batches, clause, fewer, gain)
     assert share.action.startswith(each)
     assert fewer in share.action and share.estimated_speedup == pytest.approx(gain, rel=0.1)
     assert [fix.action.partition(" ")[0] for fix in cheaper] == ["make"]  # which may gain more
-
-
-LOOP_OF_WORKER = frames(
-    (f"{TORCH}/utils/data/_utils/worker.py", 330, "_worker_loop"),
-    ("/usr/lib/python3.11/selectors.py", 415, "select"),
-    (FETCHER, 35, "fetch"),
-    ("shards.py", 22, "__iter__", "yield decode(row)", True),
-    ("items.py", 31, "__getitem__", "return decode(index)", True),
-    first=60,
-)
-WAITS, NEXT_ITEM, BY_INDEX = [60, 61], [60, 62, 63], [60, 62, 64]
-
-
-def working_beside(other, makes=NEXT_ITEM, **facts):
-    """What is found without a loader's facts: worker 201 works, and 202 does what its stack shows, or has ended."""
-    beside = [stacks(12, (other, 40), pid=202)] if other else []
-    records = (LOOP_OF_WORKER, *workers(1, 0.98, (makes, 40)), process(202, "worker", ppid=100, **facts), *beside)
-    own = thread(12, 0.4, state="waiting")
-    first, *_ = run(STARVED, own, *records, cpu_count=8)
-    return first
-
-
-@pytest.mark.parametrize(
-    ("other", "makes", "facts"),
-    [
-        (NEXT_ITEM, NEXT_ITEM, {}),
-        (WAITS, BY_INDEX, {}),  # which get their indices in turn
-        (None, NEXT_ITEM, {"t": 5.0, "ended": True, "start_unix_s": 1.6e9}),  # of an earlier epoch
-    ],
-)
-def test_without_markers_workers_that_wait_or_have_ended_are_counted_with_the_rest(other, makes, facts):
-    assert working_beside(other, makes, **facts).cause == "workers_saturated"
-
-
-@pytest.mark.parametrize("number", [0, 2])
-def test_what_a_training_forks_for_something_else_loads_no_data(number):
-    """A server that always waits, or computes, sets no pace."""
-    facts = stream(20, 20, kind="map") if number else loader(0, fetches=20, counts={"wait_ns": int(0.6e9)})
-    loading = workers(number, 0.9, ([0, 1], 40))
-    server = (structs.replace(record, pid=300) for record in workers(1, 1.0, ([0], 80), role="child"))
-    first, *_ = run(STARVED, facts, *loading, *server, cpu_count=8)
-    assert first.evidence["workers"] == number
-    assert first.cause == ("workers_saturated" if number else "no_workers")
 
 
 @pytest.mark.parametrize("facts", [stream(20, 20), stream(20, 8), stream(20, 0, kind="map")])
