@@ -31,14 +31,14 @@ def wandering(number: int, seed: int, middle: float = 50.0, spread: float = 0.06
     return [middle * (1 + spread * (sum(each) - 4) / 2) for each in zip(*parts, strict=True)]
 
 
-def stretches(step_ms: list[float], waited: float = 0.0) -> tuple[StepStretch, ...]:
+def stretches(step_ms: list[float]) -> tuple[StepStretch, ...]:
     """A second each, filled with steps of that length."""
     found, first = [], 0.0
     for at, ms in enumerate(step_ms):
         count = max(1, round(1000 / ms))
         total = count * ms * 1e6
         parts = [SHARES[name] * total for name in SHARES]
-        found.append(StepStretch(at, at + 1.0, first, count, 1.0, total, *parts, 0.0, 0.0, waited * total))
+        found.append(StepStretch(at, at + 1.0, first, count, 1.0, total, *parts, 0.0, 0.0, 0.0))
         first += count
     return tuple(found)
 

@@ -13,14 +13,6 @@ def stretch(begin_s: float, seconds: float, steps: int, ms: float) -> StepStretc
     return StepStretch(begin_s, begin_s + seconds, 0.0, steps, seconds, steps * ms * 1e6, *[0.0] * 8)
 
 
-def test_windows_of_ten_seconds_make_batches_of_ten_seconds() -> None:
-    fine = [stretch(at, 1.0, 20, 50.0) for at in range(30)]
-    coarse = [stretch(30 + 10 * at, 10.0, 200, 50.0) for at in range(5)]
-    found = equal_stretches([*fine, *coarse], 240)
-    assert [row.span_s for row in found] == [10.0] * 8
-    assert sum(row.steps for row in found) == 30 * 20 + 5 * 200
-
-
 def test_each_batch_has_a_step() -> None:
     rows = [stretch(at, 1.0, int(at % 3 == 2), 3000.0) for at in range(30)]
     found = equal_stretches(rows, 240)

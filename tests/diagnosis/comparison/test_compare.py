@@ -37,10 +37,10 @@ NOISE = re.compile(
 
 
 def run(seed: int, middle: float = 50.0, number: int = 60, phi: float = 0.3, **more: object) -> Run:
-    waited, steps_ms = more.pop("waited", 0.0), more.pop("series", correlated(number, phi, seed, middle))
+    steps_ms = more.pop("series", correlated(number, phi, seed, middle))
     return Run(
         name=f"run {seed}",
-        **{"facts": FACTS, "stretches": stretches(steps_ms, waited), **more},  # type: ignore[arg-type]
+        **{"facts": FACTS, "stretches": stretches(steps_ms), **more},  # type: ignore[arg-type]
     )
 
 
@@ -147,13 +147,6 @@ def test_several_runs_are_the_unit() -> None:
     assert compare(before[:1], after[:1]).outcome == "slower"
 
 
-def test_several_runs_that_agree_tell_a_difference() -> None:
-    before, after = [run(seed) for seed in range(4)], [run(10 + seed, middle=51.5) for seed in range(4)]
-    found = compare(before, after)
-    assert found.outcome == "slower"
-    assert found.before.runs == ["run 0", "run 1", "run 2", "run 3"]
-
-
 # -- what disturbs
 
 
@@ -161,12 +154,6 @@ def test_neighbours_beside_both_cancel() -> None:
     found = compare([run(1, starved=0.2)], [run(2, middle=60.0, starved=0.2)])
     assert found.outcome == "slower"
     assert sum("Other programs" in note for note in found.notes) == 2
-
-
-def test_waits_of_its_own_doing_are_no_neighbours() -> None:
-    found = compare([run(1)], [run(2, middle=60.0, waited=1 / 6)])
-    assert found.outcome == "slower"
-    assert not any("Other programs" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("slower", [15, 30, 45])
@@ -383,13 +370,3 @@ def test_a_function_that_moved_is_the_same() -> None:
 )
 def test_an_interval_that_tells_nothing_is_not_told(speedup: Range, text: str) -> None:
     assert verdict_text("unclear", speedup) == text
-
-
-def test_figures_that_a_run_has_once() -> None:
-    before, after = {"checkpoints": 20.0, "checkpoint": 400.0}, {"checkpoints": 10.0, "checkpoint rate": 5e9}
-    facts = [replace(FACTS, checkpoints_to=system) for system in ("nfs4", "xfs")]
-    found = compare([run(1, facts=facts[0], once=before)], [run(2, facts=facts[1], once=after)])
-    last = found.rows[-1]
-    assert (last.name, last.before, last.after, last.low) == ("checkpoints", 20, 10, None)
-    assert not {"checkpoint", "checkpoint rate"} & {each.name for each in found.rows}  # of one side
-    assert [(each.name, each.before, each.after) for each in found.unlike] == [("checkpoints to", "nfs4", "xfs")]

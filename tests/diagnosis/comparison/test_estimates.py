@@ -8,7 +8,6 @@ import pytest
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tuimon.diagnosis.comparison.runs import Estimate, Run, difference, mean_of, step_ms, t_quantile
-from tuimon.diagnosis.interval import Interval
 
 
 @pytest.mark.parametrize(
@@ -52,15 +51,6 @@ def test_runs_that_do_not_differ_are_seldom_called_different(phi: float) -> None
 
 def test_a_constant_series_has_no_variance() -> None:
     assert log_mean([50.0] * 20).variance == pytest.approx(0.0, abs=1e-12)
-
-
-def test_an_independent_error_widens_an_interval() -> None:
-    one, other = Estimate(0.0, 1e-4, 9), Estimate(0.0, 1e-4, 9)
-    assert difference(one.plus(1e-4), other).high > difference(one, other).high
-    assert one.plus(1e-4, 9).freedom == 18  # both known as well
-    assert one.plus(1e-4).freedom == 36  # one of them known for certain
-    assert one.plus(3e-4, 1.5).freedom == pytest.approx(16 / (1 / 9 + 9 / 1.5))
-    assert difference(Estimate(1.0, 0.0, 5), Estimate(3.0, 0.0, 5)) == Interval(2.0, 2.0)
 
 
 def test_several_runs_vary_from_run_to_run() -> None:

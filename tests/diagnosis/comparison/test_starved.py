@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
@@ -44,11 +43,6 @@ def test_what_others_use_is_what_they_can_have_cost() -> None:
     assert found == pytest.approx(0.2 * 0.25)
 
 
-def test_of_a_log_without_the_cores_of_others_the_runs_own_threads_decide() -> None:
-    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], None) == 0.0
-    assert starved((0.7, 0.3), [], None) == pytest.approx(0.3)
-
-
 def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
     """Its step takes 100 ms of which it waits for 30; beside nobody it takes 70: the row says who is slower."""
     busy = session((0.7, 0.3), [], 1.9)
@@ -69,16 +63,6 @@ def test_a_gpu_is_taken_by_who_is_not_of_the_run(own: list[int], taken: float) -
     assert run_of(found, (), "run").gpu_taken == taken
 
 
-def test_who_takes_turns_on_the_gpu_widens() -> None:
-    """Its steps are 30 % longer, and it had six tenths of its GPU."""
-    rows = [stretches(correlated(60, 0.3, seed, middle)) for seed, middle in ((1, 50.0), (2, 65.0))]
-    before, after = (Run(name="run", facts=FACTS, stretches=each) for each in rows)
-    assert compare([before], [after]).outcome == "slower"
-    beside = compare([before], [replace(after, gpu_taken=0.4)])
-    assert beside.outcome == "unclear"
-    assert beside.speedup.low < 1 / 1.3 < 1.2 < beside.speedup.high
-
-
 def beside(seed: int, waited: float, slower: float = 1.0) -> Run:
     """A run that waited for so long of its time, and took as much longer."""
     rows = stretches(correlated(60, 0.3, seed, 50.0 * slower / (1 - waited)))
@@ -92,8 +76,3 @@ def test_what_a_neighbour_cost_is_unknown_and_widens() -> None:
         assert found.outcome == "unclear"
         assert found.speedup.low < 0.8 and found.speedup.high > 1.0
         assert "Other programs ran beside AFTER" in found.notes[0] and "idle machine" in found.notes[0]
-
-
-def test_a_change_that_a_neighbour_cannot_have_caused_shows_beside_it() -> None:
-    assert compare([beside(1, 0.0)], [beside(2, 0.1, slower=1.4)]).outcome == "slower"
-    assert compare([beside(1, 0.0)], [beside(2, 0.1, slower=0.6)]).outcome == "faster"

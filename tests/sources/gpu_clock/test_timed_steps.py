@@ -194,16 +194,6 @@ def test_an_evaluation_that_takes_gradients_is_one_with_its_backward_passes():
     assert found == {"forward": 10, "backward": 10, "optimizer": 10, "eval": 60}
 
 
-def test_what_was_not_timed_separates_steps():
-    play = Play()
-    assert len(play(f"{PLAIN} fetch)=90 bwd(=95- bwd)=98- opt(=99- opt)=100- fetch(=101 fetch)=110-")) == 1
-    (step,) = play(
-        "bwd(=120- bwd)=130- opt(=130- opt)=140- fetch(=141 "
-        + "fetch)=150 bwd(=160 bwd)=170 opt(=170 opt)=180 fetch)=190"
-    )
-    assert step.boundaries[0].time_ns == 150
-
-
 def test_a_backward_that_was_not_timed_after_one_that_closed_a_step():
     play = Play()
     assert len(play("bwd(=0 bwd)=20 bwd(=50 bwd)=60- bwd(=70- bwd)=80- bwd(=90- bwd)=95-")) == 1
@@ -214,19 +204,6 @@ def test_a_backward_that_was_not_timed_after_one_that_closed_a_step():
 def test_a_step_without_one_of_its_times_is_given_up_when_a_later_one_is_known():
     play = Play()
     assert play("fetch)=0 bwd(=10? bwd)=20 opt(=20 opt)=30 fetch)=30") == []
-    assert len(play("bwd(=40 bwd)=50 opt(=50 opt)=60 fetch)=70")) == 1
-
-
-def test_a_step_that_is_broken_off_is_given_up():
-    play = Play()
-    assert play("fetch)=0 bwd(=10 bwd)=20- opt(=20- opt)=30- fetch)=30-") == []
-
-
-def test_a_step_in_two_counts_is_given_up():
-    play = Play()
-    play("fetch)=0 bwd(=10 bwd)=20")
-    play.chain = Chain(0)
-    assert play("opt(=20 opt)=30 fetch)=30") == []
     assert len(play("bwd(=40 bwd)=50 opt(=50 opt)=60 fetch)=70")) == 1
 
 

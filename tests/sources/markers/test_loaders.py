@@ -96,22 +96,6 @@ def test_a_fetch_that_waits_while_later_batches_come_is_held_back():
 
 
 @pytest.mark.parametrize(
-    "waits",
-    [
-        [(5, 5), (5, 5), (5, 5), (5, 7), (5, 7)],  # alike: each takes as long to hand over
-        [(5, 5), (5, 5), (40, 1), (5, 1), (5, 1)],  # too few batches
-        [(5, 7), (5, 6), (40, 5), (5, 4), (5, 3)],  # the training process was held up itself
-    ],
-)
-def test_a_fetch_for_any_batch_is_not_held_back(waits):
-    script = LoaderScript(FACTS)
-    for wait_ms, ready in waits:
-        script.feed("f1 b", wait_ns=wait_ms * MS, ready=ready)
-    (record,) = script.records()
-    assert (record.fetches, record.held_ns) == (5, 0)
-
-
-@pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("f1 b f1 b x1", ["train"]),
@@ -239,18 +223,6 @@ def test_batches_that_were_measured_add_up():
 def window(t, **more):
     facts = LoaderFacts(dataset="ImageSet", kind="map", workers=2, prefetch=2) if t == 1.0 else None
     return Loader(t=t, pid=100, number=0, window_s=1.0, facts=facts, **more)
-
-
-def test_tokens_belong_to_the_batch_that_is_measured_next():
-    script = LoaderScript(FACTS).feed("f1 b")
-    script.put(layout.TOKENS, layout.pack_pair(4096, 1000), 1)
-    script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
-    script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
-    (record,) = script.records()
-    assert record.batches == MeasuredBatches(2, 1 << 16, 16, 2)
-    script.feed("f1 b").put(layout.TOKENS, layout.pack_pair(4096, None), 1)
-    script.put(layout.BATCH, layout.pack_batch(1 << 15, 8, True, None), 1)
-    assert script.records()[0].batches == MeasuredBatches(1, 1 << 15, 8, 1, None, 4096, None)
 
 
 def test_how_many_tensors_belongs_to_the_batch_that_is_measured_next():

@@ -82,14 +82,6 @@ def test_more_than_long_steps_explain_lies_outside_the_markers_pairs(apart):
     assert in_ms(phases.divide(100, 2200 * MS)) == {"data": 300, "forward": 100, apart: 1800}
 
 
-def test_what_long_steps_took_is_forgotten_in_time():
-    phases = learned(*[step()] * 8, step(data=11))
-    for _ in range(300):
-        phases.learn([*[step()] * 8, step(forward=11)])
-    found = in_ms(phases.divide(100, 300 * MS))
-    assert found["forward"] == pytest.approx(200, rel=0.01)
-
-
 def test_before_a_step_was_timed_nothing_is_known():
     assert CountedPhases().divide(10, 10 * MS) == {}
     phases = CountedPhases()

@@ -128,19 +128,6 @@ def test_a_busy_gpu_is_not_advised_what_is_so_already(dtype, is_advised):
     assert ("lower precision" in found.fixes[-1].action) == is_advised
 
 
-@pytest.mark.parametrize(("dtype", "is_told"), [("float64", True), ("float32", False)])
-def test_float64_on_a_gpu_is_told(dtype, is_told):
-    """Not what it gains: that depends on the card, from next to nothing to 64 times."""
-    facts = process(PID, gpu_uuids=[UUID], parameter_dtypes=[dtype], matmul_dtypes=[dtype])
-    found = findings("gpu_bound", *USUAL, util=0.99, more=[facts])
-    assert ("slow_setting" in found) == is_told
-    assert ("compute_bound" in found) != is_told
-    if is_told:
-        assert (found["slow_setting"].cause, found["slow_setting"].severity) == ("float64", "warning")
-        assert found["slow_setting"].fixes[0].action.startswith("use float32")
-        assert found["slow_setting"].estimated_speedup is None
-
-
 def test_a_tracer_costs_what_the_gpu_waits_for_python():
     """As much as the GPU idles at most; a GPU that is the bottleneck waits for nothing."""
     more = [
@@ -151,30 +138,6 @@ def test_a_tracer_costs_what_the_gpu_waits_for_python():
     assert (found.cause, found.severity) == ("tracer", "critical")
     assert 1.2 < found.best.gain.low < found.best.gain.high <= 1 / 0.4
     assert "slow_setting" not in findings("gpu_bound", *USUAL, util=0.99, cpu=0.99, more=more)
-
-
-@pytest.mark.parametrize(
-    ("kind", "figures"),
-    [
-        ("gpu_bound", {"sm_ratio": 0.8}),
-        ("gpu_bound", {}),  # before Hopper
-        ("launch_bound", {"sm_ratio": 0.06, "util": 0.4}),  # that it idles says why
-        ("gpu_bound", {"sm_ratio": 0.06, "more": [process(PID, gpu_uuids=[UUID], rank=0, world_size=2)]}),
-    ],
-)
-def test_sms_that_work_are_unknown_or_may_wait_for_ranks_are_not_judged(kind, figures):
-    found = findings(kind, *USUAL, **({"util": 0.93} | figures))
-    assert "compute_bound" not in found or found["compute_bound"].cause is None
-
-
-def test_what_events_do_not_time_is_named_and_not_counted_as_idle():
-    """The stream that is timed idles for 60 % of each step, the GPU for 33 % at most."""
-    sync = next(finding for finding in fold(altered("other_streams_in_part"))[1] if finding.rule == "sync_point")
-    assert sync.evidence["gpu_work_untimed_at_least"] == pytest.approx(0.27, abs=0.01)
-    assert sync.evidence["gpu_idle_at_most"] == pytest.approx(0.33, abs=0.01)
-    assert (
-        sync.best.least == next(f for f in fold(altered("tf32_while_waiting"))[1] if f.rule == "sync_point").best.least
-    )
 
 
 SMALL = {"memory_used_bytes": 8 << 30, "memory_total_bytes": 80 << 30}

@@ -68,14 +68,6 @@ def test_a_hot_gpu_at_work_is_reported_with_its_clocks_and_what_they_cost_at_mos
 
 
 @pytest.mark.parametrize(
-    ("mhz", "severity", "most"), [(1100, "critical", 1.8), (1800, "warning", 1.1), (1950, "info", 1.015)]
-)
-def test_heat_is_as_grave_as_what_it_costs(mhz, severity, most):
-    finding = held(**(HOT | {"sm_clock_mhz": mhz}))
-    assert (finding.severity, finding.best.gain.high) == (severity, pytest.approx(most, rel=0.01))
-
-
-@pytest.mark.parametrize(
     ("figures", "severity", "says", "to_do"),
     [
         ({}, "info", "power cap", "change nothing"),
@@ -143,12 +135,3 @@ def test_a_link_that_is_slower_than_both_its_ends_costs_what_copies_take_longer(
     finding = held(**LINK, pcie_rx_bytes_per_s=copied)
     assert finding.severity == severity
     assert finding.headline == "GPU 0 is linked by PCIe 3.0 x8, where card and slot can 5.0 x16"
-
-
-@pytest.mark.parametrize(
-    "figures",
-    [LINK | {"util": 0.1}, LINK | {"pcie_generation_max": 3, "pcie_width_max": 8}, LINK | {"pcie_width_max": None}],
-    ids=["idle", "as fast as it can", "not known"],
-)
-def test_a_link_that_an_idle_gpu_lowers_or_that_can_no_more_is_as_it_should_be(figures):
-    assert held(**figures) is None

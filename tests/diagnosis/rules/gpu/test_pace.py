@@ -2,12 +2,10 @@
 
 import pytest
 
-from tests.diagnosis.gpu import FORWARD, FORWARD_ITEM, ITEM, MODULE, USUAL, findings, gpu_time, session_of
+from tests.diagnosis.gpu import FORWARD, FORWARD_ITEM, ITEM, MODULE, USUAL, findings, gpu_time
 from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
 from tests.session.records import process, steps
-from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.rules.gpu.pace import unexplained_idle
 
 #: PCIe counters that show next to no copies.
 NO_COPIES = {"pcie_rx_bytes_per_s": 1e6, "pcie_tx_bytes_per_s": 1e6}
@@ -54,11 +52,3 @@ def test_a_queue_that_a_synchronisation_empties_is_not_full():
 def test_full_cpu_in_backward_is_told_as_such(cpu, autograd, who):
     found = findings("queue_full", *USUAL, util=0.99, cpu=cpu, autograd=autograd)["spin_wait"]
     assert (found.severity, found.headline) == ("benign", f"{who} is CUDA polling for the GPU, not work: harmless")
-
-
-@pytest.mark.parametrize(("samples", "lines"), [(USUAL, [43]), ((), [])])
-def test_of_an_idle_gpu_the_line_is_told_at_which_the_cpu_is_meanwhile(samples, lines):
-    session = session_of("launch_bound", *samples, util=0.4, cpu=0.99, **NO_COPIES)
-    found = unexplained_idle(evidence_of(session.over("recent"), PID))
-    assert [place.line for place in found.where] == lines
-    assert ("mostly in backward" in found.headline, "cause unknown" in found.headline) == (True, True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.diagnosis.gpu import PID, USUAL, findings, session_of
+from tests.diagnosis.gpu import PID, USUAL, findings
 from tests.gpu_simulator.sessions import UUID
-from tests.session.records import by_rule, process, steps, threads
+from tests.session.records import process, steps, threads
 from tuimon.records import GpuProcess
 
 OURS = GpuProcess(PID, 1 << 30, 0.5)
@@ -18,29 +18,6 @@ def test_another_program_on_the_gpu(taken, severity):
     if severity:
         assert found["neighbour"].severity == severity
         assert found["neighbour"].headline.startswith(f"process 9 takes {100 * taken:.0f} % of GPU 0")
-
-
-@pytest.mark.parametrize(
-    ("kind", "util", "taken", "severity", "waits"),
-    [
-        ("data_starved", 0.2, 0.15, "info", "may wait"),
-        ("launch_bound", 0.6, 0.3, "info", "may wait"),
-        ("data_starved", 0.95, 0.9, "critical", "waits"),  # in a third of the time there is work
-    ],
-)
-def test_what_others_take_of_the_time_without_work_for_the_gpu_does_no_harm(kind, util, taken, severity, waits):
-    processes = [GpuProcess(PID, 1 << 30, util - taken), GpuProcess(9, 1 << 30, taken)]
-    found = findings(kind, *USUAL, util=util, processes=processes, pids=[PID, 9])
-    assert found["neighbour"].severity == severity
-    assert found["neighbour"].headline.endswith(f": the training {waits} meanwhile")
-
-
-@pytest.mark.parametrize(("util", "severity"), [(0.97, "critical"), (0.6, "info")])
-def test_without_gpu_times_only_a_full_gpu_shows_harm(util, severity):
-    session = session_of("gpu_bound", *USUAL, util=util, processes=[OURS, GpuProcess(9, 1 << 30, 0.5)], pids=[PID, 9])
-    session.gpu_times.clear()
-    found = by_rule(session)["neighbour"]
-    assert (found.severity, found.estimated_speedup) == (severity, None)
 
 
 @pytest.mark.parametrize("pid", [0, 71234], ids=["not translated", "of another namespace"])

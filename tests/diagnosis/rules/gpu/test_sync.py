@@ -4,15 +4,9 @@ import pytest
 
 from tests.diagnosis.gpu import (
     END_S,
-    EVAL_FETCH,
-    EVAL_ITEM,
-    EVAL_MODEL,
-    EVALUATE,
     FLOAT,
     FORWARD,
-    IN_FETCH,
     ITEM,
-    MODULE,
     SCALER,
     STEP,
     USUAL,
@@ -24,17 +18,6 @@ from tuimon.diagnosis.rules.gpu.sync import advice_for, calls_at
 from tuimon.records import Place, TracedSync, TraceTaken
 
 
-def test_values_that_evaluation_reads_are_no_waits_of_the_step():
-    evaluation = (
-        ([EVALUATE, EVAL_FETCH, IN_FETCH], 10),
-        ([EVALUATE, EVAL_MODEL, MODULE], 40),
-        ([EVALUATE, EVAL_ITEM], 90),
-    )
-    sync = findings("sync_item", *USUAL, ([ITEM], 60))["sync_point"]
-    beside = findings("sync_item", *USUAL, ([ITEM], 60), *evaluation)["sync_point"]
-    assert (beside.where[0].line, beside.evidence["waiting_share"]) == (45, sync.evidence["waiting_share"])
-
-
 @pytest.mark.parametrize("line", [FLOAT, ITEM])
 def test_values_read_in_other_words(line):
     assert findings("sync_item", *USUAL, ([line], 60))["sync_point"].where[0].line == {FLOAT: 46, ITEM: 45}[line]
@@ -42,11 +25,6 @@ def test_values_read_in_other_words(line):
 
 def test_the_scalers_own_synchronisation_is_at_the_line_that_steps():
     assert findings("sync_item", *USUAL, ([STEP, SCALER], 60))["sync_point"].where[0].line == 44
-
-
-@pytest.mark.parametrize("cpu", [None, 0.5])
-def test_no_spinning_without_a_busy_thread(cpu):
-    assert "spin_wait" not in findings("queue_full", *USUAL, util=0.99, cpu=cpu)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +54,6 @@ def test_a_boolean_index_is_a_synchronisation():
 def test_an_index_by_positions_is_none():
     chosen = frames(("/home/me/train.py", 8, "chosen", "return errors[idx].mean()", True), first=30)
     assert "sync_point" not in findings("sync_item", *USUAL, more=[chosen, stacks(END_S, ([FORWARD, 30], 60))])
-
-
-def test_a_wait_for_a_gpu_that_is_nearly_always_busy_is_no_warning():
-    """As where each layer asks for a maximum: 72 % of the time is waiting, and 93 % of it the GPU works."""
-    found = findings("sync_item", *USUAL, ([ITEM], 200), util=0.90, cpu=0.99)
-    sync = found["sync_point"]
-    assert sync.severity in ("info", "benign")
-    assert "waits for a busy GPU" in sync.headline
-    assert "100 % CPU there is that wait" in sync.headline
-    assert 1.0 <= sync.best.gain.low <= sync.estimated_speedup <= sync.fixes[0].gain.high < 1.15
 
 
 def traced(*rows, pid=PID, steps=5, step_ms=20.0):
