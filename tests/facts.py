@@ -126,8 +126,8 @@ def show_the_rest() -> None:
 
 #: Where those members are read that no recorded run comes to, by class.
 READ_IN = {
-    "Call": "views/tui/profile/calltree.py",
-    "CallTree": "views/tui/profile/calltree.py",
+    "Call": "views/tui/profile/views.py",
+    "CallTree": "views/tui/profile/views.py",
     "Checkpoints": "diagnosis/comparison/runs.py",
     "Collectives": "session/standing.py",
     "Compiler": "session/stacks/set_up.py session/series.py",
@@ -148,8 +148,8 @@ READ_IN = {
     "Header": "sources/log/source.py",
     "Keeping": "diagnosis/rules/memory.py",
     "LeadRow": "views/report/report.html.j2",
-    "LineShare": "views/tui/profile/hotlines.py views/tui/profile/profile_pane.py",
-    "LineTable": "views/tui/profile/hotlines.py",
+    "LineShare": "views/tui/profile/views.py views/tui/profile/profile_pane.py",
+    "LineTable": "views/tui/profile/views.py",
     "LoaderRow": "diagnosis/evidence/data.py diagnosis/rules/input.py diagnosis/rules/memory.py",
     "LoaderTable": "session/tables.py",
     "Machine": "diagnosis/rules/cores.py diagnosis/rules/memory.py",
@@ -183,7 +183,7 @@ READ_IN = {
     "RunProcesses": "session/loaders.py session/tables.py session/threads.py",
     "Sample": "session/stacks/samples.py",
     "SamplerTable": "session/tables.py",
-    "Samples": "views/tui/profile/hotlines.py views/tui/profile/profile_pane.py",
+    "Samples": "views/tui/profile/views.py views/tui/profile/profile_pane.py",
     "Senders": "diagnosis/rules/input.py",
     "SessionView": "views/tui/panes/threads_pane.py",
     "Standing": "diagnosis/rules/hang.py",

@@ -27,7 +27,7 @@ from tuimon.session.session import Session
 from tuimon.sources.gpus.driver import in_first_pid_namespace
 from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.gpu.gpu_pane import GpuPane
+from tuimon.views.tui.panes.gpu_pane import GpuPane
 
 #: writes its pid, then what it hears
 LISTENER = """

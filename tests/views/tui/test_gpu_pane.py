@@ -11,8 +11,8 @@ from tuimon.session.gpu_time import TorchMemoryRow
 from tuimon.session.gpus import GpuMeans
 from tuimon.views.tui.drawing.canvas import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.gpu.figures import alarm_lines
-from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
+from tuimon.views.tui.panes.gpu_figures import alarm_lines
+from tuimon.views.tui.panes.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines
 
 
 def test_gpus_of_others_are_one_line():

@@ -18,9 +18,8 @@ from tuimon.records import Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
 from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.calltree import TreeView, indent, node_of_line, visible_nodes
-from tuimon.views.tui.profile.hotlines import LinesView
 from tuimon.views.tui.profile.profile_pane import Scope, blamed, empty_lines, filters, phases_line, ranges_line
+from tuimon.views.tui.profile.views import LinesView, TreeView, indent, node_of_line, visible_nodes
 
 
 def shown(app):

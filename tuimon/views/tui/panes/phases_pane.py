@@ -34,7 +34,7 @@ from tuimon.views.tui.drawing.lines import (
     row_line,
     that_fit,
 )
-from tuimon.views.tui.gpu.figures import fitting
+from tuimon.views.tui.panes.gpu_figures import fitting
 from tuimon.views.tui.panes.threads_pane import hot_lines
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
-from tuimon.views.tui.profile.calltree import TreeView, node_of_line
-from tuimon.views.tui.profile.hotlines import SORTS, LinesView
+from tuimon.views.tui.profile.views import SORTS, LinesView, TreeView, node_of_line
 from tuimon.views.tui.sheets.sheet import Code, CodeAround
 
 if TYPE_CHECKING:

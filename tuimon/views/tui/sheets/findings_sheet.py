@@ -18,6 +18,7 @@ from tuimon.views.report.report import goodput_of
 from tuimon.views.report_types import FindingJson
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, apart, cells, column, hanging, justified, line, paragraph, wrapped
+from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines, no_code
 from tuimon.views.words import goodput_bar
@@ -51,37 +52,29 @@ class FindingsSheet(Sheet):
         super().__init__("Findings · Tab chooses, Enter explains", self.sheet_lines)
         self._monitor = monitor
         self._code = CodeAround(self, monitor.closeup, self.text.update)
-        self._chosen: str | None = None  # None: the first
+        self._rows: Rows[Finding] = Rows(lambda finding: finding.rule)
 
     def action_explain(self) -> None:
         """Open the page of the chosen finding's rule."""
-        if self._monitor.findings:
-            chosen = self._monitor.findings[self._index()]
+        chosen = self._rows.selected
+        if chosen is not None:
             self.app.push_screen(ExplainSheet(chosen.rule, chosen.cause))
 
     def action_choose(self, further: int) -> None:
         """Choose the next or the one before, and bring it into view."""
-        rules = self._rules()
-        if not rules:
-            return
-        index = (self._index() + further) % len(rules)
-        self._chosen = rules[index]
-        self.update()
-        self.call_after_refresh(lambda: self.body.scroll_to(y=first_lines(self.text.lines)[index]))
-
-    def _rules(self) -> list[str]:
-        return [finding.rule for finding in self._monitor.findings]
-
-    def _index(self) -> int:
-        rules = self._rules()
-        return rules.index(self._chosen) if self._chosen in rules else 0
+        rows = self._rows.rows
+        if rows:
+            self._rows.select(rows[(self._rows.index + further) % len(rows)])
+            self.update()
+            self.call_after_refresh(lambda: self.body.scroll_to(y=first_lines(self.text.lines)[self._rows.index]))
 
     def sheet_lines(self, width: int) -> list[Line]:
         """All that the sheet shows, at this width."""
         monitor = self._monitor
-        chosen = self._rules()[self._index()] if monitor.findings else None
+        self._rows.rows = monitor.findings
+        chosen = self._rows.selected
         parts = (
-            findings_lines(monitor.findings, width, self._code_of, chosen),
+            findings_lines(monitor.findings, width, self._code_of, chosen.rule if chosen is not None else None),
             _goodput_lines(monitor.session, width),
             changes_lines(monitor.changes, monitor.session.start_s, width),
             unjudged_lines(unjudged(monitor.session), width),

@@ -15,7 +15,7 @@ from tuimon.views.gpu_text import stale_after_s
 from tuimon.views.tui.drawing.canvas import Pane
 from tuimon.views.tui.drawing.charts import chart, tinted
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, line
-from tuimon.views.tui.gpu.figures import (
+from tuimon.views.tui.panes.gpu_figures import (
     LABEL,
     VALUE,
     GpuView,

@@ -1,1 +1,0 @@
-"""The GPU pane and its cards, tables and figures."""
