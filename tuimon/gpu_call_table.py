@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from tuimon.tensor_syntax import any_tensor, is_to_cpu, module_of, tensor
+from tuimon.line_syntax import any_tensor, is_to_cpu, module_of, tensor
 
 Kind = Literal["read", "branch", "mask", "shape", "copy", "print", "check", "synchronise", "scaler", "clip"]
 

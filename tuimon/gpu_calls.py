@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tuimon.gpu_call_table import BRANCH, BY_KEY, FIXED, KEEP, PRINT, UNMISTAKABLE, CallSyntax, Kind, Row, call_syntax
-from tuimon.line_syntax import parsed_line, parsed_part
-from tuimon.tensor_syntax import any_tensor, is_made_on_cpu, mask, parts, tensor
+from tuimon.line_syntax import any_tensor, is_made_on_cpu, mask, parsed_line, parsed_part, parts, tensor
 
 #: How many lines the answers are remembered for, of how many characters; longer ones are cut.
 _LINES_HELD = 1024

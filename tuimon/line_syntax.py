@@ -1,11 +1,14 @@
-"""Syntax of single lines of the user's code; loads Python's parser, so import it late."""
+"""Syntax of single lines of the user's code, and what on them can be a tensor or a mask.
+
+Loads Python's parser, so import it late.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 #: The head of a block, which is no statement without a body.
 _HEAD = re.compile(r"(?:async )?(?:class|def|elif|for|if|while|with)\b.*:$", re.DOTALL)
@@ -71,3 +74,197 @@ def _other_brackets(line: str) -> tuple[str, str]:
             else:
                 opening = next(key for key, value in _BRACKETS.items() if value == character) + opening
     return opening, closing
+
+
+#: Modules by the names that they have in code; "plain" are those whose functions return no tensor.
+_MODULES = {
+    **dict.fromkeys(("F", "functional", "nn", "torch"), "torch"),
+    **dict.fromkeys(("LA", "linalg"), "linalg"),
+    **dict.fromkeys(
+        ("cv2", "datetime", "itertools", "json", "np", "numpy", "os", "pd", "random", "sys", "time"), "plain"
+    ),
+    "math": "math",
+}
+#: Names of settings, which are plain.
+_SETTINGS = re.compile(
+    r"(?i)(?:arg|arguments|args|cfg|conf|config|flags|hparams|hps|opt|opts|options|params|settings)$"
+)
+#: Names that nearly all code gives to plain values: counters, sizes, switches, and constants.
+_PLAIN_NAME = re.compile(
+    r"(?:_|i|j|begin|debug|device|end|epochs?|hi|idx|index|it|iters?|iteration|lo|mode|name|offset|path|rank|self|size"
+    r"|start|steps?|stop|t0|train|training|verbose|\w+_(?:every|freq|id|idx|index|interval|name|path|size|steps?)"
+    r"|(?:num|use|with)_\w+|n_\w+|[A-Z][A-Z0-9_]+)$"
+)
+_PLAIN_ATTRIBUTE = re.compile(r"(?:columns|dtype|is_\w+|layout|ndim|requires_grad|shape|suffix)$")
+_PLAIN_METHOD = re.compile(
+    r"(?:append|data_ptr|dim|element_size|empty|endswith|exists|format|get|get_\w+|is_\w+|items?|join|keys|lower|ndimension"
+    r"|nelement|numel|numpy|pop|query|random|read|replace|size|split|startswith|storage_offset|stride|strip|tolist|upper"
+    r"|values)$"
+)
+#: Methods that return a tensor if they are called on one.
+_TENSOR_METHOD = re.compile(
+    r"(?:abs|add|all|a?max|a?min|any|arg(?:max|min|sort)|bfloat16|bool|ceil|clamp|clone|contiguous|cos|count_nonzero|cuda"
+    r"|cumsum|detach|diff|div|dot|double|eq|exp|expand(?:_as)?|flatten|float|floor|g[et]|half|int|is(?:finite|inf|nan)|l[et]"
+    r"|log\w*|long|masked_fill|matmul|maximum|mean|median|minimum|mul|neg?|norm|not_equal|permute|pow|prod|quantile|reshape"
+    r"|round|rsqrt|select|sigmoid|sign|sin|softmax|sort|sqrt|square|squeeze|std|sub|sum|t|tanh|to|topk|transpose|trunc|type"
+    r"|unsqueeze|var|view|where)$"
+)
+_PLAIN_FUNCTION = re.compile(
+    r"(?:is_(?!nonzero)|get_|set_|device$|finfo|iinfo|no_grad|manual_seed|Size|numel|cuda\.|distributed\.|backends\.)"
+)
+#: Functions that make a tensor in the memory of the CPU, unless they are given a device.
+_MAKER = re.compile(
+    r"(?:arange|as_tensor|empty|eye|from_numpy|full|linspace|ones|rand|randint|randn|randperm|tensor|zeros)$"
+)
+_PLAIN_BUILTIN = re.compile(
+    r"(?:all|any|bool|callable|complex|enumerate|float|format|getattr|hasattr|id|input|int|isinstance|issubclass|iter|len|next"
+    r"|open|ord|print|range|repr|set|str|super|type|vars|zip)$"
+)
+#: Their results are tensors if their arguments are.
+_OF_ARGUMENTS = re.compile(r"(?:abs|list|max|min|reversed|sorted|sum|tuple)$")
+
+#: Names of masks, and others that may hold positions as well, such as what ``nms`` keeps.
+_MASK = re.compile(r"(?:\w+_)?(?:invalid|masks?|pad|padded|padding|valid)(?:_\w+)?$")
+_MAYBE_MASK = re.compile(
+    r"(?:\w+_)?(?:active|alive|chosen|correct|dones?|finite|ignored?|inside|keep|kept|missing|nonpad|observed|outside|present"
+    r"|select|selected|selection|unvisited|visible|visited|wrong)(?:_\w+)?$|(?:has|is|not)_\w+$"
+)
+_NO_MASK = re.compile(r"(?:n|num)_|(?:.*_)?(?:count|ids?|idx|index|indices|inds?|len|lengths?|pos|size|tokens?|value)$")
+#: Methods whose result is a mask, and those that give a mask another form.
+_MASK_METHOD = re.compile(r"(?:bool|eq|g[et]|is(?:finite|in|inf|nan)|l[et]|logical_(?:and|not|or|xor)|ne|not_equal)$")
+_FORM = re.compile(r"(?:clone|contiguous|detach|expand|expand_as|flatten|reshape|squeeze|to|unsqueeze|view|view_as)$")
+_COMPARISON = ast.Eq | ast.NotEq | ast.Lt | ast.LtE | ast.Gt | ast.GtE
+_BITWISE = ast.BitAnd | ast.BitOr | ast.BitXor
+
+
+def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
+    """How sure it is that an expression is a tensor: True; False if it may be one; None if it is plain.
+
+    ``called``: the answer for calls of functions that nobody knows.
+    """
+    match node:
+        case ast.Name(id=name):
+            return None if _PLAIN_NAME.match(name) or _SETTINGS.match(name) else False
+        case ast.Attribute(value, name):
+            owner = value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", "")
+            if _PLAIN_ATTRIBUTE.match(name) or _PLAIN_NAME.match(name) or _SETTINGS.match(owner) or module_of(node):
+                return None
+            return False if isinstance(value, ast.Name) else tensor(value, called)
+        case ast.Subscript(value, index):
+            return True if any(mask(part) for part in parts(index)) else tensor(value, called)
+        case ast.Call():
+            return _call(node, called)
+        case ast.UnaryOp(ast.USub() | ast.UAdd() | ast.Invert(), value) | ast.Starred(value) | ast.NamedExpr(_, value):
+            return tensor(value, called)
+        case ast.BinOp(left, _, right):
+            return None if _is_text(left) or _is_text(right) else any_tensor((left, right), called)
+        case ast.Compare(left, operators, others):
+            if all(isinstance(operator, _COMPARISON) for operator in operators):
+                no_numbers = any(isinstance(o, ast.Constant) and not _is_number(o) for o in (left, *others))
+                return None if no_numbers else any_tensor((left, *others), called)
+            return None
+        case ast.BoolOp(_, values) | ast.List(values) | ast.Tuple(values) | ast.Set(values) | ast.Dict(_, values):
+            return any_tensor(values, called)
+        case ast.IfExp(_, body, orelse):
+            return any_tensor((body, orelse), called)
+        case ast.ListComp(value) | ast.GeneratorExp(value) | ast.SetComp(value) | ast.DictComp(_, value):
+            return tensor(value, called)
+    return None
+
+
+def any_tensor(nodes: Iterable[ast.AST | None], called: bool | None = False) -> bool | None:
+    """True if one of them is a tensor, as ``tensor`` answers."""
+    found = [tensor(node, called) for node in nodes]
+    return True if True in found else False if False in found else None
+
+
+def _call(node: ast.Call, called: bool | None) -> bool | None:
+    match node.func:
+        case ast.Name(id=name):
+            if _OF_ARGUMENTS.match(name):
+                return any_tensor(node.args, called)
+            return None if _PLAIN_BUILTIN.match(name) else called
+        case ast.Attribute(owner, name):
+            module = module_of(node.func)
+            if module in ("math", "plain") or _PLAIN_METHOD.match(name):
+                return None
+            if module:
+                function = ast.unparse(node.func).partition(".")[2]
+                return None if _PLAIN_FUNCTION.match(function) else not is_made_on_cpu(node)
+            if name == "cpu" or (name == "to" and is_to_cpu(node)):
+                return None
+            known = tensor(owner, called)
+            if known is None and not isinstance(owner, ast.Name):
+                return None
+            return (not is_made_on_cpu(owner)) if known or _TENSOR_METHOD.match(name) else called
+    return called
+
+
+def mask(node: ast.AST) -> bool | None:
+    """How sure it is that an index is a mask: True; False if it may hold positions; None if nothing shows one."""
+    match node:
+        case ast.Compare(_, operators, _):
+            return True if all(isinstance(o, _COMPARISON) for o in operators) and tensor(node) is not None else None
+        case ast.UnaryOp(ast.Invert(), _):
+            return True
+        case ast.BinOp(left, operator, right) if isinstance(operator, _BITWISE):
+            found = {mask(left), mask(right)}
+            return True if True in found else False if False in found else None
+        case ast.Call(ast.Attribute(owner, name)):
+            if _MASK_METHOD.match(name):
+                return None if tensor(node) is None else True
+            return mask(owner) if _FORM.match(name) else None
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(str(name))):
+            return _is_mask_name(name.lower())
+        case ast.Subscript(value, _):
+            return mask(value)
+    return None
+
+
+def _is_mask_name(name: str) -> bool | None:
+    if _NO_MASK.match(name):
+        return None
+    return True if _MASK.match(name) else False if _MAYBE_MASK.match(name) else None
+
+
+def parts(index: ast.expr) -> list[ast.expr]:
+    """The indices of a subscript, one for each dimension."""
+    return index.elts if isinstance(index, ast.Tuple) else [index]
+
+
+def module_of(function: ast.AST) -> str:
+    """The module of a dotted name, by that name alone: "torch" of ``F.relu``, "linalg", "math", "plain" or ""."""
+    attributes = []
+    while isinstance(function, ast.Attribute):
+        attributes.append(function.attr)
+        function = function.value
+    module = _MODULES.get(function.id, "") if isinstance(function, ast.Name) else ""
+    return "linalg" if module == "torch" and "linalg" in attributes[1:] else module
+
+
+def is_made_on_cpu(node: ast.AST | None) -> bool:
+    """True if an expression begins with a tensor that is made in the CPU's memory: ``torch.rand(1).sum()``."""
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        match node:
+            case ast.Call(ast.Attribute(_, name) as function, _, keywords) if module_of(function) == "torch":
+                return _MAKER.match(name) is not None and "device" not in {keyword.arg for keyword in keywords}
+            case ast.Call(function):
+                node = function
+            case _:
+                node = node.value
+    return False
+
+
+def is_to_cpu(call: ast.Call) -> bool:
+    """True if a call names the CPU as the device: ``.to("cpu")``, ``.to(device=torch.device("cpu"))``."""
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    device = named.get("device", call.args[0] if call.args else None)
+    return device is not None and "'cpu'" in ast.unparse(device)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _is_number(node: ast.Constant) -> bool:
+    return isinstance(node.value, int | float) and not isinstance(node.value, bool)

@@ -18,8 +18,7 @@ from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
 from tuimon.launch.attached import Candidate, attach, is_worker, processes_of_run
-from tuimon.launch.child import ExitStatus
-from tuimon.launch.places import output_path
+from tuimon.launch.child import ExitStatus, output_path
 from tuimon.proc.processes import command_line
 
 

@@ -15,7 +15,7 @@ from tuimon.agent.ring import files
 from tuimon.errors import LaunchError, NoSuchScript, NotExecutable, UsageError
 from tuimon.launch import attached
 from tuimon.launch.attached import find_candidates, processes_of_run
-from tuimon.launch.places import output_path, own_output, state_directory
+from tuimon.launch.child import output_path, own_output, state_directory
 from tuimon.launch.resolve import resolve, user_python
 from tuimon.monitor.opening import Job, job_of
 from tuimon.records import Notice

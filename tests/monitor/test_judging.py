@@ -15,21 +15,10 @@ from tuimon.sources.base import Source
 from tuimon.sources.stacks.schedule import sampling_order
 
 
-class Pollers:
-    def inspect(self, suspicion):
-        pass
-
-    def sample_first(self, pid):
-        pass
-
-    def focus_on(self, pids):
-        pass
-
-
 @pytest.fixture
 def judging():
     """Each judgement finds what ``rule`` names."""
-    made = Judging(Pollers(), replayed=None)
+    made = Judging(SimpleNamespace(sources=[]), replayed=None)
     made.rule, made.ranks = "input_bound", 1
 
     def judge_moment(session, lasting_s):

@@ -141,10 +141,10 @@ def test_no_handle_left_is_no_end_of_a_process() -> None:
 def test_a_held_file_is_read_anew_each_time_and_ends_with_its_process():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     held = procfs.HeldFile(f"/proc/{process.pid}/stat")
-    first = procfs.parse_process_stat(held.read())
+    first = procfs.parse_stat(held.read())
     assert first is not None and first.ppid == os.getpid()
     process.communicate(b"\n")
-    assert procfs.parse_process_stat(held.read()) is None
+    assert procfs.parse_stat(held.read()) is None
     held.close()
 
 
@@ -152,7 +152,7 @@ def test_beyond_the_most_files_are_opened_at_each_read(monkeypatch):
     monkeypatch.setattr(procfs.HeldFile, "MOST", 0)
     before = set(os.listdir("/proc/self/fd"))
     held = procfs.HeldFile("/proc/self/stat")
-    assert procfs.parse_process_stat(held.read()).ppid == os.getppid()
+    assert procfs.parse_stat(held.read()).ppid == os.getppid()
     assert set(os.listdir("/proc/self/fd")) == before
     held.close()
 

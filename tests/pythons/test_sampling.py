@@ -14,9 +14,8 @@ from tests.sources.programs import running
 from tests.sources.stacks.sampling import reading, trainer
 from tests.waiting import until
 from tuimon.proc import procfs
-from tuimon.proc.processes import command_line
-from tuimon.proc.pthreads import os_ids
-from tuimon.proc.pythons import is_free_threaded, is_python
+from tuimon.proc.processes import command_line, is_free_threaded, is_python
+from tuimon.proc.procfs import os_ids
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.source import ProcessSource
 from tuimon.sources.stacks import pyspy

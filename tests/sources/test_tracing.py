@@ -30,8 +30,7 @@ from tuimon.sources.log.lines import decode
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.trace_records import leave_record
 from tuimon.sources.tracing import read_lines, stretches_of
-from tuimon.trace.events import Stretch
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.events import Stretch, TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 
@@ -207,7 +206,9 @@ def test_one_sample_says_nothing_of_how_long() -> None:
 
 
 def test_a_trace_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
-    sampler = LineSampler(str(tmp_path / "1-1.ring"), get_ident(), 3, FrameWindow)
-    sampler.start(1)
-    sampler.stop(keep=False)
-    until(lambda: not list(tmp_path.iterdir()))
+    sampler = LineSampler(str(tmp_path / "1-1.ring"), get_ident(), 3, 1, FrameWindow())
+    sampler.is_kept = False
+    sampler.start()
+    sampler.stop()
+    until(lambda: not sampler.is_running())
+    assert not list(tmp_path.iterdir())

@@ -25,7 +25,7 @@ from tests.warm_torch import WarmProgram
 from tuimon.agent.ring import files
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
-from tuimon.launch.injection.inject import inject
+from tuimon.launch.inject import inject
 from tuimon.sources.control_channel import withdraw_hooks
 
 #: How long each shape does what it does in a step, in seconds.

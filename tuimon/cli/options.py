@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from tuimon.errors import UsageError
-from tuimon.monitor.observers import Observer
-from tuimon.monitor.options import Options
+from tuimon.monitor.options import Observer, Options
 from tuimon.text import plain
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import select
 import shutil
@@ -57,6 +58,20 @@ class EndSleep:
             self._handle = -1
 
 
+def watch(monitor: Monitor, options: Options, duration_s: float | None = None) -> int:
+    """Watch as the options say until it is left or has ended, in lines at most so long; tuimon's exit code."""
+    leave_s = math.inf if duration_s is None else time.monotonic() + duration_s
+    with LeaveSignals() as signals:
+        if not options.headless:
+            return watch_full_screen(monitor, options, signals).exit_code
+
+        def until() -> bool:
+            return signals.ended_by is not None or time.monotonic() >= leave_s
+
+        watch_headless(monitor, options.refresh_s, until=until)
+    return 0
+
+
 def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
     """Watch in the full screen until it is left; returns how, with tuimon's exit code.
 
@@ -107,7 +122,11 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Lea
 
 
 def watch_headless(
-    monitor: Monitor, refresh_s: float, *, step: Callable[[], None], until: Callable[[], bool] = lambda: False
+    monitor: Monitor,
+    refresh_s: float,
+    *,
+    step: Callable[[], None] = lambda: None,
+    until: Callable[[], bool] = lambda: False,
 ) -> None:
     """Watch until the target has ended or ``until`` is true: a line every ``refresh_s``, a summary at the end."""
     from tuimon.views.headless import HeadlessView

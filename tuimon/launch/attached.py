@@ -11,10 +11,9 @@ import psutil
 from msgspec import Struct
 
 from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
-from tuimon.launch.child import ExitStatus
-from tuimon.launch.places import own_output
-from tuimon.proc import procfs, pythons
-from tuimon.proc.processes import command_line, environment, is_alive
+from tuimon.launch.child import ExitStatus, own_output
+from tuimon.proc import procfs
+from tuimon.proc.processes import command_line, environment, has_torch, is_alive, is_name, is_python
 from tuimon.proc.ring_facts import RingFacts, read_ring_facts
 
 
@@ -46,9 +45,11 @@ def attach(pid: int) -> Attached:
             f"Only its owner or root can watch it: sudo -u {_user_name(owner)} tuimon attach {pid}",
         )
     # without a ring: a shell that tuimon launched, or a Python that has not imported torch yet
-    facts = read_ring_facts(pid, ticks) or _environment_facts(pid)
+    facts, variables = read_ring_facts(pid, ticks), environment(pid)
+    if facts is None and (run := variables.get("TUIMON_RUN")):
+        facts = RingFacts(run=run, output=variables.get("TUIMON_OUTPUT"))
     command = command_line(pid)
-    if facts is None and not pythons.is_python(pid):
+    if facts is None and not is_python(pid):
         _refuse(pid, os.path.basename(command[0]) if command else "a kernel thread")
     run_id, output = (facts.run, facts.output) if facts else (None, None)
     return Attached(pid, ticks, command, run_id, own_output(output, run_id, owner))
@@ -59,7 +60,7 @@ def _refuse(pid: int, program: str) -> None:
     try:
         psutil.Process(pid).exe()
     except psutil.AccessDenied:
-        if pythons.is_name(program):
+        if is_name(program):
             return
         raise NotReadable(
             f"process {pid} ({program}) hides which program it runs, and its stacks",
@@ -68,13 +69,6 @@ def _refuse(pid: int, program: str) -> None:
     except psutil.NoSuchProcess:
         pass
     raise NotPython(f"process {pid} ({program}) is not a Python interpreter", "List the running trainings: tuimon ps")
-
-
-def _environment_facts(pid: int) -> RingFacts | None:
-    """Run and output file, as ``tuimon run`` left them in the environment of what it started."""
-    variables = environment(pid)
-    run = variables.get("TUIMON_RUN")
-    return RingFacts(run=run, output=variables.get("TUIMON_OUTPUT")) if run else None
 
 
 def _owner(pid: int) -> int | None:
@@ -127,11 +121,6 @@ def candidate_of(pid: int, user: int) -> Candidate | None:
         return Candidate(pid, process.ppid(), ticks, command_line(pid), facts)
     except psutil.Error:
         return None
-
-
-def has_torch(pid: int) -> bool:
-    """True if a process has torch's libraries loaded; False if that cannot be known."""
-    return b"/libtorch" in procfs.read_maps(pid)
 
 
 def is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:

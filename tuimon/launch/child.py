@@ -1,4 +1,7 @@
-"""The launched process: started with our injection, monitored, and independent of tuimon once it runs."""
+"""The launched process: started with our injection, monitored, and independent of tuimon once it runs; its output.
+
+Outputs lie in a folder that is private to the user.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ import contextlib
 import errno
 import os
 import signal
+import stat
 import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from tuimon.agent import AGENT_FOLDER
+from tuimon.agent.private import refusal
 from tuimon.errors import LaunchError
 from tuimon.proc import procfs
 from tuimon.text import plain
@@ -33,16 +40,17 @@ class Ending:
         self._next = 0
         self._due_s: float | None = None
 
-    @property
-    def sent(self) -> signal.Signals | None:
-        """The last signal sent."""
-        return STAGES[self._next - 1][0] if self._next else None
-
     def next_in_s(self, now_s: float) -> float | None:
         """Seconds until the next signal; None when there is none left."""
         if self._next >= len(STAGES):
             return None
         return 0.0 if self._due_s is None else max(self._due_s - now_s, 0.0)
+
+    def text(self, now_s: float) -> str:
+        """The last signal and the time of the next: ``sent SIGINT; stronger in 5 s``."""
+        left_s = self.next_in_s(now_s)
+        done = f"sent {STAGES[self._next - 1][0].name}" if self._next else "ending the run"
+        return done if left_s is None else f"{done}; stronger in {left_s:.0f} s"
 
     def step(self, now_s: float) -> signal.Signals | None:
         """Send the signal that is due at ``now_s`` (monotonic) and return it; None when none is due."""
@@ -123,7 +131,7 @@ class Launched:
         except OSError as error:
             raise _refused(self.argv[0], error) from error
         self.pid = self._process.pid
-        self._ending = Ending(self._signal_group)
+        self.ending = Ending(self._signal_group)
 
     def _start(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -175,22 +183,7 @@ class Launched:
         """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns the signal sent now, if any."""
         if not self.is_alive():
             return None
-        return self._ending.step(now_s)
-
-    @property
-    def last_sent(self) -> signal.Signals | None:
-        """The last signal that ``end_step`` sent."""
-        return self._ending.sent
-
-    def next_signal_in_s(self, now_s: float) -> float | None:
-        """Seconds until ``end_step`` sends the next signal; None when it has sent all."""
-        return self._ending.next_in_s(now_s)
-
-    def ending_text(self, now_s: float) -> str:
-        """The last signal and the time of the next: ``sent SIGINT; stronger in 5 s``."""
-        left_s = self.next_signal_in_s(now_s)
-        done = f"sent {self.last_sent.name}" if self.last_sent else "ending the run"
-        return done if left_s is None else f"{done}; stronger in {left_s:.0f} s"
+        return self.ending.step(now_s)
 
     def _group_is_alive(self) -> bool:
         if self.output is None:
@@ -249,3 +242,74 @@ def _refused(program: str, error: OSError) -> LaunchError:
         case errno.E2BIG:
             return LaunchError(f"{shown} could not be started: too many arguments", None)
     return LaunchError(f"{shown} could not be started: {error.strerror or error}", None)
+
+
+#: Seconds since its last write after which the output of a run is removed when another starts.
+KEEP_S = 14 * 86400
+
+
+def _folders() -> list[str]:
+    """The folders for outputs: below ``$XDG_STATE_HOME`` or ``~/.local/state``, else in the temporary folder."""
+    temporary = os.path.join(tempfile.gettempdir(), f"tuimon-{os.getuid()}")
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    folders = [os.path.join(base, "tuimon", "runs"), os.path.join(temporary, "runs")]
+    return [folder for folder in folders if os.path.isabs(folder)]
+
+
+def _make(folder: str) -> None:
+    """Make ``folder`` and those above it that are missing, for this user alone. Raises OSError."""
+    if not os.path.isdir(folder):
+        _make(os.path.dirname(folder))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+
+
+def state_directory() -> str:
+    """The folder for outputs of runs. Raises LaunchError with the reasons when none can be used."""
+    troubles = []
+    for folder in _folders():
+        try:
+            _make(folder)
+            trouble = refusal(folder)
+        except OSError as error:
+            trouble = f"{folder}: {error.strerror}"
+        if trouble is None and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+        troubles.append(trouble or f"{folder} cannot be written")
+    raise LaunchError(
+        f"there is no place for the run's output: {plain('; '.join(troubles))}",
+        "Set XDG_STATE_HOME to a folder that only you can write to, or use --headless.",
+    )
+
+
+def output_path(run_id: str) -> str:
+    """Path for the output of a new run; removes the outputs of runs that ended long ago."""
+    folder = state_directory()
+    oldest = time.time() - KEEP_S
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.endswith(".out"):
+                continue
+            with contextlib.suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(entry.path)
+    return os.path.join(folder, f"{run_id}.out")
+
+
+def own_output(path: str | None, run_id: str | None, owner: int) -> str | None:
+    """The output that a process of user ``owner`` names, if it is the file that ``output_path`` made for that run.
+
+    A process may name any file, and what it names is read with tuimon's rights.
+    """
+    name = f"{run_id}.out"
+    if not path or owner != os.getuid() or os.path.basename(path) != name:
+        return None
+    for folder in _folders():
+        own = os.path.join(folder, name)
+        if own != path:
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            info = os.lstat(own)
+            if stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid() and refusal(folder) is None:
+                return own
+    return None

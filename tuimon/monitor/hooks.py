@@ -8,10 +8,9 @@ import time
 import psutil
 
 from tuimon.errors import CannotInject, TuimonError
-from tuimon.launch.injection.inject import ANSWER_S, inject
-from tuimon.launch.injection.target import has_torch
+from tuimon.launch.inject import ANSWER_S, inject
 from tuimon.proc import procfs
-from tuimon.proc.processes import is_fork_of, waits_for_child
+from tuimon.proc.processes import has_torch, is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
 from tuimon.sources.control_channel import Holding, withdraw_hooks
 

@@ -48,22 +48,20 @@ class Judging:
             findings = self.reading.findings
         else:
             findings = self.reading.judge()
-        is_another = _primary(findings) != _primary(before)
-        if is_another or self._changed_s is None:
+        first, first_before = (found[0].name if found else None for found in (findings, before))
+        if first != first_before or self._changed_s is None:
             self._changed_s = now_s
         self._judged_s = now_s
-        self._pollers.inspect(lambda: suspicion(session))
         # the rank that holds the others up is sampled most, as its line is wanted, or the one that the user chose
         late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)
-        first = session.chosen if session.chosen is not None else late
-        self._pollers.sample_first(first if isinstance(first, int) else None)
-        self._pollers.focus_on({pid for pid in (late, session.trainer()) if isinstance(pid, int)})
+        chosen = session.chosen if session.chosen is not None else late
+        focus = {pid for pid in (late, session.trainer()) if isinstance(pid, int)}
+        for source in self._pollers.sources:
+            source.inspect(lambda: suspicion(session))
+            source.sample_first(chosen if isinstance(chosen, int) else None)
+            source.focus_on(focus)
         self._least_s = min(LONGEST_S, len(session.trainers()) / RANKS_EACH_S)
         return findings
-
-
-def _primary(findings: Sequence[Finding]) -> str | None:
-    return findings[0].name if findings else None
 
 
 def suspicion(session: Session) -> Suspicion | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +12,7 @@ import msgspec
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import ExitStatus, Launched
-from tuimon.monitor.observers import Observer, Observers
+from tuimon.monitor.options import Observer
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Pollers, RecordQueue
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
@@ -155,7 +156,7 @@ class Monitor:
     @property
     def ending(self) -> str | None:
         """Progress of ending the run, as a phrase for the user; None unless ``begin_end`` was called."""
-        return self.launched.ending_text(self._clock()) if self._ending and self.launched is not None else None
+        return self.launched.ending.text(self._clock()) if self._ending and self.launched is not None else None
 
     @property
     def dropped(self) -> int:
@@ -177,11 +178,12 @@ class Monitor:
 
     def limit_sampling(self, max_cpu_ratio: float) -> None:
         """Let sampling stacks use at most this much of a core from now on."""
-        self.pollers.limit_sampling(max_cpu_ratio)
+        for source in self.pollers.sources:
+            source.limit_cpu(max_cpu_ratio)
 
     def record_memory(self) -> bool:
         """Record the allocator's history of the next steps; False where no source can give it."""
-        return self.pollers.record_memory()
+        return any(source.record_memory() for source in self.pollers.sources)
 
     def begin_end(self) -> None:
         """Begin to end the launched run; every ``tick`` takes it further."""
@@ -253,9 +255,9 @@ class Monitor:
         if self.process is None or self.session.exit is not None:
             return False
         if self._stop_by_s is None:
-            ended = self.process.poll()
-            if ended is None or self._still_ending(now_s):
-                return False
+            ended, ours = self.process.poll(), self.launched if self._ending else None
+            if ended is None or (ours is not None and ours.is_alive() and ours.ending.next_in_s(now_s) is not None):
+                return False  # not all processes of a run that we end have been sent all signals
             self._ended_as = ended
             self._stop_by_s = now_s + STOP_TIMEOUT_S
             self.pollers.request_stop()
@@ -269,13 +271,6 @@ class Monitor:
             when = f"{STOP_TIMEOUT_S:g} s after the end of the run"
             self.add_notice("tuimon", f"not done {when}, the last window may be missing: {', '.join(late)}")
         return self._record_end(now_s)
-
-    def _still_ending(self, now_s: float) -> bool:
-        """True if tuimon is ending the run and processes of it have not been sent all signals yet."""
-        launched = self.launched
-        if not self._ending or launched is None:
-            return False
-        return launched.is_alive() and launched.next_signal_in_s(now_s) is not None
 
     def _record_end(self, now_s: float) -> bool:
         if self.process is None or self.session.exit is not None:
@@ -337,3 +332,43 @@ class Monitor:
         from tuimon.monitor.judging import Judging
 
         return Judging(self.pollers, self.session if self._replay else None)
+
+
+class Observers:
+    """Calls each; one that raises is left out from then on, with a notice."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = list(observers)
+        self._failed: list[tuple[str, Exception]] = []  # those that could not begin
+
+    def start(self) -> None:
+        """Begin all."""
+        for observer in tuple(self._observers):
+            try:
+                observer.start()
+            except Exception as error:  # noqa: BLE001  (as below; there may be no thread for it)
+                self._observers.remove(observer)
+                self._failed.append((observer.name, error))
+
+    def show(self, session: Session, findings: Sequence[Finding]) -> Iterator[Notice]:
+        """Call all; their notices."""
+        while self._failed:
+            yield _left_out(*self._failed.pop(0), session.now_s)
+        for observer in tuple(self._observers):
+            try:
+                yield from observer.show(session, findings)
+            except Exception as error:  # noqa: BLE001  (a fault in one view ends neither the monitor nor the others)
+                self._observers.remove(observer)
+                yield _left_out(observer.name, error, session.now_s)
+
+    def close(self, session: Session, findings: Sequence[Finding]) -> None:
+        """End all."""
+        for observer in self._observers:
+            with contextlib.suppress(Exception):  # as above; and the run is over
+                observer.close(session, findings)
+        self._observers.clear()
+
+
+def _left_out(name: str, error: Exception, now_s: float) -> Notice:
+    message = f"no longer kept up to date: {type(error).__name__}: {str(error)[:200]}"
+    return Notice(t=now_s, pid=0, source=name, level="warning", message=message)

@@ -15,12 +15,10 @@ from msgspec import Struct
 
 from tuimon.errors import LaunchError
 from tuimon.installation import version_of
-from tuimon.launch.child import Launched, new_run_id
-from tuimon.launch.places import output_path
+from tuimon.launch.child import Launched, new_run_id, output_path
 from tuimon.masking import masked
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.observers import Observer
-from tuimon.monitor.options import Options
+from tuimon.monitor.options import Observer, Options
 from tuimon.proc.procfs import nvidia_driver
 from tuimon.records import Header, Notice
 from tuimon.sources.base import NoticeSource, Source

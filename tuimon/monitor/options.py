@@ -1,10 +1,33 @@
-"""How a run is watched, as set on the command line."""
+"""How a run is watched, as set on the command line; the views beside the screen that it names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from msgspec import Struct
 
-from tuimon.monitor.observers import Observer
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Notice
+from tuimon.session.session import Session
+
+
+class Observer(Protocol):
+    """A view that no screen shows. Its methods return at once."""
+
+    name: str
+
+    def start(self) -> None:
+        """The monitor begins."""
+        ...
+
+    def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
+        """The state has changed, or time has passed; what the user should know of the view itself."""
+        ...
+
+    def close(self, session: Session, findings: Sequence[Finding]) -> None:
+        """The monitor ends with this state; wait a few seconds at most."""
+        ...
 
 
 class Options(Struct, frozen=True):

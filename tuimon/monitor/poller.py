@@ -9,7 +9,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +19,7 @@ from tuimon.sources.base import Done, Source
 from tuimon.text import plain
 
 if TYPE_CHECKING:
-    from tuimon.sources.base import Backlog, Suspicion
+    from tuimon.sources.base import Backlog
 
 
 class RecordQueue(queue.Queue[Record]):
@@ -218,6 +218,11 @@ class Pollers:
         return self._later is None and all(poller.done.is_set() for poller in self.pollers)
 
     @property
+    def sources(self) -> list[Source]:
+        """Those that are made."""
+        return [poller.source for poller in self.pollers]
+
+    @property
     def unfinished(self) -> list[str]:
         """The names of the sources that have not ended."""
         return [poller.source.name for poller in self.pollers if not poller.done.is_set()]
@@ -230,7 +235,7 @@ class Pollers:
     @property
     def backlog(self) -> Backlog | None:
         """How far a source has read of what was written before; None where none has more to read."""
-        each = (poller.source.backlog for poller in self.pollers)
+        each = (source.backlog for source in self.sources)
         return next((backlog for backlog in each if backlog is not None), None)
 
     def start(self) -> None:
@@ -256,27 +261,3 @@ class Pollers:
         until_s = time.monotonic() + STOP_TIMEOUT_S
         for poller in self.pollers:
             poller.stop(max(until_s - time.monotonic(), 0.0))
-
-    def limit_sampling(self, max_cpu_ratio: float) -> None:
-        """Let sampling stacks use at most this much of a core from now on."""
-        for poller in self.pollers:
-            poller.source.limit_cpu(max_cpu_ratio)
-
-    def sample_first(self, pid: int | None) -> None:
-        """See ``Source``."""
-        for poller in self.pollers:
-            poller.source.sample_first(pid)
-
-    def focus_on(self, pids: Collection[int]) -> None:
-        """See ``Source``."""
-        for poller in self.pollers:
-            poller.source.focus_on(pids)
-
-    def record_memory(self) -> bool:
-        """Record the allocator's history of the next steps; False where no source can give it."""
-        return any(poller.source.record_memory() for poller in self.pollers)
-
-    def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
-        """See ``Source``."""
-        for poller in self.pollers:
-            poller.source.inspect(suspicion)

@@ -28,8 +28,7 @@ from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.outputs import output_file
 from tuimon.sources.trace_records import leave_record
 from tuimon.text import plain
-from tuimon.trace.events import Stretch
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.events import Stretch, TakenBy
 from tuimon.trace.reader import LINE, OPENING, PHASE, STEP, Trace
 from tuimon.trace.summary import Summary, record_of
 

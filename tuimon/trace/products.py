@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tuimon.trace.raw import RawArgs
+from tuimon.trace.events import RawArgs
 
 _Shape = list[int]
 #: More than any operator has: what is larger is damaged.

@@ -16,9 +16,19 @@ from msgspec import Struct, field
 
 from tuimon.errors import NotATrace, TraceError
 from tuimon.text import plain, whole_number
-from tuimon.trace.events import Events, Kind, Stretch, Stretches
+from tuimon.trace.events import (
+    Events,
+    Kind,
+    RawArgs,
+    RawEvent,
+    RawHead,
+    Stretch,
+    Stretches,
+    TakenBy,
+    decode_events,
+    decode_head,
+)
 from tuimon.trace.products import Product, product_of
-from tuimon.trace.raw import RawArgs, RawEvent, RawHead, TakenBy, decode_events, decode_head
 
 #: Most events that are kept: 25 MB. Steps of a large model have ten to twenty thousand each.
 EVENTS_LIMIT = 400_000

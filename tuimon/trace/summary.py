@@ -13,9 +13,8 @@ from msgspec.structs import asdict, replace
 
 from tuimon.records import TracedFlops, TracedSync, TracedWork, TraceTaken
 from tuimon.text import plain
-from tuimon.trace.events import Events, Kind, Stretch, Stretches, is_python_of_user, place_of
+from tuimon.trace.events import Events, Kind, Stretch, Stretches, TakenBy, is_python_of_user, place_of
 from tuimon.trace.products import Product
-from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace, phases_of, whole
 
 Interval = tuple[int, int]

@@ -39,7 +39,7 @@ from tuimon.views.format import (
 )
 
 if TYPE_CHECKING:
-    from tuimon.trace.raw import TakenBy
+    from tuimon.trace.events import TakenBy
     from tuimon.views.report_types import GoodputJson, StateJson, StepsJson
 
 _COMMAND = 60  # longest command line in a sentence
@@ -452,7 +452,7 @@ def _times(number: int) -> str:
 
 def known_before(session: Session, pid: int) -> TakenBy:
     """Command, rank and length of a step, as far as they are known."""
-    from tuimon.trace.raw import TakenBy  # noqa: PLC0415  (only here: few runs are traced)
+    from tuimon.trace.events import TakenBy  # noqa: PLC0415  (only here: few runs are traced)
 
     process, steps = session.process(pid), session.over("recent").steps(pid)
     return TakenBy(

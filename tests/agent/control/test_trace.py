@@ -26,7 +26,7 @@ from tuimon.agent.ring.layout import (
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
 from tuimon.sources.tracing import Taking
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
 

@@ -19,8 +19,8 @@ from tests.waiting import until
 from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import CannotInject
-from tuimon.launch.injection import gdb, symbols, target
-from tuimon.launch.injection.inject import InjectRequest, inject
+from tuimon.launch import gdb, target
+from tuimon.launch.inject import InjectRequest, inject
 from tuimon.monitor.hooks import Hooks
 from tuimon.proc import procfs
 
@@ -240,7 +240,7 @@ def test_what_its_memory_map_shows(line: str, message: str, monkeypatch: pytest.
 
 def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gdb, "find_functions", lambda *_: {})
-    part = symbols.Mapping(0, 1, 0, True, "/usr/bin/python3.11")
+    part = target.MappedPart(0, 1, 0, True, "/usr/bin/python3.11")
     with pytest.raises(CannotInject, match="linked statically, without symbols"):
         gdb.functions_for(target.Target(1, 11, (part,), (part,)))
 
@@ -424,10 +424,10 @@ def test_functions_are_where_the_linker_has_put_them() -> None:
     import ctypes
 
     with open("/proc/self/maps", "rb") as file:
-        maps = symbols.parse_maps(file.read())
+        maps = target.parse_maps(file.read())
     found = target.python_mappings(os.getpid(), maps)
     names = ("Py_AddPendingCall", "PyRun_SimpleString", "PyDict_SetItem", "no_such_function")
-    functions = symbols.find_functions(target.Target(os.getpid(), 0, found, ()).python_file, found, names)
+    functions = target.find_functions(target.Target(os.getpid(), 0, found, ()).python_file, found, names)
     assert functions.keys() == {*names[:-1]}
     for name, function in functions.items():
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value

@@ -23,8 +23,8 @@ from tests.launch.injection.trainings import OVER, ended, needs_gdb, refusal, st
 from tests.sources.stacks import denied
 from tests.waiting import until
 from tuimon.agent.ring import files
-from tuimon.launch.injection import gdb, target
-from tuimon.launch.injection.inject import inject
+from tuimon.launch import gdb, target
+from tuimon.launch.inject import inject
 
 # -- threads
 
@@ -209,7 +209,7 @@ def test_a_training_that_ends_while_gdb_holds_it(tmp_path: Path, monkeypatch: py
 INJECT = """
 import sys
 from tuimon.errors import CannotInject
-from tuimon.launch.injection.inject import inject
+from tuimon.launch.inject import inject
 try:
     inject(int(sys.argv[1]), timeout_s=20.0)
 except CannotInject as error:

@@ -15,7 +15,7 @@ from tests.agent.programs import environment
 from tests.pythons import fake_torch
 from tests.waiting import until
 from tuimon.errors import CannotInject
-from tuimon.launch.injection.inject import inject
+from tuimon.launch.inject import inject
 
 needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
 

@@ -24,7 +24,7 @@ def stopped_after(at, monkeypatch, *, together):
     reader = LiveReader([*sequence[: at + 1], *later])
     follower, records, read_ns = RingFollower(reader, 1.0, 10 * SECOND), [], 10 * SECOND
     state = "S"
-    monkeypatch.setattr(procfs, "read_process_stat", lambda _: procfs.ProcessStat(1, 0.0, 0.0, 0, "", state, 0, 1))
+    monkeypatch.setattr(procfs, "read_process_stat", lambda _: procfs.Stat("", state, 1, 0, 0, 1, 0, 0))
     for now_ns in range(10 * SECOND + 250 * MS, (15 + STOP_S) * SECOND, 250 * MS):
         is_stopped = begin_ns <= now_ns < end_ns
         if is_stopped and together:

@@ -38,7 +38,7 @@ def notices_of(options: list[str], env: dict[str, str], library: Path | None) ->
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    path = tmp_path / "libtorch_cpu.so"
+    path = tmp_path / "libtorch_python.so"
     path.write_bytes(b"x" * 4096)
     return path
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.sources.programs import running
 from tests.waiting import until
-from tuimon.proc.procfs import ProcessStat
+from tuimon.proc.procfs import Stat
 from tuimon.records import Process, Record, ThreadCpu, Threads
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.followed import Followed, Writing, list_rows
@@ -227,7 +227,7 @@ class Meter:
     """Stands for the threads of one process."""
 
     def __init__(self):
-        self.process = ProcessStat(1, 0.0, 0.0, 1 << 20, "python", "S", 5, 2)
+        self.process = Stat("python", "S", 1, 0, 0, 2, 5, 1 << 20)
         self.reads = 0
 
     def read_process(self):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 
 from tuimon.cli.options import add_watching, number, options_of, parser_of
 from tuimon.cli.writing import write_message
 from tuimon.errors import UsageError
 from tuimon.launch.attached import attach, find_candidates
-from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.hooks import Hooks
-from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening import open_attach
 from tuimon.monitor.options import Options
 from tuimon.text import plain
@@ -28,6 +25,7 @@ phases are inferred from stack samples. Without PID, pick one from the list."""
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it was left or has ended."""
     parsed = _parser().parse_args(argv)
+    parsed.headless |= parsed.duration is not None
     options = options_of(parsed)
     if parsed.keep_hooks and not parsed.inject:
         raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
@@ -41,13 +39,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         if parsed.inject:
             print(f"tuimon: {hooks.bring_in()}", file=sys.stderr, flush=True)
-        if options.headless or parsed.duration is not None:
-            return _headless(open_attach(pid, options), options, parsed.duration)
-        from tuimon.cli.watching import watch_full_screen
+        from tuimon.cli.watching import watch
 
-        monitor = open_attach(pid, options, hooks)
-        with LeaveSignals() as signals:
-            return watch_full_screen(monitor, options, signals).exit_code
+        return watch(open_attach(pid, options, None if options.headless else hooks), options, parsed.duration)
     finally:
         message = hooks.withdraw()
         if message:
@@ -96,17 +90,3 @@ def _pick(options: Options) -> int | None:
     raise UsageError(
         "attach needs a PID", "tuimon attach PID, with one of the above" if listed else "No training runs."
     )
-
-
-def _headless(monitor: Monitor, options: Options, duration_s: float | None) -> int:
-    from tuimon.cli.watching import watch_headless
-
-    leave_s = time.monotonic() + duration_s if duration_s is not None else None
-    with LeaveSignals() as signals:
-
-        def until() -> bool:
-            return signals.ended_by is not None or (leave_s is not None and time.monotonic() >= leave_s)
-
-        watch_headless(monitor, options.refresh_s, step=lambda: None, until=until)
-    sys.stderr.flush()
-    return 0

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from tuimon.cli.options import parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import write_message
-from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options
 from tuimon.records import Notice
@@ -63,11 +62,10 @@ def main(argv: Sequence[str]) -> int:
             from tuimon.cli.commands import report
 
             return report.main([path])
-        from tuimon.cli.watching import watch_full_screen
+        from tuimon.cli.watching import watch
 
         collect_seldom()
-        with LeaveSignals() as signals:
-            code = watch_full_screen(open_demo(demo, path), Options(), signals).exit_code
+        code = watch(open_demo(demo, path), Options())
         write_message("Your own training: tuimon run train.py. More recorded runs: tuimon demo --list")
         return code
 

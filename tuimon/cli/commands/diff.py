@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     parsed = parser.parse_args(argv)
     before, after = choose_all(parsed.before), choose_all(parsed.after)
     output = Output(parsed)
-    refusal = _same_path(parsed.before, parsed.after) or _other_program(before, after)
+    refusal = _refusal(parsed, before, after)
     if refusal is not None and not parsed.anyway:
         raise refusal
     found = compare_logs(before, after, anyway=parsed.anyway)
@@ -63,18 +64,13 @@ def main(argv: Sequence[str]) -> int:
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
 
 
-def _same_path(before: str, after: str) -> NotComparable | None:
-    """The refusal if both sides are one log or one folder."""
-    if os.path.realpath(before) != os.path.realpath(after):
-        return None
-    return NotComparable(
-        f"BEFORE and AFTER are the same: {plain(after)}",
-        "Name the log of another run, or compare this one with itself by --anyway",
-    )
-
-
-def _other_program(before: Sequence[Chosen], after: Sequence[Chosen]) -> NotComparable | None:
-    """The refusal if the two sides have no program in common."""
+def _refusal(parsed: argparse.Namespace, before: Sequence[Chosen], after: Sequence[Chosen]) -> NotComparable | None:
+    """The refusal if both sides are one log or one folder, or have no program in common."""
+    if os.path.realpath(parsed.before) == os.path.realpath(parsed.after):
+        return NotComparable(
+            f"BEFORE and AFTER are the same: {plain(parsed.after)}",
+            "Name the log of another run, or compare this one with itself by --anyway",
+        )
     one, other = _programs(before), _programs(after)
     if not one or not other or one & other:
         return None

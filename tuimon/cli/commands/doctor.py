@@ -18,7 +18,7 @@ from tuimon.agent.ring.files import refused_directories, ring_directories, ring_
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError
 from tuimon.installation import install_command, version_of
-from tuimon.launch.places import state_directory
+from tuimon.launch.child import state_directory
 from tuimon.launch.resolve import user_python, versions_of_user_python
 from tuimon.proc.procfs import read_text
 from tuimon.views.format import plain, size

@@ -10,7 +10,7 @@ from tuimon.cli.options import add_run_choice, finding_name, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import Output, add_output
 from tuimon.diagnosis.verdicts import Verdicts, fold
-from tuimon.sources.log.runs import Chosen, choose, read_logs
+from tuimon.sources.log.runs import choose, read_logs
 from tuimon.text import plain
 from tuimon.views.finding_text import headline_text
 from tuimon.views.report.report import ReportPage, report_of
@@ -28,7 +28,11 @@ def main(argv: Sequence[str]) -> int:
     collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
     output = Output(parsed)
-    pages = [_page(log) for log in logs]
+    pages = []
+    for log in logs:
+        verdicts = Verdicts()
+        session, findings = fold(read_logs(log), verdicts)
+        pages.append(ReportPage(report_of(session, findings, log.path, verdicts.changes), session))
     reports = [page.report for page in pages]
     if parsed.format == "html":
         from tuimon.views.report.page import as_html
@@ -61,12 +65,6 @@ def _parser() -> argparse.ArgumentParser:
         " (critical, warning); the findings go to stderr",
     )
     return parser
-
-
-def _page(log: Chosen) -> ReportPage:
-    verdicts = Verdicts()
-    session, findings = fold(read_logs(log), verdicts)
-    return ReportPage(report_of(session, findings, log.path, verdicts.changes), session)
 
 
 def _condition(text: str) -> tuple[str, ...]:

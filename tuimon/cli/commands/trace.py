@@ -19,7 +19,7 @@ from tuimon.sources.log.source import read_log
 from tuimon.sources.outputs import check_output
 from tuimon.sources.tracing import HELD_MS, STEPS_LIMIT, Taking
 from tuimon.text import plain, whole_number
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
 

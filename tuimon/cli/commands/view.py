@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_metrics, add_run_choice, metrics_of, number, parser_of, terminal_can_draw
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
-from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.opening import open_log
 from tuimon.monitor.options import Options
 from tuimon.text import plain
@@ -37,11 +36,6 @@ def main(argv: Sequence[str]) -> int:
     headless = parsed.headless or (observers and not terminal_can_draw())
     if not headless and not terminal_can_draw():
         raise UsageError("view needs a terminal", f"Without one: tuimon report {plain(parsed.log)}")
-    from tuimon.cli.watching import watch_full_screen, watch_headless
+    from tuimon.cli.watching import watch
 
-    with LeaveSignals() as signals:
-        if not headless:
-            return watch_full_screen(monitor, Options(), signals).exit_code
-        refresh_s = Options(headless=True).refresh_s
-        watch_headless(monitor, refresh_s, step=lambda: None, until=lambda: signals.ended_by is not None)
-        return 0
+    return watch(monitor, Options(headless=bool(headless)))

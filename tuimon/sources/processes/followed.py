@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec import Struct, field
 
 from tuimon.proc import procfs
-from tuimon.proc.procfs import ProcessStat, open_files, own_bytes, private_bytes, read_io
+from tuimon.proc.procfs import Stat, open_files, own_bytes, private_bytes, read_io
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, ThreadCpu, Threads, ThreadState
 from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
@@ -68,7 +68,7 @@ class ThreadMeter:
         self._stat = procfs.HeldFile(f"/proc/{pid}/stat")
         self._threads: dict[int, _Thread] = {}
         #: the process as it was read last; None when it is gone
-        self.process: procfs.ProcessStat | None = None
+        self.process: procfs.Stat | None = None
         self._reads = 0
         self._ended_ns = 0  # CPU of the process that is in none of its threads
         self._begun = False
@@ -80,7 +80,7 @@ class ThreadMeter:
 
     def read_process(self) -> None:
         """Read what the process has used, and whether it is still there."""
-        self.process = procfs.parse_process_stat(self._stat.read())
+        self.process = procfs.parse_stat(self._stat.read())
 
     def read(self) -> None:
         """Read all counters."""
@@ -111,7 +111,7 @@ class ThreadMeter:
         used_s = self.process.cpu_s if self.process is not None else 0.0
         return round(used_s * 1e9) - sum(thread.cpu_ns for thread in self._threads.values())
 
-    def _read_thread(self, tid: int, process: procfs.ProcessStat) -> bool:
+    def _read_thread(self, tid: int, process: procfs.Stat) -> bool:
         """Read one; False when it has ended."""
         before = self._threads.get(tid)
         sched = procfs.read_schedstat(self._pid, tid)
@@ -302,7 +302,7 @@ class Followed(Struct):
     writing: Writing | None = None  # once it trains
     private_due_s: float = 0.0  # what it shares with no other process is not read before
 
-    def read(self, now_s: float) -> ProcessStat | None:
+    def read(self, now_s: float) -> Stat | None:
         """Read the counters of its threads, when due; returns the process, None when it has ended."""
         if self.window_from_s is None or now_s - self.window_from_s >= self.least_window_s:
             self.read_s = now_s
@@ -328,7 +328,7 @@ class Followed(Struct):
         if is_due:
             self.facts = read_facts(self.facts.pid, name) or self.facts
 
-    def used(self) -> ProcessStat | None:
+    def used(self) -> Stat | None:
         """The use of the whole process at the latest read; None when it is gone."""
         return self.meter.process
 

@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from tuimon.agent import debug_settings
 from tuimon.masking import masked
-from tuimon.proc.processes import command_line, environment, shortened
+from tuimon.proc.processes import command_line, environment, is_python, shortened
 from tuimon.proc.procfs import read_bytes, read_process_stat
-from tuimon.proc.pythons import is_python
 from tuimon.records import NO_TORCH_YET, ProcessRole
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from tuimon.proc import procfs
-from tuimon.proc.processes import start_unix_s, waits_for_child
-from tuimon.proc.procfs import TICKS_PER_S, read_maps, read_process_stat, start_ticks
+from tuimon.proc.processes import has_torch, start_unix_s, waits_for_child
+from tuimon.proc.procfs import TICKS_PER_S, read_process_stat, start_ticks
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Cost, Notice, Process, ProcessRole, Record
 from tuimon.sources.base import Source
@@ -283,7 +283,7 @@ class ProcessSource(Source):
             if "no_hooks" in self._reported or self._table.run_id is None or self._table.facts:
                 continue
             reason = without_hooks(followed.facts) if roles[pid] == "trainer" and followed.facts.is_python else None
-            if reason is not None and b"/libtorch" in read_maps(pid):  # else it need not train
+            if reason is not None and has_torch(pid):  # else it need not train
                 lacks = f"process {pid} has no hooks ({reason})"
                 hint = (
                     "Start it without that option, or hand PYTHONPATH and TUIMON_RUN on; tuimon attach --inject"

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from tuimon.installation import install_command
 from tuimon.proc import processes, procfs
-from tuimon.proc.processes import in_container
-from tuimon.proc.pythons import is_free_threaded
+from tuimon.proc.processes import in_container, is_free_threaded
 from tuimon.records import Notice
 from tuimon.sources.base import Problem
 from tuimon.sources.stacks.schedule import ProcessKey

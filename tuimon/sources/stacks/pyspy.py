@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.proc import procfs
-from tuimon.proc.pthreads import os_ids
+from tuimon.proc.procfs import os_ids
 from tuimon.sources.stacks.speedscope import WindowSamples, parse_speedscope
 
 #: A core was free if fewer threads than there are cores were runnable, in nearly all of the latest samples: our choice.

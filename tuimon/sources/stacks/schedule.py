@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from tuimon.proc import procfs
-from tuimon.proc.pythons import is_python
+from tuimon.proc.processes import is_python
 from tuimon.sources.process_table import ProcessTable
 
 #: Highest rate of any window, and the rate that a process's first windows begin with.

@@ -14,7 +14,7 @@ from tests.session.records import header, one_process, session_of, steps
 from tests.trace.kineto_file import call, event, of_recording, write
 from tuimon.errors import TraceError
 from tuimon.records import TraceTaken
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import record_of, summarize
 from tuimon.views.format import count

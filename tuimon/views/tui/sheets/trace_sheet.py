@@ -14,7 +14,7 @@ from tuimon.errors import TuimonError
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.tracing import Taking
-from tuimon.trace.raw import TakenBy
+from tuimon.trace.events import TakenBy
 from tuimon.trace.reader import Trace, read_trace
 from tuimon.trace.summary import Summary, summarize
 from tuimon.views.format import ABSENT, count, duration, ms, percent, plain

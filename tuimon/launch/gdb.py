@@ -28,9 +28,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tuimon.errors import CannotInject
-from tuimon.launch.injection.symbols import Function, find_functions
-from tuimon.launch.injection.symbols import Mapping as MappedPart
-from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, check_threads, machine
+from tuimon.launch.target import (
+    ALLOW_PTRACE,
+    RUN_INSTEAD,
+    Function,
+    MappedPart,
+    Target,
+    check_threads,
+    find_functions,
+    machine,
+)
 from tuimon.proc import procfs
 from tuimon.text import plain
 
@@ -338,7 +345,7 @@ def _have_go_on(pid: int) -> None:
     """
     until_s = time.monotonic() + LEFT_STOPPED_S
     while time.monotonic() < until_s:
-        stat = procfs.parse_stat(procfs.read_bytes(f"/proc/{pid}/stat") or b"")
+        stat = procfs.read_process_stat(pid)
         if stat is None:
             return
         if stat.state == "T" or _is_to_stop(pid):

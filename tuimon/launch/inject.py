@@ -1,4 +1,10 @@
-"""Brings the agent into a training that runs, whichever way its Python allows."""
+"""Brings the agent into a Python process that runs already: by ``sys.remote_exec`` from Python 3.14 on, by gdb before.
+
+1. ``target`` examines the process, without touching it, and refuses with cause and next step.
+2. This module makes a private folder with the script that the process is to run (``tuimon/agent/boot.py``).
+3. That, by ``sys.remote_exec``, or ``gdb`` has the process run it at the next moment at which its interpreter allows.
+4. The script leaves its answer in the folder. Once the folder is gone, the script does nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +22,8 @@ from msgspec import Struct
 from tuimon.agent import AGENT_FOLDER
 from tuimon.agent.boot import WAITED_FOR
 from tuimon.errors import CannotInject
-from tuimon.launch.injection import gdb
-from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, examine, shared
+from tuimon.launch import gdb
+from tuimon.launch.target import ALLOW_PTRACE, RUN_INSTEAD, Target, examine, shared
 from tuimon.proc import procfs
 from tuimon.proc.processes import is_alive
 from tuimon.proc.ring_facts import read_ring_facts, ring_folders
