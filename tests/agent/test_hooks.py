@@ -43,17 +43,6 @@ def test_a_step(recorded, weight):
     assert [flag for kind, _, flag in recorded if kind == FETCH_END] == [0, 0, 1]
 
 
-def test_every_iterator_has_its_own_number(recorded):
-    loader = DataLoader(Batches(1))
-    for _ in range(3):
-        iterator = iter(loader)
-        next(iterator)
-        del iterator  # the next may come to lie at the same address
-    pairs = [(value, flag) for kind, value, flag in recorded if kind in (FETCH_BEGIN, FETCH_END)]
-    numbers = [value for value, _ in pairs]
-    assert numbers[0::2] == numbers[1::2] and len(set(numbers)) == 3 and 0 not in numbers
-
-
 def test_workers(recorded):
     assert [float(b) for b in DataLoader(Batches(4), num_workers=1)] == [0, 1, 2, 3]
     assert kinds(recorded) == [ITER_BEGIN, ITER_END] + [FETCH_BEGIN, FETCH_END] * 5
@@ -108,13 +97,6 @@ def test_a_failing_backward_ends(recorded, weight):
     assert kinds(recorded) == BACKWARD
 
 
-def test_checkpointing_recomputes_inside_backward(recorded, weight):
-    from torch.utils.checkpoint import checkpoint
-
-    checkpoint(lambda w: (w * w).sum(), weight, use_reentrant=True).backward()
-    assert kinds(recorded) == [BACKWARD_BEGIN, *BACKWARD, BACKWARD_END]
-
-
 def test_steps_carry_their_optimizer(recorded, weight):
     first, second = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
 
@@ -132,33 +114,6 @@ def test_steps_carry_their_optimizer(recorded, weight):
         (OPTIMIZER_BEGIN, id(first), 0),
         (OPTIMIZER_END, id(first), 0),
     ]
-
-
-def test_a_closures_backwards_lie_inside_the_step(recorded, weight):
-    optimizer = torch.optim.LBFGS([weight], max_iter=3, line_search_fn=None)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = ((weight - 3) ** 2).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    assert kinds(recorded)[0] == OPTIMIZER_BEGIN and kinds(recorded)[-1] == OPTIMIZER_END
-    assert kinds(recorded).count(OPTIMIZER_END) == 1
-    assert kinds(recorded).count(BACKWARD_BEGIN) >= 2
-
-
-def test_a_scaler_that_skips_its_step_counts(recorded, weight):
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    scaler = torch.amp.GradScaler("cpu")
-    for factor in (1.0, float("inf")):
-        optimizer.zero_grad()
-        scaler.scale((weight * factor).sum()).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    taken = [OPTIMIZER_BEGIN, OPTIMIZER_BEGIN, OPTIMIZER_END, OPTIMIZER_END]
-    assert kinds(recorded) == [*BACKWARD, *taken, *BACKWARD, *OPTIMIZER]
 
 
 KINDS = {

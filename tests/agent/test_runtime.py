@@ -1,6 +1,7 @@
 """The ring of a process: who gets one, and when it is removed."""
 
 import os
+import stat
 import subprocess
 import sys
 import textwrap
@@ -12,10 +13,11 @@ from tuimon.agent.ring import files, layout
 from tuimon.agent.ring.reader import RingReader
 
 
-def test_a_process_has_one_ring_and_takes_it_along(program, tmp_path):
-    body = "print(json.dumps([runtime._writer.path, os.listdir(os.environ['TUIMON_RING_DIR'])]))"
-    path, listed = program(body, TUIMON_RUN="")
-    assert listed == [os.path.basename(path)]
+def test_a_process_has_one_ring_found_by_its_pid_in_a_private_folder_and_takes_it_along(program, tmp_path):
+    own = "[runtime._writer.path, files.ring_path(os.getpid()), os.listdir(os.environ['TUIMON_RING_DIR'])]"
+    path, found, listed = program(f"print(json.dumps({own}))", TUIMON_RUN="")
+    assert (found, listed) == (path, [os.path.basename(path)])
+    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700
     assert file_names(tmp_path / "rings") == []
 
 
@@ -161,16 +163,4 @@ def test_facts_that_stay_unknown_are_given_up(monkeypatch, shared_memory):
     while runtime.facts_due:
         runtime.publish_facts()
     assert len(calls) == 7  # 1, 2, 4 ... 64
-    runtime.stop()
-
-
-def test_an_optimizer_that_has_not_stepped_is_marked_once(monkeypatch, shared_memory):
-    emitted = []
-    monkeypatch.setattr(runtime.training_facts, "any_made", lambda: True)
-    monkeypatch.setattr(runtime, "on", True)
-    assert runtime.open_ring()
-    monkeypatch.setattr(runtime, "emit", lambda kind, value=0, flag=0: emitted.append(kind))
-    while runtime.facts_due:
-        runtime.publish_facts()
-    assert emitted == [layout.OPTIMIZER_MADE]
     runtime.stop()

@@ -59,20 +59,6 @@ def test_finding_a_spec_is_no_import(module, watch):
     assert seen == [awaited_module]
 
 
-def test_the_loader_is_pythons_own(module, watch):
-    watch.when_imported("awaited_module", lambda m: None)
-    import awaited_module
-
-    assert type(awaited_module.__loader__) is importlib.machinery.SourceFileLoader
-    assert awaited_module.__spec__ == importlib.util.find_spec("awaited_module")
-
-
-def test_a_module_that_is_not_there(watch):
-    watch.when_imported("no_such_module_here", lambda m: None)
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):
-        import no_such_module_here  # noqa: F401
-
-
 def test_a_failed_import_may_be_tried_again(module, watch):
     seen = []
     watch.when_imported("awaited_module", lambda m: seen.append(m.value))
@@ -131,14 +117,6 @@ def test_a_loader_that_serves_a_whole_archive(tmp_path, monkeypatch, watch):
     import zipped_one
 
     assert seen == [1] and zipped_one.value == 1
-
-
-def test_a_finder_that_knows_only_the_old_protocol(module, watch, monkeypatch):
-    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
-    seen = []
-    watch.when_imported("awaited_module", lambda m: seen.append(m.value))
-    spec = watch.find_spec("awaited_module")
-    assert spec is not None and spec.name == "awaited_module"
 
 
 def test_two_of_us_at_once(module, watch):

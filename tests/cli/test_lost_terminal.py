@@ -284,10 +284,6 @@ def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_p
             assert process.wait(60) == 128 + signal.SIGHUP
 
 
-#: What a full-screen program sends at its start, to have a screen of its own.
-_FULL_SCREEN = b"\x1b[?1049h"
-
-
 def test_a_flood_of_output_does_not_fill_the_disk(tmp_path: Path) -> None:
     """The full screen keeps the output in a file: its old part is given back while it grows."""
     flood = "import os, sys, time\nblock = b'x' * 1023 + b'\\n'\nfor _ in range(300): os.write(1, block * 1024)\n"

@@ -15,7 +15,6 @@ from tests.recorded_logs import LOGS
 from tests.session.records import one_process, steps
 from tests.views.tui.sheets.test_sheets import HISTORY
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.explain.page import Explained
 from tuimon.diagnosis.verdicts import fold
 from tuimon.records import TracedSync, TracedWork, TraceTaken
 from tuimon.sources.log.runs import choose, read_logs
@@ -101,8 +100,3 @@ def test_a_trace_and_memory_keep_to_it_too() -> None:
     assert len(as_json([report], is_brief=True).encode()) <= MOST_BYTES
     for name in ("operators", "syncs"):
         assert len(shown["traces"][0][name]) + shown["left_out"][name] == 40
-
-
-def test_explanations_keep_to_it(capsys) -> None:
-    assert run_command_line(["explain", "--format", "json"]) == 0
-    keeps_to(Explained, capsys.readouterr().out)

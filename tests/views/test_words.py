@@ -57,12 +57,6 @@ def test_how_long_something_goes_on_is_told_once_it_has(for_s, text):
     assert state_text(RunState("between_steps", 14.0, "in eval", for_s, PLACE)) == text
 
 
-def test_what_it_did_last_is_not_told_as_if_it_went_on():
-    """The window in which it was mostly importing may hold its whole training."""
-    state = RunState("ended", 11.0, "importing torch", 4.5, None)
-    assert state_text(state) == "ended after 11s: mostly importing torch in its last 4.5s"
-
-
 # -- the nodes of a run that are not well, in a few words
 
 

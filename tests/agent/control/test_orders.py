@@ -41,23 +41,6 @@ def test_an_order_is_taken_at_the_next_step_and_answered(channel, step, command)
     assert not step()  # from now on nothing but a look at the bell
 
 
-def test_a_command_that_needs_no_steps_is_left_alone_at_them(channel, step, command):
-    command.NEEDS_STEPS = False
-    channel.order(Command.SAMPLE, 10)
-    assert step() and not step()
-    assert command.calls == [("begin", 10)]
-
-
-def test_two_commands_at_a_time(channel, step, command):
-    first, second = channel.order(Command.SAMPLE, 10), channel.order(Command.TRACE, 2)
-    step()
-    assert command.calls == [("begin", 10), ("begin", 2)]
-    first.cancel()
-    step()
-    assert ("end", 10) in command.calls and ("end", 2) not in command.calls
-    assert second.poll().state == State.WORKING
-
-
 def test_what_was_taken_back_has_brought_nothing(channel):
     request = channel.order(Command.MEMORY, 5)
     request.cancel()
@@ -207,13 +190,6 @@ def test_while_steps_are_needed_all_are_timed(channel, step, command):
     request.cancel()
     step()
     assert not pace.held
-
-
-def test_the_end_of_the_process_ends_what_was_begun(channel, step, command):
-    request = channel.order(Command.TRACE, 5)
-    step()
-    orders.close()
-    assert command.calls[-1] == ("end", 5) and request.poll().state == State.STOPPED
 
 
 def test_a_forked_child_is_not_asked(channel, step, command):

@@ -13,12 +13,7 @@ from tuimon.agent import gpu_clock
 from tuimon.agent.cuda import CudaDevice, WaitingClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
-    BACKWARD_END,
     FETCH_END,
-    GPU_ANCHOR,
-    GPU_TIME,
-    OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
 )
 
 
@@ -151,21 +146,6 @@ def test_which_device_is_in_use(held, current, index, reserved):
     assert (stream and stream.device_index, memory and memory.reserved_bytes) == (index, reserved)
 
 
-def test_the_device_in_use_is_searched_for_once_a_second():
-    now_s = [0.0]
-    cuda, of = device({}, clock=lambda: now_s[0])
-    for _ in range(100):
-        assert of.stream() is None
-    queries = cuda.queries
-    assert queries == 2
-    cuda.held[0] = 1000
-    now_s[0] += cuda_events.SEARCH_S
-    assert of.stream().device_index == 0
-    queries = cuda.queries
-    of.stream()
-    assert cuda.queries == queries
-
-
 def test_a_capture_counts_that_torch_alone_knows_of_or_the_hooks():
     cuda, of = device({0: 1000})
     assert not of.is_capturing()
@@ -257,13 +237,6 @@ def test_a_torch_without_cuda():
     assert cuda_events.is_built(Cuda({}).torch)
 
 
-def test_a_step_of_more_boundaries_than_there_are_events(loop, unlimited):
-    micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
-    boundaries = (*micro * gpu_clock.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    assert loop.steps(4, boundaries)[2:] == [len(boundaries)] * 2
-    assert len(loop.gpu.made) < gpu_clock.POOL
-
-
 def test_a_gap_says_when_the_event_was_last_pending(unlimited):
     gpu = FakeGpu(behind_ns=250 * MS)
     loop = FakeLoop(gpu, step_ns=100 * MS)
@@ -302,22 +275,6 @@ def test_a_poll_queries_a_few_events_at_most(unlimited):
     gpu.calls.clear()
     loop.boundary(FETCH_END)
     assert gpu.calls.count("is_done") == gpu_clock.POLL_LIMIT
-
-
-def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
-    loop = FakeLoop(FakeGpu(), step_ns=SECOND)
-    loop.steps(30)
-    first, *later = loop.anchors()
-    assert first[1:] == (0, None)
-    assert len(later) >= 4
-    assert all(5 * SECOND <= elapsed_ns < 7 * SECOND for _, _, elapsed_ns in later)
-    # their sum is the time between the first and the last
-    marked = loop.boundaries()
-    passed_ns = marked[later[-1][0]].time_ns - marked[first[0]].time_ns
-    assert sum(elapsed_ns for *_, elapsed_ns in later) == pytest.approx(passed_ns, abs=10_000)
-    kinds = (GPU_TIME, GPU_ANCHOR)
-    assert [m.kind for m in loop.marked if m.flag == first[0] and m.kind in kinds] == [GPU_ANCHOR, GPU_TIME]
-    assert [m.kind for m in loop.marked if m.flag == later[0][0] and m.kind in kinds] == [GPU_TIME, GPU_ANCHOR]
 
 
 @pytest.mark.parametrize("pause_s, counts", [(100, 1), (1000, 2)])

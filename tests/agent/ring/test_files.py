@@ -24,11 +24,6 @@ from tuimon.agent.ring.writer import RING_BYTES, RingWriter, make_ring, remove_s
 pytestmark = pytest.mark.trust
 
 
-def test_the_ring_is_found_by_pid(program):
-    found = program("print(json.dumps([files.ring_path(os.getpid()), runtime._writer.path]))")
-    assert found[0] == found[1]
-
-
 def test_no_descriptor_of_the_ring_has_the_number_of_a_closed_stream(program):
     """C code goes on printing to 1 and 2: it would print into the ring."""
     found = program("""
@@ -41,11 +36,6 @@ os.dup2(saved[0], 1), os.dup2(saved[1], 2)
 print(json.dumps([ring is not None, low]))
 """)
     assert found == [True, []]
-
-
-def test_the_directory_is_private(program, tmp_path):
-    program("print('null')")
-    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])

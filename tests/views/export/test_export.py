@@ -7,7 +7,6 @@ import tracemalloc
 
 import pytest
 
-from tests.gpu_simulator import sessions as gpu_sessions
 from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tests.views.export import speedscope_schema
@@ -131,14 +130,3 @@ def test_a_user_range_may_be_chosen(part, samples):
     ]
     log = [*LOG[:-1], steps(14, {"data": 1}, range_places=places), LOG[-1]]
     assert counted(collapsed(log, Selection(phase=part))) == samples
-
-
-def test_perfetto_has_tracks_of_lead_and_idleness():
-    events = trace_events(gpu_sessions.records("data_starved"))
-    tracks = {}
-    for event in events:
-        tracks.setdefault(event["name"], []).append(event.get("args"))
-    assert all(args["backward begin"] == pytest.approx(4.45, abs=0.1) for args in tracks["launches run ahead, ms"])
-    assert all(0.4 < args["ratio"] < 0.9 for args in tracks["GPU idle, certain"])
-    assert all(sum(args.values()) == pytest.approx(1) for args in tracks["GPU time by phase"])
-    assert "launches run ahead, ms" not in {event["name"] for event in trace_events(gpu_sessions.records("transfer"))}
