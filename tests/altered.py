@@ -8,7 +8,19 @@ from typing import Any
 from msgspec import structs
 
 from tests.recorded_logs import log_path
-from tuimon.records import Gpu, GpuPhase, GpuProcess, GpuTime, Process, Record, Throttle
+from tuimon.records import (
+    Gpu,
+    GpuPhase,
+    GpuProcess,
+    GpuTime,
+    Native,
+    NativeCode,
+    NativeThread,
+    Process,
+    Record,
+    Steps,
+    Throttle,
+)
 from tuimon.sources.log.source import read_log
 
 Alters = Callable[[Iterable[Record]], Iterable[Record]]
@@ -68,6 +80,20 @@ def stream_idle(ratio: float) -> Alters:
     )
 
 
+def below_python(**shares: int) -> Alters:
+    """What training threads run, in percent of their samples; libraries by their names, of which ``_`` is a space."""
+    code = [NativeCode(name.replace("_", " "), "backward", samples) for name, samples in shares.items()]
+
+    def alters(records: Iterable[Record]) -> Iterator[Record]:
+        for each in records:
+            yield each
+            if isinstance(each, Steps):
+                threads = [NativeThread(each.pid, 1000.0, code)]
+                yield Native(t=each.t, pid=each.pid, window_s=1.0, period_ms=10.0, threads=threads)
+
+    return alters
+
+
 #: Its GPU is busy for 92 % of the steps, and for 68 %; both in float32 without TF32.
 BUSY, WAITING = "h100_guard_in_every_layer", "h100_masked_loss"
 IN_HALF = facts(parameter_dtypes=["bfloat16"], matmul_dtypes=["bfloat16"])
@@ -116,6 +142,9 @@ ALTERED: dict[str, tuple[str, tuple[Alters, ...]]] = {
     "copies_over_c2c": (COPYING, (UNCOUNTED, gpus(c2c=True))),
     "few_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=5, pcie_width=16))),
     "slow_copies": (COPYING, (FEW_COPIED, gpus(pcie_generation=1, pcie_width=2))),
+    "polls_in_the_driver": ("queue_full", (below_python(CUDA_driver=97, torch=3),)),
+    "computes_in_backward": ("queue_full", (below_python(torch=80, CUDA_driver=20),)),
+    "launches_from_python": ("h100_amp_on_a_small_model", (below_python(interpreter=55, torch=25, CUDA_driver=20),)),
     "counters_of_nothing": (BUSY, (counters(util_ratio=0.0, util_samples=[0.0]),)),
 }
 

@@ -216,6 +216,7 @@ UNREAD = {
     "Header.schema": "read before its line is decoded",
     "Frame.branch": "keeps the position of the fields behind it, in logs of earlier versions",
     "Frame.inside": "keeps the position of the fields behind it, in logs of earlier versions",
+    "Frame.packages": "keeps the position of the fields behind it, in logs of earlier versions",
     "OptimizerFacts.package": "for the user's own analysis of the log: whose optimizer it is",
     **dict.fromkeys(
         ("Steps.timed", "Steps.min_ns", "Steps.median_ns", "Steps.p95_ns", "Stacks.rate_hz", "Cost.window_s"),

@@ -407,7 +407,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     source: str = ""
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
     inside: str = ""  # unused; older logs have what the blocks around it name here
-    packages: str = ""  # those other than torch that do the line's work, "zlib"; "": unknown, or torch may do some
+    packages: str = ""  # unused; older logs have those that do the line's work here
     # first and last line of the block around it that runs without gradients, a function or ``with``; None: unknown
     no_grad: tuple[Count, Count] | None = None
     branch: tuple[Count, Count] | None = None  # unused; older logs have the lines of an ``if`` around it here

@@ -2,7 +2,8 @@
 
 A row: what takes the time, in words that follow "40 % in"; an expression; what to do about it. It speaks only where
 most of the time at a line is in it. Of a library's frame the expression sees ``file function source``, of a line of
-the user's a space and its text, as C code has no frames. From public reports and the libraries' own pages, such as
+the user's a space and its text, as C code has no frames. Where the code below Python is sampled, the library that has
+most of the CPU time decides instead. From public reports and the libraries' own pages, such as
 https://wiki.python.org/moin/TimeComplexity, https://github.com/numpy/numpy/issues/16268 (choice),
 https://github.com/huggingface/datasets/issues/1755 (indices), https://github.com/pytorch/pytorch/issues/13918 (lists),
 .../100347 (attention), .../50584 (derivatives), .../94160 (subclasses).
@@ -13,8 +14,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from tuimon.diagnosis.words import Known, most_at
+from tuimon.diagnosis.threshold import LARGE, MOST
+from tuimon.diagnosis.words import Known, most_at, percent
+from tuimon.native_code import Kind, kind_of
 from tuimon.records import Place
+from tuimon.session.native import NativeUse
 from tuimon.session.stacks.samples import Samples
 from tuimon.session.stacks.trie import Node
 
@@ -207,11 +211,57 @@ INNERMOST: Table = {
     "Python between the modules": (r"torch/nn/modules/module\.py ", "use torch.compile, or fewer and larger modules"),
 }
 _TABLES = (THROUGH, BELOW, INNERMOST)
+#: Of the library that has most of the CPU time, or of its kind.
+BY_LIBRARY: dict[str, str] = {
+    "libjpeg": "decode JPEGs at a part of their size (Image.draft(), cv2.IMREAD_REDUCED_COLOR_2), by TurboJPEG or"
+    " torchvision.io, or once, and cache them",
+    "FFmpeg": "decode by torchcodec, on a GPU or only the frames that are used, or keep these as pictures",
+    "audio codecs": "keep the files as WAV at the rate that is used, or their features",
+    "codec": "decode once, and cache what is decoded at the size that is used",
+    "zstd": "decompress once, before the training, or store it by lz4",
+    "LZ4, Snappy, Blosc": "decompress once, before the training, and map the file",
+    "OpenSSL": "download once, before the training",
+    "compression": BELOW["data that is decompressed"][1],
+    "HDF5": "store chunks of the size that is read, by lz4 or not compressed",
+    "JSON parsers": "parse by orjson, or once, before the training, and keep arrays: np.save(), Arrow, a memory map",
+    "tokenizers": "tokenize texts once, before the training, in batches",
+    "parser": BELOW["text or objects that are parsed anew"][1],
+    "python": "vectorise it",
+    "arrays": "cache it, or compute less: it is vectorised",
+    "kernel": "read less, or from nearer, and keep large arrays instead of making new ones",
+}
+#: Kinds of libraries that say more of a line than its text does.
+_UNPACKS: tuple[Kind, ...] = ("codec", "compression", "parser")
 
 
-def known_of(place: Place | None, *several: Samples) -> Known | None:
-    """What is known of most samples at a line, of several threads."""
-    return most_at(place, several, known_in)
+def known_of(place: Place | None, *several: Samples, native: NativeUse | None = None) -> Known | None:
+    """What is known of a line: of most samples at it, of several threads, and of what these run below Python.
+
+    Who decodes or computes spends time in the kernel as well, where fresh memory is touched first, so libraries count
+    by their shares of the time in user code.
+    """
+    of_samples = most_at(place, several, known_in)
+    if place is None or native is None:
+        return of_samples
+    user, kernel = native.in_user_code, native.share("kernel") or 0.0
+    ways: tuple[tuple[NativeUse, tuple[Kind, ...]], ...]
+    ways = ((user, _UNPACKS), (native, ("kernel",)), (user, ("python",)), (user, ("arrays",)))
+    for use, kinds in ways:
+        if (use.share(*kinds) or 0.0) >= MOST and (of_samples is None or kinds is _UNPACKS):
+            name, share = next(each for each in use.by_library().items() if kind_of(each[0]) in kinds)
+            what = f"{'the ' * (name in ('interpreter', 'kernel'))}{name}"
+            faster = BY_LIBRARY.get(name) or BY_LIBRARY[kind_of(name)]
+            part = " that is not the kernel's" if use is user and kernel >= LARGE else ""
+            return Known(what, f"{faster}: {what} has {percent(share)} of the CPU time there{part}")
+    return of_samples
+
+
+def figures(native: NativeUse | None) -> dict[str, float | int | str | None]:
+    """The library with most of the time in user code, as evidence; the kernel's part, where it is known."""
+    if native is None:
+        return {}
+    library, share = next(iter(native.in_user_code.by_library().items()), (None, None))
+    return {"library": library, "library_share": share, "kernel_share": native.share("kernel") or None}
 
 
 def known_in(node: Node) -> Known | None:

@@ -29,6 +29,11 @@ class NativeUse(NamedTuple):
         """The part of it that lies in these phases; the kernel's is in none."""
         return self._replace(counts={key: count for key, count in self.counts.items() if key[1] in phases})
 
+    @property
+    def in_user_code(self) -> NativeUse:
+        """The part of it that is not the kernel's."""
+        return self.within({phase for _, phase in self.counts} - {KERNEL.name})
+
     def by_phase(self) -> dict[str, NativeUse]:
         """Its parts in each phase, "" where none is known, the largest first."""
         phases = {phase: self.within((phase,)) for phase in {key[1] for key in self.counts}}

@@ -18,13 +18,17 @@ from tuimon.diagnosis.evidence.run import RunEvidence, run_evidence
 from tuimon.diagnosis.evidence.standstill import LastSeen, Standstill, last_seen, standstills
 from tuimon.diagnosis.evidence.steps import StepEvidence, step_evidence
 from tuimon.diagnosis.evidence.threads import ThreadEvidence
-from tuimon.records import CompilerEvents, CompilerWork, Process
+from tuimon.diagnosis.threshold import MIN_SAMPLES, NEARLY_ALL
+from tuimon.records import BETWEEN, CompilerEvents, CompilerWork, Process
+from tuimon.session.native import NativeUse, joined
 from tuimon.session.ranks import RankRow, rank_rows, rows_of
 from tuimon.session.session import SessionView, once
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.session.stacks.set_up import Checkpoints
 
 T = TypeVar("T")
+#: Phases between which a loop without a DataLoader has no marker.
+DIVIDED = frozenset({"data", "forward", "other"})
 
 
 class Evidence(Struct, frozen=True, dict=True):
@@ -99,6 +103,16 @@ class Evidence(Struct, frozen=True, dict=True):
     def samples(self) -> Samples:
         """The stack samples of its training thread."""
         return self.threads.samples
+
+    def native_in(self, *phases: str) -> NativeUse | None:
+        """What its training thread, and autograd's, ran in these phases, in Python and below it; None if too little.
+
+        Markers that divide no phase between an update and a backward show only those that take nearly all of it.
+        """
+        use = joined(row.native for row in self.threads.computing)
+        between = self.steps.share_of(*DIVIDED.intersection(phases)) >= NEARLY_ALL * self.steps.share_of(*DIVIDED)
+        found = use.within((*phases, BETWEEN) if between else phases) if use is not None else None
+        return found if found is not None and found.samples >= MIN_SAMPLES else None
 
     def hottest_in(self, phase: str) -> HotLine | None:
         """The user's function with most samples of the training thread in a phase, with what it calls."""

@@ -25,10 +25,11 @@ from tuimon.session.machines import (
     growth_going_on,
     steady_growth,
 )
+from tuimon.session.native import joined
 from tuimon.session.series import EVER, Span
 from tuimon.session.session import SessionView, once
 from tuimon.session.state import Goodput, goodput
-from tuimon.session.threads import WANTS_TO_RUN, Held, MainThread, ThreadTable
+from tuimon.session.threads import INTRA_OP, WANTS_TO_RUN, Held, MainThread, ThreadTable
 
 WANTED_RATIO = Threshold(
     1.3,
@@ -304,6 +305,16 @@ class Machine(Struct, frozen=True, dict=True):
         """How many threads share out an operation of each training process, where that is known."""
         processes = map(self._view.process, self.trainers)
         return {p.pid: p.intra_op_threads for p in processes if p is not None and p.intra_op_threads is not None}
+
+    @cached_property
+    def pool_works(self) -> float | None:
+        """The part of the CPU time of its trainings' intra-op pools that is work for sure, where that is measured.
+
+        In OpenMP's library their threads wait for each other; the kernel wakes them, and maps memory.
+        """
+        rows = [row for pid in self.trainers for row in self._view.threads_of(pid) if row.role in ("native", INTRA_OP)]
+        native = joined(row.native for row in rows if row.native is not None and row.native.share("pool"))
+        return 1.0 - (native.share("pool", "kernel") or 0.0) if native is not None else None
 
     @property
     def in_environment(self) -> set[int]:

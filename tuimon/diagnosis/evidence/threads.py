@@ -73,6 +73,11 @@ class ThreadEvidence(Struct, frozen=True, dict=True):
         return MainThread(main.cpu_ratio, main.delay_ratio) if main is not None else MainThread()
 
     @cached_property
+    def computing(self) -> tuple[ThreadRow, ...]:
+        """The thread that trains, and autograd's own."""
+        return tuple(row for row in self.rows if row.tid == self.training_tid or row.role == "autograd")
+
+    @cached_property
     def is_sampled(self) -> bool:
         """True if there have been stack samples of them in the run."""
         sampled = self._view.session.stacks.get(self.pid)

@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.threshold import LARGE, MOST, SMALL
 from tuimon.records import Place, Process, Threads
 from tuimon.session.loaders import LoaderRow
+from tuimon.session.native import NativeUse, joined
 from tuimon.session.series import mean_of_known
 from tuimon.session.session import SessionView
 from tuimon.session.stacks.samples import NO_SAMPLES, HotLine, Samples
@@ -43,6 +44,7 @@ class Workers(Struct, frozen=True, gc=False):
     threads: float = 1.0  # of one that compute: its main one, and native ones, as of NumPy's BLAS
     crowd_cores: bool = False  # whether the native ones compute as much, and wait for the cores that others have
     samples: Samples = NO_SAMPLES  # of all of them
+    native: NativeUse | None = None  # what they run, in Python and below it
 
     @property
     def waiting(self) -> bool:
@@ -113,6 +115,7 @@ def worker_evidence(view: SessionView, pid: int, loader: LoaderRow | None) -> Wo
         renewed=renewed,
         idle=len(idle),
         samples=together,
+        native=joined(view.native(p) for p in pids),
         threads=1.0 + sum(row.count for row in native) / max(1, len(threads)),
         crowd_cores=bool(wanted)
         and wanted >= sum(row.wanted_ratio for each in threads for row in each.threads if row.tid == each.pid)

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import utilisation
 from tuimon.diagnosis.evidence.run import WANTED_RATIO, Demand, Machine, Outside, RunEvidence, worst_of
 from tuimon.diagnosis.evidence.workers import ONE_THREAD
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import WARNING_GAIN, Finding, Fix
 from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import RUN_QUEUE, Rule
 from tuimon.diagnosis.step_model.measured import without_cost
@@ -28,9 +28,10 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     """The run has more threads that want to run than there are cores; of several nodes, on the worst.
 
     Fewer threads do the same work on the same cores: what they gain is what sharing costs (waiting at barriers, caches
-    that others have emptied). No figure of the run shows it, so no gain is estimated: measured on two cores, one thread
-    instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay. If the
-    program has nothing to spare, only more cores are left, of which nobody knows a gain: that is no warning.
+    that others have emptied). Measured on two cores, one thread instead of eight gains nothing where operations take
+    ms, and 5x where they take 0.1 ms, at the same delay: so no gain is estimated, but what the threads of the pool work
+    bounds it. If the program has nothing to spare, only more cores are left, of which nobody knows a gain: that is no
+    warning.
     """
     found = [machine for machine in evidence.run.machines if lost_share(machine) is not None]
     if not found:
@@ -41,19 +42,19 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
         return None
     here = machine is evidence.run.here
     are_workers = here and evidence.data.workers.crowd_cores
-    fewer = (ONE_THREAD, ()) if are_workers else _fewer(machine, demand)
-    action, where = fewer or (f"use {math.ceil(demand.wanted)} cores", ())
+    fewer = (Fix(ONE_THREAD), ()) if are_workers else _fewer(machine, demand)
+    fix, where = fewer or (Fix(f"use {math.ceil(demand.wanted)} cores"), ())
     threads, processes = sum(demand.busy_threads.values()), len(demand.busy_threads)
     share = f"want {demand.wanted:.1f} of {demand.cores} core{'s' * (demand.cores > 1)}"
     if machine.mask is not None:
         share = f"share {machine.mask.text}"
     return Finding(
-        severity="warning" if fewer is not None else "info",
+        severity="warning" if fewer is not None and (fix.gain is None or fix.gain.high >= WARNING_GAIN) else "info",
         headline=(
             f"{place}{threads} threads of {processes} process{'es' * (processes > 1)} {share}: they wait for one"
             f" {percent(lost)} of the time"
         ),
-        fixes=(Fix(action),),
+        fixes=(fix,),
         where=where,
         share_of_step=waits_for_cores(evidence, "own") if here else machine.delay_ratio,
         evidence={
@@ -61,6 +62,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
             "cores_used": demand.cpu,
             "cores_waited_for": demand.delay,
             "busy_threads": threads,
+            "pool_works_ratio": machine.pool_works,
             **({"kept_to": machine.mask.text} if machine.mask is not None else {}),
             **machine.facts,
         },
@@ -77,15 +79,15 @@ def lost_share(machine: Machine) -> float | None:
     return lost if lost >= LARGE else None
 
 
-def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]] | None:
+def _fewer(machine: Machine, demand: Demand) -> tuple[Fix, tuple[Place, ...]] | None:
     """How the run wants no more cores than there are, and the line that sets what is too much; None if it needs all."""
     if machine.mask is not None:  # by its program, by who started it, or by a cpuset
         kept = f"let it use more than {machine.mask.text}: os.sched_setaffinity, taskset or a cpuset keeps it"
-        return f"{kept} from the others", machine.set_at("cores")[:1]
+        return Fix(f"{kept} from the others"), machine.set_at("cores")[:1]
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     if len(demand.busy_threads) - len(trainers) > demand.cores:
         fewer = f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
-        return fewer, machine.set_at("workers")[:1]
+        return Fix(fewer), machine.set_at("workers")[:1]
     each = max(1, demand.cores // max(1, len(trainers)))
     computing = [machine.intra_op_threads.get(pid, demand.busy_threads[pid]) for pid in trainers]
     if any(number > each for number in computing):
@@ -96,9 +98,11 @@ def _fewer(machine: Machine, demand: Demand) -> tuple[str, tuple[Place, ...]] | 
         call = f"call torch.set_num_threads({each}), or set OMP_NUM_THREADS={each}"
         if now in machine.in_environment:
             call += f", which is {now} in the environment that it was started with"
-        return f"{call}{', in each training' if len(trainers) > 1 else ''}", where
+        fix = Fix(f"{call}{', in each training' if len(trainers) > 1 else ''}")
+        works = demand.cpu * (machine.pool_works or 0.0)  # cores that would do the same with no wait for each other
+        return fix.by_up_to(max(1.0, demand.cores / works) if works else None), where
     if len(trainers) > demand.cores:
-        return f"use {math.ceil(demand.wanted)} cores, or train fewer of them at once", ()
+        return Fix(f"use {math.ceil(demand.wanted)} cores, or train fewer of them at once"), ()
     return None
 
 

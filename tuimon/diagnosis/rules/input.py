@@ -23,7 +23,7 @@ from tuimon.diagnosis.evidence.threads import works
 from tuimon.diagnosis.evidence.workers import ONE_THREAD, Workers, collating_function, user_place
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity, What
 from tuimon.diagnosis.interval import WHOLE, Interval
-from tuimon.diagnosis.known import known_of
+from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import conversion_by_option, options
 from tuimon.diagnosis.rules.rest import sleep_that_paces
@@ -33,6 +33,7 @@ from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, NEARLY_ALL, REPORTED, SMALL
 from tuimon.diagnosis.words import CHANGES_TRAINING, WAITS, Known, idle_part, in_library, percent, wait_of, work_at
 from tuimon.session.loaders import LoaderRow
+from tuimon.session.native import NativeUse
 from tuimon.session.stacks.samples import HotLine, Samples
 from tuimon.text import ms_text
 
@@ -146,7 +147,7 @@ class Facts(Struct, frozen=True, dict=True):
             return "make items cheaper" if self.known is None else self.known.action
         if self.known is not None:
             return f"make {work_at(hot, path)} cheaper ({self.known.action})"
-        wait = self.wait or ("io" if self.workers.waiting and hot == self.workers.hot else None)
+        wait = self.wait or ("io" if self.is_blocked else None)
         if wait is not None:
             return WAITS[wait].less.format(work_at(hot, path))
         if hot.library is not None and (option := conversion_by_option(self.evidence.gpu.launching.owner, hot.library)):
@@ -163,7 +164,16 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def known(self) -> Known | None:
         """What is known of that line."""
-        return known_of(self.hot and self.hot.place, *self.everyones)
+        native = self.native if self.wait is None and not self.is_blocked else None
+        return known_of(self.hot and self.hot.place, *self.everyones, native=native)
+
+    @cached_property
+    def native(self) -> NativeUse | None:
+        """What those run who are at that line: the workers, or the training thread; else None."""
+        hot, workers = self.hot, self.workers
+        if hot is not None and hot in (workers.hot, workers.hot_in_collate):
+            return workers.native
+        return self.evidence.native_in("data") if hot is not None and hot == self.own else None
 
     @property
     def everyones(self) -> tuple[Samples, ...]:
@@ -172,6 +182,11 @@ class Facts(Struct, frozen=True, dict=True):
         return self.samples, self.workers.samples, self.evidence.data.senders.making, *others
 
     # -- figures
+
+    @property
+    def is_blocked(self) -> bool:
+        """True if the workers are at that line, and their CPU time is far below the wall time."""
+        return self.workers.waiting and self.hot == self.workers.hot
 
     @cached_property
     def is_by_processes(self) -> bool:
@@ -592,6 +607,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
             "worker_cpu_ratio": facts.workers.cpu_ratio,
             "worker_busy_ratio": facts.workers.busy_ratio,
             "hot_share": facts.hot.share if facts.hot and facts.hot.samples else None,
+            **figures(facts.native),
             **({f"{part}_share": of for part, of in facts.rollout._asdict().items()} if cause is _ROLLOUT else {}),
             **(claim.on_gpu.as_evidence("gpu_waits") if claim.on_gpu is not None else {}),
         },

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.lines import is_collecting
 from tuimon.diagnosis.evidence.threads import Contention
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.known import known_of
+from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import COLLECTIONS, SAMPLES, Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import MIN_SAMPLES, REPORTED, TRACE
@@ -32,7 +32,8 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     lost, queued = waits.cpu, waits.where(via="batch").cpu
     if found is None or evidence.gpu.is_used is not False or lost - queued < REPORTED:
         return None  # or it is waited for at its queue first of all: input_bound
-    place, known = found.place, known_of(found.place, *evidence.threads.others.values())
+    place, others = found.place, evidence.threads.others.values()
+    known = known_of(place, *others, native=found.culprit.native)
     beside = f" {percent(queued)} of the time for its batches and" if queued else ""
     return Finding(
         headline=(
@@ -47,6 +48,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             "training_holds_gil": found.training_holds,
             "unexplained": found.unexplained,
             "queue_wait_share": queued or None,
+            **figures(found.culprit.native),
         },
     )
 

@@ -74,6 +74,11 @@ def against_order(rest: Rest) -> Iterator[Against]:
             told.append(known)
             hot = Samples(tuple(row for row in samples.rows if known_in(row.node) == known)).hottest()
             yield Against(f"{percent(share)} in {known.what}", known.action, hot)
+    native = evidence.native_in(*PASSES)
+    share = (native.share("pool") or 0.0) * sum(computes.values()) if native is not None else 0.0
+    if is_sure(evidence, share):
+        fewer = "try fewer threads (torch.set_num_threads): operations are small, or their shares uneven"
+        yield Against(f"{percent(share)} in OpenMP, which waits for the other threads of an operation", fewer)
     hot = _heavy_line(evidence)
     if hot is not None and is_sure(evidence, hot.share) and known_of(hot.place, samples) not in told:
         line = at(hot.place)

@@ -22,13 +22,14 @@ from tuimon.diagnosis.evidence.lines import (
 )
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Finding, Fix
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.known import known_of
+from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import SAMPLES, STEPS, Rule
 from tuimon.diagnosis.rules.owner_options import less_by_option
 from tuimon.diagnosis.rules.rest import sleep_that_paces, wait
 from tuimon.diagnosis.step_model.measured import host_model, without_cost
 from tuimon.diagnosis.threshold import LARGE, MOST, NEARLY_ALL, REPORTED, Threshold
 from tuimon.diagnosis.words import WAITS, Known, idle_part, in_library, percent, wait_of, work_at
+from tuimon.session.native import NativeUse
 from tuimon.session.phase_table import PhaseRow
 from tuimon.session.stacks.samples import HotLine, Sample, Samples, hottest_place
 from tuimon.session.stacks.trie import Role, user_place
@@ -96,6 +97,7 @@ class _Work(Struct, frozen=True):
     hot_part: float  # the part of it that this function takes
     runs_model: bool
     kind: SideWorkKind | None
+    native: NativeUse | None  # what the training thread runs meanwhile
 
     @property
     def at(self) -> str:
@@ -116,8 +118,10 @@ class _Work(Struct, frozen=True):
     @property
     def known(self) -> Known | None:
         """What is known of its line."""
-        samples = self.evidence.samples.where(phase="other")
-        return known_of(self.hot.place, samples) if self.hot is not None and self.kind != "checkpoint" else None
+        if self.hot is None or self.kind == "checkpoint":
+            return None
+        native = self.native if not self.runs_model and not self.wait else None
+        return known_of(self.hot.place, self.evidence.samples.where(phase="other"), native=native)
 
     @property
     def wait(self) -> str:
@@ -183,6 +187,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
         hot_part=beside_update * (hot.share if hot else 1.0),
         runs_model=runs_model,
         kind=_kind_of_work(samples, hot) if hot is not None else None,
+        native=evidence.native_in("other"),
     )
     fix = work.without(next(text for when, text in _REMEDIES if when(work)).format(f=work), 1.0)
     low, high = fix.gain or (1.0, 1.0)
@@ -205,6 +210,7 @@ def _in_steps(evidence: Evidence, other: PhaseRow) -> Finding | None:
             "other_ms_per_step": claim.ms_per_step,
             "step_ms": evidence.steps.mean_ms,
             "hot_share": hot.share if hot else None,
+            **figures(work.native),
             **({**claim.on_gpu.as_evidence("gpu_waits"), "speedup_at_most": high} if claim.on_gpu else {}),
         },
     )

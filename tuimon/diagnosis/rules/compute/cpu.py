@@ -13,7 +13,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import is_free, runs_nothing, whole_gpus
 from tuimon.diagnosis.finding import Finding, Fix, likely_gain
 from tuimon.diagnosis.interval import Interval
-from tuimon.diagnosis.known import known_of
+from tuimon.diagnosis.known import figures, known_of
 from tuimon.diagnosis.rule import STEPS, Rest, Rule
 from tuimon.diagnosis.rules.compute.settings import lower_is_faster, without_settings
 from tuimon.diagnosis.rules.needless import MODEL, needless_work
@@ -23,12 +23,15 @@ from tuimon.diagnosis.rules.warned import warned_of
 from tuimon.diagnosis.step_model.measured import without
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED
 from tuimon.diagnosis.words import at_hot, in_library, percent
+from tuimon.native_code import Kind
 from tuimon.session.phase_table import PhaseTable
 from tuimon.session.stacks.loop import NEARLY_ALL
 from tuimon.session.stacks.trie import Node
 
 #: Packages that compute for whoever calls them, on a CPU.
 _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
+#: Kinds of code in forward and backward that no GPU makes faster.
+_NOT_OF_MODEL: tuple[Kind, ...] = ("python", "arrays", "codec", "compression", "parser")
 #: Activities for which the text of a line may be taken if no GPU makes anybody wait: ``int(x.item())`` is Python too.
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
@@ -51,32 +54,34 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     share = sum(row.share * running.phases[row.name] / max(1, samples.phases[row.name]) for row in rows)
     if not is_sure(evidence, share):
         return None
-    held = evidence.threads.gil_held_in(hot.place)
-    holds = held is not None and held.ratio >= MOST * share * evidence.steps.part_of_time
-    if not holds and running.part(runs_no_operation) < NEARLY_ALL:
+    held, native = evidence.threads.gil_held_in(hot.place), evidence.native_in(*MODEL)
+    if native is not None:
+        holds = (native.share(*_NOT_OF_MODEL) or 0.0) * sum(row.share for row in rows) >= MOST * share
+    else:
+        holds = held is not None and held.ratio >= MOST * share * evidence.steps.part_of_time
+        # an operation of torch's has no frame of its own, and its line looks like Python
+        holds = holds or running.part(lambda node: not node.frame.user or _makes_tensor(node)) >= NEARLY_ALL
+    if not holds:
         return None
+    python = native.share("python") if native is not None else None
+    measured = f"; the interpreter has {percent(python)} of the CPU time of both passes" if python is not None else ""
     vectorise = f"vectorise {at_hot(hot)} (whole tensors instead of a loop), compile it or cache its result"
     if (known := known_of(hot.place, running)) is not None:
         vectorise = f"make {at_hot(hot)} cheaper ({known.action}); or vectorise it, compile it or cache its result"
     return Finding(
         cause="python",
-        headline=f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}",
+        headline=f"{percent(share)} of each step is Python code in the model{in_library(hot, known)}{measured}",
         fixes=(without(evidence, "model", f"{vectorise}: no GPU makes it faster", Interval.around(share)),),
         share_of_step=share,
         where=(hot.place,),
         evidence={
             "step_ms": evidence.steps.mean_ms,
             "gil_ratio": held.ratio if held is not None else None,
+            "python_share": python,
             "hot_share": share / sum(row.share for row in rows),
             **{f"{row.name}_share": row.share for row in rows},
         },
     )
-
-
-def runs_no_operation(node: Node) -> bool:
-    """True if the innermost line runs no operation of torch's: such a one has no frame, and looks like Python."""
-    leaf = node.frame
-    return not leaf.user or _makes_tensor(node) or bool(leaf.packages)
 
 
 def runs_python(node: Node) -> bool:
@@ -150,7 +155,7 @@ def on_the_cpu(rest: Rest) -> Finding | None:
         fixes=tuple(map(Fix, fixes)),
         share_of_step=share,
         where=tuple(dict.fromkeys(each.place for each in (*(one.hot for one in against), hot) if each is not None)),
-        evidence={"cpu_ratio": used, "step_ms": evidence.steps.mean_ms},
+        evidence={"cpu_ratio": used, "step_ms": evidence.steps.mean_ms, **figures(evidence.native_in(*PASSES))},
     )
 
 

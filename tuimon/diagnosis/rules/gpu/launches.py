@@ -12,11 +12,12 @@ from tuimon.diagnosis.interval import Interval
 from tuimon.diagnosis.rule import GPU_TIMES, Rule
 from tuimon.diagnosis.rules.compute.optimizer import FUSED_OF_SINGLE, FUSED_TAKES, fused_fix
 from tuimon.diagnosis.rules.gpu.pace import IDLE_BOUNDS
+from tuimon.diagnosis.rules.needless import MODEL
 from tuimon.diagnosis.rules.owner_options import advice_on_debugging, options
 from tuimon.diagnosis.step_model.edits import HALF, TAKES_ERROR
 from tuimon.diagnosis.step_model.measured import without_cost, without_if_sure
 from tuimon.diagnosis.threshold import LARGE, MIN_SAMPLES, MOST, REPORTED, SMALL, TRACE, Threshold
-from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library
+from tuimon.diagnosis.words import CHANGES_TRAINING, at, at_hot, idle_part, in_library, percent
 from tuimon.records import Place
 from tuimon.session.stacks.samples import HotLine
 from tuimon.text import size_text
@@ -53,6 +54,10 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     else:
         hot, why = allocator.hot, "torch's allocator waits for it to give memory back"
         fixes = [without_idling(evidence, allocator.advice, idle)]
+    native = evidence.native_in(*MODEL)
+    python = native.share("python") if native is not None else None
+    if python is not None and python >= LARGE and allocator is None:
+        why += f"; the interpreter has {percent(python)} of the CPU time of both passes"
     lead, exchange = gpu.lead("backward end"), evidence.ranks.exchanges.get(evidence.pid)
     return Finding(
         cause=None if allocator is None else "allocator",
@@ -67,6 +72,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": evidence.gpu.utilisation,
             **gpu.width_evidence,
+            "python_share": python,
             **(exchange.figures if evidence.world_size > 1 and exchange is not None else {}),
             **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },

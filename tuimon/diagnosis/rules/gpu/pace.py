@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tuimon.diagnosis.cells import Cells, of_step
+from tuimon.diagnosis.cells import STEP, Cells, of_step
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu import SMALL_PINNED_BYTES
 from tuimon.diagnosis.evidence.gpu_steps import DEVICE_COPIES, GAPS, MIN_STEPS, SLOW_PCIE
@@ -79,25 +79,27 @@ def queue_full(evidence: Evidence) -> Finding | None:
 
 def spin_wait(evidence: Evidence) -> Finding | None:
     """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
-    tid = evidence.threads.training_tid
-    threads = [row for row in evidence.threads.rows if row.tid == tid or row.role == "autograd"]
+    threads = evidence.threads.computing
     cpu = sum(row.cpu_ratio or 0.0 for row in threads)
     if cpu < NEARLY_ALL or evidence.gpu.steps is None:
         return None
     step, wait, at = of_step(evidence), longest_wait(evidence), ""
     share = step.where(doing={"sync", "copy"}).cpu
+    busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
+    native = evidence.native_in(*STEP)
+    driver = native.share("driver") if native is not None else None
     place = wait.hot.place if wait is not None and share >= REPORTED else None
+    if (step.where({"backward"}).cpu < LARGE and place is None) if driver is None else driver < MOST:
+        return None
     if place is None:
-        if step.where({"backward"}).cpu < LARGE:
-            return None
-        busiest = max(threads, key=lambda row: row.cpu_ratio or 0.0)
         at = f" in backward(){' (its own thread)' if busiest.role == 'autograd' else ''}"
+    at += f", {percent(driver)} of it in the driver," if driver is not None else ""
     return harmless(
         evidence,
         f"{percent(min(1.0, cpu))} CPU{at} is CUDA polling for the GPU, not work: harmless",
         "change nothing: polling is faster than being woken, and the core would be idle otherwise",
         place,
-        {"cpu_ratio": cpu, "waiting_share": share if evidence.gpu.waits is not None else None},
+        {"cpu_ratio": cpu, "driver_share": driver, "waiting_share": share if evidence.gpu.waits is not None else None},
     )
 
 

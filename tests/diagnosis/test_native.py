@@ -1,0 +1,213 @@
+"""What is said of a run whose threads' code below Python is sampled: shares that were guessed before are measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.diagnosis.cpu import HEALTHY, SIDE, STARVED, run, workers
+from tests.diagnosis.gpu import PID, USUAL, findings
+from tests.session.records import frames, native, stacks, thread, threads
+from tuimon.diagnosis.known import BY_LIBRARY
+from tuimon.native_code import LIBRARIES, Kind, kind_of
+from tuimon.records import Gil, GilCount, GilFunction
+
+
+def use(tid, phase, pid=None, cpu_ms=None, **shares):
+    """Samples of a thread in a phase, in percent; libraries by their names, of which ``_`` is a space."""
+    code = [(name.replace("_", " "), phase, samples) for name, samples in shares.items()]
+    cpu_ms = 10.0 * sum(shares.values()) if cpu_ms is None else cpu_ms
+    return native(12, (tid, cpu_ms, *code), pid=tid if pid is None else pid)
+
+
+def test_each_row_of_what_is_faster_is_a_library_or_a_kind_of_library():
+    names = {library.name for library in LIBRARIES}
+    kinds = {kind_of(name) for name in names}
+    assert set(BY_LIBRARY) <= names | kinds | {"kernel"}
+    unpacks: tuple[Kind, ...] = ("codec", "compression", "parser")
+    assert {*unpacks, "python"} <= set(BY_LIBRARY)
+
+
+# -- a slow function
+
+#: Shares of the CPU time; what is told of it in the headline, and what to do.
+SLOW = [
+    ({"interpreter": 67, "NumPy": 25, "libc": 8}, "the interpreter", "vectorise it: the interpreter has 67 % of the"),
+    (
+        {"libjpeg": 61, "interpreter": 22, "Pillow": 17},
+        "libjpeg",
+        "decode JPEGs at a part of their size (Image.draft()",
+    ),
+    ({"libpng": 45, "zlib": 30, "interpreter": 25}, "libpng", "decode once, and cache what is decoded at the size"),
+    ({"zlib": 80, "interpreter": 20}, "zlib", "decompress once, before the training, or store it by lz4 or zstd"),
+    ({"JSON parsers": 70, "interpreter": 30}, "JSON parsers", "parse by orjson, or once, before the training"),
+    ({"pandas": 70, "interpreter": 30}, "pandas", "parse once, before the training, and keep arrays"),
+    ({"NumPy": 90, "interpreter": 10}, "NumPy", "cache it, or compute less: it is vectorised: NumPy has 90 %"),
+    ({"interpreter": 45, "NumPy": 45, "libc": 10}, "", "vectorise or cache it"),
+    ({"torch": 90, "interpreter": 10}, "", "vectorise or cache it"),
+]
+
+
+@pytest.mark.parametrize(("shares", "above_all", "action"), SLOW)
+def test_what_workers_run_says_how_their_function_gets_cheaper(shares, above_all, action):
+    made = [use(pid, "", **shares) for pid in (201, 202)]
+    first, *_ = run(STARVED, *workers(2, 0.96, ([0, 1], 40)), *made, thread(12, 0.05), cpu_count=2)
+    cheaper = next(fix.action for fix in first.fixes if "augment() data.py:31" in fix.action)
+    assert f"cheaper ({action}" in cheaper
+    assert first.headline.endswith(f", above all in {above_all}" if above_all else " busy")
+    library, samples = max(shares.items(), key=lambda each: each[1])
+    assert first.evidence["library"] == library and first.evidence["library_share"] == pytest.approx(samples / 100)
+
+
+@pytest.mark.parametrize(
+    ("shares", "action"),
+    [
+        (
+            {"interpreter": 30},
+            "(read less, or from nearer, and keep large arrays instead of making new ones: the kernel",
+        ),
+        # a picture is decoded into fresh memory
+        ({"libjpeg": 20, "Pillow": 10}, "libjpeg has 67 % of the CPU time there that is not the kernel's)"),
+    ],
+)
+def test_time_in_the_kernel_is_that_of_reads_and_fresh_memory(shares, action):
+    made = [use(pid, "", cpu_ms=1000.0, **shares) for pid in (201, 202)]
+    first, *_ = run(STARVED, *workers(2, 0.96, ([0, 1], 40)), *made, thread(12, 0.05))
+    assert action in first.action
+    assert first.evidence["kernel_share"] == pytest.approx(0.7)
+
+
+def test_workers_that_wait_do_not_get_faster_by_what_they_run_in_the_little_cpu_time_they_take():
+    made = [use(pid, "", interpreter=100) for pid in (201, 202)]
+    first, *_ = run(STARVED, *workers(2, 0.03, ([0, 1], 40)), *made, thread(12, 0.05))
+    assert any(fix.action.startswith("cache what augment() data.py:31 reads") for fix in first.fixes)
+    assert not any("vectorise" in fix.action for fix in first.fixes)
+
+
+LOOP = frames(
+    ("train.py", 48, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("net.py", 30, "match", "pairs = [nearest(box) for box in boxes]", True),
+    ("train.py", 49, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+    ("train.py", 51, "main", "plot(history)", True),
+    ("plots.py", 9, "plot", "bars = [height(x) for x in history]", True),
+    first=50,
+)
+PLOTTING = stacks(12, ([50, 51], 30), ([53, 54], 35), ([55, 56], 25))
+
+
+def plots(*records):
+    (found,) = (each for each in run(SIDE, LOOP, PLOTTING, thread(12, 0.99), *records) if each.rule == "side_work")
+    return found
+
+
+def test_so_it_is_of_side_work():
+    measured = plots(use(100, "other", interpreter=80, libc=20), use(100, "backward", torch=100))
+    assert measured.action == (
+        "make plot() plots.py:9 cheaper (vectorise it: the interpreter has 80 % of the CPU time there); or run it less"
+        " often"
+    )
+    assert measured.evidence["library_share"] == pytest.approx(0.8)
+    assert plots().action.startswith("run plot() plots.py:9 less often")
+
+
+def test_markers_that_divide_no_phases_say_nothing_of_one_that_shares_them():
+    """A quarter of the step is side work, and forward the rest of that stretch: whose are the samples?."""
+    assert plots(use(100, "between", interpreter=100)).action.startswith("run plot() plots.py:9 less often")
+
+
+# -- Python in the model
+
+
+def model(*records, held=0):
+    gil = Gil(
+        t=12,
+        pid=100,
+        samples=38,
+        threads=[GilCount(100, max(1, held))],
+        functions=[GilFunction(100, "net.py", "match", held)],
+    )
+    counted = stacks(12, ([50, 51, 52], 30), ([50, 51], 10), ([53, 54], 45))
+    return next(
+        each
+        for each in run(HEALTHY, LOOP, counted, gil, thread(12, 0.99), *records)
+        if each.rule == "compute_bound_cpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("forward", "held", "cause"),
+    [
+        ({}, 30, "python"),  # nothing is measured: who holds the GIL decides
+        ({}, 0, None),
+        ({"torch": 90, "interpreter": 10}, 30, None),
+        ({"interpreter": 60, "torch": 40}, 0, "python"),
+        ({"SciPy": 60, "torch": 40}, 0, "python"),  # which releases the GIL
+    ],
+)
+def test_python_in_the_model_is_what_the_interpreter_takes_whoever_holds_the_gil(forward, held, cause):
+    measured = [use(100, "forward", **forward), use(100, "backward", torch=30)] if forward else []
+    found = model(*measured, held=held)
+    assert found.cause == cause
+    if forward.get("interpreter", 0) == 60:
+        assert "; the interpreter has 46 % of the CPU time of both passes" in found.headline
+        assert found.evidence["python_share"] == pytest.approx(60 / 130)
+
+
+# -- waits in OpenMP
+
+
+@pytest.mark.parametrize(("waits", "told"), [(30, True), (5, False)])
+def test_operations_that_wait_for_their_threads_speak_against_order(waits, told):
+    found = model(use(100, "forward", torch=100 - waits, OpenMP=waits), use(100, "backward", torch=10))
+    said = f"{round(95 * waits / 110)} % in OpenMP, which waits for the other threads of an operation"
+    assert (said in found.headline) is told
+    assert any("torch.set_num_threads" in fix.action for fix in found.fixes) is told
+
+
+@pytest.mark.parametrize(
+    ("cpu", "pool", "most", "severity"),
+    [
+        (0.25, {"torch": 99, "OpenMP": 1}, 1 / 0.99, "info"),  # each core works all the time: fewer threads do the same
+        (0.25, {"torch": 40, "OpenMP": 60}, 2.5, "warning"),
+        (0.2, {"torch": 99, "OpenMP": 1}, 1.25 / 0.99, "warning"),  # the cores idle for a fifth of the time
+        (0.25, {}, None, "warning"),
+    ],
+)
+def test_the_work_of_the_pool_bounds_what_fewer_threads_gain(cpu, pool, most, severity):
+    rows = [(100 + n, "python", cpu, "running", 0.6) for n in range(8)]
+    code = [(name, "", samples) for name, samples in pool.items()]
+    measured = [native(12, *((100 + n, 1000.0, *code) for n in range(1, 8)))] if pool else []
+    found = run(HEALTHY, stacks(12, ([1], 9)), threads(12, *rows, cpu_ratio=8 * cpu), *measured)
+    finding = next(each for each in found if each.rule == "cpu_oversubscribed")
+    assert finding.severity == severity
+    assert (finding.best.gain.high if finding.best.gain else None) == (pytest.approx(most) if most else None)
+
+
+# -- GPUs
+
+
+def autograd(**shares):
+    return use(PID + 1, "backward", pid=PID, **shares)
+
+
+def test_a_spin_wait_is_measured_where_the_thread_runs_in_the_driver():
+    more = [autograd(CUDA_driver=97, torch=3)]
+    found = findings("queue_full", *USUAL, util=0.99, cpu=0.3, autograd=0.9, more=more)["spin_wait"]
+    said = "100 % CPU in backward() (its own thread), 97 % of it in the driver, is CUDA polling for the GPU, not work"
+    assert (found.severity, found.headline) == ("benign", f"{said}: harmless")
+    assert found.evidence["driver_share"] == pytest.approx(0.97)
+
+
+def test_a_thread_that_runs_elsewhere_does_not_poll():
+    more = [autograd(torch=80, CUDA_driver=20)]
+    assert "spin_wait" not in findings("queue_full", *USUAL, util=0.99, cpu=0.3, autograd=0.9, more=more)
+
+
+def test_of_launches_that_set_the_pace_the_interpreters_part_is_told():
+    more = [use(PID, "forward", interpreter=60, torch=20, CUDA_driver=20), autograd(torch=50, CUDA_driver=50)]
+    found = findings("launch_bound", *USUAL, util=0.4, cpu=0.99, more=more)["launch_bound"]
+    assert "; the interpreter has 30 % of the CPU time of both passes" in found.headline
+    assert found.evidence["python_share"] == pytest.approx(0.3)
+    few = [use(PID, "forward", interpreter=10, torch=90), autograd(torch=50, CUDA_driver=50)]
+    assert "interpreter" not in findings("launch_bound", *USUAL, util=0.4, cpu=0.99, more=few)["launch_bound"].headline
