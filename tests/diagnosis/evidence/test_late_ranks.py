@@ -10,7 +10,6 @@ import pytest
 
 from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, steps, thread
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.evidence import gpu
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.ranks import chosen_ranks
 from tuimon.diagnosis.finding import Finding
@@ -157,10 +156,3 @@ def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-
-
-def test_nothing_of_a_gpu_is_worked_out_for_ranks_without_gpu_times(monkeypatch: pytest.MonkeyPatch):
-    worked_out = []
-    monkeypatch.setattr(gpu, "gpu_steps", lambda *facts: worked_out.append(facts))
-    assert evidence_of(many(8, 3).over("recent"), 1000).ranks.exchanges == {}
-    assert not worked_out

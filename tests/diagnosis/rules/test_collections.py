@@ -97,35 +97,3 @@ def test_without_markers_a_few_collections_are_not_judged():
     session = without_markers(4)
     assert "gc_pauses" not in by_rule(session)
     assert "gc_pauses" in dict(unjudged(session))
-
-
-IN_FETCH = frames(
-    ("train.py", 47, "main", "for x, y in loader:", True),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
-    ("data.py", 5, "grow_tree", "nodes.append(Node())", True),
-    ("data.py", 7, "grow_tree", "gc.collect()", True),
-    ("train.py", 48, "main", "loss.backward()", True),
-    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-)
-MAKES, CALLS, BACKWARD = [0, 1, 2], [0, 1, 3], [4, 5]
-
-
-@pytest.mark.parametrize(
-    ("samples", "collected", "first", "waits_for_data"),
-    [
-        ([(MAKES, 90), (BACKWARD, 10)], 0.77, "gc_pauses", 0.18),  # backward runs Python, too
-        ([(CALLS, 76), (MAKES, 14), (BACKWARD, 10)], 0.77, "gc_pauses", 0.14),
-        ([(CALLS, 20), (MAKES, 70), (BACKWARD, 10)], 0.2, "input_bound", 0.71),
-        ([(MAKES, 90), (BACKWARD, 10)], 0.2, "input_bound", 0.91),  # who makes no objects leaves none to collect
-    ],
-    ids=["most of it", "most of it, as a line calls for it", "some of it, at a line", "some of it"],
-)
-def test_garbage_that_is_collected_while_a_batch_is_made_counts_once(samples, collected, first, waits_for_data):
-    phases = {"data": 91, "forward": 3, "backward": 5, "optimizer": 1}
-    windows = [stacks(t, *samples) for t in range(1, 12)]
-    collections = {"gc_ns": int(collected * 1100 * MS), "gc_count": 20, "gc_longest_ns": 50 * MS}
-    findings = diagnose(session_of(IN_FETCH, *windows, phases=phases, **collections))
-    assert [finding.rule for finding in findings][:2] == [first, *({"gc_pauses", "input_bound"} - {first})]
-    shares = {finding.rule: finding.share_of_step for finding in findings}
-    assert shares["gc_pauses"] == pytest.approx(collected, abs=0.01)
-    assert shares["input_bound"] == pytest.approx(waits_for_data, abs=0.02)

@@ -43,19 +43,6 @@ def test_a_run_that_is_kept_to_one_core_of_many():
     assert "cpu_oversubscribed" not in on_one_core(run_cores="0-15", cpu_count=16)
 
 
-def test_the_line_that_keeps_it_there_is_named():
-    setting = CountSettings("cores", 9, "pin", "os.sched_setaffinity(0, {0})")
-    pins = frames(("train.py", 20, "main", "pin()", True))
-    finding = on_one_core(pins, told(setting, file="train.py", first=1))["cpu_oversubscribed"]
-    assert finding.where == (Place("train.py", 9, "pin", "os.sched_setaffinity(0, {0})"),)
-
-
-def test_once_it_may_use_all_cores_and_where_it_may_use_more_than_tuimon_there_is_no_mask():
-    widened = MachineMemory(t=13, pid=0, window_s=5.0, busy_cores=1.0, stolen_cores=0.0)
-    assert "cpu_oversubscribed" not in on_one_core(widened)
-    assert "cpu_oversubscribed" not in on_one_core(run_cores="0-15", cpu_count=1)
-
-
 def test_others_on_the_machine_are_not_blamed_on_the_run():
     found = run(thread(12, 0.6, 0.4))
     assert found["neighbour"].severity == "warning"
@@ -206,11 +193,3 @@ def test_a_line_that_sets_another_number_is_not_named(source, is_named):
     line = CountSettings("threads", 5, "begin", source)
     found = run(told(line), busy(100, 8, 0.25, 0.75), intra_op_threads=8)["cpu_oversubscribed"]
     assert [place.line for place in found.where] == ([5] if is_named else [])
-
-
-def test_workers_have_the_line_of_their_number():
-    line = CountSettings("workers", 9, "main", "loader = DataLoader(data, num_workers=4)")
-    workers = [process(pid, "worker", ppid=100) for pid in (101, 102, 103)]
-    found = run(*workers, told(line), *(busy(pid, 1, 0.5, 0.5) for pid in (100, 101, 102, 103)))["cpu_oversubscribed"]
-    assert found.action == "use fewer workers: 1 on 2 cores"
-    assert [place.line for place in found.where] == [9]

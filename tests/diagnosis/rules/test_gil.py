@@ -38,33 +38,6 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
     assert "about 80 % of the time for the GIL" in finding.headline
 
 
-FETCHES = frames(
-    ("train.py", 9, "main", "for x, y in loader:", True),
-    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
-    ("data.py", 7, "__getitem__", "row = [float(x) for x in text]", True),
-    first=20,
-)
-
-
-@pytest.mark.parametrize(
-    ("main_cpu", "rules"), [(0.1, ["gil_contention"]), (0.8, ["input_bound", "gil_contention"]), (1.0, ["input_bound"])]
-)
-def test_data_that_waits_for_the_gil_is_not_late_by_itself(main_cpu, rules):
-    """Of a fetch in Python that takes 40 % of the step, most is such a wait if nearly all of the step is."""
-    made, beside = loop(8, {"data": 40, "forward": 20, "backward": 40}), [(101, "statistics", [2], 100)]
-    seen = [stacks(t, ([0, 1], 60), ([20, 21, 22], 40), beside=beside) for t in range(1, 9)]
-    rows = ((100, "python", main_cpu, "running", 0.0), (101, "statistics", 0.95, "running", 0.0))
-    session = one_process(LINES, FETCHES, made, seen, threads(8, *rows, cpu_ratio=main_cpu + 0.95))
-    assert by_rule(session).keys() & {"gil_contention", "input_bound"} == set(rules)
-
-
-@pytest.mark.parametrize(("line", "known"), [(11, True), (2, False)])
-def test_what_is_known_of_the_line_that_holds_it_is_told(line, known):
-    finding = found(0.2, 0.8, line)["gil_contention"]
-    assert finding.headline.endswith("above all in text or objects that are parsed anew") == known
-    assert finding.action.startswith("parse once, before the training") == known
-
-
 def test_no_more_is_reported_than_the_training_thread_lost():
     assert found(0.85, 0.8)["gil_contention"].share_of_step == pytest.approx(0.15)
 
@@ -103,14 +76,3 @@ def test_what_makes_the_batches_sets_the_pace_in_a_process_of_its_own():
 def test_where_the_rest_of_the_step_takes_as_long_moving_gains_as_much():
     fixes = fed(0.6, 0.4, at_queue=0)["gil_contention"].fixes
     assert [fix[1] for fix in fixes] == pytest.approx([1 / 0.6])
-
-
-@pytest.mark.parametrize(("at_queue", "rule"), [(20, "gil_contention"), (50, "input_bound")])
-def test_a_thread_that_is_waited_for_at_a_queue_and_for_the_gil_is_one_finding(at_queue, rule):
-    lost = 0.7
-    findings = fed(1.0 - lost, 0.9, at_queue)
-    assert [name for name in findings if name in ("gil_contention", "input_bound")] == [rule]
-    finding = findings[rule]
-    assert finding.where[0].function == "batch"
-    told = lost if rule == "gil_contention" else finding.share_of_step  # what it takes besides is not in that
-    assert finding.estimated_speedup == pytest.approx(1 / (1.0 - told), rel=0.2)

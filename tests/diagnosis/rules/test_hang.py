@@ -207,19 +207,6 @@ def locked_up(*stacks_of_threads):
     return only
 
 
-def test_of_two_threads_with_each_others_locks_the_training_is_named_first():
-    main = [
-        Frame("train.py", 50, "main", "step(batch)", True),
-        Frame("train.py", 12, "step", "with self.buffer:", True),
-    ]
-    writer = [Frame("train.py", 33, "flush", "self.model.acquire()", True)]
-    found = locked_up(main, writer)
-    assert found.headline.startswith(
-        "nothing has moved for 20 s: the training in step() train.py:12, a thread in acquire() train.py:33"
-    )
-    assert [place.line for place in found.where] == [12, 33]
-
-
 def test_a_thread_that_works_while_the_training_waits_for_a_lock_is_named_first():
     main = [Frame("train.py", 12, "step", "with self.buffer:", True)]
     writer = [Frame("io.py", 33, "flush", "socket.sendall(data)", True)]

@@ -221,38 +221,6 @@ def test_what_a_library_does_around_the_optimizers_step_is_part_of_the_update():
     assert "side_work" in rules(([50, 51, 53], 25), ([5], 5))
 
 
-def test_a_callback_that_a_trainer_calls_in_the_optimizers_step_is_named():
-    """Lightning runs the whole step as the optimizer's closure, and callbacks between backward and update there."""
-    package = "/v/lib/python3.11/site-packages"
-    more = frames(
-        ("train.py", 49, "main", "trainer.fit(net, loader)", True),
-        (f"{package}/lightning/pytorch/trainer.py", 584, "fit"),
-        (f"{package}/torch/optim/adam.py", 227, "step"),
-        (f"{package}/lightning/pytorch/plugins/precision.py", 110, "_wrap_closure"),
-        ("log.py", 20, "on_before_optimizer_step", "self.write(model)", True),
-        ("log.py", 12, "write", "self.file.write(json.dumps(row))", True),
-        (f"{package}/lightning/pytorch/plugins/precision.py", 109, "_wrap_closure"),
-        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        first=50,
-    )
-    backward, step, side = ([50, 51, 52, 56, 57], 40), ([50, 51, 52], 10), ([50, 51, 52, 53, 54, 55], 25)
-    found = by_rule(training(SIDE, more, stacks(12, backward, step, side)))["side_work"]
-    assert (found.where[0].file, found.where[0].line, found.evidence["hot_share"]) == ("log.py", 12, 1.0)
-
-
-@pytest.mark.parametrize(("idle_ms", "gain"), [(0, 2.5), (40, None)])
-def test_a_long_update_is_promised_a_gain_where_the_device_that_sets_the_pace_takes_it(idle_ms, gain):
-    phases = {"data": 5, "forward": 15, "backward": 20, "optimizer": 60}
-    busy = {"forward": (15, 0, 0), "backward": (25, 0, 0), "optimizer": (60, idle_ms, idle_ms)}
-    lead = 9000.0 if gain else 0.0
-    leads = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (lead, 0.0 if gain else 1.0))
-    more = [r for t in range(5000, 5008) for r in (steps(t, phases), gpu_time(t, busy, leads))]
-    found = findings("gpu_bound", *USUAL, more=more)
-    (fix,) = [fix for finding in found.values() for fix in finding.fixes if "every few batches" in fix.action]
-    assert fix.estimated_speedup == (pytest.approx(gain) if gain else None)
-    assert ("optimizer_bound" if gain else "launch_bound") in found  # it is launched operation by operation then
-
-
 def test_side_work_counts_as_far_as_the_gpu_idles():
     side = {"data": 5, "forward": 10, "backward": 20, "optimizer": 5, "other": 60}
     saving = ([SAVE], 60)
@@ -280,25 +248,6 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
 
     assert "side_work" not in early(3.0)
     assert "side_work" in early(20.0)
-
-
-@pytest.mark.parametrize(("updates", "rule"), [(0, "optimizer_bound"), (10, "side_work")])
-def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_show_an_optimizer(updates, rule):
-    """No marker knows it: with the forward pass it lies between two backward passes."""
-    own = frames(
-        ("train.py", 14, "main", "update(params)", True),
-        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True, "", "", (19, 21)),
-        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True, "", "", (19, 21)),
-        first=30,
-    )
-    samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
-    session = trained({"between": 70, "backward": 30}, own, stacks(8, *samples), updates=updates)
-    judged = by_rule(session)
-    assert set(judged) == {rule}
-    assert judged[rule].where[0].function == "update"
-    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
-    assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
-    assert shares["forward"] == pytest.approx(0.2, abs=0.01)
 
 
 def beside_training(lines, *samples):

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import NO_GPU
-from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, steps, thread
-from tuimon.diagnosis.verdicts import Verdicts
+from tests.session.records import by_rule, extend, frames, header, loop, rank, session_of, stacks, thread
 
 LINES = frames(
     ("train.py", 10, "main", "for x, y in loader:", True),
@@ -113,11 +112,6 @@ def test_a_stopped_process_a_starved_one_and_collections_are_said_to_be_the_reas
     assert "in the garbage collector" in collecting.headline
 
 
-def test_ranks_that_all_sleep_alike_wait_for_the_network():
-    found = trained(*[(EVEN, 0.4, 0.0)] * 3)
-    assert "straggler_rank" not in found and found["comm_bound"].share_of_step == pytest.approx(0.6, abs=0.05)
-
-
 def test_work_for_which_the_others_do_not_wait_is_no_straggler():
     longer = {"forward": 20, "backward": 50, "other": 30}
     assert "straggler_rank" not in trained((EVEN, 0.97, 0.0), (EVEN, 0.97, 0.0), (longer, 0.97, 0.0))
@@ -127,32 +121,6 @@ def test_ranks_that_all_wait_for_cores_are_late_by_chance():
     even = [(EVEN, 0.3, 0.2)] * 3
     assert "straggler_rank" not in trained(*even[:2], (EVEN, 0.3, 0.35))
     assert "straggler_rank" in trained(*even[:2], (EVEN, 0.3, 0.55))
-
-
-def test_ranks_that_end_one_after_another_are_not_judged():
-    """Rank 1 saves its results for 4 s more; where it makes steps from then on, it is judged alone."""
-    late, slow = {"forward": 60, "backward": 40}, {"data": 70, "forward": 20, "backward": 10}
-    session, verdicts, found = session_of(header(cpu_count=16), LINES), Verdicts(), []
-
-    def judge(t, *ranks, ended=()):
-        for number, phases in ranks:
-            session.add(rank(number, t=t, ended=number in ended))
-            if number not in ended:
-                count = 0 if phases is None else 10
-                session.add(steps(t, phases or {}, count=count, pid=100 + number, first_index=10 * min(t, 13)))
-        found.append([finding.rule for finding in verdicts.judge_moment(session, 1.0)][:1])
-
-    for t in range(1, 12):
-        judge(t, (0, EVEN), (1, late))
-    judge(12, (0, EVEN), (1, slow), ended=[0])  # its last window, which began before rank 0 was seen to have ended
-    for t in range(13, 17):
-        judge(t, (1, None))
-    assert found[-6:] == [["straggler_rank"]] * 6
-    for t in range(17, 50):
-        judge(t, (1, slow))
-    assert found[-1] == ["input_bound"]
-    judge(50, (1, slow), ended=[1])
-    assert found[-1] == ["input_bound"]
 
 
 FORWARD, BACKWARD = [3, 4], [1, 2]

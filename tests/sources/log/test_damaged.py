@@ -111,21 +111,6 @@ def test_a_record_beyond_any_run_is_skipped_and_counted(log: Path, damage: dict[
     assert notice.message.startswith("1 line of the log skipped")
 
 
-def test_a_followed_log_says_how_many_lines_it_skipped(tmp_path: Path) -> None:
-    log = write(tmp_path / "a.jsonl", HEADER, STEPS)
-    source = LogSource(str(log), follow=True)
-
-    def more(data: bytes) -> list[str]:
-        with log.open("ab") as file:
-            file.write(data)
-        return [record.message for record in source.read() if isinstance(record, Notice)]
-
-    assert more(b"{}\n") == ["1 line of the log skipped: damaged, or written by a newer tuimon"]
-    assert more(b"") == []
-    assert more(b"{}\n{\n{}}\n") == ["3 lines of the log skipped: damaged, or written by a newer tuimon"]
-    source.close()
-
-
 def test_what_never_ends_or_never_begins_is_refused_at_once(tmp_path: Path) -> None:
     fifo, sparse = tmp_path / "fifo", tmp_path / "sparse"
     os.mkfifo(fifo)

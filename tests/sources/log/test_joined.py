@@ -166,38 +166,12 @@ def test_the_latest_of_several_runs_and_the_others_by_name(tmp_path: Path) -> No
         choose(str(next(tmp_path.iterdir())), "one")
 
 
-def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> None:
-    small = JOB._replace(nodes=2, ranks=1, seconds=4.0)
-    for path in write(str(tmp_path), small):
-        os.rename(path, path.replace("tuimon-", "earlier-"))
-    for path in tmp_path.iterdir():
-        rename(str(path), wall_unix_s=1.74e9)
-        os.utime(path, (1.74e9 + 10, 1.74e9 + 10))
-    for path in write(str(tmp_path), small):
-        os.utime(path, (1.75e9 + 10, 1.75e9 + 10))
-    _, run, folder, _ = choose(str(tmp_path))
-    assert [len(each.logs) for each in folder] == [2, 2]
-    assert run is not None and run.name == "bench"
-    assert folder[0].name.startswith("bench@2025")
-    assert choose(str(tmp_path), folder[0].name).run == folder[0]
-
-
 def test_two_machines_of_one_name_are_two_nodes_and_two_logs_of_one_are_one(tmp_path: Path) -> None:
     *_, path = write(str(tmp_path), JOB._replace(nodes=2, ranks=1, seconds=4.0))
     rename(path, host="node000")
     shutil.copy(path, tmp_path / "again.jsonl")
     hosts = {r.number: r.host for r in joined(tmp_path) if isinstance(r, Node)}
     assert hosts == {0: "node000", 1: "node000#2"}
-
-
-def test_what_is_no_log_in_a_folder_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text('{"loss": 1}\n')
-    with pytest.raises(NotALog, match="is not a tuimon log"):
-        choose(str(tmp_path))
-    write(str(tmp_path), JOB._replace(nodes=2, seconds=4.0))
-    (tmp_path / "just-made.jsonl").write_bytes(b"")
-    run = choose(str(tmp_path)).run
-    assert run is not None and len(run.logs) == 2
 
 
 def append(path: Path, *moments: float) -> None:
