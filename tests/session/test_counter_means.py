@@ -11,7 +11,7 @@ from tuimon.session.gpus import Device
 from tuimon.session.machines import MachineTable
 from tuimon.session.processes import RunProcesses
 from tuimon.session.series import LATEST, Span
-from tuimon.session.steps import SteppingSpan, StepStats, StepStretch, stepping_spans
+from tuimon.session.steps import SteppingSpan, StepStretch, stepping_spans
 from tuimon.session.threads import ThreadTable
 
 S = 1e9
@@ -184,13 +184,6 @@ def test_how_a_process_was_on_cores_in_a_window_of_its_steps(
     assert found == pytest.approx((waited, cpu, 0.0, busy))
 
 
-def test_steps_hold_how_busy_their_thread_was() -> None:
-    stats = StepStats(100)
-    stats.add_window(steps(2.0, {"forward": 50.0}), table_of((2.0, [(100, 0.7, 0.1)])).on_cores(100, 1.0, 2.0))
-    (row,) = stats.windows()
-    assert row.busy_ns == pytest.approx(0.8 * row.total_ns)
-
-
 def test_means_over_any_span() -> None:
     table = table_of(*((float(t), [(100, 0.2 if t <= 10 else 0.6, 0.1), (7, 0.5, None)]) for t in range(1, 21)))
     table.begin_steps(10.0)
@@ -231,13 +224,6 @@ def test_a_thread_that_ends_as_the_run_winds_down_has_worked_beside_its_steps() 
     for t in range(10, 30):
         table.add_threads(thread(float(t), 1.0), 100)
     assert list(mean(table)) == [100]
-
-
-def test_threads_that_take_each_others_place_are_one() -> None:
-    """One a window, as each epoch starts a new one; of two that live at a time each has its own."""
-    table = table_of(*((float(t), [(100, 0.5, None), (7, 0.1, None), (1000 + t, 0.4, None)]) for t in range(1, 9)))
-    assert [row.tid for row in mean(table).values()] == [100, 7, 1008]
-    assert mean(table)[1008].cpu_ratio == pytest.approx(0.4)
 
 
 def machine(t: float, busy_cores: float | None, **more: float) -> MachineMemory:

@@ -196,16 +196,6 @@ def test_the_time_before_the_first_samples_is_divided_as_they_are():
     assert (found.parts, found.ratio) == (pytest.approx({"import": 3.0, "set-up": 1.0}), 0.0)
 
 
-def test_an_extension_that_is_built_before_the_loop_is_compiled():
-    lines = frames(
-        ("train.py", 5, "<module>", "ext = load('ext', sources)", True),
-        ("/v/site-packages/torch/utils/cpp_extension.py", 2285, "load"),
-        ("/usr/lib/python3.11/subprocess.py", 1196, "communicate"),
-        first=20,
-    )
-    assert goodput(one_process(lines, sampled([20, 21, 22], 1, 11))).parts == pytest.approx({"compile": 10.0})
-
-
 def test_checkpoints_and_compilation_between_steps_are_no_training():
     saves = [made(t, [(TRAIN, 15), (SAVE, 5)]) for t in range(12, 20)]
     found = parts(made(11, [(COMPILE, 10), (TRAIN, 10)]), saves, trained(20))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import extend, loop, one_process, process, session_of, steps
+from tests.session.records import loop, one_process, process, session_of, steps
 from tuimon.records import Gpu, GpuProcess, Throttle
 
 
@@ -84,13 +84,6 @@ def test_packets_sent_again_count_for_the_minute_after_they_were_counted():
     assert resent == [0, 40, 40, 40, 0, 1, 0]
 
 
-def test_the_link_of_a_gpu_is_kept_where_a_record_leaves_it_out():
-    session = session_of(gpu(1, pcie_generation=1, pcie_width=16), gpu(2))
-    assert (only(session).latest.pcie_generation, only(session).latest.pcie_width) == (1, 16)
-    extend(session, gpu(3, pcie_generation=5, pcie_width=16), gpu(4))
-    assert (only(session).latest.pcie_generation, only(session).latest.pcie_width) == (5, 16)
-
-
 def run_of(gpus, seconds=20, **process_facts):
     """Ten steps a second, on GPUs that draw so many watts each."""
     drawn = [
@@ -104,11 +97,6 @@ def run_of(gpus, seconds=20, **process_facts):
 def joules(session):
     rows = session.over("recent").gpus()
     return {row.latest.uuid: row.joules_per_step for row in rows if row.joules_per_step is not None}
-
-
-def test_joules_of_a_step_are_those_of_all_gpus_of_the_process():
-    session = run_of([300.0, 200.0, 700.0], gpu_uuids=["GPU-1", "GPU-0"])
-    assert joules(session) == {"GPU-0": pytest.approx(50.0)}
 
 
 def test_joules_are_not_known_without_counter_steps_or_owner():

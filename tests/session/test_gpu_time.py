@@ -46,14 +46,6 @@ def test_phases_have_their_share_of_a_step_on_the_gpu():
         assert on_gpu["other"] == (0, 0, 0)  # it was measured: there was none
 
 
-def test_evaluation_is_beside():
-    spans = (*SPANS, ("eval", 500, 0, 0))
-    records = [r for t in range(1, 6) for r in (steps(float(t), {**PHASES, "eval": 5}), gpu_time(float(t), spans))]
-    rows = {row.name: row for row in session(*records).over("recent").phases(100).rows}
-    assert rows["eval"].gpu_ms_per_step is None
-    assert rows["data"].gpu_ms_per_step == pytest.approx(30)
-
-
 def test_the_last_half_minute_counts():
     old = (("data", 100, 100, 0),)
     found = session(gpu_time(1.0, old), *(gpu_time(float(t)) for t in range(40, 50)))
@@ -69,20 +61,6 @@ def test_leads_of_windows_are_joined_by_their_weight():
     (lead,) = row.leads
     assert (lead.boundary, lead.seen, lead.min_us, lead.median_us, lead.max_us) == ("backward begin", 40, 5, 100, 900)
     assert lead.stream_idle_ratio == pytest.approx(15 / 40)
-
-
-def test_a_lead_that_is_mostly_not_known_is_not_told():
-    unknown = ("backward begin", 30, None, None, None, 3)
-    known = ("backward begin", 10, 5.0, 10.0, 20.0, 1)
-    row = session(gpu_time(1.0, leads=[unknown]), gpu_time(2.0, leads=[known])).over("recent").gpu_time(100)
-    assert row.leads[0].median_us is None
-    assert row.leads[0].stream_idle_ratio == pytest.approx(0.1)
-
-
-def test_of_several_gpus_the_one_with_most_turns_is_told():
-    found = session(gpu_time(1.0, turns=2), gpu_time(1.0, (("data", 10, 0, 0),), turns=8, device=1))
-    assert found.over("recent").gpu_time(100).device == 1
-    assert found.over("recent").gpu_time(100).steps == 8
 
 
 def test_the_first_window_is_no_part_of_the_run():

@@ -183,10 +183,7 @@ INFERRING = [
     ("a.py", 33, "main", "out.mean().backward()", True),
     (f"{TORCH}/autograd/__init__.py", 7, "backward"),
     (f"{TORCH}/utils/data/_utils/worker.py", 9, "_worker_loop"),
-    ("a.py", 20, "train", "loss = model(x)", True),
-    ("a.py", 21, "train", "loss.backward()", True),
 ]
-TRAIN_MODEL, TRAIN_BACKWARD = [10, 4], [11, 8]
 FETCH, CROP, CALL, MODEL, WRITE, BACKWARD = [0, 1], [2], [3], [3, 4], [5, 6], [7, 8]
 TORN = [5, 4]  # a stack in the model with the line of write()
 PHASES = {"data": 20, "between": 80}
@@ -257,13 +254,6 @@ def test_a_model_that_runs_for_long_without_a_fetch_goes_on_with_its_steps():
     assert run_state(session).name == "training"
     session = attached(INFERENCE, INFERENCE, *(8 * [[(WRITE, 100)]]))
     assert run_state(session).name == "between_steps"
-
-
-def test_the_first_backward_shows_that_it_was_an_evaluation():
-    session = attached(INFERENCE, INFERENCE, *(2 * [[(TRAIN_MODEL, 10), (TRAIN_BACKWARD, 90)]]))
-    table = session.over("recent").phases(100)
-    assert {row.name: row.share for row in table.rows if row.share} == {"forward": 0.1, "backward": 0.9}
-    assert table.window_s == 1.0
 
 
 def test_without_markers_those_train_whose_samples_show_it():

@@ -104,13 +104,6 @@ def test_a_worker_has_one_name_whoever_shows_it():
     assert {row.kind for row in session.over("recent").threads()} == {"worker"}
 
 
-def test_where_each_epoch_makes_its_loader_a_worker_is_named_like_the_one_before():
-    session = run_with_workers(201)
-    extend(session, loader(2.0, 0, "train", (201, 0)), process(201, "worker", ppid=100, ended=True, t=3.0))
-    extend(session, worker(202, 3.0), loader(4.0, 1, "train", (202, 0)))
-    assert names_of(session)[0] == {202: "worker 0"}
-
-
 def test_a_loader_for_each_epoch_is_not_remembered_for_ever():
     session = one_process(steps(1, {"data": 1}))
     table, sizes = session.loaders, []

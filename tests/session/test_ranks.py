@@ -88,15 +88,6 @@ def test_a_stopped_one():
     assert (row.state, row.stopped_ratio) == ("stopped", pytest.approx(0.5, abs=0.06))
 
 
-def test_windows_that_end_at_different_moments_are_no_lag():
-    session = run()
-    session.add(steps(11, EVEN, pid=100, first_index=110))
-    assert [row.behind for row in rank_rows(session.over("recent"))] == [0, 0, 0]
-    for number in range(3):  # the last windows, as the run ends
-        session.add(steps(11.1, {}, pid=100 + number, first_index=110 if number else 120, count=0, window_s=0.1))
-    assert [row.behind for row in rank_rows(session.over("recent"))] == [0, 0, 0]
-
-
 def test_a_training_of_one_process_has_no_rows():
     assert rank_rows(session_of(header(), process(), steps(1, EVEN)).over("recent")) == []
 
@@ -216,15 +207,6 @@ def test_waiting_for_a_core_is_no_waiting_for_ranks():
 def test_a_stopped_process_waits_for_nobody():
     other, late = times(cpu=0.2, forward=10, backward=90), times(cpu=0.2, stopped=0.7, forward=20, backward=80)
     assert split_ranks([other, late])[1].wait_ms["backward"] == pytest.approx(10)
-
-
-def test_collectives_that_stacks_show_are_waits_in_any_phase():
-    waits = sampled({"other": 40, "forward": 10}, collective={"other": 40})
-    saves = sampled({"other": 40, "forward": 10})
-    others = [times(cpu=0.1, samples=waits, forward=5, backward=5, other=30)] * 3
-    split = split_ranks([*others, times(cpu=0.9, samples=saves, forward=5, backward=5, other=30)])
-    assert split[0].wait_ms["other"] == pytest.approx(30, rel=0.02)
-    assert split[3].excess_ms["other"] == pytest.approx(30, rel=0.1)
 
 
 def test_a_rank_with_few_samples_is_taken_to_be_like_the_others():

@@ -217,17 +217,6 @@ def test_a_busy_process_without_a_step_is_named_with_what_would_make_it_visible(
     )
 
 
-def test_one_that_runs_a_model_is_named_however_few_cores_it_gets():
-    idle = threads(70, (100, "python", 0.2, "running"), cpu_ratio=0.2)
-    model = frames(
-        ("train.py", 9, "main", "score = model(x)", True),
-        ("/v/site-packages/torch/nn/modules/module.py", 9, "_call_impl"),
-    )
-    assert unseen_trainings(one_process(idle)) == []
-    (found,) = unseen_trainings(one_process(model, stacks(69, ([0, 1], 20)), idle))
-    assert (found.pid, found.cores) == (100, 0.2)
-
-
 @pytest.mark.parametrize(
     ("facts", "says"),
     [

@@ -255,15 +255,6 @@ def test_what_an_optimizer_does_between_its_closures_is_its_own():
     assert (found["optimizer"], found["forward"], found["backward"]) == (0.25, 0.3, 0.45)
 
 
-def test_how_many_steps_were_timed():
-    windows = [steps(t, {"forward": 0.4}, count=100, first_index=100 * t, timed=20) for t in range(1, 5)]
-    plain = [steps(t, {"forward": 0.4}, count=100, first_index=100 * t) for t in range(1, 5)]
-    assert session_of(header(), *windows).over("recent").steps(100).timed_ratio == 0.2
-    assert session_of(header(), *plain).over("recent").steps(100).timed_ratio == 1.0
-    mixed = session_of(header(), *plain, steps(5, {"forward": 0.4}, count=100, first_index=500, timed=0))
-    assert mixed.over("whole").steps(100).timed_ratio == pytest.approx(0.75, abs=0.06)
-
-
 def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
     usual = loop(5, PHASES)
     # of these ten, five took 4 s in all

@@ -161,13 +161,6 @@ def test_work_that_grows_is_seen_through_a_neighbour_that_comes_and_goes():
     assert drift_of(lengths, delays) is not None
 
 
-def test_waits_for_a_core_that_grow_are_a_neighbours():
-    delays = [t / 40 for t in range(30)]
-    lengths = [100 / (1 - delay) - 90 for delay in delays]
-    assert drift_of(lengths, delays) is None
-    assert drift_of(lengths) is not None
-
-
 def loading_drift(items_ms, delays):
     """Of a loop that waits for its two workers, which wait for a core in these shares of the time."""
     session = one_process([process(pid, "worker", ppid=100) for pid in (101, 102)])
@@ -323,13 +316,6 @@ def test_its_moment_its_phase_and_its_line_are_told_and_it_is_no_fault():
     assert jump.evidence["since_step"] == 1500
     assert jump.evidence["grown_phase"] == "other"
     assert (jump.where[0].function, jump.where[0].line) == ("log", 12)
-
-
-def test_a_neighbour_that_comes_and_stays_is_no_jump_of_the_training():
-    delays = [0.0 if t < 150 else 0.5 for t in range(240)]
-    lengths = [120.0 / (1 - delay) for delay in delays]
-    assert of_run(lengths, delays) is None
-    assert of_run(lengths) is not None
 
 
 # -- A run that is slower than its own best hour

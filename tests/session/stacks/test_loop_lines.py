@@ -192,16 +192,6 @@ def called(
     return [(first + n, [*outer, *each]) for n, each in enumerate(inner)]
 
 
-def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> None:
-    """``train(model)`` on line 70 leads to backward, ``train(model, check=True)`` on line 80 does not."""
-    samples = [
-        *called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward")], 20),
-        *called([(80, "main")], [(45, "augment"), (46, "module")], 20),
-    ]
-    *_, first, second = classified((stack, count) for count, stack in samples)
-    assert (first.phase, second.phase) == ("other", "other")
-
-
 @pytest.mark.parametrize(("backward", "excluded"), [(20, True), (70, False)])
 def test_one_sample_of_backward_on_an_earlier_line_than_all_others_is_torn(backward: int, excluded: bool) -> None:
     """Between two lines of backward and update the markers would measure all, and the forward pass be none of it."""

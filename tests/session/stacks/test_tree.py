@@ -52,16 +52,6 @@ def test_merged_by_function_the_heaviest_first():
     ]
 
 
-def test_lines_are_the_detail_of_a_node():
-    loop = next(node for node in small().root.walk() if node.function == "loop")
-    assert {number: (count, loop.sources[number]) for number, count in loop.lines.items()} == {
-        5: (40, "x = load()"),
-        6: (60, "fit(x)"),
-    }
-    assert loop.place().line == 6
-    assert loop.place().source == "fit(x)"
-
-
 def test_a_node_knows_the_line_it_was_called_at():
     fit = next(node for node in small().root.walk() if node.function == "fit")
     assert (fit.call().line, fit.call().source) == (6, "fit(x)")
@@ -71,13 +61,6 @@ def test_a_node_knows_the_line_it_was_called_at():
 def test_phase_of_a_node():
     phases = {node.function: node.phase() for node in small().root.walk()}
     assert phases == {"all": None, "main": None, "loop": None, "fit": "forward", "load": "data"}
-
-
-def test_ids_are_the_same_in_the_next_tree():
-    first, second = small(), CallTree()
-    second.add_stack(SMALL.node([0, 2, 4]).frames, 1)
-    known = {node.id: node.function for node in first.root.walk()}
-    assert [known[node.id] for node in second.root.walk()] == ["all", "main", "loop", "fit"]
 
 
 def test_hottest_path_ends_where_less_than_a_tenth_is_left():

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from msgspec import structs
 
-from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps, threads
+from tests.session.records import extend, frames, header, loop, one_process, process, session_of, stacks, steps
 from tuimon.session.series import EVER, Span
 from tuimon.session.stacks.process import RECENT, Windows
 from tuimon.session.stacks.trie import Trie, Window
@@ -39,20 +38,6 @@ def test_a_long_evaluation_at_the_end_explains_no_step():
     extend(session, loop(range(4, 44), {}, EVALUATION, count=0, first_index=30))
     assert lines(session) == {2: 90}
     assert lines(session, "now") == {9: 900}
-
-
-def test_once_its_step_has_ended_it_counts():
-    session = trained(3)
-    extend(session, loop(range(4, 9), {}, EVALUATION, count=0, first_index=30))
-    session.add(steps(9, STEP, count=1, first_index=30))
-    assert lines(session) == lines(session, "now") == {2: 90, 9: 150}
-
-
-@pytest.mark.parametrize("lag", [1, 2])
-def test_samples_that_come_before_their_steps_count(lag):
-    session = trained(3)
-    extend(session, [stacks(t, TRAINING) for t in range(4, 4 + lag)])
-    assert lines(session) == {2: 90 + 30 * lag}
 
 
 def unmarked(*sampled):
@@ -183,22 +168,3 @@ def test_a_window_that_was_mostly_inside_stays():
     session = one_process(FRAMES, loop(4, STEP), steps(5, STEP, first_index=40, outside_s=0.3))
     session.add(stacks(5, ([0, 1], 21), ([2], 9)))
     assert lines(session) == {2: 21, 9: 9}
-
-
-# -- where threads are, by the latest window of samples
-
-
-def place(session):
-    (row,) = [row for row in session.over("recent").threads() if row.tid == 100]
-    return row.place and row.place.function
-
-
-def test_samples_of_the_set_up_say_nothing_of_a_thread_that_trains():
-    set_up = stacks(5.0, EVALUATION)
-    session = one_process(FRAMES, threads(5.0, (100, "python", 0.5, "running")), set_up)
-    assert place(session) == "evaluate"
-    setting_up = structs.replace(set_up, t=6.0, window_s=4.0)
-    extend(session, steps(6.0, STEP, first_step_s=5.0, first_backward_s=5.0), setting_up)
-    assert place(session) is None
-    session.add(stacks(7.0, TRAINING))
-    assert place(session) == "<module>"
