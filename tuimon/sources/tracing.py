@@ -352,12 +352,8 @@ def _events(parts: Parts, shift_ns: int) -> Iterable[dict[str, object]]:
                 "name": each.name,
                 "pid": _PROCESS,
                 "tid": row,
-                "ts": msgspec.Raw(_us(each.begin_ns + shift_ns)),
+                # microseconds to the nanosecond, which a float of this size does not hold
+                "ts": msgspec.Raw(b"%d.%03d" % divmod(each.begin_ns + shift_ns, 1000)),
                 "dur": each.length_ns / 1000,
                 "args": {},
             }
-
-
-def _us(value_ns: int) -> bytes:
-    """Microseconds to the nanosecond, which a float of this size does not hold."""
-    return b"%d.%03d" % (value_ns // 1000, value_ns % 1000)

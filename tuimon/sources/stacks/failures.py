@@ -122,6 +122,10 @@ _SEARCH_AGAIN_S = 30.0
 _REPORTED_FROM = 3
 #: Stands for py-spy itself.
 NO_PROCESS: ProcessKey = (0, None)
+_SAMPLED_INSIDE = (
+    "stacks are sampled in-process, by the training itself: Python frames only, without DataLoader workers and the"
+    " holder of the GIL; samples are taken where the GIL is released"
+)
 
 
 class _Failure(Struct, frozen=True, gc=False):
@@ -183,37 +187,24 @@ class SamplingFailures:
 
         ``in_process``: sampled by their agent in place of py-spy; ``others``: why another process is not.
         """
-        problems = [
-            _sampled_inside(failure.problem)
-            if key in in_process or (key == NO_PROCESS and in_process)
-            else _explained(failure.problem, (others or {}).get(key))
-            for key, failure in self._failures.items()
-            if _is_reported(failure)
-        ]
-        problem = problems[0] if problems else None
-        if self._reported in (problem, *problems):
+        problems = []
+        for key, failure in self._failures.items():
+            problem = failure.problem
+            if _is_reported(failure) and (key in in_process or (key == NO_PROCESS and in_process)):
+                cause = problem.message.removeprefix("no stack samples: ")
+                problems.append(Problem(f"{_SAMPLED_INSIDE}; {cause}", problem.hint, expected=True))
+            elif _is_reported(failure):
+                why = (others or {}).get(key)  # the agent does not sample in py-spy's place
+                problems.append(problem._replace(message=f"{problem.message}; {why.message}") if why else problem)
+        first = problems[0] if problems else None
+        if self._reported in (first, *problems):
             return
-        self._reported = problem
-        if problem is None:
+        self._reported = first
+        if first is None:
             yield Notice(t=now_s, pid=0, source=self._source, level="ok", message="stack samples are being taken")
         else:
-            yield problem.notice(self._source, now_s)
+            yield first.notice(self._source, now_s)
 
 
 def _is_reported(failure: _Failure) -> bool:
     return not failure.problem.passing or failure.times >= _REPORTED_FROM
-
-
-def _sampled_inside(problem: Problem) -> Problem:
-    cause = problem.message.removeprefix("no stack samples: ")
-    return Problem(
-        f"stacks are sampled in-process, by the training itself: Python frames only, without DataLoader workers "
-        f"and the holder of the GIL; samples are taken where the GIL is released; {cause}",
-        problem.hint,
-        expected=True,
-    )
-
-
-def _explained(problem: Problem, inside: Problem | None) -> Problem:
-    """The problem, with why the agent does not sample in py-spy's place."""
-    return problem if inside is None else problem._replace(message=f"{problem.message}; {inside.message}")

@@ -137,11 +137,6 @@ def _cycles(inside: Sequence[bool]) -> int | None:
     return entries
 
 
-def _resolved(indices: Sequence[int], frames: Sequence[RawFrame | None]) -> tuple[RawFrame, ...]:
-    found = (frames[i] for i in indices if 0 <= i < len(frames))
-    return tuple(frame for frame in found if frame is not None)
-
-
 def _thread(profile: _Profile, frames: Sequence[RawFrame | None], pid: int, alone: bool) -> SampledThread:
     name = _PROFILE_NAME.match(profile.name)
     tid = _bounded(int(name[1], 0)) if name else 0
@@ -151,5 +146,6 @@ def _thread(profile: _Profile, frames: Sequence[RawFrame | None], pid: int, alon
     counts = Counter(map(tuple, profile.samples))
     stacks: Counter[tuple[RawFrame, ...]] = Counter()
     for indices, count in counts.items():
-        stacks[_resolved(indices, frames)] += count
+        known = (frames[i] for i in indices if 0 <= i < len(frames))
+        stacks[tuple(frame for frame in known if frame is not None)] += count
     return SampledThread(tid, label, stacks)
