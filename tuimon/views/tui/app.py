@@ -23,7 +23,7 @@ from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.profile.profile_pane import Mode
 from tuimon.views.tui.sheets.dialogs import Choice, QuitDialog
-from tuimon.views.tui.sheets.sheet import Overlay
+from tuimon.views.tui.sheets.sheet import Overlay, Sheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp, reset_job_control
 from tuimon.views.words import how_ended
 
@@ -186,9 +186,9 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_standstill(self) -> None:
         """Show where all ranks were when nothing moved."""
-        from tuimon.views.tui.sheets.stack_sheets import StandstillSheet
+        from tuimon.views.tui.sheets.stack_sheets import standstill_lines
 
-        self.push_screen(StandstillSheet(self.monitor))
+        self.push_screen(Sheet("Standstill: where all ranks are", partial(standstill_lines, self.monitor.session)))
 
     def _point_to_stacks(self) -> None:
         """Point to the stacks, once for each hang."""
@@ -283,7 +283,7 @@ class TuimonApp(TerminalApp[Leave]):
         """Freeze the screen, or let it go on."""
         title = self.board.title_line
         title.paused = not title.paused
-        title.mark_paused()
+        title.redraw(force=True)
 
     def action_sort(self) -> None:
         """Sort the threads by the next column."""

@@ -105,54 +105,32 @@ def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[
 
 
 def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    return _with_loaders(body, panes, wanted) if "loaders" in panes else _two_columns(body, panes, wanted)
-
-
-def _with_loaders(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    """The loaders above the threads and as wide as these; without threads at the bottom."""
-    others = panes - {"loaders"}
-    if "threads" in others and body.height < _LEAST["phases"] + _LEAST["loaders"] + _LEAST["threads"]:
-        others -= {"threads"}
-    if not others or body.height < _LEAST["phases"] + _LEAST["loaders"]:
+    """Phases beside GPU over output; below them loaders and threads: on a wide screen under the phases alone."""
+    least = _LEAST["phases"] + _LEAST["loaders"]
+    if "loaders" in panes and body.height < least + _LEAST["threads"]:
+        panes = panes - {"threads"} if body.height >= least else {"loaders"}
+    if panes == {"loaders"}:
         return {"loaders": body}
-    rows = min(wanted.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
-    upper = body._replace(height=max(body.height - rows, 1))
-    rows = body.height - upper.height
-    boxes = _two_columns(upper, others, wanted)
-    column_width = boxes["phases"].width if body.width >= WIDE_FROM and "phases" in boxes else body.width
-    threads = boxes.get("threads")
-    top = threads.y if threads else upper.y + upper.height
-    boxes["loaders"] = Box(body.x, top, column_width, rows)
-    if threads:
-        boxes["threads"] = threads._replace(y=threads.y + rows)
-    for name in ("gpu", "output"):  # the right column of a wide screen goes on to the bottom
-        box = boxes.get(name)
-        if box is not None and box.x >= column_width and box.y + box.height == upper.y + upper.height:
-            boxes[name] = box._replace(height=box.height + rows)
-    return boxes
-
-
-def _two_columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
-    """Phases beside GPU over output; threads below: on a wide screen under the phases, else as wide as the screen."""
-    wide = body.width >= WIDE_FROM
     right = [name for name in ("gpu", "output") if name in panes]
-    left = [name for name in ("phases", "threads") if name in panes]
-    threads_rows = _threads_height(body.height, wanted) if "threads" in panes else 0
-    if not left:
-        return _gpu_over_output(body, right, wanted)
-    if left == ["threads"]:
-        if not right:
-            return {"threads": body}
-        upper = body._replace(height=body.height - threads_rows)
-        below = Box(body.x, upper.y + upper.height, body.width, threads_rows)
-        return {**_gpu_over_output(upper, right, wanted), "threads": below}
-    upper = body._replace(height=body.height - threads_rows)
-    left_width = upper.width - right_width(upper.width) if right else upper.width
-    boxes = {"phases": upper._replace(width=left_width)}
-    if threads_rows:
-        under = left_width if wide else body.width
-        boxes["threads"] = Box(body.x, upper.y + upper.height, under, threads_rows)
-    column = (body if wide else upper)._replace(x=left_width, width=body.width - left_width)
+    upper, below = body.height, {}
+    if "loaders" in panes:
+        below["loaders"] = min(wanted.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
+        upper -= below["loaders"]
+    if "threads" in panes:
+        below["threads"] = _threads_height(upper, wanted) if right or "phases" in panes else upper
+        upper -= below["threads"]
+    boxes, column = {}, body._replace(height=upper)
+    width = body.width
+    if "phases" in panes:
+        left_width = body.width - right_width(body.width) if right else body.width
+        boxes["phases"] = column._replace(width=left_width)
+        column = column._replace(x=left_width, width=body.width - left_width)
+        if body.width >= WIDE_FROM:
+            width, column = left_width, column._replace(height=body.height)
+    y = body.y + upper
+    for name, rows in below.items():
+        boxes[name] = Box(body.x, y, width, rows)
+        y += rows
     return boxes | _gpu_over_output(column, right, wanted)
 
 
@@ -365,7 +343,11 @@ class Board(Widget):
         with_loaders = self._loaders_chosen
         if with_loaders is None:
             least_width, least_height = _ROOM_FOR_LOADERS
-            with_loaders = self.loaders.has_workers() and width >= least_width and height >= least_height
+            with_loaders = (
+                any(row.facts.workers for row in self.loaders.state or ())
+                and width >= least_width
+                and height >= least_height
+            )
         shown = self._shown | {"loaders"} if with_loaders else self._shown - {"loaders"}
         boxes = lay_out(width, height, shown, wanted, self.zoomed)
         if boxes == self._boxes:
@@ -446,7 +428,7 @@ class Board(Widget):
             phases=phase_rows_wanted(self.phases.state.table if self.phases.state else None),
             threads=self._most_threads,
             gpu=self._most_gpu[inner_width],
-            lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.has_rows() else "output"))),
+            lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.tail else "output"))),
             loaders=self._most_loaders,
             verdict=self.verdict.rows_wanted,
         )

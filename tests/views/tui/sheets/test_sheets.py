@@ -37,7 +37,7 @@ from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.help import help_lines, terms_lines
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
 from tuimon.views.tui.sheets.picker import Picker, PickerRow
-from tuimon.views.tui.sheets.stack_sheets import StandstillSheet, ThreadSheet, standstill_lines
+from tuimon.views.tui.sheets.stack_sheets import ThreadSheet, standstill_lines
 from tuimon.views.tui.terminal_app import Capabilities
 
 FOUND = [
@@ -271,8 +271,7 @@ def records(ranks=8):
 
 
 def standing(session, width=100):
-    past = next(reversed(session.standstills.past), None)
-    return [text_of(row).rstrip() for row in standstill_lines(past, session, width)]
+    return [text_of(row).rstrip() for row in standstill_lines(session, width)]
 
 
 def test_who_holds_the_others_up_comes_first():
@@ -292,8 +291,7 @@ def test_who_holds_the_others_up_comes_first():
 @pytest.mark.parametrize("width", [60, 76, 110])
 def test_it_keeps_to_the_width(width):
     session = session_of(*records(64))
-    past = session.standstills.past[-1]
-    assert all(cells(row) <= width for row in standstill_lines(past, session, width))
+    assert all(cells(row) <= width for row in standstill_lines(session, width))
 
 
 def test_before_any_and_after_it_went_on():
@@ -310,7 +308,7 @@ async def test_its_key_opens_it_and_a_hang_points_to_it():
             "nothing has moved for 18s: S shows where all ranks are"
         ]
         await pilot.press("S")
-        assert isinstance(app.screen, StandstillSheet)
+        assert "Standstill" in str(app.screen.body.border_title)
         assert any("Rank 5 in open()" in text_of(row) for row in app.screen.text.lines)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tuimon.session.loaders import LoaderRow, LoaderWorkerRow
@@ -73,10 +74,6 @@ class LoadersPane(Pane[tuple[LoaderRow, ...]]):
         """How many loaders there are."""
         spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
         return (*spans, Span(f" · {len(state)}", "dim")) if state else spans
-
-    def has_workers(self) -> bool:
-        """True if there is a loader with workers."""
-        return self.state is not None and any(row.facts.workers for row in self.state)
 
 
 def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
@@ -274,18 +271,11 @@ def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
     )
 
 
+_MEANS = ("busy_ratio", "batches_per_s", "items_ms", "collate_ms", "wait_ms", "hand_over_ms", "cpu_ratio")
+
+
 def mean_worker(rows: Sequence[LoaderWorkerRow], name: str) -> LoaderWorkerRow:
     """Several workers as one: means, and the line that is hottest in any of them."""
     hot = max((row.hot for row in rows if row.hot is not None), key=lambda line: line.samples, default=None)
-    return LoaderWorkerRow(
-        pid=0,
-        name=name,
-        busy_ratio=mean_of_known([row.busy_ratio for row in rows]),
-        batches_per_s=mean_of_known([row.batches_per_s for row in rows]),
-        items_ms=mean_of_known([row.items_ms for row in rows]),
-        collate_ms=mean_of_known([row.collate_ms for row in rows]),
-        wait_ms=mean_of_known([row.wait_ms for row in rows]),
-        hand_over_ms=mean_of_known([row.hand_over_ms for row in rows]),
-        hot=hot,
-        cpu_ratio=mean_of_known([row.cpu_ratio for row in rows]),
-    )
+    means = {each: mean_of_known([getattr(row, each) for row in rows]) for each in _MEANS}
+    return replace(rows[0], pid=0, name=name, ended=False, hot=hot, **means)

@@ -237,10 +237,6 @@ class OutputPane(Moving, Pane[OutputState]):
         if self._above:  # scrolled back: what is being read stays where it is
             self._above += max(self.screen_of_run.line_count - lines, 0)
 
-    def has_rows(self) -> bool:
-        """True if there is any output to show, not only a line with what is missing."""
-        return self.tail is not None
-
     def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:
         """The state of the screen."""
         notice = session.notices.get("output")

@@ -105,15 +105,20 @@ def rank_columns(
     shown, room = that_fit(wanted, room)
     more = max(0, min(room // 3, _MOST_BAR - _LEAST_BAR))
     bar = _LEAST_BAR + more
-    late = over_time(bar)
+    strips_of = over_time(bar)
     longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
+
+    def late(row: RankRow) -> tuple[str, str]:
+        if row.late_ms is None or not row.step_ms:
+            return ABSENT, _loud(row, "dim")
+        return f"~+{ms(row.late_ms)}" if row.late_ms >= 0.02 * row.step_ms else "·", _loud(row, "dim")
 
     def rank(row: RankRow) -> tuple[str, str]:
         return (f"▸{row.rank}", "key bold") if row.pid == focus else (str(row.rank), _loud(row, "text"))
 
     return columns_of(
         Column("rank", _RANK, rank, ">"),
-        Column("late", _LATE, lambda row: (_late_text(row), _loud(row, "dim")), ">", GAP),
+        Column("late", _LATE, late, ">", GAP),
         Column("a step", bar, lambda row: _bar(row, bar, longest_ms)),
         Column("wait", wait, _wait, ">"),
         Column("step", shown["step"], lambda row: (ms(row.step_ms), "text"), ">"),
@@ -121,7 +126,7 @@ def rank_columns(
         Column("memory", shown["memory"], lambda row: (size(row.memory_bytes), "dim"), ">"),
         Column("  node", shown["node"], lambda row: (f"  {plain(row.host or '')}", "dim")),
         Column("  state", shown["state"], lambda row: line(" " * GAP, state_span(row))),
-        Column("  over time", GAP + bar, lambda row: line("  ", *strip_line(late.get(row.pid, ()), bar))),
+        Column("  over time", GAP + bar, lambda row: line("  ", *strip_line(strips_of.get(row.pid, ()), bar))),
         Column("  at", max(_LEAST_PLACE + room - 2 * more, 1), lambda row: (f"  {place_text(row)}", "dim")),
     )
 
@@ -134,12 +139,6 @@ def _loud(row: RankRow, calm: str) -> str:
 def _wait(row: RankRow) -> tuple[str, str]:
     wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
     return wait, "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
-
-
-def _late_text(row: RankRow) -> str:
-    if row.late_ms is None or not row.step_ms:
-        return ABSENT
-    return f"~+{ms(row.late_ms)}" if row.late_ms >= 0.02 * row.step_ms else "·"
 
 
 def state_span(row: RankRow) -> Span:

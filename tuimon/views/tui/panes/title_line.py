@@ -46,7 +46,7 @@ class TitleFacts(NamedTuple):
     steps: StepSummary | None
     cost: Cost | None
     exit: Exit | None
-    paused: bool
+    paused: bool = False
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
     gpu_model: str | None = None  # "H100", "8x H100"
     progress: RunProgress | None = None
@@ -77,7 +77,6 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
             steps=run.steps(pid) if pid is not None else None,
             cost=session.cost,
             exit=session.exit,
-            paused=self.paused,
             followed=self.followed,
             read_ratio=self.read_ratio,
             nodes=nodes_text(session.nodes.known.values()) if session.exit is None else None,
@@ -88,15 +87,9 @@ class TitleLine(Pane[TitleFacts], can_focus=False):
             progress=run_progress(session, pid) if pid is not None else None,
         )
 
-    def mark_paused(self) -> None:
-        """Show at once whether the screen is frozen."""
-        if self.state is not None:
-            self.state = self.state._replace(paused=self.paused)
-            self.redraw()
-
     def draw(self, state: TitleFacts, width: int, height: int) -> list[Line]:
-        """The line."""
-        return [title_line(state, width)]
+        """The line, which shows at once whether the screen is frozen."""
+        return [title_line(state._replace(paused=self.paused), width)]
 
 
 def title_line(facts: TitleFacts, width: int) -> Line:

@@ -73,13 +73,6 @@ def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
     return sum(1 for row in rows if row.kind == scope.kind)
 
 
-def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
-    """Times of the selected processes' latest samples: changes whenever the samples do."""
-    pids = {pid for pid, _ in scope.threads(session)}
-    spots = (session.stacks.get(pid) for pid in sorted(pids))
-    return tuple(spot.latest_s for spot in spots if spot is not None and spot.latest_s is not None)
-
-
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
     spots = [(pid, session.stacks.get(pid)) for pid in pids]
     return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids(now=True)]
@@ -98,15 +91,13 @@ def blamed(session: Session, findings: Sequence[Finding]) -> tuple[ThreadRow, Pl
     rows = session.over("recent").threads()
     training = [row for row in rows if (row.pid, row.tid) == (pid, session.training_tid(pid))]
     workers = [row for row in rows if row.kind == "worker"][:_WORKERS]
-    passed = [(_samples_at(session, row, where), row) for row in (*training, *workers)]
-    most, row = max(passed, key=lambda found: found[0], default=(0, None))
-    return (row, where) if row is not None and most else None
-
-
-def _samples_at(session: Session, row: ThreadRow, where: Place) -> int:
-    """How many samples of a thread pass through a line."""
-    lines = Scope(row.pid, row.tid, row.role).samples(session).table().lines
-    return sum(line.total for line in lines if (line.place.file, line.place.line) == (where.file, where.line))
+    most, blamed_row = 0, None
+    for row in (*training, *workers):
+        lines = Scope(row.pid, row.tid, row.role).samples(session).table().lines
+        passed = sum(each.total for each in lines if each.key[:2] == (where.file, where.line))
+        if passed > most:
+            most, blamed_row = passed, row
+    return (blamed_row, where) if blamed_row is not None else None
 
 
 #: Costly work is due again after this many times its CPU time, so that it takes at most 4 % of a core.
@@ -191,18 +182,14 @@ def who_text(scope: Scope, alike: int) -> str:
             return "the whole run"
 
 
-def part_text(part: str) -> str:
-    """A phase or a user range, for people."""
-    return f"the range {plain(part.removeprefix(RANGE))}" if part.startswith(RANGE) else part
-
-
 def empty_lines(samples: Samples, phase: str | None) -> list[Line]:
     """Why there is nothing to show, and what to press."""
     if samples.total and phase is not None and not any(name != "none" for name in samples.phases):
         why = "only the training threads have phases: these threads have none"
         return [(), line((why, "text")), line("press ", ("f", "key bold"), " for all samples")]
     if samples.total and phase is not None:
-        return [(), line((f"no sample in {part_text(phase)} in the last 30 s", "text"))]
+        part = f"the range {plain(phase.removeprefix(RANGE))}" if phase.startswith(RANGE) else phase
+        return [(), line((f"no sample in {part} in the last 30 s", "text"))]
     return [
         (),
         line(("no stack samples of the last 30 s", "text")),
@@ -319,7 +306,8 @@ class ProfilePane(Moving, Pane[ProfileState]):
         """The samples of the scope; the same as before unless new ones came."""
         self._session = session
         scope = self.scope or _scope(None, session)
-        made_from = (scope, latest_times(session, scope))
+        pids = {pid for pid, _ in scope.threads(session)}
+        made_from = (scope, [spot.latest_s for pid, spot in session.stacks.items() if pid in pids])
         if self._samples is None or made_from != self._made_from:
             self._made_from = made_from
             self._samples = scope.samples(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
@@ -58,7 +59,8 @@ class FindingsSheet(Sheet):
         """Open the page of the chosen finding's rule."""
         chosen = self._rows.selected
         if chosen is not None:
-            self.app.push_screen(ExplainSheet(chosen.rule, chosen.cause))
+            page = page_of(chosen.rule, chosen.cause)
+            self.app.push_screen(Sheet(f"{rule_title(chosen.rule)}: {page.title}", partial(page_lines, page)))
 
     def action_choose(self, further: int) -> None:
         """Choose the next or the one before, and bring it into view."""
@@ -121,14 +123,6 @@ def page_lines(page: Page, width: int) -> list[Line]:
                 for tokens in code_tokens(part.code, part.language):
                     rows.append(line(("  ▏ ", mark), *((code, _ROLES.get(kind, "text")) for code, kind in tokens)))
     return rows
-
-
-class ExplainSheet(Sheet):
-    """One rule's page; it does not change while it is open."""
-
-    def __init__(self, rule: str, cause: str | None = None) -> None:
-        page = page_of(rule, cause)
-        super().__init__(f"{rule_title(rule)}: {page.title}", lambda width: page_lines(page, width))
 
 
 def findings_lines(

@@ -31,7 +31,6 @@ from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
 from tuimon.views.words import standstill_head
 
 if TYPE_CHECKING:
-    from tuimon.monitor.monitor import Monitor
     from tuimon.sources.source_text import CloseUp
 
 _NOTHING = (
@@ -62,8 +61,9 @@ def frame_line(frame: Frame, spot: int, before: Span) -> Line:
     )
 
 
-def standstill_lines(past: Past | None, session: Session, width: int) -> list[Line]:
-    """When nothing moved, a cell for each rank, then a group after the other."""
+def standstill_lines(session: Session, width: int) -> list[Line]:
+    """The latest standstill: when nothing moved, a cell for each rank, then a group after the other."""
+    past = next(reversed(session.standstills.past), None)
     if past is None:
         return paragraph(_NOTHING, width, "dim")
     goes_on = past.ended_s is None and session.exit is None
@@ -154,17 +154,6 @@ def _stack(group: Standing, width: int) -> list[Line]:
     more = len(group.frames) - len(shown) + group.outer
     text = f"{more} frames more, towards the root" if more > 1 else "one frame more, towards the root"
     return rows + ([line("    ", (text, "dim"))] if more else [])
-
-
-class StandstillSheet(Sheet):
-    """The latest standstill, live."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        session = monitor.session
-        super().__init__(
-            "Standstill: where all ranks are",
-            lambda width: standstill_lines(next(reversed(session.standstills.past), None), session, width),
-        )
 
 
 def standstill_note(past: Past) -> str:
