@@ -64,7 +64,7 @@ async def test_attached_q_just_leaves(key):
 
 
 @pytest.mark.parametrize("first", ["key", "tick"])
-@pytest.mark.parametrize("key", ["end", "choose('leave')", "choose('cancel')"])
+@pytest.mark.parametrize("key", ["end", "dismiss('leave')", "dismiss('cancel')"])
 async def test_a_key_in_the_tick_in_which_the_run_ends_closes_the_dialog_once(key, first):
     monitor = streams.input_bound(5)
     async with running(monitor) as (app, pilot):

@@ -138,7 +138,7 @@ def _role_style(row: ThreadRow) -> str:
 
 
 def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequence[Line] = ()) -> list[Line]:
-    """One thread whole, and where its process spends its samples; ``stack`` takes the place of its line."""
+    """One thread whole with its ``stack``, and where its process spends its samples."""
     facts = [
         ("role", plain(row.role)),
         *((("rank", str(row.rank)),) if row.rank is not None else ()),
@@ -153,7 +153,11 @@ def thread_lines(row: ThreadRow, hot: Sequence[HotLine], width: int, stack: Sequ
         facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
     lines += _native_lines(row.native, width) if row.native is not None else []
-    lines += [*(_where(row, width)[:1] if stack else _where(row, width)), *stack]
+    if row.place is None:
+        where = ("no Python frame seen: a native thread, or not sampled yet", "dim")
+    else:
+        where = (clipped_left(f"{plain(row.place.file)}:{row.place.line}", max(width - 10, 10)), "key")
+    lines += [line((column("where", 10), "dim"), where), *stack]
     if hot:
         lines += [(), line(("lines with most samples in this process", "strong"))]
         lines += hot_lines(hot[:12], width, gauge=10)
@@ -171,18 +175,6 @@ def _native_lines(native: NativeUse, width: int) -> list[Line]:
             runs = runs_text(part, width - 33) if phase != KERNEL.name else ""
             lines.append(line((name, "dim"), *figures, (runs, "text")))
     return [*lines, ()]
-
-
-def _where(row: ThreadRow, width: int) -> list[Line]:
-    if row.place is None:
-        why = "no Python frame seen: a native thread, or not sampled yet"
-        return [line((column("where", 10), "dim"), (why, "dim"))]
-    spot = clipped_left(f"{plain(row.place.file)}:{row.place.line}", max(width - 10, 10))
-    lines = [line((column("where", 10), "dim"), (spot, "key"))]
-    lines.append(line((column("function", 10), "dim"), (f"{plain(row.place.function)}()", "text")))
-    if row.place.source:
-        lines.append(line((column("line", 10), "dim"), (plain(row.place.source).strip(), "strong")))
-    return lines
 
 
 def hot_lines(hot: Sequence[HotLine], width: int, gauge: int = 0) -> list[Line]:

@@ -23,9 +23,9 @@ class QuitDialog(Overlay[Choice]):
     """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("l,ctrl+c", "choose('leave')", show=False, priority=True),
+        Binding("l,ctrl+c", "dismiss('leave')", show=False, priority=True),
         Binding("e", "end", show=False),
-        Binding("c,escape,q", "choose('cancel')", show=False),
+        Binding("c,escape,q", "dismiss('cancel')", show=False),
     ]
 
     def __init__(self, monitor: Monitor) -> None:
@@ -49,10 +49,6 @@ class QuitDialog(Overlay[Choice]):
         if self._monitor.ending is None:
             self._monitor.begin_end()
         self.update()
-
-    def action_choose(self, choice: Choice) -> None:
-        """Close the dialog."""
-        self.dismiss(choice)
 
 
 def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
@@ -86,8 +82,8 @@ class InjectDialog(Overlay[bool]):
     """What it does, and what the risk is. Dismissed with whether to do it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("I,enter", "choose(True)", show=False),
-        Binding("c,escape,q,ctrl+c", "choose(False)", show=False, priority=True),
+        Binding("I,enter", "dismiss(True)", show=False),
+        Binding("c,escape,q,ctrl+c", "dismiss(False)", show=False, priority=True),
     ]
 
     def __init__(self) -> None:
@@ -99,10 +95,6 @@ class InjectDialog(Overlay[bool]):
 
         keys = [key_line("I", "bring them in", "warning"), key_line("c", "cancel", "text")]
         return [*paragraph(f"I {RISK}", width, "text"), (), *keys]
-
-    def action_choose(self, agreed: bool) -> None:
-        """Close the dialog."""
-        self.dismiss(agreed)
 
 
 def ask_to_inject(app: App[Any], hooks: Hooks) -> None:  # Any: whatever it returns
