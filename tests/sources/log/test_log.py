@@ -267,3 +267,22 @@ def test_nothing_at_all_may_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     fill(log, [HEADER, STEPS], 0.0)
     log.close()
     assert log.lost == 2
+
+
+def test_a_part_of_a_line_that_cannot_be_taken_back_costs_no_other_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch, 10**9)
+    log = LogWriter(str(tmp_path / "run.jsonl"), sleep=lambda _seconds: None)
+    fill(log, [HEADER], 0.0)
+    disk.room = os.stat(log.path).st_size + 20
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(writer.os, "ftruncate", refuse)
+    fill(log, [STEPS], 1.0)
+    disk.room = 10**9
+    fill(log, [STEPS], 100.0)
+    log.close()
+    assert list(read_log(log.path)) == [HEADER, STEPS, STEPS]

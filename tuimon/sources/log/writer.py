@@ -196,46 +196,6 @@ def brings_facts(record: Record) -> bool:
             return False
 
 
-class LogFile:
-    """An open file that only grows. ``handle`` must be opened with O_APPEND; closed by ``close``."""
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-        self.size = 0  # bytes of whole batches
-        self.torn = False  # whether the file ends in a part of a batch that could not be taken back
-
-    def append(self, data: bytes) -> None:
-        """Append a batch, or nothing of it. Raises OSError."""
-        written = 0
-        try:
-            while written < len(data):
-                written += write_some(self.handle, data[written:])
-        except OSError:
-            self.torn = written > 0 and not self._take_back()
-            raise
-        self.size += len(data)
-        self.torn = False
-
-    def empty(self) -> None:
-        """Drop what was in the file before. Raises OSError."""
-        os.ftruncate(self.handle, 0)
-        self.size = 0
-
-    def close(self) -> None:
-        """Close the file."""
-        if self.handle >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self.handle)
-            self.handle = -1
-
-    def _take_back(self) -> bool:
-        try:
-            os.ftruncate(self.handle, self.size)
-        except OSError:
-            return False
-        return True
-
-
 def write_some(handle: int, data: bytes) -> int:
     """Write some of ``data``; returns how many bytes, at least one."""
     count = os.write(handle, data)
@@ -273,12 +233,13 @@ class LogWriter:
         self._broken = False
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
-        self.path, handle, self._created = create(path, run)
-        self._file = LogFile(handle)
+        self.path, self._handle, self._created = create(path, run)  # opened to append
+        self._bytes = 0  # of whole batches, and of parts that could not be taken back
+        self._torn = False  # whether the file ends in a part of a batch that could not be taken back
         self._encoder = Compressed() if is_compressed(self.path) else Plain()
         try:
-            self._earlier_bytes = claim(handle, self.path, force)
-            try_write(handle, self._earlier_bytes)
+            self._earlier_bytes = claim(self._handle, self.path, force)
+            try_write(self._handle, self._earlier_bytes)
         except OSError as error:
             self.discard()
             raise cannot_write(self.path, error) from error
@@ -314,7 +275,7 @@ class LogWriter:
 
     def close(self) -> None:
         """Write what is left, as far as there is room, and close the file."""
-        if self._file.handle < 0:
+        if self._handle < 0:
             return
         for attempt in range(_LAST_TRIES):
             if attempt:
@@ -324,12 +285,12 @@ class LogWriter:
                 break
         self.lost += len(self._pending)
         with contextlib.suppress(OSError):
-            self._file.append(self._encoder.end())
-        self._file.close()
+            self._write(self._encoder.end())
+        self._close()
 
     def discard(self) -> None:
         """Close the file and, if it is ours and nothing was recorded, remove it."""
-        self._file.close()
+        self._close()
         if self._created and not self._begun:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -349,12 +310,12 @@ class LogWriter:
 
     def _append(self, count: int) -> None:
         """Write the oldest records kept, or none of them. Raises OSError."""
-        if self._file.torn and is_compressed(self.path):
+        if self._torn and is_compressed(self.path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         # in a plain file readers skip a partial line and lose nothing else
-        lines = b"\n" * self._file.torn + b"".join(line_of(self._with_news(each)) for each in self._pending[:count])
+        lines = b"\n" * self._torn + b"".join(line_of(self._with_news(each)) for each in self._pending[:count])
         try:
-            self._file.append(self._encoder.encode(lines))
+            self._write(self._encoder.encode(lines))
         except OSError:
             self._encoder.abandon()
             self._gpus.clear()  # the latest may not be in the file
@@ -362,6 +323,28 @@ class LogWriter:
         self._encoder.keep()
         del self._pending[:count]
         self._begun = True
+
+    def _write(self, data: bytes) -> None:
+        """Append a batch, or nothing of it. Raises OSError."""
+        written = 0
+        try:
+            while written < len(data):
+                written += write_some(self._handle, data[written:])
+        except OSError:
+            if written:
+                self._torn, self._bytes = True, self._bytes + written
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._handle, self._bytes - written)
+                    self._torn, self._bytes = False, self._bytes - written
+            raise
+        self._bytes += len(data)
+        self._torn = False
+
+    def _close(self) -> None:
+        if self._handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._handle)
+            self._handle = -1
 
     def _with_news(self, record: Record) -> Record:
         """A record as the file needs it: that of a GPU with what seldom changes only where that is news."""
@@ -375,10 +358,10 @@ class LogWriter:
         return whole
 
     def _drop_earlier(self) -> None:
-        self._file.empty()
+        os.ftruncate(self._handle, 0)
         self._earlier_bytes = 0
         with contextlib.suppress(OSError):
-            os.fchmod(self._file.handle, PRIVATE_MODE)
+            os.fchmod(self._handle, PRIVATE_MODE)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:
