@@ -64,26 +64,22 @@ _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than
 
 
 def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: bool = False) -> Comparison:
-    """Compare what ``choose_all`` has found on each side. Raises NotALog, NotComparable."""
+    """Compare what ``choose_all`` has found on each side. Raises UnreadableLog where a side has none, NotComparable."""
     left_out = {error.message: None for run in (*before, *after) for error in run.left_out}
-    sides = [_figures_of_side(runs, left_out) for runs in (before, after)]
+    sides: list[list[Run]] = [[], []]
+    for side, runs in zip(sides, (before, after), strict=True):
+        failure = None
+        for run in runs:
+            try:
+                session, findings = fold(read_logs(run))
+                side.append(run_of(session, findings, run.name))
+            except UnreadableLog as error:
+                failure = error
+                left_out[error.message] = None
+        if not side and failure is not None:
+            raise failure
     found = compare(*sides, anyway=anyway)
     return replace(found, notes=[*found.notes, *(f"left out: {message}" for message in left_out)])
-
-
-def _figures_of_side(runs: Sequence[Chosen], left_out: dict[str, None]) -> list[Run]:
-    """The runs that can be read to their ends. Raises UnreadableLog where there is none."""
-    found, failure = [], None
-    for run in runs:
-        try:
-            session, findings = fold(read_logs(run))
-            found.append(run_of(session, findings, run.name))
-        except UnreadableLog as error:
-            failure = error
-            left_out[error.message] = None
-    if not found and failure is not None:
-        raise failure
-    return found
 
 
 # -- as text

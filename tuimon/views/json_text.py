@@ -23,7 +23,7 @@ def json_text(content: object, indent: int | None = None) -> str:
 
 def with_digits(value: Any, digits: int) -> Any:  # noqa: ANN401  (JSON)
     """JSON whose numbers have so many significant digits at most."""
-    return _mapped(value, lambda leaf: float(f"{leaf:.{digits}g}") if isinstance(leaf, float) else leaf)
+    return _mapped(value, lambda leaf: float(f"{leaf:.{digits}g}"), float)
 
 
 def _encoded(content: object) -> bytes:
@@ -31,18 +31,17 @@ def _encoded(content: object) -> bytes:
     try:
         return msgspec.json.encode(content)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_mapped(msgspec.to_builtins(content), _replaced))
+        values = msgspec.to_builtins(content)
+        return msgspec.json.encode(_mapped(values, lambda leaf: _SURROGATES.sub("\ufffd", leaf), str))
 
 
-def _replaced(leaf: Any) -> Any:  # noqa: ANN401  (JSON)
-    return _SURROGATES.sub("\ufffd", leaf) if isinstance(leaf, str) else leaf
-
-
-def _mapped(value: Any, of: Callable[[Any], Any]) -> Any:  # noqa: ANN401  (JSON)
-    """JSON with another value, and another name, in the place of each."""
+def _mapped(value: Any, of: Callable[[Any], Any], kind: type) -> Any:  # noqa: ANN401  (JSON)
+    """JSON with another value, and another name, in the place of each of this type."""
     if isinstance(value, dict):
-        return {of(name): _mapped(each, of) for name, each in value.items()}
-    return [_mapped(each, of) for each in value] if isinstance(value, list | tuple) else of(value)
+        return {_mapped(name, of, kind): _mapped(each, of, kind) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mapped(each, of, kind) for each in value]
+    return of(value) if isinstance(value, kind) else value
 
 
 def _escaped(text: str) -> str:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.agent.ring.files import refused_directories, ring_directories, ring_directory
@@ -120,7 +120,11 @@ def py_spy() -> Check:
     if binary is None:
         message = f"not found: {_INSIDE}, no phases without markers"
         return Check("py-spy", "fail", message, install_command("py-spy"), True)
-    with _idle_python() as child:
+    # waits for its stdin to close: it ends even when tuimon is killed
+    command, pipe = [sys.executable, "-c", "print(flush=True); input()"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
         done = subprocess.run(
             [binary, "dump", "--nonblocking", "--json", "--pid", str(child.pid)],
             capture_output=True,
@@ -141,23 +145,6 @@ def py_spy() -> Check:
         return Check("py-spy", "fail", message, _ALLOW_PTRACE, True)
     upgrade = install_command("py-spy", upgrade=True)
     return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", upgrade)
-
-
-@contextlib.contextmanager
-def _idle_python() -> Iterator[subprocess.Popen[bytes]]:
-    """A child that waits for its stdin to close: it ends even when tuimon is killed."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", "print(flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert child.stdout is not None
-        child.stdout.readline()
-        yield child
-    finally:
-        child.communicate(b"\n")
 
 
 _ALLOW_PTRACE = "In a container: docker run --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
@@ -34,29 +33,6 @@ _OF_STACKS = ("speedscope", "collapsed")
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
-    parsed = _parser().parse_args(argv)
-    if parsed.to is None:
-        raise UsageError(
-            "export needs a format: --to perfetto, speedscope or collapsed",
-            "For example: tuimon export LOG --to perfetto -o run.json",
-        )
-    log = choose(parsed.log, parsed.run)
-    selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
-    if parsed.to not in _OF_STACKS and (selection.phase or selection.role):
-        raise UsageError(
-            f"{parsed.to} holds no stack samples: --phase and --role select nothing in it",
-            f"Use them with --to {' or --to '.join(_OF_STACKS)}",
-        )
-    if selection.from_s > selection.until_s:
-        raise UsageError(f"--from {selection.from_s:g} lies after --until {selection.until_s:g}")
-    output = Output(parsed)
-    write = _writer(parsed.to, log, selection)  # a log that cannot be read is reported before a file is made
-    with output.opened() as out:
-        write(out)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = parser_of("export", _DOC)
     parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes")
     add_run_choice(parser)
@@ -80,7 +56,26 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="leave out what is later",
     )
-    return parser
+    parsed = parser.parse_args(argv)
+    if parsed.to is None:
+        raise UsageError(
+            "export needs a format: --to perfetto, speedscope or collapsed",
+            "For example: tuimon export LOG --to perfetto -o run.json",
+        )
+    log = choose(parsed.log, parsed.run)
+    selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
+    if parsed.to not in _OF_STACKS and (selection.phase or selection.role):
+        raise UsageError(
+            f"{parsed.to} holds no stack samples: --phase and --role select nothing in it",
+            f"Use them with --to {' or --to '.join(_OF_STACKS)}",
+        )
+    if selection.from_s > selection.until_s:
+        raise UsageError(f"--from {selection.from_s:g} lies after --until {selection.until_s:g}")
+    output = Output(parsed)
+    write = _writer(parsed.to, log, selection)  # a log that cannot be read is reported before a file is made
+    with output.opened() as out:
+        write(out)
+    return 0
 
 
 def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import sys
@@ -41,7 +40,19 @@ _NO_CHANGE_S = 600.0
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
-    parsed = _parser().parse_args(argv)
+    parser = parser_of("trace", _DOC)
+    parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
+    steps = number(1, STEPS_LIMIT, int)
+    parser.add_argument("--steps", type=steps, default=5, metavar="N", help="whole steps to record (5)")
+    add_output(parser, "where to write it (tuimon-trace-PID.json.gz, or -PID-2 where that exists)")
+    parser.add_argument(
+        "--max-pause",
+        type=number(1, 60_000, int),
+        default=HELD_MS,
+        metavar="MS",
+        help=f"hold the training up for at most this long in all; fewer steps are recorded if need be ({HELD_MS})",
+    )
+    parsed = parser.parse_args(argv)
     if whole_number(parsed.target) is None and parsed.target.endswith((".json", ".json.gz")):  # no log: .jsonl
         _show(parsed.target)
         return 0
@@ -61,22 +72,6 @@ def main(argv: Sequence[str]) -> int:
     write_message(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
     _show(path, taking)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("trace", _DOC)
-    parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
-    steps = number(1, STEPS_LIMIT, int)
-    parser.add_argument("--steps", type=steps, default=5, metavar="N", help="whole steps to record (5)")
-    add_output(parser, "where to write it (tuimon-trace-PID.json.gz, or -PID-2 where that exists)")
-    parser.add_argument(
-        "--max-pause",
-        type=number(1, 60_000, int),
-        default=HELD_MS,
-        metavar="MS",
-        help=f"hold the training up for at most this long in all; fewer steps are recorded if need be ({HELD_MS})",
-    )
-    return parser
 
 
 def _target(target: str) -> TakenBy:

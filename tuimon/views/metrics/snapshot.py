@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, get_args
 
@@ -163,12 +163,7 @@ class RankLabels:
         self._labels = {key: label for key, label in self._labels.items() if key in shown}
         for key, rank in shown.items():
             if key not in self._labels:
-                self._labels[key] = _free(rank.rank, set(self._labels.values()))
+                taken, own = set(self._labels.values()), rank.rank
+                names = map(str, count()) if own is None else (f"{own}.{n}" if n else str(own) for n in count())
+                self._labels[key] = next(name for name in names if name not in taken)
         return [(self._labels[key], rank) for key, rank in shown.items()]
-
-
-def _free(rank: int | None, taken: Container[str]) -> str:
-    if rank is not None and str(rank) not in taken:
-        return str(rank)
-    names = (str(number) if rank is None else f"{rank}.{number}" for number in count(0 if rank is None else 1))
-    return next(name for name in names if name not in taken)

@@ -18,7 +18,6 @@ from tuimon.diagnosis.run_facts import facts_of
 from tuimon.diagnosis.verdicts import Change, Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, length_bucket
-from tuimon.session.gpu_time import GpuTimeRow
 from tuimon.session.loaders import LoaderRow
 from tuimon.session.progress import FlopsRate, flops_rate, rates_in, run_progress
 from tuimon.session.ranks import RankRow, rank_rows, superseded, training_numbers, training_rows, which_training
@@ -72,6 +71,8 @@ def report_of(
     table = view.phases(pid) if pid is not None else None
     process = session.process(pid) if pid is not None else None
     pids, state, sampling = session.trainers(), run_state(session), view.sampling()
+    rows = {row.pid: row for row in rank_rows(view)} if len(pids) > 1 else {}
+    earlier, numbers = superseded(session) if rows else set(), training_numbers(session)
     report = Report(
         schema=1,
         summary="",
@@ -79,7 +80,10 @@ def report_of(
         facts=facts_of(session, evidence_of(view, pid) if pid is not None else None),
         gpus=list(_gpus(view)),
         trainings=trainings,
-        ranks=_ranks(view, pids),
+        ranks=[
+            _rank(view, each, rows.get(each), numbers.get(each, 0), is_earlier=each in earlier)
+            for each in dict.fromkeys((*pids, *rows))
+        ],
         ranks_summary=_summary(view, pids) if len(pids) > FEW else None,
         state=filled(types.StateJson, state, where=PlaceJson.of(state.place), text=state_text(state)),
         unseen=[filled(types.UnseenJson, u, pid=own_id(u.pid), text=unseen_text(u)) for u in unseen_trainings(session)],
@@ -195,21 +199,14 @@ def _steps(steps: StepSummary | None) -> types.StepsJson:
 # -- ranks and trainings
 
 
-def _ranks(view: SessionView, pids: Sequence[int]) -> list[types.Rank]:
-    session = view.session
-    rows = {row.pid: row for row in rank_rows(view)} if len(pids) > 1 else {}
-    earlier = superseded(session) if rows else set()
-    numbers = training_numbers(session)
-    return [
-        _rank(view, pid, rows.get(pid), numbers.get(pid, 0), is_earlier=pid in earlier)
-        for pid in dict.fromkeys((*pids, *rows))
-    ]
-
-
 def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is_earlier: bool) -> types.Rank:
     """``is_earlier``: another process has taken its rank since."""
     session, process, threads = view.session, view.session.process(pid), view.process_threads(pid)
-    phases, on_gpu = steps_on_gpu(view, pid)
+    phases, times = steps_on_gpu(view, pid)
+    on_gpu = None
+    if times is not None:
+        most = min(times.idle_ratio + times.maybe_idle_ratio, 1.0) if times.bounded else None
+        on_gpu = types.GpuTimeJson(times.idle_ratio, most, list(times.leads))
     rates, flops, left = rates_in(view, pid), flops_rate(session, pid) or FlopsRate(), run_progress(session, pid).left
     stats, is_in_focus = session.step_stats.get(pid), pid == session.trainer()
     loaders = view.loaders(pid)
@@ -233,7 +230,7 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         left_s=left.seconds if left is not None and left.of == "run" else None,
         cpu_ratio=threads.cpu_ratio if threads is not None else None,
         rss_bytes=threads.rss_bytes if threads is not None else None,
-        gpu_time=_gpu_time(on_gpu) if on_gpu is not None else None,
+        gpu_time=on_gpu,
         torch_memory=session.torch_memory(pid),
         loaders=[_loader(each) for each in (with_work(view, pid, loaders) if is_in_focus else loaders)],
         checkpoints=session.checkpoints(pid),
@@ -241,11 +238,6 @@ def _rank(view: SessionView, pid: int, row: RankRow | None, training: int, *, is
         state=row.state if row is not None else "restarted" if is_earlier else None,
         training=training,
     )
-
-
-def _gpu_time(times: GpuTimeRow) -> types.GpuTimeJson:
-    most = min(times.idle_ratio + times.maybe_idle_ratio, 1.0)
-    return types.GpuTimeJson(times.idle_ratio, most if times.bounded else None, list(times.leads))
 
 
 def _loader(row: LoaderRow) -> types.LoaderJson:
