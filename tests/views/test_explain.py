@@ -14,9 +14,9 @@ from tests.views.test_headless import Terminal
 from tests.views.tui.running_app import running, texts
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Page, all_pages, page_of
-from tuimon.views.explain import CodeBlock, page_html, parts_of, plain_page, write_pages
+from tuimon.views.explain import CodeBlock, page_html, parts_of
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.sheets.findings_sheet import page_lines
+from tuimon.views.tui.drawing.pages import page_lines, plain_page, write_pages
 
 each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
 

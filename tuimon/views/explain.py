@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from html import escape
 from itertools import groupby
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.rulebook import BY_NAME
-from tuimon.views.finding_text import rule_title
-from tuimon.views.format import count, wrap
+from tuimon.views.format import count
 
 if TYPE_CHECKING:
     from markupsafe import Markup  # comes with jinja2
 
-_WIDTH = 78  # in a pipe, as of the report
-_MOST = 100  # longer lines are hard to read
 #: Without what ends the sentence around it.
 _ADDRESS = re.compile(r"https://[^\s()]+[^\s().,;:]")
 #: How the name of a token's type begins, and its kind: the first that fits.
@@ -94,14 +88,6 @@ def parts_of(page: Page) -> Iterator[Part]:
     yield from (Item("", f"{link.text}: {link.url}") for link in page.links)
 
 
-def spaced_parts(page: Page) -> Iterator[tuple[Part, bool]]:
-    """The parts, each with whether a blank line stands above it: not below a heading, nor within a list."""
-    before: Part | None = None
-    for part in parts_of(page):
-        yield part, not (isinstance(before, Heading) or (isinstance(part, Item) and isinstance(before, Item)))
-        before = part
-
-
 def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
     """The lines of code, each as pairs (text, kind): comment, keyword, string, number, name, or nothing."""
     from pygments.lexers import get_lexer_by_name  # noqa: PLC0415  (milliseconds that the screen's start is spared)
@@ -117,66 +103,6 @@ def code_tokens(code: str, language: str) -> Iterator[list[tuple[str, str]]]:
             row.append((rest, kind))
     if row:
         yield row
-
-
-def write_pages(pages: Iterable[Page], file: IO[str], end: str = "") -> None:
-    """Write pages, a blank line between them, and ``end``; through a pager on a terminal. Raises OSError."""
-    if file.isatty():
-        import pydoc  # noqa: PLC0415  (only here: $PAGER, else less, or plain where there is none)
-
-        os.environ.setdefault("LESS", "FRX")  # colours; no pages for what fits on one
-        pydoc.pager(_coloured(pages) + end)
-        return
-    file.write("\n".join(plain_page(page) for page in pages) + end)
-
-
-def plain_page(page: Page, width: int = _WIDTH) -> str:
-    """A page as lines of text."""
-    return "\n".join(text for _, text in _lines(page, width)) + "\n"
-
-
-def _coloured(pages: Iterable[Page]) -> str:
-    from rich.console import Console  # noqa: PLC0415  (the command also answers in pipes, without it)
-    from rich.syntax import Syntax  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    file = io.StringIO()
-    console = Console(file=file, force_terminal=True, highlight=False, soft_wrap=True)  # it heeds NO_COLOR and TERM
-    for number, page in enumerate(pages):
-        if number:
-            console.print()
-        for part, text in _lines(page, min(_MOST, shutil.get_terminal_size().columns)):
-            if isinstance(part, CodeBlock) and text and text.startswith("    "):
-                # the terminal's own colours: they fit its background
-                code = Syntax("", part.language, theme="ansi_dark", background_color="default").highlight(text)
-                code.rstrip()
-                console.print(code)
-            else:
-                console.print(Text(text, _STYLES.get(type(part), "")))
-    return file.getvalue()
-
-
-_STYLES: dict[type, str] = {Heading: "bold", str: "bold", CodeBlock: "dim"}
-
-
-def _lines(page: Page, width: int) -> Iterator[tuple[object, str]]:
-    """The rows of a page, each with the part it is of; the title's with its own text."""
-    title = f"{rule_title(page.rule)}  {page.title}"
-    yield title, title
-    for part, is_apart in spaced_parts(page):
-        if is_apart:
-            yield None, ""
-        match part:
-            case Heading(text):
-                yield part, text
-            case Paragraph(text):
-                yield from ((part, row) for row in wrap(text, width, "  ", "  "))
-            case Item(name, text):
-                head = f"  - {name}: " if name else "  - "
-                yield from ((part, row) for row in wrap(head.lstrip() + text, width, "  ", "    "))
-            case CodeBlock(label, _, code):
-                yield part, f"  {label}:"
-                yield from ((part, f"    {row}".rstrip()) for row in code.splitlines())
 
 
 @cache

@@ -12,8 +12,8 @@ from tuimon.diagnosis.explain.page import Explained, all_pages, cause_named, pag
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.errors import UsageError
 from tuimon.text import plain
-from tuimon.views.explain import write_pages
 from tuimon.views.json_text import json_text
+from tuimon.views.tui.drawing.pages import write_pages
 
 _DOC = """\
 What a verdict means, what is measured for it and how sure that is, when it is wrong, and what to do: code before and

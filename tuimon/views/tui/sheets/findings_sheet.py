@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
-from tuimon.diagnosis.explain.page import Page, page_of
+from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.judging import unjudged
 from tuimon.records import Place
-from tuimon.views.explain import CodeBlock, Heading, Item, Paragraph, code_tokens, spaced_parts
 from tuimon.views.finding_text import evidence_rows, gain_text, rule_title, rules_by_reason, sentence, verdict_name
 from tuimon.views.format import ABSENT, count, duration, place, plain
 from tuimon.views.report.report import goodput_of
@@ -20,6 +19,7 @@ from tuimon.views.report_types import FindingJson
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, apart, cells, column, hanging, justified, line, paragraph, wrapped
 from tuimon.views.tui.drawing.moving import Rows
+from tuimon.views.tui.drawing.pages import page_lines
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
 from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines, no_code
 from tuimon.views.words import goodput_bar
@@ -98,31 +98,6 @@ def _goodput_lines(session: Session, width: int) -> list[Line]:
         return []
     bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(divided)], width)
     return [bar, *paragraph(f"Goodput: {divided.text}", width, "dim")]
-
-
-#: Kind of a token -> role.
-_ROLES = {"comment": "dim", "keyword": "backward", "string": "optimizer", "number": "data", "name": "forward"}
-
-
-def page_lines(page: Page, width: int) -> list[Line]:
-    """The page, wrapped."""
-    rows: list[Line] = []
-    for part, is_apart in spaced_parts(page):
-        if rows and is_apart:
-            rows.append(())
-        match part:
-            case Heading(text):
-                rows.append(line((text, "strong")))
-            case Paragraph(text):
-                rows += paragraph(text, width, "text", indent=1)
-            case Item(name, text):
-                rows += hanging(line(" ", (f"{name}  " if name else "· ", "key")), text, width)
-            case CodeBlock():
-                mark = "benign" if part.label == "after" else "warning"
-                rows.append(line(" ", (f" {part.label} ", f"{mark} badge")))
-                for tokens in code_tokens(part.code, part.language):
-                    rows.append(line(("  ▏ ", mark), *((code, _ROLES.get(kind, "text")) for code, kind in tokens)))
-    return rows
 
 
 def findings_lines(
