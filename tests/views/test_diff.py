@@ -86,9 +86,9 @@ data (samples)       25.7 ms    0.70 ms       -97 %   -98 % to -96 %
 other                   0 ms    0.25 ms   ~+0.25 ms   -0.10 ms to 0.60 ms
 throughput            24.1/s     44.3/s       +84 %   +79 % to +87 %
 host memory            1 GiB    1.5 GiB       +50 %
-~ may be chance, with all rows taken together
+~ may be chance: the error of all rows together is 5 %
 
-Where the time of a step goes, in ms; waits by what was waited for
+Where a step's time goes, in ms; waits are under what they waited for
   data, worker: t.py:31 out = cv(img)            24.0 ->   0.40      -23.60 ms
   forward, waits for a core, other programs       3.1 ->    3.0      ~-0.10 ms
 

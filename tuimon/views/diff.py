@@ -103,7 +103,7 @@ def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
         ),
         _rows(comparison.rows),
         _titled(
-            "Where the time of a step goes, in ms; waits by what was waited for",
+            "Where a step's time goes, in ms; waits are under what they waited for",
             (_line(change, width - _BESIDE_CODE) for change in comparison.lines),
         ),
         _titled("Findings", (line for each in comparison.findings for line in _finding(each, width))),
@@ -145,7 +145,7 @@ def _rows(rows: Iterable[Row]) -> list[str]:
         name = f"{row.name}{' (samples)' if row.estimated else ''}"
         figures = f"{_figure(row, row.before):>{_FIGURE}}{_figure(row, row.after):>{_FIGURE}}"
         lines.append(f"{name:<{_NAME}}{figures}{_change(row):>{_CHANGE}}   {_interval(row)}".rstrip())
-    return [head, *lines, "~ may be chance, with all rows taken together"] if lines else []
+    return [head, *lines, "~ may be chance: the error of all rows together is 5 %"] if lines else []
 
 
 def _figure(row: Row, value: float | None) -> str:

@@ -71,7 +71,7 @@ TOO_FEW_STEPS = "Too few steps to say what holds this training back."
 NO_TRAINING = "Only the pace is known: the steps have no batch, backward pass or update that was seen."
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
 #: An unknown gain is not a small one.
-NONE_KNOWN = "No fix is known to gain 5 % or more; the gain of the first is not known."
+NONE_KNOWN = "No fix is known to gain 5 % or more; what the first one gains is unknown."
 #: Nor is one of which only the least is small.
 NONE_SURE = "No fix is certain to gain 5 % or more."
 

@@ -180,7 +180,7 @@ def sampling_text(sampling: Sampling) -> str:
     if sampling.failed:
         parts.append(f"{sampling.failed} failed")
     if sampling.folded:
-        parts.append(f"{sampling.folded} in rare stacks left out")
+        parts.append(f"{sampling.folded} samples of rare stacks left out")
     if sampling.lost:
         parts.append("1 window lost" if sampling.lost == 1 else f"{sampling.lost} windows lost")
     if sampling.cpu_ratio is not None:
@@ -405,13 +405,13 @@ def gpu_idle_in(trace: TraceTaken) -> float | None:
 def trace_text(trace: TraceTaken) -> list[str]:
     """What was traced, then idle time, waits of the CPU, operators and kernels; times are of one step.
 
-    ``Trace of steps 120 to 124 of rank 0: 12.1 ms each (9.80 ms before), held up for 140 ms: /home/t.json.gz``
+    ``Trace of steps 120 to 124 of rank 0: 12.1 ms each (9.80 ms before); then the training paused ...``
     """
     whose = f"process {trace.pid}" if trace.rank is None else f"rank {trace.rank}"
     length_ms = (trace.end_s - trace.begin_s) * 1000 / trace.steps if trace.steps else None
     each = f"{ms(length_ms)}{'' if trace.steps == 1 else ' each'}"
     before = f" ({ms(trace.step_ms_before)} before)" if trace.step_ms_before else ""
-    held = f", held up for {ms(trace.pause_ms)} to stop and to write" if trace.pause_ms is not None else ""
+    held = f"; then the training paused for {ms(trace.pause_ms)} to write it" if trace.pause_ms is not None else ""
     first, last = trace.first_step, (trace.first_step or 0) + trace.steps - 1
     named = f"step {count(first)}" if trace.steps == 1 else f"steps {count(first)} to {count(last)}"
     which = f"{trace.steps} steps" if first is None else named
@@ -433,7 +433,7 @@ def trace_text(trace: TraceTaken) -> list[str]:
             text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {_times(row.count)}"
             lines.append(f"{text}, {plain(phase_name(row.phase)) or ABSENT}{at}")
     if trace.folded:
-        lines.append(f"{count(trace.folded)} more operators, kernels and waits are in the file alone")
+        lines.append(f"{count(trace.folded)} more operators, kernels and waits are only in the file")
     return lines
 
 

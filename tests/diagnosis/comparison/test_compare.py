@@ -187,7 +187,7 @@ def test_steps_that_grow_all_the_time_are_told_and_none_the_faster_for_a_shorter
     for seed in range(5):
         found = compare([run(1, stretches=growing(seed, 120))], [run(2, stretches=growing(seed + 50, 60))])
         assert found.outcome == "unclear"
-        assert any("grow or shrink" in note for note in found.notes)
+        assert any("longer or shorter throughout" in note for note in found.notes)
 
 
 # -- refusals

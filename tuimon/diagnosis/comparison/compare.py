@@ -449,8 +449,8 @@ def _notes(before: Runs, after: Runs) -> Iterator[str]:
     for name, run in sides:
         if run.has_trend:
             yield (
-                f"Steps of {name} grow or shrink all over the run, which widens the interval: record several runs of"
-                " each side, all for as many steps"
+                f"Steps of {name} grow longer or shorter throughout the run, which widens the interval: record several"
+                " runs of each side, all with the same number of steps"
             )
     single = [runs[0] for runs in (before, after) if len(runs) == 1]
     if single:

@@ -94,14 +94,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "tuimon_flops_per_second", RANK, "flops_per_s",
         "Floating-point operations a second, by the shapes in the rank's latest trace and the pace of the last 30 s."),
-    Metric("tuimon_mfu_ratio", RANK, "mfu_ratio", "These operations, as a share of the dense peak of the rank's GPUs."),
+    Metric("tuimon_mfu_ratio", RANK, "mfu_ratio", "FLOPs a second, as a share of the dense peak of the rank's GPUs."),
     Metric(
         "tuimon_time_left_seconds", RANK, "left_s",
         "How long the run still takes at the pace of the last 30 s, where its Trainer says how many steps it makes."),
     Metric(
         "tuimon_checkpoints_total", RANK, "checkpoints.number",
         "Checkpoints since the first steps, as bursts of writing; absent where they are too close to be told apart."),
-    Metric("tuimon_checkpoint_size_bytes_total", RANK, "checkpoints.size_bytes", "Bytes written in these bursts."),
+    Metric("tuimon_checkpoint_size_bytes_total", RANK, "checkpoints.size_bytes", "Bytes written by these checkpoints."),
     Metric(
         "tuimon_checkpoint_time_seconds_total", RANK, "checkpoints.seconds",
         "Time that the training thread spent saving checkpoints since the first steps, estimated from stack samples."),
@@ -155,7 +155,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of the last 30 s in which workers made batches, mean over the workers that have reported."),
     Metric(
         "tuimon_loader_ready_batches", (*RANK, "role"), "ready_mean",
-        "Batches that lay ready at a fetch, mean of the last 30 s."),
+        "Batches that were ready at a fetch, mean of the last 30 s."),
     Metric(
         "tuimon_loader_none_ready_ratio", (*RANK, "role"), "ready_none_ratio",
         "Share of the fetches of the last 30 s that found no batch ready."),

@@ -107,7 +107,7 @@ def _on_gpu(phases: list[Phase]) -> list[str]:
     timed = [phase for phase in phases if phase.gpu_ms_per_step is not None]
     if not timed:
         return []
-    lines = ["", "Spans on the GPU's clock per step, and the GPU's idle time in them"]
+    lines = ["", "Each phase on the GPU, per step, and how long the GPU idles in it"]
     for phase in timed:
         text = idle_text(phase, " to ")
         lines.append(f"  {plain(phase.name):<10} {ms(phase.gpu_ms_per_step):>10}" + (f"  idle {text}" if text else ""))

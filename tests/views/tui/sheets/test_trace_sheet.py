@@ -181,7 +181,7 @@ def test_the_report_tells_of_a_trace(recorded: str) -> None:
     assert entry.kernels and entry.operators == []
     text = " ".join(re.split(r"[ \n]+", text_report(report)))
     assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
-    assert "held up for 187 ms" in text
+    assert "the training paused for 187 ms to write it" in text
     assert "GPU idle 43 %" in text
     assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
     assert not report_of(session_of(header()), [], "run.jsonl").traces
