@@ -93,13 +93,8 @@ def test_retries_are_counted_from_when_the_training_is_steady():
     assert found.torch_memory(100)[0].retries == 4
 
 
-def test_pinned_memory_is_the_most_there_was():
-    found = session(memory(1.0, pinned_bytes=1 << 20), memory(2.0, pinned_bytes=0))
-    assert found.torch_memory(100)[0].pinned_bytes == 1 << 20
-    assert session(memory(1.0)).torch_memory(100)[0].pinned_bytes is None
-
-
-def test_the_peak_is_that_of_the_run_even_if_the_program_resets_it():
-    found = session(memory(1.0, peak_bytes=9), memory(2.0, peak_bytes=6))
-    assert found.torch_memory(100)[0].peak_bytes == 9
-    assert session(memory(1.0)).torch_memory(100)[0].peak_bytes is None
+@pytest.mark.parametrize("name", ["pinned_bytes", "peak_bytes"])
+def test_what_was_most_in_the_run_stays_even_if_the_program_resets_it(name):
+    found = session(memory(1.0, **{name: 9}), memory(2.0, **{name: 6}))
+    assert getattr(found.torch_memory(100)[0], name) == 9
+    assert getattr(session(memory(1.0)).torch_memory(100)[0], name) is None

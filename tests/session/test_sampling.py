@@ -155,24 +155,28 @@ def idle(count, tid=101):
     return (tid, "pt_main_thread", 0.0, "waiting", 0.0, count)
 
 
-def test_the_intra_op_pool_is_one_row():
-    assert pool(idle(7)) == [("main", 1), ("intra-op", 7)]
-    assert pool(idle(3)) == [("main", 1), ("intra-op", 3)]  # one a core, two hyper-threads each
-    busy = [(200 + n, "python3.11", 0.8 + 0.02 * n, "running") for n in range(3)]
-    assert pool(*busy, idle(4)) == [("main", 1), ("intra-op", 7)]
-    assert pool(*busy, cores=64) == [("main", 1), ("intra-op", 3)]  # they work in step
+BUSY = [(200 + n, "python3.11", 0.8 + 0.02 * n, "running") for n in range(3)]
+UNEVEN = [(201, "python", 0.9, "running"), (202, "python", 0.03, "running")]
 
 
-def test_native_threads_of_unknown_purpose_stay_native():
-    assert pool(idle(5)) == [("main", 1), ("native", 5)]
-    assert pool(idle(7), torch=None) == [("main", 1), ("native", 7)]
-    assert pool(idle(7), sampled=False) == [("main", 1), ("native", 7)]
-    uneven = [(201, "python", 0.9, "running"), (202, "python", 0.03, "running")]
-    assert pool(*uneven) == [("main", 1), ("native", 1), ("native", 1)]
-
-
-def test_a_parked_python_thread_is_no_pool():
-    assert pool(idle(1), cores=2, parked=[(101, "Thread-1")]) == [("main", 1), ("thread", 1)]
+@pytest.mark.parametrize(
+    ("rows", "facts", "others"),
+    [
+        # the intra-op pool is one row
+        ([idle(7)], {}, [("intra-op", 7)]),
+        ([idle(3)], {}, [("intra-op", 3)]),  # one a core, two hyper-threads each
+        ([*BUSY, idle(4)], {}, [("intra-op", 7)]),
+        (BUSY, {"cores": 64}, [("intra-op", 3)]),  # they work in step
+        # threads of unknown purpose stay native, and a parked thread of Python is no pool
+        ([idle(5)], {}, [("native", 5)]),
+        ([idle(7)], {"torch": None}, [("native", 7)]),
+        ([idle(7)], {"sampled": False}, [("native", 7)]),
+        (UNEVEN, {}, [("native", 1), ("native", 1)]),
+        ([idle(1)], {"cores": 2, "parked": [(101, "Thread-1")]}, [("thread", 1)]),
+    ],
+)
+def test_threads_that_nothing_names(rows, facts, others):
+    assert pool(*rows, **facts) == [("main", 1), *others]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.session.records import process
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.verdicts import fold
-from tuimon.records import Gil, GilCount, Loader, LoaderFacts, MeasuredBatches, TorchMemory, TraceTaken
+from tuimon.records import Loader, LoaderFacts, MeasuredBatches, TorchMemory, TraceTaken
 
 #: PCIe counters that show next to no copies.
 NO_COPIES = {"pcie_rx_bytes_per_s": 1e6, "pcie_tx_bytes_per_s": 1e6}
@@ -126,18 +126,6 @@ def test_a_busy_gpu_is_not_advised_what_is_so_already(dtype, is_advised):
     facts = process(PID, gpu_uuids=[UUID], parameter_dtypes=[dtype], matmul_dtypes=[dtype])
     found = findings("gpu_bound", *USUAL, more=[facts])["compute_bound"]
     assert ("lower precision" in found.fixes[-1].action) == is_advised
-
-
-def test_a_tracer_costs_what_the_gpu_waits_for_python():
-    """As much as the GPU idles at most; a GPU that is the bottleneck waits for nothing."""
-    more = [
-        process(PID, gpu_uuids=[UUID], debug_settings=["tracer"]),
-        Gil(t=1020.0, pid=PID, samples=100, threads=[GilCount(PID, 80)]),
-    ]
-    found = findings("launch_bound", *USUAL, util=0.4, cpu=0.99, more=more, **NO_COPIES)["slow_setting"]
-    assert (found.cause, found.severity) == ("tracer", "critical")
-    assert 1.2 < found.best.gain.low < found.best.gain.high <= 1 / 0.4
-    assert "slow_setting" not in findings("gpu_bound", *USUAL, util=0.99, cpu=0.99, more=more)
 
 
 SMALL = {"memory_used_bytes": 8 << 30, "memory_total_bytes": 80 << 30}

@@ -179,15 +179,8 @@ def test_a_process_that_may_only_run_on_the_other_node():
         ([1], ([0], [0, 1]), 3),  # too few readings
         ([1, 0], ([0], [0]), 8),  # two nodes of one socket
         (None, ([0], [0]), 8),  # the firmware does not tell
+        ([0], ([0], [0]), 0),  # a machine of one node
     ],
 )
 def test_what_is_in_place_or_unknown_is_not_reported(near, place, readings):
     assert placed([alone(0)], [near], [place], readings) is None
-
-
-def test_a_machine_of_one_node_is_not_judged():
-    assert placed([alone(0)], [[0]], [([0], [0])], readings=0) is None
-
-
-def test_a_process_on_gpus_of_both_nodes_has_no_place():
-    assert placed([alone(0, 1)], [[0], [1]], [([0], [0, 1])]) is None
