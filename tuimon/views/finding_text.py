@@ -167,12 +167,17 @@ def _of_the(whole: str) -> Callable[[float], str]:
     return lambda value: f"{percent(value)} of the {whole}"
 
 
-_OF_TIME, _OF_DATA = _of_the("time"), _of_the("time for data")
+_OF_TIME, _OF_DATA, _OF_CPU_TIME = _of_the("time"), _of_the("time for data"), _of_the("CPU time")
 #: Figures whose name says too little without the code: how each is called, and how its value is written.
 _NAMED: dict[str, tuple[str, Callable[[float], str]]] = {
     "worker_busy_ratio": ("workers make batches", _OF_TIME),
     "worker_cpu_ratio": ("worker CPU", lambda value: f"{percent(value)} of a core"),
     "hot_share": ("hottest function", _of_the("samples")),
+    "library_share": ("its part", _of_the("user code's CPU time")),
+    "kernel_share": ("in the kernel", _OF_CPU_TIME),
+    "driver_share": ("in the driver", _OF_CPU_TIME),
+    "python_share": ("interpreter", _of_the("CPU time of both passes")),
+    "pool_works_ratio": ("the pool works", _OF_CPU_TIME),
     "environment_share": ("environment", _OF_DATA),
     "policy_share": ("policy", _OF_DATA),
     "copy_share": ("copies", _OF_DATA),
