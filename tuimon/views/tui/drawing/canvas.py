@@ -75,14 +75,7 @@ def terminal_has_unicode(environ: Mapping[str, str], encoding: str) -> bool:
     """
     if environ.get("TERM", "") in _NO_UNICODE_TERMS:
         return False
-    forced = environ.get("LC_ALL", "")
-    if forced:
-        return _is_utf8(forced)
-    return _is_utf8(encoding)
-
-
-def _is_utf8(name: str) -> bool:
-    return "utf8" in name.lower().replace("-", "")
+    return "utf8" in (environ.get("LC_ALL") or encoding).lower().replace("-", "")
 
 
 class Canvas(Widget):

@@ -69,7 +69,7 @@ THEMES_16 = (
 )
 DEFAULTS = _DARK
 
-#: role -> theme variable of its colour; words without a colour are in ``_ATTRIBUTES``.
+#: role -> theme variable of its colour; a word without one is an attribute: ``bold``, ``italic`` ...
 ROLES = {
     **{name: f"tm-{name}" for name in ("text", "strong", "dim", "faint", "track", "key")},
     **{name: f"tm-{name}" for name in ("critical", "warning", "info", "benign")},
@@ -79,13 +79,6 @@ ROLES = {
 }
 #: A finding's severity, which is also a role -> its word on the screen.
 SEVERITY_WORDS = {"critical": "critical", "warning": "warning", "info": "info", "benign": "healthy"}
-_ATTRIBUTES = {
-    "bold": Style(bold=True),
-    "italic": Style(italic=True),
-    "underline": Style(underline=True),
-    "reverse": Style(reverse=True),
-    "strike": Style(strike=True),
-}
 
 
 #: Words that put something behind the text.
@@ -101,29 +94,20 @@ def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> 
     """
     style = Style.null()
     for word in role.split():
+        kind, _, colour = word.partition(":")
         if mono and word in _BACKGROUNDS:
             style += Style(reverse=True, bold=word == "badge")
         elif word == "badge":
             ground = style.color or variables["tm-text"]
             style = Style(color=variables["tm-on-badge"], bgcolor=ground, bold=True)
-        else:
-            style += _style_of_word(word, variables)
+        elif word == "cursor":
+            style += Style(bgcolor=variables["tm-cursor"])
+        elif word in ROLES:
+            style += Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
+        elif kind == "on":
+            style += Style(bgcolor=variables[ROLES[colour]])
+        elif kind in ("fg", "bg"):
+            style += Style.parse(colour if kind == "fg" else f"on {colour}")
+        elif word in Style.STYLE_ATTRIBUTES:
+            style += Style.parse(word)
     return style
-
-
-def _style_of_word(word: str, variables: Mapping[str, str]) -> Style:
-    if word in _ATTRIBUTES:
-        return _ATTRIBUTES[word]
-    if word in ROLES:
-        return Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
-    if word == "cursor":
-        return Style(bgcolor=variables["tm-cursor"])
-    kind, _, colour = word.partition(":")
-    match kind:
-        case "fg":
-            return Style(color=colour)
-        case "bg":
-            return Style(bgcolor=colour)
-        case "on":
-            return Style(bgcolor=variables[ROLES[colour]])
-    return Style.null()
