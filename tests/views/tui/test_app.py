@@ -343,3 +343,13 @@ async def test_a_click_on_a_key_presses_it():
         await pilot.click("#keys", offset=(text(app, "keys").index("verdicts"), 0))
         await pilot.pause()
         assert "Findings" in str(app.screen.body.border_title)
+
+
+async def test_a_drag_over_the_panes_copies_nothing():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        app.copy_to_clipboard("kept")
+        await pilot.mouse_down("#phases", offset=(3, 2))
+        await pilot.hover("#phases", offset=(20, 4))
+        await pilot.mouse_up("#phases", offset=(20, 4))
+        await pilot.pause()
+        assert app.clipboard == "kept"

@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.launch.signals import LeaveSignals
 from tuimon.session.ranks import which_training
-from tuimon.views.format import plain
+from tuimon.views.format import duration, plain
 from tuimon.views.tui.board import PANES, Board, Pacing
 from tuimon.views.tui.panes.ranks_pane import RanksPane
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
@@ -196,10 +196,9 @@ class TuimonApp(TerminalApp[Leave]):
         if past is None or past.ended_s is not None or past.taken.t == self._pointed_s:
             return
         if any(finding.rule == "hang" for finding in self.monitor.findings):
-            from tuimon.views.tui.sheets.stack_sheets import standstill_note
-
             self._pointed_s = past.taken.t
-            self.notify(standstill_note(past), severity="warning", markup=False, timeout=15)
+            text = f"nothing has moved for {duration(past.taken.quiet_s)}: S shows where all ranks are"
+            self.notify(text, severity="warning", markup=False, timeout=15)
 
     def action_memory(self) -> None:
         """Which lines allocate what nobody frees."""

@@ -239,7 +239,6 @@ class KeysLine(Canvas):
 
     def on_mount(self) -> None:
         """Follow the focus."""
-        super().on_mount()
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self.fit())
 
     def leave_out(self, action: str | None) -> None:

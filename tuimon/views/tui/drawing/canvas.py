@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.style import Style as ContentStyle
-from textual.theme import Theme
 from textual.widget import Widget
 
 from tuimon.views.tui.drawing.lines import Line, Span, clip
@@ -81,6 +80,7 @@ def terminal_has_unicode(environ: Mapping[str, str], encoding: str) -> bool:
 class Canvas(Widget):
     """Shows lines of spans through the Line API."""
 
+    ALLOW_SELECT = False  # what changes every second; sheets can be selected
     characters: ClassVar[Glyphs] = "braille"
     mono: ClassVar[bool] = False  # True: no colours
 
@@ -148,16 +148,10 @@ class Canvas(Widget):
         return strip
 
     def notify_style_update(self) -> None:
-        """The theme changed: forget all colours."""
+        """The theme changed: forget all colours; the title in the border has its own."""
         super().notify_style_update()
         self._strips.clear()
         self._styles.clear()
-
-    def on_mount(self) -> None:
-        """Titles in borders hold colours of their own: they follow the theme."""
-        self.app.theme_changed_signal.subscribe(self, self._recolour)
-
-    def _recolour(self, _theme: Theme) -> None:
         title, self._title = self._title, ()
         self.set_title(*title)
 

@@ -104,13 +104,6 @@ def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -
     return [*heads, *(row for name in _ORDER if name in kept or name == "charts" for row in parts[name])][:height]
 
 
-def card_rows_wanted(view: GpuView) -> int:
-    """Rows of a card without a head that shows all there is, the utilisation two rows high."""
-    parts = _parts(view, 80)
-    gauge = power_gauge(view, 80)
-    return sum(map(len, parts.values())) + 2 * len(_utilisation(view)) + (gauge is not None)
-
-
 def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
     """All parts as lines; of the charts only how many there are."""
     row, gpu = view.gpu, view.gpu.latest
@@ -250,8 +243,11 @@ def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
     views = _views(state, front)
     rest = bool(folded) + bool(state.note)
     if len(views) == 1:
-        return card_rows_wanted(views[0]) + rest
-    rows = cards_rows(views, width)
+        parts, gauge = _parts(views[0], 80), power_gauge(views[0], 80)  # all of a card, the utilisation two rows high
+        return sum(map(len, parts.values())) + 2 * len(_utilisation(views[0])) + (gauge is not None) + rest
+    groups = _groups(views)
+    charts = max((len(activities(view.gpu)) for group in groups for view in group.cards), default=0)
+    rows = _rows_of(groups, width, 5 + charts)  # a head, the utilisation, memory and power each, and a gap
     return (rows if rows <= most and _worth_cards(views) else len(views) + 1) + rest
 
 
@@ -315,13 +311,6 @@ class _Group(NamedTuple):
 
     parent: GpuView | None
     cards: list[GpuView]
-
-
-def cards_rows(views: Sequence[GpuView], width: int) -> int:
-    """Rows that the cards would fill: a head, the utilisation, its parts, memory and power each, and a gap."""
-    groups = _groups(views)
-    each = 5 + max((len(activities(view.gpu)) for group in groups for view in group.cards), default=0)
-    return _rows_of(groups, width, each)
 
 
 def cards_lines(views: Sequence[GpuView], width: int, height: int) -> list[Line] | None:

@@ -29,7 +29,7 @@ from tuimon.views.tui.drawing.lines import (
     row_line,
 )
 from tuimon.views.tui.drawing.moving import Rows
-from tuimon.views.tui.sheets.sheet import Code, code_lines, no_code
+from tuimon.views.tui.sheets.sheet import Code, code_lines
 
 #: Ways to sort, cycled by ``s``.
 SORTS = ("self", "total")
@@ -129,7 +129,7 @@ class LinesView:
         height: int,
         *,
         on_gpu: bool,
-        code_of: Callable[[Place], Code] = no_code,
+        code_of: Callable[[Place], Code] = lambda _: (),
     ) -> list[Line]:
         """Exactly ``height`` lines; below the table the code around the chosen line, as far as it is known."""
         table = samples.table(phase, libraries=self.libraries)

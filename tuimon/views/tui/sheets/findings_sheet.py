@@ -21,7 +21,7 @@ from tuimon.views.tui.drawing.lines import Line, apart, cells, column, hanging, 
 from tuimon.views.tui.drawing.moving import Rows
 from tuimon.views.tui.drawing.pages import page_lines
 from tuimon.views.tui.drawing.palette import SEVERITY_WORDS
-from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines, no_code
+from tuimon.views.tui.sheets.sheet import Code, CodeAround, Sheet, code_lines
 from tuimon.views.words import goodput_bar
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.judging import Unjudged
     from tuimon.diagnosis.verdicts import Change
     from tuimon.monitor.monitor import Monitor
-    from tuimon.session.session import Session
 
 AROUND = 1  # lines of code before and after the one that is named
 _LEAST_FIX = 24  # cells
@@ -75,9 +74,14 @@ class FindingsSheet(Sheet):
         monitor = self._monitor
         self._rows.rows = monitor.findings
         chosen = self._rows.selected
+        divided = goodput_of(monitor.session)
+        goodput: list[Line] = []
+        if divided is not None:
+            bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(divided)], width)
+            goodput = [bar, *paragraph(f"Goodput: {divided.text}", width, "dim")]
         parts = (
             findings_lines(monitor.findings, width, self._code_of, chosen.rule if chosen is not None else None),
-            _goodput_lines(monitor.session, width),
+            goodput,
             changes_lines(monitor.changes, monitor.session.start_s, width),
             unjudged_lines(unjudged(monitor.session), width),
         )
@@ -91,17 +95,8 @@ class FindingsSheet(Sheet):
         return read or self._monitor.session.trie.lines_near(where.file, where.line, AROUND)
 
 
-def _goodput_lines(session: Session, width: int) -> list[Line]:
-    """A stacked bar of the wall time, and its parts by name."""
-    divided = goodput_of(session)
-    if divided is None:
-        return []
-    bar = layers([(share, "━", colour) for _, share, colour in goodput_bar(divided)], width)
-    return [bar, *paragraph(f"Goodput: {divided.text}", width, "dim")]
-
-
 def findings_lines(
-    findings: Sequence[Finding], width: int, code_of: Callable[[Place], Code] = no_code, chosen: str | None = None
+    findings: Sequence[Finding], width: int, code_of: Callable[[Place], Code] = lambda _: (), chosen: str | None = None
 ) -> list[Line]:
     """All findings whole: headline, places with their code, fixes with their gains, why, how sure, figures.
 

@@ -20,7 +20,7 @@ from tuimon.views.tui.drawing.canvas import content_of
 from tuimon.views.tui.drawing.lines import Line, Span, line
 
 if TYPE_CHECKING:
-    from tuimon.records import Place, Process
+    from tuimon.records import Process
     from tuimon.sources.source_text import CloseUp
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
@@ -108,11 +108,6 @@ class Sheet(Overlay[None]):
 #: Lines with their numbers.
 Code = Sequence[tuple[int, str]]
 _KEPT_MOST = 256
-
-
-def no_code(_where: Place) -> Code:
-    """For where code cannot be read."""
-    return ()
 
 
 class CodeAround:

@@ -12,7 +12,7 @@ from tuimon.node_ids import own_id
 from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.session.stacks.call_tree import program_part
-from tuimon.session.standing import BESIDE, Past, Role, Standing, rank_list, standing, what_text, who_text
+from tuimon.session.standing import BESIDE, Role, Standing, rank_list, standing, what_text, who_text
 from tuimon.session.threads import ThreadRow
 from tuimon.views.format import duration, percent, plain
 from tuimon.views.tui.drawing.lines import (
@@ -154,11 +154,6 @@ def _stack(group: Standing, width: int) -> list[Line]:
     more = len(group.frames) - len(shown) + group.outer
     text = f"{more} frames more, towards the root" if more > 1 else "one frame more, towards the root"
     return rows + ([line("    ", (text, "dim"))] if more else [])
-
-
-def standstill_note(past: Past) -> str:
-    """A line that points to this sheet."""
-    return f"nothing has moved for {duration(past.taken.quiet_s)}: S shows where all ranks are"
 
 
 FRAMES_SHOWN = 60
