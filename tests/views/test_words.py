@@ -270,11 +270,12 @@ def test_places() -> None:
         ("a step takes 12 ms, or 1.5 GiB", ["a step takes", "  12 ms, or", "  1.5 GiB"]),
         ("at /home/somebody/src/train.py:31 main", ["at", "  /home/somebody/src/train.py:31", "  main"]),
         ("3 steps/s", ["3 steps/s"]),
+        ("  fix: set num_workers=2 now", ["  fix: set", "    num_workers=2", "    now"]),
         ("", [""]),
     ],
 )
 def test_a_line_is_broken_at_spaces_but_not_before_a_unit(text, lines):
-    assert wrap(text, 15, later="  ") == lines
+    assert wrap(text, 15) == lines
 
 
 # -- JSON on a terminal

@@ -95,7 +95,7 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
 
     columns = shutil.get_terminal_size().columns
     for text in first_finding(monitor.findings) or ([] if monitor.ended else [progress(monitor.session)]):
-        for part in wrap(text, columns, later=" " * (len(text) - len(text.lstrip()) + 2)):
+        for part in wrap(text, columns):
             print(part)
     if leave.message:
         print(leave.message)

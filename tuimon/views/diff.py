@@ -90,15 +90,15 @@ def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
     width = max(WIDTH, min(width, MOST_WIDTH))
     headline = plain(comparison.headline[:1].upper() + comparison.headline[1:])
     parts = [
-        [*wrap(headline, width, later="  "), *_promise(comparison.promise, width)],
+        [*wrap(headline, width), *_promise(comparison.promise, width)],
         [*_side("before", comparison.before, width), *_side("after", comparison.after, width)],
-        [line for note in comparison.notes for line in wrap(f"- {plain(note)}", width, later="  ")],
+        [line for note in comparison.notes for line in wrap(f"- {plain(note)}", width)],
         _titled(
             "Also different",
             (
                 line
                 for each in comparison.unlike
-                for line in wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width, "", "    ")
+                for line in wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width)
             ),
         ),
         _rows(comparison.rows),
@@ -119,14 +119,14 @@ def _promise(promise: Promise | None, width: int) -> list[str]:
     between = f" ({low}-{high})" if low != high else ""
     text = f"Estimated {estimated.value:.1f}x{between}, measured {factor(promise.measured.value)}x"
     kept = f"{_KEPT[promise.kept]} ({rule_title(promise.rule)}: {plain(promise.action)})"
-    return wrap(f"{text}: {kept}", width, later="  ")
+    return wrap(f"{text}: {kept}", width)
 
 
 def _side(name: str, side: Side, width: int) -> list[str]:
     first = plain(side.runs[0])
     what = first if len(side.runs) == 1 else f"{len(side.runs)} runs, the first {first}"
     warmup = f", without {duration(side.warmup_s)} of warm-up" if side.warmup_s else ""
-    return wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", width, "", " " * 8)
+    return wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", width, " " * 8)
 
 
 def _titled(title: str, lines: Iterable[str]) -> list[str]:
@@ -207,4 +207,4 @@ def _finding(each: FindingChange, width: int) -> list[str]:
         shares = f", {percent(share)} of the step" if share else ""
     cause = f", {each.cause}" if each.cause else ""
     what = f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}"
-    return wrap(what, width, "  ", " " * 9)
+    return wrap(f"  {what}", width, " " * 9)

@@ -187,13 +187,15 @@ def freed(text: str) -> str:
     return text.replace(_KEPT, " ")
 
 
-def wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:
-    """The text as lines of ``width`` characters, longer only by a longer word, with these indents; at least one."""
+def wrap(text: str, width: int, later: str | None = None) -> list[str]:
+    """The text as lines of ``width`` characters, longer only by a longer word; at least one.
+
+    ``later``: the indent of all but the first, two more than its own by default.
+    """
     lines = textwrap.wrap(
         kept_together(text),
         width,
-        initial_indent=first,
-        subsequent_indent=later,
+        subsequent_indent=" " * (len(text) - len(text.lstrip()) + 2) if later is None else later,
         break_on_hyphens=False,
         break_long_words=False,
     )

@@ -129,8 +129,7 @@ class HeadlessView:
 
     def _write_wrapped(self, text: str) -> None:
         """Write one of the last lines, on as many lines as its words need."""
-        indent = " " * (len(text) - len(text.lstrip()) + 2)
-        for part in wrap(text, _WIDTH, later=indent):
+        for part in wrap(text, _WIDTH):
             self.write_message(part)
 
     def _write(self, line: str) -> None:

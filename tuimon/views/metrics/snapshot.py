@@ -90,9 +90,9 @@ def _samples(metric: Metric, rows: _Rows) -> Iterator[MetricSample]:
         for label, value in values.items():
             bounded = tuple(text[:_LONGEST_VALUE] for text in ((*labels, label) if of_each else labels))
             if isinstance(value, SinceStart):
-                yield MetricSample(metric, bounded, Distribution(tuple(value.timed_counts), value.timed_s))
+                yield MetricSample(bounded, Distribution(tuple(value.timed_counts), value.timed_s))
             elif isinstance(value, int | float):
-                yield MetricSample(metric, bounded, float(value))
+                yield MetricSample(bounded, float(value))
 
 
 def _value(row: object, path: str) -> object:

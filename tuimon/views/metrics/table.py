@@ -44,7 +44,6 @@ class Distribution(NamedTuple):
 class MetricSample(NamedTuple):
     """A metric's value for one set of label values."""
 
-    metric: Metric
     labels: tuple[str, ...]
     value: float | Distribution
 

@@ -235,4 +235,4 @@ def _listed(title: str, texts: Iterable[str]) -> list[str]:
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
-    return wrap(text, _WIDTH, indent, indent + "  ")
+    return wrap(indent + text, _WIDTH)
