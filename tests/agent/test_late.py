@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from tests.agent.batches import Batches
-from tuimon.agent import install, late, runtime
+from tuimon.agent import install, runtime, watch
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -40,7 +40,7 @@ def rings(tmp_path):
     """Folders for rings, and a process without hooks, before and after."""
     install.uninstall()
     yield [str(tmp_path / "rings")]
-    late.withdraw()
+    watch.withdraw()
 
 
 FETCH = [FETCH_BEGIN, FETCH_END]
@@ -113,7 +113,7 @@ def test_what_exists_already_is_covered(rings, weight):
             return
 
     train(next(batches))
-    assert late.install_now(rings) == {"status": late.INSTALLED}
+    assert watch.install_now(rings) == {"status": watch.INSTALLED}
     for _ in range(2):
         train(next(batches))
     seen, _ = markers()
@@ -121,9 +121,9 @@ def test_what_exists_already_is_covered(rings, weight):
 
 
 def test_a_second_attach_finds_the_agent(rings):
-    assert late.install_now(rings)["status"] == late.INSTALLED
+    assert watch.install_now(rings)["status"] == watch.INSTALLED
     ring, hooked = runtime.writer(), state()
-    assert late.install_now(rings) == {"status": late.PRESENT}
+    assert watch.install_now(rings) == {"status": watch.PRESENT}
     assert runtime.writer() is ring and same(hooked, state())
 
 
@@ -132,24 +132,24 @@ def test_withdrawn_is_as_it_was(rings, weight, workers):
     optimizer, batches = torch.optim.SGD([weight], lr=0.1), iter(DataLoader(Batches(8), num_workers=workers))
     next(batches)
     before, iterator = state(), dict(vars(batches))
-    late.install_now(rings)
+    watch.install_now(rings)
     assert not same(before, state())
     for _ in range(2):
         (weight * next(batches)).sum().backward()
         optimizer.step()
     assert vars(batches).keys() == iterator.keys()
-    late.withdraw()
+    watch.withdraw()
     assert same(before, state()), changed(before, state())
     assert vars(batches).keys() == iterator.keys()
     assert len([1 for _ in batches]) == 5
 
 
 def test_the_ring_goes_with_the_hooks(rings, weight):
-    late.install_now(rings)
+    watch.install_now(rings)
     (weight * 2).sum().backward()
     path = runtime.writer().path
     assert path in mapped() and path not in opened()
-    late.withdraw()
+    watch.withdraw()
     gc.collect()
     assert path not in mapped()
     assert not os.path.exists(path)
@@ -171,26 +171,26 @@ def test_again_after_a_withdrawal(rings, weight):
     batches = iter(DataLoader(Batches(6)))
     seen = []
     for _ in range(2):
-        assert late.install_now(rings)["status"] == late.INSTALLED
+        assert watch.install_now(rings)["status"] == watch.INSTALLED
         (weight * next(batches)).sum().backward()
         kinds, first = markers()
         seen.append(kinds)
         assert '"dataset":"Batches"' in first  # of this ring, not the one before
-        late.withdraw()
+        watch.withdraw()
     assert seen == [[*FETCH, BACKWARD_BEGIN, BACKWARD_END]] * 2
 
 
 def test_without_torch_nothing_is_changed(rings, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
-    assert late.install_now(rings) == {"status": late.NO_TORCH}
+    assert watch.install_now(rings) == {"status": watch.NO_TORCH}
     assert not runtime.on
 
 
 def test_no_room_for_a_ring(tmp_path, rings):
     before = state()
     (tmp_path / "file").write_text("")
-    answer = late.install_now([str(tmp_path / "file" / "rings")])
-    assert answer["status"] == late.NO_RING and "Not a directory" in answer["reason"]
+    answer = watch.install_now([str(tmp_path / "file" / "rings")])
+    assert answer["status"] == watch.NO_RING and "Not a directory" in answer["reason"]
     assert same(before, state())
 
 
@@ -266,8 +266,8 @@ def trained(place, action):
 def test_withdrawn_in_the_midst_of_a_step(rings, place):
     """Also where torch is going through its step hooks, of which some are the user's."""
     expected = trained(place, lambda: None)
-    late.install_now(rings)
-    got = trained(place, late.withdraw)
+    watch.install_now(rings)
+    got = trained(place, watch.withdraw)
     assert torch.equal(got[0], expected[0]) and got[1] == expected[1]
     assert not runtime.on
 
@@ -276,9 +276,9 @@ def test_withdrawn_in_the_midst_of_a_step(rings, place):
 def test_installed_in_the_midst_of_a_step(rings, place):
     answers = []
     expected = trained(place, lambda: None)
-    got = trained(place, lambda: answers.append(late.install_now(rings)["status"]))
+    got = trained(place, lambda: answers.append(watch.install_now(rings)["status"]))
     assert torch.equal(got[0], expected[0]) and got[1] == expected[1]
-    assert answers == [late.RETRY if "step" in place else late.INSTALLED]
+    assert answers == [watch.RETRY if "step" in place else watch.INSTALLED]
 
 
 def test_with_no_hooks_but_ours_a_step_is_no_hindrance(rings, weight):
@@ -286,15 +286,15 @@ def test_with_no_hooks_but_ours_a_step_is_no_hindrance(rings, weight):
     optimizer, seen = torch.optim.LBFGS([weight], max_iter=3), []
 
     def closure():
-        seen.append((rebinding.must_wait(), late.install_now(rings)["status"]))
+        seen.append((rebinding.must_wait(), watch.install_now(rings)["status"]))
         optimizer.zero_grad()
         loss = weight.pow(2).sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    assert seen[0] == (False, late.INSTALLED)
-    optimizer.step(lambda: (late.withdraw(), closure())[1] if runtime.on else closure())
+    assert seen[0] == (False, watch.INSTALLED)
+    optimizer.step(lambda: (watch.withdraw(), closure())[1] if runtime.on else closure())
 
 
 def test_from_another_thread_while_it_trains(rings):
@@ -317,8 +317,8 @@ def test_from_another_thread_while_it_trains(rings):
 
     def toggle():
         while not over.is_set():
-            statuses.append(late.install_now(rings)["status"])
-            late.withdraw()
+            statuses.append(watch.install_now(rings)["status"])
+            watch.withdraw()
 
     thread = threading.Thread(target=toggle)
     thread.start()
@@ -328,7 +328,7 @@ def test_from_another_thread_while_it_trains(rings):
         over.set()
         thread.join()
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-    assert set(statuses) == {late.INSTALLED}
+    assert set(statuses) == {watch.INSTALLED}
 
 
 def test_compiled_code_is_not_compiled_anew(rings):
@@ -339,7 +339,7 @@ def test_compiled_code_is_not_compiled_anew(rings):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     forward, step = torch.compile(model, backend=counter), torch.compile(optimizer.step, backend=counter)
     compiled = []
-    for change in (lambda: None, lambda: late.install_now(rings), late.withdraw):
+    for change in (lambda: None, lambda: watch.install_now(rings), watch.withdraw):
         change()
         for _ in range(3):
             optimizer.zero_grad()

@@ -254,5 +254,5 @@ def test_more_is_not_owed_than_a_gap_can_pay():
 
 def test_a_forked_child_forgets_its_parents_gap(hooked, monkeypatch):
     gap_now(hooked, monkeypatch, 1000)
-    assert markers_of(hooked, hooked.forget_loop) == []
+    assert markers_of(hooked, pace.pace.leave) == []
     assert not pace.pace.counting and not pace.pace.thread

@@ -56,7 +56,13 @@ def begin(request: "Dict[str, Any]") -> None:
         else:
             raised.append(error)
     if raised:
-        _raise_afterwards(raised[0])
+        # have the main thread raise it once it is back in the program: a pending call that fails raises there
+        import ctypes
+
+        api = ctypes.pythonapi
+        raiser = ctypes.py_object(_Raiser(raised[0]))
+        api.Py_IncRef(raiser)  # the pending call has but its address
+        api.Py_AddPendingCall(ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p), raiser)
 
 
 def _wait(done: "Any", raised: "List[BaseException]") -> None:
@@ -80,16 +86,6 @@ class _Raiser:
         raise self.error
 
 
-def _raise_afterwards(error: BaseException) -> None:
-    """Have the main thread raise it once it is back in the program: a pending call that fails raises there."""
-    import ctypes
-
-    api = ctypes.pythonapi
-    raiser = ctypes.py_object(_Raiser(error))
-    api.Py_IncRef(raiser)  # the pending call has but its address
-    api.Py_AddPendingCall(ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p), raiser)
-
-
 def _load(request: "Dict[str, Any]", go_on: "Callable[[], None]") -> None:
     """Do it. ``go_on``: lets the main thread go on."""
     try:
@@ -106,16 +102,16 @@ def _load(request: "Dict[str, Any]", go_on: "Callable[[], None]") -> None:
 
 
 def _install(request: "Dict[str, Any]", package: str, go_on: "Callable[[], None]") -> None:
-    __import__(package + ".late")
-    late = sys.modules[package + ".late"]
+    __import__(package + ".watch")
+    watch = sys.modules[package + ".watch"]
     until_s = time.monotonic() + _RETRY_S
-    answer = late.install_now(request["rings"])
-    while answer["status"] == late.RETRY and time.monotonic() < until_s:
+    answer = watch.install_now(request["rings"])
+    while answer["status"] == watch.RETRY and time.monotonic() < until_s:
         go_on()  # the main thread has to come further
         time.sleep(_RETRY_EVERY_S)
-        answer = late.install_now(request["rings"])
-    if not _answer(request, answer) and answer["status"] == late.INSTALLED:
-        late.withdraw()
+        answer = watch.install_now(request["rings"])
+    if not _answer(request, answer) and answer["status"] == watch.INSTALLED:
+        watch.withdraw()
 
 
 def _package(agent: str) -> "Any":

@@ -70,7 +70,13 @@ class CudaDevice:
             return None
         data = self._native._cuda_getCurrentStream(index)
         known = self.streams.get(data)
-        return known if known is not None and known.device_index == index else self._new_stream(data, index)
+        if known is not None and known.device_index == index:
+            return known
+        if len(self.streams) >= STREAMS_LIMIT:
+            self.streams.clear()
+        handle = self._cuda.Stream(**dict(zip(("stream_id", "device_index", "device_type"), data)))
+        stream = self.streams[data] = CudaStream(index, handle)
+        return stream
 
     def is_capturing(self) -> bool:
         """True if a graph is being captured, in any thread that the hooks see or in this one."""
@@ -104,21 +110,18 @@ class CudaDevice:
         return self._found
 
     def _search(self, current: int) -> Optional[int]:
-        """The device in use: a program may hold everything on one that it has not made the current one."""
-        held = {index: self._held_bytes(index) for index in range(self._cuda.device_count()) if self._is_in_use(index)}
+        """The device in use: a program may hold everything on one that it has not made the current one.
+
+        Only those with a context are asked: making one takes hundreds of megabytes of a device's memory.
+        """
+        used = filter(self._native._cuda_hasPrimaryContext, range(self._cuda.device_count()))
+        figures = {index: attempt(self._memory, index) for index in used}
+        held = {index: 0 if memory is None else memory.reserved_bytes for index, memory in figures.items()}
         if held.get(current):
             self._holding.add(current)
             return current
         most = max(held, key=lambda index: (held[index], index == current), default=None)
         return most if most is not None and (held[most] or most == current) else None
-
-    def _is_in_use(self, index: int) -> bool:
-        """True if the device has a context: making one takes hundreds of megabytes of its memory."""
-        return bool(self._native._cuda_hasPrimaryContext(index))
-
-    def _held_bytes(self, index: int) -> int:
-        memory = attempt(self._memory, index)
-        return 0 if memory is None else memory.reserved_bytes
 
     def _memory(self, index: int) -> Memory:
         """The allocator's figures; a pluggable one counts nothing and raises."""
@@ -138,13 +141,6 @@ class CudaDevice:
         """Bytes of the host's memory that torch has pinned; names differ between versions, so the largest figure."""
         figures = self._native._cuda_hostMemoryStats()
         return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))
-
-    def _new_stream(self, data: Any, index: int) -> CudaStream:
-        if len(self.streams) >= STREAMS_LIMIT:
-            self.streams.clear()
-        handle = self._cuda.Stream(**dict(zip(("stream_id", "device_index", "device_type"), data)))
-        stream = self.streams[data] = CudaStream(index, handle)
-        return stream
 
 
 class WaitingClock:
@@ -183,7 +179,6 @@ open_captures: Set[int] = set()
 
 
 def any_capture() -> bool:
-    """True if a graph is being captured."""
     return bool(open_captures)
 
 

@@ -68,10 +68,6 @@ NEW_COUNT_NS = 260_000_000_000
 _EMIT_US = 2
 
 
-def _emit_nothing(kind: int, value: int, flag: int) -> None:
-    """The clock is off."""
-
-
 class Pending(NamedTuple):
     """A recorded event, and what was known of its stream just before."""
 
@@ -101,7 +97,7 @@ class EventChain:
 
     def silence(self) -> None:
         """Emit nothing from now on: whoever keeps the events keeps no ring with them."""
-        self._emit = _emit_nothing
+        self._emit = lambda kind, value, flag: None
 
     def use_stream(self, stream: Any) -> None:
         """Record in this stream from now on. Pending events of another device are dropped."""
@@ -120,7 +116,6 @@ class EventChain:
         return self.latest_number
 
     def pooled_event(self) -> Any:
-        """An event to record."""
         return self._free.pop() if self._free else self._device.new_event()
 
     def add_recorded(self, number: int, event: Any, stream_idle: bool, recorded_ns: int) -> None:
@@ -144,28 +139,20 @@ class EventChain:
             self._resolve(first, elapsed_ns)
 
     def _resolve(self, done: Pending, elapsed_ns: Optional[int]) -> None:
-        if elapsed_ns is None:
-            self._begin_count(done)
-        elif elapsed_ns > NEW_COUNT_NS:
-            self._free.append(self._anchor)
-            self._begin_count(done)
-        elif elapsed_ns < 0:  # of another stream, which reached it before the anchor's reached the anchor
-            self._free.append(done.event)
-        else:
-            self._emit_time(done, elapsed_ns)
-            self._move_anchor(done, elapsed_ns)
-
-    def _begin_count(self, done: Pending) -> None:
-        self._anchor = done.event
-        self._emit(GPU_ANCHOR, pack_gpu_anchor(done.stream.device_index, None), done.number)
-        self._emit_time(done, 0)
-
-    def _move_anchor(self, done: Pending, elapsed_ns: int) -> None:
+        begins_count = elapsed_ns is None or elapsed_ns > NEW_COUNT_NS
         spare = done.event
-        if elapsed_ns >= ANCHOR_NS:
+        if begins_count or (elapsed_ns or 0) >= ANCHOR_NS:
             spare, self._anchor = self._anchor, spare
-            self._emit(GPU_ANCHOR, pack_gpu_anchor(done.stream.device_index, elapsed_ns), done.number)
-        self._free.append(spare)
+        if begins_count:
+            self._emit(GPU_ANCHOR, pack_gpu_anchor(done.stream.device_index, None), done.number)
+            self._emit_time(done, 0)
+        elif elapsed_ns is not None and elapsed_ns >= 0:
+            self._emit_time(done, elapsed_ns)
+            if spare is not done.event:
+                self._emit(GPU_ANCHOR, pack_gpu_anchor(done.stream.device_index, elapsed_ns), done.number)
+        # else of another stream, which reached it before the anchor's reached the anchor
+        if spare is not None:
+            self._free.append(spare)
 
     def _emit_time(self, done: Pending, elapsed_ns: int) -> None:
         gap_us: Optional[int] = None
@@ -259,8 +246,19 @@ class StepFollower:
                 return NESTED
             return self._begin_step() if self._steps.begin_backward() else IN_STEP
         if kind == BACKWARD_END:
-            return self._end_backward()
-        return self._begin_optimizer(key) if kind == OPTIMIZER_BEGIN else self._end_optimizer(key)
+            depth, self._depth = self._depth, max(0, self._depth - 1)
+            if depth != 1:
+                return NESTED
+            self._backwards += 1
+            self._steps.end_backward()
+            return IN_STEP
+        if kind == OPTIMIZER_BEGIN:
+            return self._begin_optimizer(key)
+        self._steps.end_optimizer_step()
+        if self._optimizer != key:
+            return NESTED
+        self._optimizer = None
+        return IN_STEP if self._depth == 0 else NESTED
 
     def _begin_step(self) -> int:
         self.backwards, self._backwards = self._backwards, 0
@@ -269,15 +267,6 @@ class StepFollower:
         self._stale_ns = max(STALE_NS, STALE_STEPS * (begun_ns - self._begun_ns)) if self._begun_ns else STALE_NS
         self._begun_ns = begun_ns
         return STEP_BEGINS
-
-    def _end_backward(self) -> int:
-        depth = self._depth
-        self._depth = max(0, depth - 1)
-        if depth != 1:
-            return NESTED
-        self._backwards += 1
-        self._steps.end_backward()
-        return IN_STEP
 
     def _begin_optimizer(self, key: int) -> int:
         """Inside another optimizer's step (GradScaler's, a sharded one's) it is nested, unless a backward lies between.
@@ -288,13 +277,6 @@ class StepFollower:
             return NESTED
         self._optimizer = key
         self._backwards_before = self._backwards
-        return IN_STEP if self._depth == 0 else NESTED
-
-    def _end_optimizer(self, key: int) -> int:
-        self._steps.end_optimizer_step()
-        if self._optimizer != key:
-            return NESTED
-        self._optimizer = None
         return IN_STEP if self._depth == 0 else NESTED
 
     def _moves_here(self, kind: int) -> bool:
@@ -346,7 +328,7 @@ class GpuClock:
         self._begun_steps = 0
         self._poll_due = False  # a step has begun
         # Around all that touches the device. Whoever has no turn goes away: it is this very thread, interrupted.
-        self._touching = Turn(self.record_event, self._poll_now)
+        self._touching = Turn(self._touch)
 
     def event_number(self, kind: int, key: int = 0) -> int:
         """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
@@ -362,11 +344,15 @@ class GpuClock:
 
     def record_event(self, number: int) -> None:
         """Record the event with this number, right after its boundary's marker."""
-        turn = self._touching.take() if self.on else None
+        if self.on:
+            self._touch(self._record_and_poll, number)
+
+    def _touch(self, function: Callable[..., bool], *arguments: int) -> None:
+        turn = self._touching.take()
         if turn is None:
             return
         try:
-            if attempt(self._record_and_poll, number) is None:
+            if attempt(function, *arguments) is None:
                 self.close()  # an error of the device surfaces in the user's own next call
         finally:
             self._touching.release(turn)
@@ -390,12 +376,8 @@ class GpuClock:
     def _record_and_poll(self, number: int) -> bool:
         begun_ns = self._now_ns()
         self._record(number, begun_ns)
-        recorded_ns = self._now_ns()
-        self._bucket.spend(min(recorded_ns - begun_ns, MAX_RECORD_COST_NS))
-        if self._poll_due:
-            self._poll(recorded_ns)
-            self._bucket.spend(min(self._now_ns() - recorded_ns, MAX_POLL_COST_NS))
-        return True
+        self._bucket.spend(min(self._now_ns() - begun_ns, MAX_RECORD_COST_NS))
+        return self._poll_timed() if self._poll_due else True
 
     def _record(self, number: int, begun_ns: int) -> None:
         device = self._device
@@ -408,16 +390,12 @@ class GpuClock:
         elif stream is None or stream != self._stream:  # between events of two streams there is no duration
             self._left = 0
             return
-        self._put(number, stream, begun_ns)
+        stream_idle = device.is_idle(stream)
+        event = self.events.pooled_event()
+        device.record(event, stream)
+        self.events.add_recorded(number, event, stream_idle, begun_ns)
         if not self._poll_due:
             self.events.poll(BOUNDARY_POLL)
-
-    def _put(self, number: int, stream: Any, begun_ns: int) -> None:
-        """Put an event on the stream."""
-        stream_idle = self._device.is_idle(stream)
-        event = self.events.pooled_event()
-        self._device.record(event, stream)
-        self.events.add_recorded(number, event, stream_idle, begun_ns)
 
     def _begin_step(self) -> bool:
         """True if the step's first boundary is timed: as the first of this step, or as the end of the one before."""
@@ -440,14 +418,8 @@ class GpuClock:
         return False
 
     def _poll_now(self) -> None:
-        turn = self._touching.take() if self._poll_due else None
-        if turn is None:
-            return
-        try:
-            if attempt(self._poll_timed) is None:
-                self.close()
-        finally:
-            self._touching.release(turn)
+        if self._poll_due:
+            self._touch(self._poll_timed)
 
     def _poll_timed(self) -> bool:
         begun_ns = self._now_ns()
@@ -469,15 +441,10 @@ class GpuClock:
         if (memory_due or self.events.pending) and not self._device.is_capturing():
             self.events.poll()
             if memory_due:
-                self._emit_memory()
+                stream: Optional[Any] = self._device.stream()
+                figures = () if stream is None else self._device.memory() or ()
+                for code, figure in zip(_MEMORY_CODES, figures):
+                    if figure is not None and stream is not None:
+                        self._emit(TORCH_MEMORY, figure, stream.device_index << 4 | code)
                 self._memory_due_ns = now_ns + MEMORY_NS
         self._poll_due = False  # last: an error of the device comes again
-
-    def _emit_memory(self) -> None:
-        stream: Optional[Any] = self._device.stream()
-        figures = None if stream is None else self._device.memory()
-        if figures is None or stream is None:
-            return
-        for code, figure in zip(_MEMORY_CODES, figures):
-            if figure is not None:
-                self._emit(TORCH_MEMORY, figure, stream.device_index << 4 | code)

@@ -26,9 +26,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     rebinding.on_undo(loader_facts.forget)
     cells.install(runtime)
     api.connect(runtime, ranges)
-    hooks.hide_from_dynamo()
-    ranges.hide_from_dynamo()
-    dynamo.skip(api.phase.__new__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
+    dynamo.skip_own_functions()
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
     when_imported("torch.utils.data._utils.fetch", worker.hook_fetchers)
@@ -41,7 +39,6 @@ def install(torch: Any, when_imported: WhenImported) -> None:
 
 
 def uninstall() -> None:
-    """Undo everything."""
     runtime.stop()
     pace.leave()
     gc_pauses.uninstall()

@@ -77,7 +77,6 @@ def dump() -> Iterator[DumpedThread]:
 
 
 def place_of(frame: bytes) -> DumpedPlace:
-    """A frame of a dump, read."""
     found = _PLACE.match(frame)
     if found is None:
         return DumpedPlace("", 0, "?")
@@ -180,29 +179,24 @@ class Turn:
         call = Call()
         calls = self._calls
         calls[call] = None
-        if list(calls)[0] is call or self._is_first(call, sys._getframe(1).f_back):  # noqa: RUF015  (others change it)
-            return call
-        self.release(call)
+        callers = None
+        for earlier in list(calls):
+            if earlier is call:
+                return call
+            callers = callers or sys._getframe(1).f_back
+            if self._is_running(earlier, callers):
+                break
+            self.release(earlier)  # it has ended
+        self.release(call)  # or another thread found it ended, which it is not: it lasted until its stack was read
         return None
 
     def release(self, call: Call) -> None:
-        """The call ends."""
         self._calls.pop(call, None)  # another thread may have found it ended
 
     def is_taken(self) -> bool:
         """True if a call of another thread has its turn."""
         own = get_ident()
         return any(call.thread != own and self._is_running(call, None) for call in list(self._calls))
-
-    def _is_first(self, call: Call, callers: Optional[FrameType]) -> bool:
-        """True if all calls before this one have ended; those that have are forgotten."""
-        for earlier in list(self._calls):
-            if earlier is call:
-                return True
-            if self._is_running(earlier, callers):
-                return False
-            self.release(earlier)
-        return False  # another thread found this call ended, which it is not: it lasted until its stack was read
 
     def _is_running(self, call: Call, callers: Optional[FrameType]) -> bool:
         """True if a call is on the stack of its thread; ``callers``: of the call that asks, in the same thread."""

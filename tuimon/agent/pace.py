@@ -157,4 +157,4 @@ class Pace(StepCounter):
 
 pace = Pace()
 runtime.end_gap = pace.end
-runtime.forget_loop = pace.leave
+runtime.in_child.append(pace.leave)

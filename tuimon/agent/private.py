@@ -21,7 +21,12 @@ def refusal(directory: str) -> Optional[str]:
         return "%s belongs to user %d" % (directory, info.st_uid)
     if info.st_mode & 0o022:
         return "other users may write to %s (mode %o)" % (directory, stat.S_IMODE(info.st_mode))
-    for parent in _parents(os.path.abspath(directory)) + _parents(_real(directory)):
+    handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        real = os.readlink("/proc/self/fd/%d" % handle)  # ``os.path.realpath`` keeps any OSError to itself
+    finally:
+        os.close(handle)
+    for parent in _parents(os.path.abspath(directory)) + _parents(real):
         reason = _replaceable_in(parent)
         if reason:
             return reason
@@ -35,15 +40,6 @@ def make_private(directory: str) -> Optional[str]:
     except FileExistsError:
         pass
     return refusal(directory)
-
-
-def _real(directory: str) -> str:
-    """The path without symbolic links; ``os.path.realpath`` keeps any OSError to itself."""
-    handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return os.readlink("/proc/self/fd/%d" % handle)
-    finally:
-        os.close(handle)
 
 
 def _parents(path: str) -> List[str]:

@@ -23,11 +23,6 @@ from .torch_compat import dynamo, rebinding
 _LARGEST = 1 << 40
 
 
-def hide_from_dynamo() -> None:
-    """Have Dynamo skip the functions below."""
-    dynamo.skip_with_callees(push, push_function, pop, mark, step)
-
-
 def push(name: object, frame: FrameType) -> None:
     """Begin a range on this thread, nested in those that are open."""
     runtime.emit(RANGE_PUSH, name_id(name, frame))
@@ -35,7 +30,8 @@ def push(name: object, frame: FrameType) -> None:
 
 def push_function(name: object, code: Optional[CodeType]) -> None:
     """Begin a range that is a whole function."""
-    runtime.emit(RANGE_PUSH, function_name_id(name, code))
+    names = runtime.names or runtime.open_names()
+    runtime.emit(RANGE_PUSH, names.function_id(name, code) if names is not None else 0)
 
 
 def pop(frame: Optional[FrameType] = None) -> None:
@@ -57,7 +53,6 @@ def step(samples: Optional[int] = None, tokens: Optional[int] = None) -> None:
 
 
 def mark(name: object, frame: FrameType) -> None:
-    """Mark this moment."""
     runtime.emit(MARK, name_id(name, frame))
 
 
@@ -65,12 +60,6 @@ def name_id(name: object, frame: FrameType) -> int:
     """Id of a name at the current place of ``frame``; 0 without a ring or room for the name."""
     names = runtime.names or runtime.open_names()
     return names.place_id(name, frame) if names is not None else 0
-
-
-def function_name_id(name: object, code: Optional[CodeType]) -> int:
-    """Id of a name for a whole function; 0 without a ring or room for the name."""
-    names = runtime.names or runtime.open_names()
-    return names.function_id(name, code) if names is not None else 0
 
 
 _GENERATOR = 0x20  # flags of code objects, as in ``inspect``, which takes milliseconds to import
@@ -86,10 +75,6 @@ def decorate(function: Callable[..., Any], name: str) -> Any:
     wrapper = (_generator if flags & _GENERATOR else _function)(function, name, code)
     dynamo.skip(wrapper)
     return wrapper
-
-
-def _is_monitored() -> bool:
-    return runtime.on and not runtime.is_compiling()
 
 
 def _function(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
@@ -114,7 +99,7 @@ def _generator(function: Callable[..., Any], name: str, code: Optional[CodeType]
         generator = function(*args, **kwargs)
         resume, value = generator.send, None
         while True:
-            pushed = _is_monitored()
+            pushed = runtime.on and not runtime.is_compiling()
             if pushed:
                 push_function(name, code)
             try:

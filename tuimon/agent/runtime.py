@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from types import FrameType
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from . import cuda
 from .gpu_clock import GpuClock
@@ -21,40 +21,28 @@ from .ring.writer import YOUNG_S, RangeNames, RingWriter, make_ring
 from .torch_compat import compilations, dynamo
 
 
-def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
-    """No ring: markers go nowhere."""
-
-
-def _nothing() -> None:
-    """No gap to end."""
-
-
-def _ignore(writer: Any) -> None:
-    """Do nothing: nobody takes orders."""
-
-
-def _never() -> bool:
-    return False
+def _nothing(*_: Any) -> Any:
+    """No ring, no gap, no orders: there is nothing to do."""
 
 
 #: Write a marker: ``emit(kind, value, flag)``. Never raises while ``on``.
-emit: Callable[..., None] = _emit_nothing
+emit: Callable[..., None] = _nothing
 #: True if this process is instrumented. False: every function of the API returns at once.
 on = False
 #: torch's own, once it is imported: Dynamo takes it for True, so that what follows is not traced.
-is_compiling: Callable[[], bool] = _never
+is_compiling: Callable[[], bool] = _nothing
 #: True if facts that are known only once the training runs (rank, GPUs) have still to be published.
 facts_due = False
 #: The GPU clock, or what waits for CUDA in its place: boundaries go through ``emit_timed``. None: none, or it pauses.
 clock: Any = None
 #: Backward passes until the paused GPU clock goes on (``resume_clock``); 0: it is not paused.
 paused_backwards = 0
-#: End the gap in the markers, and forget the loop, which is the parent's in a forked child (``pace``).
+#: What else lets go, in a forked child, of what is the parent's: its loop, its orders, its loading slots.
+in_child: List[Callable[[], None]] = []
+#: End the gap in the markers (``pace``).
 end_gap: Callable[[], None] = _nothing
-forget_loop: Callable[[], None] = _nothing
-#: Take orders from a ring, forget those of the parent, end all (``control/orders.py``).
-listen: Callable[[Any], None] = _ignore
-forget_orders: Callable[[], None] = _nothing
+#: Take orders from a ring, end all (``control/orders.py``).
+listen: Callable[[Any], None] = _nothing
 end_orders: Callable[[], None] = _nothing
 #: Undo all hooks (``install``).
 withdraw: Callable[[], None] = _nothing
@@ -97,7 +85,6 @@ def pass_paused_backward() -> None:
 
 
 def resume_clock() -> None:
-    """End the GPU clock's pause."""
     global clock, paused_backwards, paused_clock
     clock, paused_clock, paused_backwards = paused_clock or clock, None, 0
 
@@ -119,7 +106,7 @@ def start(torch: Any) -> None:
     if on:
         return
     compiler = getattr(torch, "compiler", None)
-    is_compiling = getattr(compiler, "is_dynamo_compiling", _never)
+    is_compiling = getattr(compiler, "is_dynamo_compiling", _nothing)
     on = True
     _start_pid = os.getpid()
     if not _fork_hooked:
@@ -145,7 +132,7 @@ def stop() -> None:
     timing, clock = clock, None
     if timing is not None:
         timing.close()
-    emit = _emit_nothing
+    emit = _nothing
     facts_due = False
     names = None
     writer, _writer = _writer, None
@@ -199,16 +186,11 @@ def _use_ring(writer: RingWriter) -> None:
         training_facts.forget()
         compilations.begin()
         facts_due = True
-        _flush_at_end_of_child()
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None and _start_pid != os.getpid():  # where it has forked the process, ``atexit`` does not run
+            util.Finalize(None, write_waiting, exitpriority=0)
     listen(writer)
     emit = writer.emit
-
-
-def _flush_at_end_of_child() -> None:
-    """Write what waits when this process ends, if ``multiprocessing`` has forked it: then ``atexit`` does not run."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None and _start_pid != os.getpid():
-        util.Finalize(None, write_waiting, exitpriority=0)
 
 
 def open_names() -> Optional[RangeNames]:
@@ -292,12 +274,12 @@ def publish_facts_anew() -> None:
 def start_clock() -> None:
     """Start the GPU clock, once the program has initialised CUDA."""
     global clock
-    clock = attempt(_made_clock)  # None with a torch that has other names for what the clock needs
 
+    def made() -> GpuClock:
+        device = cuda.CudaDevice(sys.modules["torch"], cuda.any_capture)
+        return GpuClock(device, emit_current, pause=pause_clock)
 
-def _made_clock() -> GpuClock:
-    device = cuda.CudaDevice(sys.modules["torch"], cuda.any_capture)
-    return GpuClock(device, emit_current, pause=pause_clock)
+    clock = attempt(made)  # None with a torch that has other names for what the clock needs
 
 
 def pause_clock(backwards: int) -> None:
@@ -327,8 +309,8 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 def _after_fork() -> None:
     """Let go of the parent's ring in a forked child, and of its events without freeing them."""
     global facts_due, clock, _writer, names
-    forget_loop()
-    forget_orders()
+    for let_go in in_child:
+        let_go()
     resume_clock()
     if clock is not None:
         clock = clock.in_child()
@@ -347,18 +329,14 @@ def write_waiting() -> None:
         _writer.flush()
 
 
-def _note_error(writer: RingWriter) -> None:
-    error = facts.uncaught()
-    if error:
-        writer.add_meta(error)
-
-
 def _at_exit() -> None:
     if _writer is None or _writer.pid != os.getpid():
         return
     end_orders()
     write_waiting()
-    attempt(_note_error, _writer)
+    error = attempt(facts.uncaught)
+    if error:
+        attempt(_writer.add_meta, error)
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     is_young = time.monotonic_ns() - _made_ns <= YOUNG_S * 1e9
     if not (variable("TUIMON_RUN") and is_young) or starter.has_ended():

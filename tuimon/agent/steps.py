@@ -62,7 +62,6 @@ class StepCounter:
         return True
 
     def end_backward(self) -> None:
-        """A backward has ended."""
         self.without_update += 1
         if self.without_update >= _MOST_BACKWARDS or not self.has_optimizer:
             self.updated = True
@@ -115,7 +114,6 @@ class TokenBucket:
         self._tokens_ns = min(0, max(tokens_ns, -self._owed_ns))
 
     def spend(self, cost_ns: int) -> None:
-        """Owe what something has cost."""
         self._tokens_ns -= cost_ns
 
     def steps_owed(self) -> int:

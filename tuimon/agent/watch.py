@@ -1,4 +1,4 @@
-"""Waits for ``torch`` (and ``nvtx``) to be imported, then instruments it.
+"""Waits for ``torch`` (and ``nvtx``) to be imported, then instruments it; or instruments a torch that is in use.
 
 A finder at the head of ``sys.meta_path`` has the other finders find the module, and shadows ``exec_module`` on the
 loader they return to learn when it has run. The loader stays the one that plain Python uses, and only this instance is
@@ -11,7 +11,7 @@ from .outside import attempt, is_programs, variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Dict, List
 
 
 class ImportWatch:
@@ -40,18 +40,12 @@ class ImportWatch:
         """The spec found by the finders after this one, its loader watched; None for modules not awaited."""
         if name not in self._awaited:
             return None
-        spec = self._search(name, path, target)
-        if spec is not None:
-            self._watch_loader(name, spec.loader)
-        return spec
-
-    def _search(self, name: str, path: "Any", target: "Any") -> "Any":
         finders = list(sys.meta_path)
-        behind = finders[finders.index(self) + 1 :] if self in finders else []
-        for finder in behind:
+        for finder in finders[finders.index(self) + 1 :] if self in finders else []:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None else None
             if spec is not None:
+                self._watch_loader(name, spec.loader)
                 return spec
         return None
 
@@ -98,8 +92,46 @@ def instrument(torch: "Any") -> None:
     install.install(torch, _armed[0].when_imported)
 
 
+#: The answers of ``install_now``. RETRY: not at this moment; try again in some milliseconds.
+INSTALLED, PRESENT, NO_TORCH, NO_RING, RETRY = "installed", "present", "no torch", "no ring", "retry"
+
+
+def install_now(directories: "List[str]") -> "Dict[str, Any]":
+    """Place the hooks in a training that has long been running, with a ring in one of these folders. From any thread.
+
+    ``status`` is one of those above. Iterators, optimizers and models that exist already are covered: the hooks are in
+    what torch looks up at every call. A forward, backward or step that is under way has no beginning, and is marked
+    from the next boundary on.
+    """
+    from . import runtime
+    from .ring import files
+    from .torch_compat import rebinding
+
+    torch = sys.modules.get("torch")
+    rebinding.sweep()
+    if runtime.on:
+        return {"status": PRESENT}
+    if torch is None:
+        return {"status": NO_TORCH}
+    if is_importing(torch) or rebinding.must_wait():
+        return {"status": RETRY}
+    files.use_directories(directories)
+    instrument(torch)
+    return {"status": INSTALLED} if runtime.on else {"status": NO_RING, "reason": files.own_reason()}
+
+
+def withdraw() -> None:
+    """Undo every hook; what is under way goes on as if there had been none."""
+    from . import install
+    from .ring import files
+    from .torch_compat import rebinding
+
+    install.uninstall()
+    rebinding.sweep()
+    files.use_directories([])
+
+
 def is_importing(module: "Any") -> bool:
-    """True if a module is still being imported."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 

@@ -258,7 +258,7 @@ class Channel:
 
     def words(self) -> list[int]:
         """All control words as they are; zeros where the file was cut short."""
-        raw = self._bytes.read(CONTROL_OFFSET, CONTROL_BYTES).ljust(CONTROL_BYTES, b"\0")
+        raw = self._bytes.bytes_at(CONTROL_OFFSET, CONTROL_BYTES).ljust(CONTROL_BYTES, b"\0")
         return array("Q", raw).tolist()
 
     def text(self, number: int) -> str:

@@ -44,7 +44,6 @@ class Blocks:
         self._total = self._most = 0
 
     def allocate(self, time_ns: int, address: int, size: int, stack: Tuple[Line, ...]) -> None:
-        """A block was allocated."""
         while self._step < len(self._ends) and time_ns > self._ends[self._step]:
             self._step += 1
         self.free(address)

@@ -7,6 +7,7 @@ that was being carried out has then failed.
 import importlib
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Tuple
 
 from .. import runtime
@@ -72,7 +73,6 @@ class Task:
         self._answer(State.WORKING, "")
 
     def finish(self, value: int, text: str = "") -> None:
-        """All is done."""
         self.value = value
         self._end(State.DONE, text)
 
@@ -81,7 +81,6 @@ class Task:
         self._end(State.REFUSED, reason)
 
     def fail(self, reason: str) -> None:
-        """Report that it went wrong."""
         self._end(State.FAILED, reason)
 
     def stop(self) -> None:
@@ -149,7 +148,6 @@ def forget() -> None:
 
 
 def end_tasks() -> None:
-    """End all tasks."""
     for command, task in list(orders.tasks.items()):
         _stop(command, task)
 
@@ -162,8 +160,11 @@ def close() -> None:
 
 def attend() -> None:
     """Take new orders and go on with those that need every step; call at the end of a backward pass."""
-    if orders.held and orders.bell[0] == orders.rung and not _is_hold_due():
-        return
+    if orders.held and orders.bell[0] == orders.rung:
+        now_ns = time.monotonic_ns()
+        if now_ns < orders.check_ns:
+            return
+        orders.check_ns = now_ns + _CHECK_NS
     turn = _attending.take()
     if turn is None:  # another thread does it
         return
@@ -185,8 +186,12 @@ def call_again(task: Task) -> None:
 
 def _attend() -> None:
     if orders.watch_memory:
-        orders.watch_memory = False
-        _watch_memory()
+        orders.watch_memory = False  # enabled by the environment, not by an order
+        try:
+            _imported(_MODULES[Command.MEMORY]).watch_errors()
+        except Exception as error:  # a torch with other names for it
+            if is_programs(error):
+                raise
     if not _go_on():
         return
     bell = orders.bell[0]
@@ -213,7 +218,10 @@ def _go_on() -> bool:
         if task.is_over:
             orders.tasks.pop(command, None)
         elif task.is_held:
-            if _withdraw_if_abandoned(task):  # there are no hooks any more
+            order = order_in(orders.words, command)
+            if order.number == task.number and not is_alive(order.alive_ns, time.monotonic_ns(), ABANDONED_NS):
+                task.stop()
+                runtime.withdraw()
                 return False
         elif not task.is_wanted():
             _stop(command, task)
@@ -265,65 +273,34 @@ def _call(task: Task, name: str) -> None:
         orders.tasks.pop(task.command, None)
 
 
-class _Hold:
-    """Holds the hooks for a monitor: when it disappears, they are undone as if it had withdrawn them.
+def _hold(task: Task) -> None:
+    """Hold the hooks for a monitor: when it disappears, they are undone as if it had withdrawn them.
 
     Only hooks that a monitor has brought in are held; those of ``tuimon run`` are the run's own.
     """
-
-    NEEDS_STEPS = False
-
-    @staticmethod
-    def begin(task: Task) -> None:
-        """Check the heartbeat from now on."""
-        task.is_held = True
+    task.is_held = True
 
 
-def _is_hold_due() -> bool:
-    """True if a check is due."""
-    now_ns = time.monotonic_ns()
-    if now_ns < orders.check_ns:
-        return False
-    orders.check_ns = now_ns + _CHECK_NS
-    return True
+def _withdraw(task: Task) -> None:
+    """Undo all hooks: from here on the training runs as if tuimon had never been there, and has no ring.
 
-
-def _withdraw_if_abandoned(task: Task) -> bool:
-    """Withdraw the hooks if the monitor is gone; True if so."""
-    order = order_in(orders.words, task.command)
-    if order.number != task.number or is_alive(order.alive_ns, time.monotonic_ns(), ABANDONED_NS):
-        return False
-    task.stop()
+    The answer is in the ring's file, which has no name any more.
+    """
+    orders.tasks.pop(task.command, None)  # this one goes on
     runtime.withdraw()
-    return True
+    task.finish(0)
 
 
-class _Withdraw:
-    """Undoes all hooks: from here on the training runs as if tuimon had never been there, and has no ring."""
-
-    NEEDS_STEPS = False
-
-    @staticmethod
-    def begin(task: Task) -> None:
-        """Withdraw; the answer is in the ring's file, which has no name any more."""
-        orders.tasks.pop(task.command, None)  # this one goes on
-        runtime.withdraw()
-        task.finish(0)
+#: The commands that are no modules.
+_HERE: Dict[int, Any] = {
+    Command.HOLD: SimpleNamespace(NEEDS_STEPS=False, begin=_hold),
+    Command.WITHDRAW: SimpleNamespace(NEEDS_STEPS=False, begin=_withdraw),
+}
 
 
 def module_of(command: int) -> Any:
     """What carries out a known command."""
-    here: Any = _Hold if command == Command.HOLD else _Withdraw if command == Command.WITHDRAW else None
-    return here or _imported(_MODULES[command])
-
-
-def _watch_memory() -> None:
-    """Watch for out-of-memory errors; enabled by the environment, not by an order."""
-    try:
-        _imported(_MODULES[Command.MEMORY]).watch_errors()
-    except Exception as error:  # a torch with other names for it
-        if is_programs(error):
-            raise
+    return _HERE.get(command) or _imported(_MODULES[command])
 
 
 def _imported(name: str) -> Any:
@@ -334,5 +311,5 @@ def _imported(name: str) -> Any:
 
 
 runtime.listen = listen
-runtime.forget_orders = forget
+runtime.in_child.append(forget)
 runtime.end_orders = close

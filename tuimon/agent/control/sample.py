@@ -12,8 +12,8 @@ import os
 import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
-from types import CodeType, FrameType
-from typing import Any, Dict, List, Optional, Tuple, Type
+from types import CodeType
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Type
 
 from .. import runtime
 from ..outside import shielded_at_fork
@@ -46,17 +46,29 @@ class StackWindow:
         self._stacks: Dict[Tuple[int, ...], int] = {}
         self._threads: Dict[int, List[int]] = {}  # ident -> stacks in the order of the samples
 
-    def sample(self, own: int) -> None:
-        """Add the stacks of all threads but ``own``, a pthread id."""
+    def threads(self) -> Iterable[Tuple[int, Any]]:
+        """All threads now: pthread id, and what ``stack_of`` takes."""
         raise NotImplementedError
 
-    def stack_of_thread(self, ident: int) -> Optional[int]:
-        """The number of a thread's stack now; None where it has ended."""
+    def stack_of(self, running: Any) -> Tuple[int, ...]:
+        """The numbers of a thread's places, innermost first."""
         raise NotImplementedError
 
     def frames(self) -> List[Dict[str, Any]]:
         """The places by their numbers: name, file, line."""
         raise NotImplementedError
+
+    def sample(self, own: int) -> None:
+        """Add the stacks of all threads but ``own``, a pthread id."""
+        self.instants += 1
+        # No frame outlives this function: its locals would end later than in the plain program.
+        for ident, running in self.threads():
+            if ident != own and self.has_room(ident):
+                self.add(ident, self.stack_of(running))
+
+    def stack_of_thread(self, ident: int) -> Optional[int]:
+        """The number of a thread's stack now; None where it has ended."""
+        return next((self.number_of(self.stack_of(each)) for thread, each in self.threads() if thread == ident), None)
 
     def has_room(self, ident: int) -> bool:
         """True if samples of this thread are kept; one that has no room counts as cut."""
@@ -95,20 +107,11 @@ class FrameWindow(StackWindow):
         self._places: Dict[Tuple[int, int], int] = {}
         self._lines: List[Tuple[CodeType, int]] = []  # by place; keeps the code, so that its id is not reused
 
-    def sample(self, own: int) -> None:
-        """Add the stacks of all threads but ``own``."""
-        self.instants += 1
-        # No frame outlives this function: its locals would end later than in the plain program.
-        for ident, frame in sys._current_frames().items():
-            if ident != own and self.has_room(ident):
-                self.add(ident, self._stack_of(frame))
+    def threads(self) -> Iterable[Tuple[int, Any]]:
+        return sys._current_frames().items()
 
-    def stack_of_thread(self, ident: int) -> Optional[int]:
-        """The number of a thread's stack now; None where it has ended."""
-        frame = sys._current_frames().get(ident)
-        return None if frame is None else self.number_of(self._stack_of(frame))
-
-    def _stack_of(self, frame: Any) -> Tuple[int, ...]:
+    def stack_of(self, running: Any) -> Tuple[int, ...]:
+        frame = running
         places = self._places
         stack: List[int] = []
         while frame is not None and len(stack) < MAX_DEPTH:
@@ -116,19 +119,14 @@ class FrameWindow(StackWindow):
             key = (id(code), frame.f_lasti)
             place = places.get(key)
             if place is None:
-                place = self._add_place(key, code, frame)
+                place = places[key] = len(self._lines)
+                self._lines.append((code, frame.f_lineno or code.co_firstlineno))
             stack.append(place)
             frame = frame.f_back
         self.cut += frame is not None
         return tuple(stack)
 
-    def _add_place(self, key: Tuple[int, int], code: CodeType, frame: FrameType) -> int:
-        place = self._places[key] = len(self._lines)
-        self._lines.append((code, frame.f_lineno or code.co_firstlineno))
-        return place
-
     def frames(self) -> List[Dict[str, Any]]:
-        """The places by their numbers."""
         return [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
 
 
@@ -139,27 +137,15 @@ class DumpedWindow(StackWindow):
         super().__init__()
         self._places: Dict[bytes, int] = {}
 
-    def sample(self, own: int) -> None:
-        """Add the stacks of all threads but ``own``."""
-        self.instants += 1
-        for thread in dump():
-            if thread.ident != own and self.has_room(thread.ident):
-                self.cut += thread.is_cut
-                self.add(thread.ident, tuple(map(self._number, thread.frames)))
+    def threads(self) -> Iterable[Tuple[int, Any]]:
+        return ((thread.ident, thread) for thread in dump())
 
-    def stack_of_thread(self, ident: int) -> Optional[int]:
-        """The number of a thread's stack now; None where it has ended."""
-        for thread in dump():
-            if thread.ident == ident:
-                return self.number_of(tuple(map(self._number, thread.frames)))
-        return None
+    def stack_of(self, running: Any) -> Tuple[int, ...]:
+        self.cut += running.is_cut
+        return tuple(self._places.setdefault(frame, len(self._places)) for frame in running.frames)
 
     def frames(self) -> List[Dict[str, Any]]:
-        """The places by their numbers."""
         return [{"name": at.name, "file": at.file, "line": at.line} for at in map(place_of, self._places)]
-
-    def _number(self, frame: bytes) -> int:
-        return self._places.setdefault(frame, len(self._places))
 
 
 def safe_window() -> Type[StackWindow]:
@@ -191,7 +177,6 @@ class SamplingThread:
         self._tid = 0
 
     def start(self) -> None:
-        """Begin."""
         global _fork_hooked
         if not _fork_hooked:
             _fork_hooked = True
@@ -278,11 +263,9 @@ class StackSampler(SamplingThread):
             call_again(self.task)
 
     def fail(self, error: Exception) -> None:
-        """Answer with the error."""
         self.task.fail("%s: %s" % (type(error).__name__, error))
 
     def sample(self) -> None:
-        """Sample window after window."""
         try:
             self._sample_windows()
         finally:
@@ -295,7 +278,11 @@ class StackSampler(SamplingThread):
             begin_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
             window = self._new_window()
             while time.monotonic_ns() - begin_ns < self._window_ns:
-                if self.is_stopped_after(self._pause_s()):
+                # A random time around the rate's, as a fixed one beats against the steps; not by the program's own
+                # generators. It is longer where the latest sample took more than its share.
+                self._random = (self._random * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
+                mean_s = max(1 / self._rate_hz, self._sample_ns / 1e9 / _CPU_RATIO)
+                if self.is_stopped_after((0.5 + (self._random >> 32) / (1 << 32)) * mean_s):
                     return
                 before_ns = time.thread_time_ns()
                 window.sample(get_ident())
@@ -309,15 +296,6 @@ class StackSampler(SamplingThread):
             content["cpu_ns"] = time.thread_time_ns() - cpu_ns
             write_file(self.path, content)
             task.report(windows)
-
-    def _pause_s(self) -> float:
-        """A random time around the rate's, as a fixed one beats against the steps; not by the program's generators.
-
-        It is longer where the latest sample took more than its share.
-        """
-        self._random = (self._random * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
-        mean_s = max(1 / self._rate_hz, self._sample_ns / 1e9 / _CPU_RATIO)
-        return (0.5 + (self._random >> 32) / (1 << 32)) * mean_s
 
 
 _sampler: Optional[StackSampler] = None

@@ -132,7 +132,6 @@ class Tracing:
             self.fail("the program has started a profiler of its own")
 
     def fail(self, reason: str) -> None:
-        """End without a trace."""
         self.abandon()
         self.task.fail(reason)
 
@@ -236,10 +235,7 @@ class Tracing:
         if not os.access(self.path, os.F_OK):
             self.task.fail("the trace could not be written to %s" % os.path.dirname(self.path))
             return
-        self._finish(held_ns)
-
-    def _finish(self, held_ns: int) -> None:
-        result = {
+        answer = {
             "steps": self.steps,
             "wanted": self.wanted,
             "lines": self.lines is not None,
@@ -251,7 +247,7 @@ class Tracing:
             "trial": round(self._trials_ns / 1e6, 1),
             "torch": str(getattr(self._torch, "__version__", "")),
         }
-        self.task.finish(self.steps, json.dumps(result))
+        self.task.finish(self.steps, json.dumps(answer))
 
 
 _tracing: Optional[Tracing] = None
@@ -330,7 +326,6 @@ class Profiler:
         self._profile = _made(self._module, self.uses_gpu)
 
     def start(self) -> None:
-        """Record from now on."""
         module, profile = self._module, self._profile
         quiet = variable(_LOG_LEVEL) is None
         if quiet:
@@ -350,12 +345,13 @@ class Profiler:
 def refusal(torch: Any) -> Optional[str]:
     """Why no trace can be taken on this thread now; None when it can."""
     module = getattr(getattr(torch, "autograd", None), "profiler", None)
-    if module is None or not getattr(module, "kineto_available", _no)():
+    if module is None or not getattr(module, "kineto_available", bool)():
         return "this torch is built without kineto"
-    enabled = getattr(torch._C._autograd, "_profiler_enabled", _no)
+    enabled = getattr(torch._C._autograd, "_profiler_enabled", bool)
     if enabled():
         return "the program runs a profiler of its own now (torch.profiler, emit_nvtx)"
-    if any(_is_open(each) for each in gc.get_referrers(module.profile) if type(each) is module.profile):
+    profiles = [vars(each) for each in gc.get_referrers(module.profile) if type(each) is module.profile]
+    if any(each.get("entered") and each.get("kineto_results") is None for each in profiles):  # and not left
         return "the program has a torch.profiler of its own ready"
     if _uses_gpu(torch):
         for name, tool in _OTHERS:
@@ -366,8 +362,16 @@ def refusal(torch: Any) -> Optional[str]:
 
 def guards(module: Any, give_way: Callable[[], None]) -> List[Rebound]:
     """While a trace is taken, a profiler that the program starts goes first: two at a time are an error of torch's."""
+
+    def giving_way(original: Any) -> Any:
+        def tuimon_give_way(*args: Any, **kwargs: Any) -> Any:
+            give_way()
+            return original(*args, **kwargs)
+
+        return tuimon_give_way
+
     names = ("_prepare_profiler", "_enable_profiler")
-    return [Rebound(module, name, _giving_way(getattr(module, name), give_way)) for name in names]
+    return [Rebound(module, name, giving_way(getattr(module, name))) for name in names]
 
 
 def stream_event(torch: Any) -> Any:
@@ -384,14 +388,6 @@ def is_capturing(torch: Any) -> bool:
     return _uses_gpu(torch) and bool(torch.cuda.is_current_stream_capturing())
 
 
-def _giving_way(original: Any, give_way: Callable[[], None]) -> Any:
-    def tuimon_give_way(*args: Any, **kwargs: Any) -> Any:
-        give_way()
-        return original(*args, **kwargs)
-
-    return tuimon_give_way
-
-
 def _made(module: Any, uses_gpu: bool) -> Any:
     """torch's own description of a trace; ``trace_only`` (2.13) leaves out events that only Python would read.
 
@@ -406,13 +402,3 @@ def _made(module: Any, uses_gpu: bool) -> Any:
 def _uses_gpu(torch: Any) -> bool:
     cuda = getattr(torch, "cuda", None)
     return cuda is not None and bool(cuda.is_initialized())
-
-
-def _is_open(profile: Any) -> bool:
-    """True if a profile has been entered and not left."""
-    facts = getattr(profile, "__dict__", {})
-    return bool(facts.get("entered")) and facts.get("kineto_results") is None
-
-
-def _no() -> bool:
-    return False

@@ -14,11 +14,9 @@ from typing import Any, Callable
 
 from .. import cuda, runtime
 from ..control.orders import attend, orders
-from ..cuda import WaitingClock
-from ..gpu_clock import GpuClock
 from ..loading import batches, loader_facts, worker
 from ..outside import attempt, hide_frame
-from ..pace import LOOK_UPDATES, Pace, pace
+from ..pace import LOOK_UPDATES, pace
 from ..process import loop_stacks
 from ..ring.layout import (
     BACKWARD_BEGIN,
@@ -34,38 +32,6 @@ from ..ring.layout import (
     RETURNED,
 )
 from ..torch_compat import compilations, dynamo, rebinding
-
-
-def hide_from_dynamo() -> None:
-    """Have Dynamo skip the functions that hooks call."""
-    dynamo.skip_with_callees(
-        attempt,
-        loader_facts.iterator_id,
-        loader_facts.ready_batches,
-        hide_frame,
-        worker.timer_of_worker,
-        worker.end_fetch,
-        runtime.publish_facts,
-        runtime.consider_optimizer,
-        runtime.emit_timed,
-        runtime.resume_clock,
-        batches.attend,
-        compilations.report,
-        Pace.claim,
-        Pace.passes_fetch,
-        Pace.fail_fetch,
-        Pace.passes_backward,
-        Pace.look,
-        Pace.wake,
-        attend,
-        _begin_optimizer_step,
-        _end_optimizer_step,
-        _publish,
-        WaitingClock.event_number,
-        GpuClock.event_number,
-        GpuClock.record_event,
-    )
-    dynamo.skip_own_functions()
 
 
 def hook_fetch(dataloader: Any) -> None:
@@ -107,7 +73,11 @@ def hook_fetch(dataloader: Any) -> None:
 
     dynamo.skip(tuimon_fetch)
     rebinding.rebind(iterator_class, "__next__", tuimon_fetch)
-    hook_iterators(dataloader)
+    with_workers = dataloader._MultiProcessingDataLoaderIter
+    wrappers = (("__init__", _wrapped), ("_reset", _wrapped), ("__del__", _wrapped_end))
+    for name, wrap in wrappers:  # its making, its reuse for another epoch, its end within one
+        if name in with_workers.__dict__:
+            rebinding.rebind(with_workers, name, wrap(with_workers.__dict__[name]))
     worker.hook_iterator(dataloader)
 
 
@@ -190,7 +160,9 @@ def hook_optimizer(optimizer: Any) -> None:
                     state.look()
             return
         _end_optimizer_step(id(optimizer))
-        _publish(optimizer)
+        if runtime.facts_due:
+            runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
+        runtime.consider_optimizer(optimizer)
 
     rebinding.add_step_hooks(optimizer, step_begins, step_ends)
     for hook in (step_begins, step_ends):
@@ -238,22 +210,6 @@ def _end_optimizer_step(optimizer: int) -> None:
         if is_counted:
             return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, optimizer)
-
-
-def _publish(optimizer: Any) -> None:
-    """Publish the facts of an optimizer that has stepped."""
-    if runtime.facts_due:
-        runtime.publish_facts(loop_stacks.OPTIMIZER, optimizer)
-    runtime.consider_optimizer(optimizer)
-
-
-def hook_iterators(dataloader: Any) -> None:
-    """Put markers around an iterator with workers: its making, its reuse for another epoch, its end within one."""
-    iterator_class = dataloader._MultiProcessingDataLoaderIter
-    rebinding.rebind(iterator_class, "__init__", _wrapped(iterator_class.__dict__["__init__"]))
-    rebinding.rebind(iterator_class, "_reset", _wrapped(iterator_class.__dict__["_reset"]))
-    if "__del__" in iterator_class.__dict__:
-        rebinding.rebind(iterator_class, "__del__", _wrapped_end(iterator_class.__dict__["__del__"]))
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:

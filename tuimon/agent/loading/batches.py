@@ -7,8 +7,6 @@ is seen; a batch in which that is too much, or a tensor not dense, is not measur
 import ctypes
 import gc
 import sys
-import weakref
-from functools import partial
 from time import monotonic_ns
 from types import CellType, FrameType, GeneratorType
 from typing import Any, Dict, List, Optional, Set, Tuple
@@ -18,7 +16,7 @@ from ..cuda import any_capture
 from ..outside import attempt
 from ..ring.layout import BATCH, LOADER_SHIFT, POSITION, TENSORS, TOKENS, pack_batch, pack_pair
 from ..torch_compat import compilations
-from ..torch_compat.unobserved import attributes, has_plain_size, is_tensor, read, undispatched, unobserved
+from ..torch_compat.unobserved import Attached, attributes, has_plain_size, is_tensor, read, undispatched, unobserved
 
 #: Least time between two rounds: lengths of text differ, so that the tokens of 30 batches are 3 % off, of 300 1 %.
 DUE_NS = 100_000_000
@@ -45,9 +43,8 @@ _OF_INDICES: Tuple[type, ...] = (type(iter([])), type(iter(range(0))))
 #: What holds these: generators, before Python 3.11 by their frames, and variables of comprehensions; first come first.
 _HOLDERS = (GeneratorType, FrameType, *_OF_INDICES, CellType)
 
-#: For each sampler, until it is gone: a reference, and its number of batches. No Python code removes an entry, in which
-#: a signal handler could raise to nobody.
-epoch_lengths: Dict[int, Tuple[Any, int]] = {}
+#: Of samplers: how many batches each gives.
+epoch_lengths = Attached()
 #: When the next batch is measured, or torch.compile's notes are read; the hook compares.
 due_ns = 0
 _left = 0  # fetches left of this round
@@ -197,9 +194,9 @@ def _length(iterator: Dict[str, Any]) -> Optional[int]:
     No length is asked for, which may be the program's code: torch's samplers have asked at the start of the epoch.
     """
     batch_sampler = iterator["_index_sampler"]
-    number = id(batch_sampler)
-    if number in epoch_lengths:
-        return epoch_lengths[number][1]
+    known: Optional[int] = epoch_lengths.get(id(batch_sampler))
+    if known is not None:
+        return known
     state = attributes(batch_sampler)
     sampler = state.get("sampler", batch_sampler)
     if not all(type(each).__module__.startswith("torch.utils.data.") for each in (batch_sampler, sampler)):
@@ -210,7 +207,7 @@ def _length(iterator: Dict[str, Any]) -> Optional[int]:
     if sampler is not batch_sampler:
         size = state["batch_size"]
         length = length // size if state["drop_last"] else -(-length // size)
-    epoch_lengths[number] = (weakref.ref(batch_sampler, partial(epoch_lengths.pop, number)), length)
+    epoch_lengths.attach(length, batch_sampler)
     return length
 
 

@@ -7,13 +7,12 @@ as a name whose id stands in every fetch marker. Nothing here keeps a loader or 
 import itertools
 import json
 import weakref
-from functools import partial
 from typing import Any, Callable, Dict, List, Tuple
 
 from .. import runtime
 from ..outside import attempt
 from ..ring.layout import LOADER_SHIFT, WORKER
-from ..torch_compat.unobserved import attributes, dataset_name, is_referable, item_place, place_of
+from ..torch_compat.unobserved import Attached, attributes, dataset_name, is_referable, item_place, place_of
 from . import batches, worker
 
 _LOADERS_LIMIT = 64
@@ -22,13 +21,11 @@ _READY_LIMIT = 0xFFFF
 _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
 _alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
-#: For each sampler, until it is gone: a reference, id of the writer of the ring that has the facts, their name id, the
-#: data set's name. What removes an entry is no Python code, in which a signal handler could raise to nobody.
-_interned: Dict[int, Tuple[Any, int, int, str]] = {}
+#: Of samplers: id of the writer of the ring that has the loader's facts, their name id, the data set's name.
+_interned = Attached()
 _loader_count = 0
-#: The ids in the markers of iterators, by the ids of these, until they are gone; and weak references that clear both.
-numbers: Dict[int, int] = {}
-_numbered_iterators: Dict[int, Any] = {}
+#: Of iterators: the ids in their markers.
+numbers = Attached()
 
 
 def iterator_id(iterator: Any) -> int:
@@ -40,9 +37,7 @@ def iterator_id(iterator: Any) -> int:
         return number
     loader, dataset = attempt(_register, iterator, writer) or (0, "")
     number |= loader << LOADER_SHIFT
-    key = id(iterator)
-    _numbered_iterators[key] = [weakref.ref(iterator, partial(t.pop, key)) for t in (numbers, _numbered_iterators)]
-    numbers[key] = number
+    numbers.attach(number, iterator)
     batches.arm(loader)
     worker.time_in_process(iterator, fetcher, loader, dataset)  # last: another process may be claiming
     return number
@@ -52,7 +47,6 @@ def forget() -> None:
     """Begin anew: the next ring will know none of the loaders."""
     global _loader_count
     numbers.clear()
-    _numbered_iterators.clear()
     _interned.clear()
     _alike.clear()
     batches.forget()
@@ -74,25 +68,16 @@ def _ready(iterator: Any) -> Any:
 
 
 def _register(iterator: Any, writer: Any) -> Tuple[int, str]:
-    """Name id of the facts of this iterator's loader, and its data set's name."""
-    loader, dataset = _loader_of(iterator, writer)
-    for process in getattr(iterator, "_workers", ()):
-        writer.emit(WORKER, process.pid, loader)
-    return loader, dataset
-
-
-def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
     """Name id of the loader's facts, and its data set's name. Gathered once: an epoch may last a few milliseconds."""
     sampler = iterator._index_sampler
-    _, owner, loader, dataset = _interned.get(id(sampler), (None, None, 0, ""))
-    if owner == id(writer):
-        return loader, dataset
-    facts = _facts(iterator)
-    dataset = str(facts["dataset"])
-    loader = writer.name_id(_numbered(facts, sampler))
-    if is_referable(sampler):  # else a list
-        reference = weakref.ref(sampler, partial(_interned.pop, id(sampler)))
-        _interned[id(sampler)] = (reference, id(writer), loader, dataset)
+    owner, loader, dataset = _interned.get(id(sampler), (None, 0, ""))
+    if owner != id(writer):
+        facts = _facts(iterator)
+        dataset = str(facts["dataset"])
+        loader = writer.name_id(_numbered(facts, sampler))
+        _interned.attach((id(writer), loader, dataset), sampler)
+    for process in getattr(iterator, "_workers", ()):
+        writer.emit(WORKER, process.pid, loader)
     return loader, dataset
 
 

@@ -13,16 +13,15 @@ If nothing is left to send and the worker still waits, the trainer has no use fo
 
 import os
 import sys
-import weakref
 import zlib
-from functools import partial
 from time import monotonic_ns
 from typing import Any, Callable, Dict, List, Optional
 
-from ..outside import attempt, hide_frame, shielded_at_fork
+from .. import runtime
+from ..outside import attempt, hide_frame
 from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, UNMEASURED, WAITING, LoadingSlot, claim
-from ..torch_compat import dynamo, rebinding
-from ..torch_compat.unobserved import attributes, dataset_name, is_referable
+from ..torch_compat import rebinding
+from ..torch_compat.unobserved import Attached, attributes, dataset_name
 
 #: Index of the time for handing batches over, beside the states: the part of waiting in which one was still sent.
 _HAND_OVER = 3
@@ -101,10 +100,15 @@ class HandOver:
 
 
 def watch_own_queue() -> Optional[HandOver]:
-    """Wrap the queue of this worker process; None where it is of an unknown kind."""
-    queue = _own_queue()
-    if queue is None or queue._thread is not None:  # its thread runs and has bound what it calls
+    """Wrap the queue for batches of torch's worker loop; None in other processes, and of unknown kinds."""
+    process = sys.modules["multiprocessing.process"].current_process()
+    target = process._target
+    if getattr(target, "__name__", None) != "_worker_loop":
         return None
+    names = target.__code__.co_varnames[: target.__code__.co_argcount]
+    queue = process._args[names.index("data_queue")]
+    if type(queue).__module__ != "multiprocessing.queues" or queue._thread is not None:
+        return None  # where its thread runs that has bound what it calls
     hand_over = HandOver()
     put, send = hand_over.wrapped_put(queue.put), hand_over.wrapped_send(queue._send_bytes)
     queue._on_queue_feeder_error = hand_over.wrapped_error(queue._on_queue_feeder_error)
@@ -112,17 +116,6 @@ def watch_own_queue() -> Optional[HandOver]:
     queue._send_bytes = send
     queue.put = put
     return hand_over
-
-
-def _own_queue() -> Any:
-    """The queue for batches among the arguments of torch's worker loop; None in any other process."""
-    process = sys.modules["multiprocessing.process"].current_process()
-    target = process._target
-    if getattr(target, "__name__", None) != "_worker_loop":
-        return None
-    names = target.__code__.co_varnames[: target.__code__.co_argcount]
-    queue = process._args[names.index("data_queue")]
-    return queue if type(queue).__module__ == "multiprocessing.queues" else None
 
 
 class BatchTimer:
@@ -203,11 +196,9 @@ _in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders with
 #: Those that are being timed; where there are none, the hooks are off.
 in_process: List[BatchTimer] = []
 _attempts = 0
-_fork_hooked = False
-#: Of fetchers and of a trainer's iterators by their id, until they are gone: None, where they are not timed.
-_timers: Dict[int, Optional[BatchTimer]] = {}
+#: Of fetchers and of a trainer's iterators: None, where they are not timed.
+_timers = Attached()
 _UNKNOWN: Any = object()
-_timed: Dict[int, List[Any]] = {}  # weak references that clear both
 #: The hooks of this module, off in a trainer with nothing to time: in a step of 0.3 ms two plain calls cost 0.5 %.
 _hooks: List[rebinding.Rebound] = []
 
@@ -252,17 +243,12 @@ class _Attribute:
 
 def hook_fetchers(fetch: Any) -> None:
     """Time the fetchers of the module ``torch.utils.data._utils.fetch``."""
-    global _fork_hooked
-    if not _fork_hooked:
-        _fork_hooked = True
-        os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         fetcher_class = getattr(fetch, name)
         _hooks.append(rebinding.rebind(fetcher_class, "fetch", _Fetch(fetcher_class.__dict__["fetch"])))
         collate = _Attribute("collate_fn", BatchTimer.begin_collate)
         _hooks.append(rebinding.rebind(fetcher_class, "collate_fn", collate))
     rebinding.on_undo(_hooks.clear)
-    dynamo.skip_with_callees(_Fetch.__get__, _Attribute.__get__)
     rebinding.on_undo(_forget_timers)
 
 
@@ -276,7 +262,6 @@ def hook_iterator(dataloader: Any) -> None:
 def _forget_timers() -> None:
     """Leave the slots: the next ring has others."""
     _timers.clear()
-    _timed.clear()
     for timer in filter(None, _in_process.values()):
         timer.slot.free()
     _in_process.clear()
@@ -286,25 +271,21 @@ def _forget_timers() -> None:
 def leave_untimed(fetcher: Any) -> None:
     """Never time this fetcher: it belongs to a loader inside a worker's data set."""
     if fetcher is not None:
-        _attach(fetcher, None)
+        _timers.attach(None, fetcher)
 
 
 def time_in_process(iterator: Any, fetcher: Any, loader: int, dataset: str) -> None:
     """Time the fetcher of a loader without workers. Raises OSError where the ring cannot be opened."""
-    if fetcher is not None:
-        timer = _timer_of_trainer(loader, dataset)
-        _attach(fetcher, timer)
-        _attach(iterator, timer)
-
-
-def _timer_of_trainer(loader: int, dataset: str) -> Optional[BatchTimer]:
+    if fetcher is None:
+        return
     if loader and loader not in _in_process:
         slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
         if slot is not None:
             _switch_hooks(on=True)  # first: an error comes again
             timer = _in_process[loader] = BatchTimer(slot)
             in_process.append(timer)
-    return _in_process.get(loader)
+    for timed in (fetcher, iterator):
+        _timers.attach(_in_process.get(loader), timed)
 
 
 def end_fetch(iterator: Any) -> None:
@@ -312,8 +293,14 @@ def end_fetch(iterator: Any) -> None:
     timer = _timers.get(id(iterator))
     if timer is not None:
         timer.end_batch()
-        if timer.is_quick():
-            _stop_timing(timer)
+        if timer.is_quick():  # in a step of 0.4 ms the timing costs 1 %
+            for table in (_timers, _in_process):
+                for key in [key for key, attached in list(table.items()) if attached is timer]:
+                    table[key] = None
+            in_process[:] = [each for each in in_process if each is not timer]
+            timer.slot.free()
+            if not in_process:
+                _switch_hooks(on=False)
 
 
 def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
@@ -326,7 +313,7 @@ def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
         _attempts += 1
         _own = _found_own()
         _attempts = 0  # in a row
-    _attach(fetcher, _own)
+    _timers.attach(_own, fetcher)
     return _own
 
 
@@ -337,38 +324,17 @@ def _found_own() -> Optional[BatchTimer]:
         _hand_over = watch_own_queue()
     if _hand_over is None or getattr(info, "worker_method", None) == "thread":
         return _own
-    return _own or _claim_as_worker(info)
-
-
-def _claim_as_worker(info: Any) -> Optional[BatchTimer]:
+    if _own is not None:
+        return _own
     parent = sys.modules["multiprocessing.process"].parent_process()
     dataset = zlib.crc32(dataset_name(info.dataset).encode())
     slot = claim(parent.pid, 0, info.id, info.num_workers, dataset)
     return None if slot is None else BatchTimer(slot, _hand_over)
 
 
-def _attach(timed: Any, timer: Optional[BatchTimer]) -> None:
-    key = id(timed)
-    if is_referable(timed):
-        # no Python code runs at its end: a signal handler could raise in that to nobody
-        _timed[key] = [weakref.ref(timed, partial(table.pop, key)) for table in (_timers, _timed)]
-        _timers[key] = timer
-
-
 def _switch_hooks(*, on: bool) -> None:
     for hook in _hooks:
         hook.on() if on else hook.off()
-
-
-def _stop_timing(timer: BatchTimer) -> None:
-    """Stop for a loader without workers whose batches are quick: in a step of 0.4 ms the timing costs 1 %."""
-    for table in (_timers, _in_process):
-        for key in [key for key, attached in list(table.items()) if attached is timer]:
-            table[key] = None
-    in_process[:] = [each for each in in_process if each is not timer]
-    timer.slot.free()
-    if not in_process:
-        _switch_hooks(on=False)
 
 
 def _after_fork() -> None:
@@ -384,3 +350,6 @@ def _after_fork() -> None:
     _own = None
     _hand_over = None
     _attempts = 0
+
+
+runtime.in_child.append(_after_fork)

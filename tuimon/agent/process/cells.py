@@ -24,28 +24,21 @@ _KEPT_CHARS = 500_000
 def install(runtime: Any) -> None:
     """Follow the cells that IPython runs, until all is undone. ``runtime`` is the module of that name."""
     try:
-        shell = _shell()
-        if shell is not None:
-            _follow(shell, Cells(runtime))
+        get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+        shell = None if get_ipython is None else get_ipython()
+        if shell is None:
+            return
+        cells = Cells(runtime)
+        rebinding.rebind(shell.compile, "cache", _noting(shell.compile.cache, cells))
+        shell.events.register("post_run_cell", cells.end)
+        rebinding.on_undo(lambda: shell.events.unregister("post_run_cell", cells.end))
+        rebinding.on_undo(cells.remove_file)
+        atexit.register(cells.remove_file)
+        cells.add_known(shell.compile)
+        cells.publish()
     except Exception as error:  # an IPython with other names: the hooks in torch are placed all the same
         if is_programs(error):
             raise
-
-
-def _follow(shell: Any, cells: "Cells") -> None:
-    rebinding.rebind(shell.compile, "cache", _noting(shell.compile.cache, cells))
-    shell.events.register("post_run_cell", cells.end)
-    rebinding.on_undo(lambda: shell.events.unregister("post_run_cell", cells.end))
-    rebinding.on_undo(cells.remove_file)
-    atexit.register(cells.remove_file)
-    cells.add_known(shell.compile)
-    cells.publish()
-
-
-def _shell() -> Any:
-    """The IPython that runs in this process, or None."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    return None if get_ipython is None else get_ipython()
 
 
 def _noting(original: Callable[..., str], cells: "Cells") -> Callable[..., str]:

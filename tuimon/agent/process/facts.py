@@ -128,21 +128,19 @@ def _gpu_uuids() -> Dict[str, Any]:
     torch = sys.modules.get("torch")
     current = cuda.current_device()
     used = [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i)]
-    as_written = _hip_uuid if getattr(getattr(torch, "version", None), "hip", None) else _nvml_uuid
+    is_hip = getattr(getattr(torch, "version", None), "hip", None)
     properties = [cuda.get_device_properties(index) for index in used]  # cached by torch at initialisation
-    found = [as_written(str(each.uuid)) for each in properties if getattr(each, "uuid", None) is not None]
-    uuids = [uuid for uuid in found if uuid is not None]
+    found = [str(each.uuid) for each in properties if getattr(each, "uuid", None) is not None]
+    if is_hip:
+        found = [uuid for uuid in map(_hip_uuid, found) if uuid is not None]
+    uuids = [uuid if uuid.startswith(("GPU-", "MIG-")) else "GPU-" + uuid for uuid in found]
     return {"gpu_uuids": uuids} if uuids else {}
-
-
-def _nvml_uuid(uuid: str) -> Optional[str]:
-    return uuid if uuid.startswith(("GPU-", "MIG-")) else "GPU-" + uuid
 
 
 def _hip_uuid(uuid: str) -> Optional[str]:
     """HIP's is 16 hexadecimal digits, of which torch writes each as the number of its letter; None if it is not."""
     digits = bytes.fromhex(uuid.replace("-", "")).decode("ascii", "replace")
-    return "GPU-" + digits if len(digits) == 16 and not digits.strip("0123456789abcdef") else None
+    return digits if len(digits) == 16 and not digits.strip("0123456789abcdef") else None
 
 
 def _number(text: Optional[str]) -> Optional[int]:

@@ -5,7 +5,7 @@ import gc
 import time
 from typing import Any, Callable, Dict, Optional
 
-from ..outside import attempt, guarded_calls, shielded
+from ..outside import shielded
 from ..ring.layout import GC_PAUSE
 from ..torch_compat import dynamo
 
@@ -58,7 +58,5 @@ def make_callback(runtime: Any, now_ns: Callable[[], int] = time.monotonic_ns) -
         elif pause_ns >= PAUSE_NS and runtime.writer() is not None:
             runtime.emit(GC_PAUSE, pause_ns, given["generation"])
 
-    dynamo.skip_with_callees(
-        tuimon_collected, guarded_calls, attempt
-    )  # collections happen inside compiled regions, too
+    dynamo.skip_with_callees(tuimon_collected)  # collections happen inside compiled regions, too
     return shielded(tuimon_collected)

@@ -127,7 +127,7 @@ def planned() -> Dict[str, Any]:
         return _found
     if not _found:
         _trainer = weakref.ref(trainer) if is_referable(trainer) else None
-        _found = _counts(library.read(trainer))
+        _found = {key: count for key, count in library.read(trainer).items() if type(count) is int and count >= 0}
     elif _trainer is None or _trainer() is not trainer:  # steps are counted from the first one on
         return dict.fromkeys(_found)
     return _found
@@ -143,7 +143,3 @@ def _trainer_on_stack() -> Any:
                 return frame.f_locals.get(library.variable), library
         frame = frame.f_back
     return None, None
-
-
-def _counts(values: Dict[str, Any]) -> Dict[str, Any]:
-    return {name: value for name, value in values.items() if type(value) is int and value >= 0}

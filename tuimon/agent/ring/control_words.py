@@ -98,13 +98,11 @@ def is_alive(alive_ns: int, now_ns: int, gone_ns: int = 0) -> bool:
 
 
 def order_in(words: Sequence[int], command: int) -> Order:
-    """The order in the slot of a command."""
     at = slot_word(command)
     return Order(*words[at : at + ANSWER_WORD])
 
 
 def answer_in(words: Sequence[int], command: int) -> Answer:
-    """The answer in the slot of a command."""
     at = slot_word(command) + ANSWER_WORD
     return Answer(*words[at : at + ANSWER_WORD])
 

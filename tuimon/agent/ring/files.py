@@ -224,7 +224,6 @@ TRACED = "traced"
 
 
 def side_file(ring_path: str, kind: str) -> str:
-    """The path of a ring's file of this kind."""
     return "%s.%s" % (ring_path, kind)
 
 

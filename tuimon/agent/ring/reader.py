@@ -72,28 +72,23 @@ class Columns(NamedTuple):
     values: List[int]
 
     def marker(self, at: int) -> Marker:
-        """One of them."""
         head = self.heads[at]
         fields = (self.times_ns[at], head & LOW_BITS, head >> FLAG_SHIFT & LOW_BITS, head >> TID_SHIFT, self.values[at])
         return _as_marker(fields)
 
     def markers(self) -> List[Marker]:
-        """All of them."""
         return [self.marker(at) for at in range(len(self.times_ns))]
 
     def append(self, marker: Marker) -> None:
-        """Add one."""
         self.times_ns.append(marker.time_ns)
         self.heads.append(head_of(marker))
         self.values.append(marker.value)
 
     def extend(self, others: "Columns") -> None:
-        """Add these."""
         for column, more in zip(self, others):
             column.extend(more)
 
     def drop(self, count: int) -> None:
-        """Let go of the first so many."""
         for column in self:
             del column[:count]
 
@@ -105,12 +100,10 @@ def columns_of(slots: bytes) -> Columns:
 
 
 def head_of(marker: Marker) -> int:
-    """The head of a marker."""
     return marker.kind | marker.flag << FLAG_SHIFT | marker.tid << TID_SHIFT
 
 
 def sequences_of(slots: bytes) -> List[int]:
-    """The sequence of each slot."""
     return whole(slots).cast("Q")[::SLOT_WORDS].tolist() if slots else []
 
 
@@ -149,10 +142,9 @@ class RingBytes:
         self._identity = (info.st_dev, info.st_ino)
 
     def close(self) -> None:
-        """Let go of the file."""
         os.close(self._handle)
 
-    def read(self, offset: int, length: int) -> bytes:
+    def bytes_at(self, offset: int, length: int) -> bytes:
         """At most ``length`` bytes; fewer where the file was cut short."""
         return os.pread(self._handle, length, offset)
 
@@ -171,7 +163,6 @@ class RingBytes:
         return True
 
     def unlock(self, offset: int, length: int) -> None:
-        """Let other monitors have the bytes."""
         fcntl.lockf(self._handle, fcntl.LOCK_UN, length, offset)
 
     def number(self, offset: int, form: struct.Struct = U64) -> int:
@@ -180,7 +171,7 @@ class RingBytes:
         return int(form.unpack(raw)[0]) if len(raw) == form.size else 0
 
     def is_cut(self) -> bool:
-        """True if the file has become shorter: its process will be killed at one of its next markers."""
+        """True if the file has become shorter: what was cut off is lost, and its process ends at its next marker."""
         return os.fstat(self._handle).st_size < self.size
 
     def has_name(self, path: str) -> bool:
@@ -189,7 +180,7 @@ class RingBytes:
         return (info.st_dev, info.st_ino) == self._identity
 
 
-class RingReader:
+class RingReader(RingBytes):
     """Follows one ring. Markers overwritten before the first ``read`` are not counted as dropped, later ones are."""
 
     #: A hole is skipped at this read: its writer was interrupted between reserving the slot and filling it.
@@ -197,14 +188,13 @@ class RingReader:
 
     def __init__(self, path: str) -> None:
         """Open the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
-        self.path = path
-        self._bytes = RingBytes(path)
+        super().__init__(path)
         magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack(
-            self._bytes.read(0, HEADER.size).ljust(HEADER.size, b"\0")
+            self.bytes_at(0, HEADER.size).ljust(HEADER.size, b"\0")
         )
-        sized = _SLOTS[0] <= slots <= _SLOTS[1] and self._bytes.size == SLOTS_OFFSET + slots * SLOT_BYTES
+        sized = _SLOTS[0] <= slots <= _SLOTS[1] and self.size == SLOTS_OFFSET + slots * SLOT_BYTES
         if magic != MAGIC or version != VERSION or not sized or not 0 < self.pid <= PID_LIMIT:
-            self._bytes.close()
+            self.close()
             raise RingError("%s is not a ring of version %d" % (path, VERSION))
         self._slots: int = slots
         self._next = 1  # sequence of the next slot to read
@@ -217,21 +207,17 @@ class RingReader:
         self._meta: Dict[str, Any] = {}
         self.dropped = 0
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._bytes.close()
-
     def is_replaced(self) -> bool:
         """True if the path names another ring: a process that replaces itself (exec) makes a new one."""
         try:
-            return not self._bytes.has_name(self.path)
+            return not self.has_name(self.path)
         except OSError:
             return False
 
     def has_vanished(self) -> bool:
         """True if the path names nothing any more."""
         try:
-            self._bytes.has_name(self.path)
+            self.has_name(self.path)
         except FileNotFoundError:
             return True
         except OSError:
@@ -240,26 +226,22 @@ class RingReader:
 
     def is_closed(self) -> bool:
         """True if its process has written its last marker."""
-        return bool(self._bytes.number(CLOSED_OFFSET))
-
-    def is_cut(self) -> bool:
-        """True if the file has become shorter: what was cut off is lost, and its process ends at its next marker."""
-        return self._bytes.is_cut()
+        return bool(self.number(CLOSED_OFFSET))
 
     def is_filling(self) -> bool:
         """True if an eighth of the ring holds markers that have not been read."""
         ahead = self._next + self._slots // 8
-        return self._bytes.number(SLOTS_OFFSET + ahead % self._slots * SLOT_BYTES) >= ahead
+        return self.number(SLOTS_OFFSET + ahead % self._slots * SLOT_BYTES) >= ahead
 
     def meta(self) -> Dict[str, Any]:
         """Facts about the process; empty while they are being written. The same object until they change."""
         known = len(self._meta_bytes)
         # in one read: a monitor asks every ring once a window
-        both = self._bytes.read(META_LENGTH_OFFSET, META_OFFSET + known - META_LENGTH_OFFSET)
+        both = self.bytes_at(META_LENGTH_OFFSET, META_OFFSET + known - META_LENGTH_OFFSET)
         length = U32.unpack_from(both)[0] if len(both) >= U32.size else 0
         found = both[META_OFFSET - META_LENGTH_OFFSET :]
         if length != known:
-            found = self._bytes.read(META_OFFSET, length) if 0 < length <= META_BYTES else b""
+            found = self.bytes_at(META_OFFSET, length) if 0 < length <= META_BYTES else b""
         if found != self._meta_bytes:
             self._meta_bytes, self._meta = found, facts_of(found)
         return self._meta
@@ -269,28 +251,28 @@ class RingReader:
 
         A marker after that moment would have had all of them written.
         """
-        return self._bytes.number(HELD_UNTIL_OFFSET)
+        return self.number(HELD_UNTIL_OFFSET)
 
     def name(self, number: int) -> str:
         """The interned string with this id; "?" when there is none."""
-        count = self._bytes.number(NAME_COUNT_OFFSET, U32)
+        count = self.number(NAME_COUNT_OFFSET, U32)
         while len(self._names) <= min(number, count):
             at = self._names_end + U16.size
             if at > LOADING_OFFSET:
                 break
-            length = self._bytes.number(self._names_end, U16)
+            length = self.number(self._names_end, U16)
             if at + length > LOADING_OFFSET:
                 break
-            self._names.append(self._bytes.read(at, length).decode("utf-8", "replace"))
+            self._names.append(self.bytes_at(at, length).decode("utf-8", "replace"))
             self._names_end = at + length
         return self._names[number] if 0 < number < len(self._names) else "?"
 
     def loading(self) -> Iterator[Loading]:
         """The loading slots of this process's DataLoader workers, and of its loaders without workers."""
-        area = self._bytes.read(LOADING_OFFSET, LOADING_BYTES)
+        area = self.bytes_at(LOADING_OFFSET, LOADING_BYTES)
         if len(area) < LOADING_BYTES:  # it was cut short
             return iter(())
-        again = self._bytes.read(LOADING_OFFSET, used_bytes(area))
+        again = self.bytes_at(LOADING_OFFSET, used_bytes(area))
         return used_slots(area[: len(again)], again)
 
     def read(self) -> List[Marker]:
@@ -305,8 +287,9 @@ class RingReader:
             index = self._next % self._slots
             count = min(size, self._slots - index)
             size = min(size * 8, _CHUNK_SLOTS)
-            markers = self._filled_slots(index, count)
-            valid = len(markers.heads)
+            valid = valid_slots(self._read_slots(index, count), self._next)
+            # A sequence is written after the rest of its slot, and a copy keeps no order: they are read again after it.
+            markers = columns_of(self._read_slots(index, valid) if valid else b"")
             beyond = _HOLE_LIMIT if valid < count else 1
             # read last: the writer may have reached the slots while we read them
             around = self._sequences(self._next - SLOT_MARGIN, SLOT_MARGIN + valid + beyond)
@@ -323,18 +306,10 @@ class RingReader:
             self.dropped = 0
         return out
 
-    def _filled_slots(self, index: int, count: int) -> Columns:
-        """The markers of the slots from ``index`` on that hold the next sequences, up to the first that does not.
-
-        A sequence is written after the rest of its slot, and a copy keeps no order: the slots are read again after it.
-        """
-        valid = valid_slots(self._read_slots(index, count), self._next)
-        return columns_of(self._read_slots(index, valid) if valid else b"")
-
     def _read_slots(self, index: int, count: int) -> bytes:
         """The bytes of ``count`` slots, or of those up to the file's end."""
         length = max(min(count, self._slots - index), 0) * SLOT_BYTES
-        return self._bytes.read(SLOTS_OFFSET + index * SLOT_BYTES, length) if length else b""
+        return self.bytes_at(SLOTS_OFFSET + index * SLOT_BYTES, length) if length else b""
 
     def _sequences(self, first: int, count: int) -> List[int]:
         """The sequences that are now in the slots of ``first``, ``first`` + 1, ...; 0 where the file was cut short."""

@@ -89,7 +89,11 @@ def new_events(utils: Any) -> List[Event]:
 
 def _new_events(utils: Any) -> List[Event]:
     found: List[Event] = []
-    for entry in _new_metrics(utils):
+    metrics = _metrics(utils)
+    new = next((at for at in range(len(metrics), 0, -1) if metrics[at - 1] is reading.newest), 0)
+    if metrics:
+        reading.newest = metrics[-1]
+    for entry in metrics[new:]:
         found += _of_entry(entry, utils)
     found += _new_breaks(utils)
     counters = getattr(utils, "counters", {})
@@ -99,21 +103,15 @@ def _new_events(utils: Any) -> List[Event]:
         found.append(Event(LIMIT, limits - reading.limits, *reading.latest))
     skips = counters.get("inductor", {}).get("cudagraph_skips", 0)
     if skips > reading.skips:
-        found.append(Event(NO_CUDA_GRAPHS, skips - reading.skips, NO_CODE, _skip_reason(utils)))
+        reasons = [reason for reason in (getattr(each, "cudagraph_skip_reason", None) for each in metrics) if reason]
+        why = _why(str(reasons[-1])) if reasons else ""
+        found.append(Event(NO_CUDA_GRAPHS, skips - reading.skips, NO_CODE, why))
     reading.limits, reading.skips = limits, skips
     return found
 
 
 def _metrics(utils: Any) -> List[Any]:
     return list(getattr(utils, "_compilation_metrics", ()))
-
-
-def _new_metrics(utils: Any) -> List[Any]:
-    known = _metrics(utils)
-    at = next((at for at in range(len(known), 0, -1) if known[at - 1] is reading.newest), 0)
-    if known:
-        reading.newest = known[-1]
-    return known[at:]
 
 
 def _of_entry(entry: Any, utils: Any) -> List[Event]:
@@ -125,7 +123,10 @@ def _of_entry(entry: Any, utils: Any) -> List[Event]:
         reading.functions[frame] = code
     reason = str(getattr(entry, "recompile_reason", None) or "")
     if name and code and not reason and (getattr(entry, "accumulated_cache_size", None) or entry.cache_size):
-        reason = _failed_guard(code, utils) or "unknown"
+        # where compilations do not name their guard, the last one of the function that failed
+        failures = list(getattr(utils, "guard_failures", {}).items())
+        known = [why for of, why in failures if why and (of.co_filename, of.co_firstlineno, of.co_name) == code]
+        reason = str(known[0][-1]) if known else "unknown"
     if code and reason:
         reading.latest = (code, *_guard(reason))
     if _is_limit(failed):  # the counter of these has it, in every version
@@ -146,14 +147,6 @@ def _time_ns(entry: Any) -> int:
         return int(duration_us) * 1000
     whole_s = getattr(entry, "entire_frame_compile_time_s", None) or getattr(entry, "inductor_compile_time_s", None)
     return int(float(whole_s or 0.0) * 1e9)
-
-
-def _failed_guard(code: Code, utils: Any) -> str:
-    """The last guard of a function that failed, where compilations do not name theirs."""
-    for other, reasons in list(getattr(utils, "guard_failures", {}).items()):
-        if (other.co_filename, other.co_firstlineno, other.co_name) == code and reasons:
-            return str(reasons[-1])
-    return ""
 
 
 def _guard(reason: str) -> Tuple[str, str]:
@@ -192,12 +185,6 @@ def _why(text: str) -> str:
 def _is_limit(text: str) -> bool:
     """True if Dynamo gave a function up after so many versions: ``cache_size_limit reached`` before torch 2.7."""
     return "limit reached" in text or "recompile limit exceeded" in text
-
-
-def _skip_reason(utils: Any) -> str:
-    reasons = [getattr(entry, "cudagraph_skip_reason", None) for entry in _metrics(utils)]
-    known = [str(reason) for reason in reasons if reason]
-    return _why(known[-1]) if known else ""
 
 
 def text_of(event: Event) -> str:

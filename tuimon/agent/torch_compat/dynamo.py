@@ -1,14 +1,15 @@
 """Has Dynamo (torch.compile) skip our functions, without importing ``torch._dynamo``, which takes seconds."""
 
 import sys
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable
 
 from ..outside import attempt
 
 
-def skip(*functions: Any) -> None:
+def skip(*functions: Any, callees: str = "DEFAULT") -> None:
     """Have Dynamo skip these functions' own frames outside a traced region, but not what they call: the user's code."""
-    _skip_all(functions, "DEFAULT")
+    for function in functions:
+        attempt(_skip, function, callees)
 
 
 def trace_instead(ours: Any, plain: Any) -> None:
@@ -22,16 +23,11 @@ def trace_instead(ours: Any, plain: Any) -> None:
 
 def skip_with_callees(*functions: Any) -> None:
     """Have Dynamo skip these functions and all that they call, which is none of the user's code."""
-    _skip_all(functions, "SKIP")
-
-
-def _skip_all(functions: Iterable[Any], callees: str) -> None:
-    for function in functions:
-        attempt(_skip, function, callees)
+    skip(*functions, callees="SKIP")
 
 
 def skip_own_functions() -> None:
-    """Have a torch that skips one frame, and not what it calls (2.4), skip all of the agent's that are loaded."""
+    """Have Dynamo skip all functions of the agent's modules that are loaded, and what they call."""
     attempt(_skip_own_functions)
 
 
@@ -50,8 +46,21 @@ def is_tracing() -> bool:
     return getattr(state, "tracing_context", None) is not None
 
 
+def _skip_own_functions() -> None:
+    frames, package = _eval_frame(), __name__.rpartition(".")[0].rpartition(".")[0] + "."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package):
+            for value in list(vars(module).values()):
+                for each in list(vars(value).values()) if isinstance(value, type) else [value]:
+                    if getattr(each, "__globals__", None) is vars(module):
+                        _mark(frames, each, "SKIP")
+
+
 def _skip(function: Any, callees: str) -> None:
-    frames = _eval_frame()
+    _mark(_eval_frame(), function, callees)
+
+
+def _mark(frames: Any, function: Any, callees: str) -> None:
     if not hasattr(frames, "set_code_exec_strategy"):
         frames.skip_code(function.__code__)
         return
@@ -60,26 +69,9 @@ def _skip(function: Any, callees: str) -> None:
     frames.set_code_exec_strategy(function.__code__, strategy)
 
 
-def _skip_own_functions() -> None:
-    frames = _eval_frame()
-    if not hasattr(frames, "set_code_exec_strategy"):
-        for function in _own_functions():
-            frames.skip_code(function.__code__)
-
-
 def _eval_frame() -> Any:
     """torch's C module for frames; raises KeyError or AttributeError where there is none.
 
     Not by ``torch._C``: Python 3.13 words the error for a missing name in Python, where an error of a handler is lost.
     """
     return vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
-
-
-def _own_functions() -> Iterator[Any]:
-    """The functions and methods that are defined in the agent's modules, of those that are loaded."""
-    package = __name__.rpartition(".")[0].rpartition(".")[0] + "."
-    for name, module in list(sys.modules.items()):
-        if name.startswith(package):
-            for value in list(vars(module).values()):
-                found = list(vars(value).values()) if isinstance(value, type) else [value]
-                yield from (each for each in found if getattr(each, "__globals__", None) is vars(module))

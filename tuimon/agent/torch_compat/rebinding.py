@@ -33,7 +33,6 @@ class Rebound:
             self._exchange(self._original, self._replacement)
 
     def off(self) -> None:
-        """Bind the original."""
         self._exchange(self._replacement, self._original)
 
     def undo(self) -> None:

@@ -5,6 +5,7 @@ Of a data set: its name, and where its items and batches are made.
 """
 
 import sys
+import weakref
 from functools import partial
 from types import FunctionType, GetSetDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any, Dict, List, Optional, Union
@@ -25,8 +26,31 @@ def attributes(value: Any) -> Dict[str, Any]:
 
 
 def is_referable(value: Any) -> bool:
-    """True if weak references to an object can be made."""
     return bool(_weakref_offset(type(value)))
+
+
+class Attached(Dict[int, Any]):
+    """Values by the ids of objects, until these are gone.
+
+    What removes an entry is no Python code, in which a signal handler could raise to nobody.
+    """
+
+    __slots__ = ("_references",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._references: Dict[int, List[Any]] = {}
+
+    def attach(self, value: Any, to: Any) -> None:
+        """Attach a value to an object, if weak references to it can be made."""
+        if is_referable(to):
+            key = id(to)
+            self._references[key] = [weakref.ref(to, partial(table.pop, key)) for table in (self, self._references)]
+            self[key] = value
+
+    def clear(self) -> None:
+        super().clear()
+        self._references.clear()
 
 
 def is_slot(kind: type, name: str) -> bool:
