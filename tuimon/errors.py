@@ -1,21 +1,14 @@
-"""Errors shown to the user, one class per situation, each with its cause and the next step.
+"""Errors shown to the user, one class for each that somebody catches, each with its cause and the next step.
 
 TuimonError
 ├── UsageError            the command line requests something impossible        exit 2
-│   ├── NoSuchScript
-│   └── NotExecutable
 ├── LaunchError           the operating system did not start the command        exit 1
 ├── TargetError           the process cannot be monitored                       exit 1
-│   ├── NoSuchProcess
-│   ├── NotPython
-│   ├── NotYours
-│   ├── NotReadable
 │   └── CannotInject      markers cannot be brought into the process
 ├── LogError              a log that cannot be written                          exit 1
 ├── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
 │   └── UnreadableLog     the operating system does not let it be read
-├── NotATrace             a file that is no trace of torch.profiler             exit 1
-├── TraceError            no trace could be taken                               exit 1
+├── TraceError            no trace could be taken, or a file is none            exit 1
 └── NotComparable         two runs whose difference would mean nothing          exit 3
 """
 
@@ -41,36 +34,12 @@ class UsageError(TuimonError):
     exit_code = 2
 
 
-class NoSuchScript(UsageError):
-    """The script or program to run is not there."""
-
-
-class NotExecutable(UsageError):
-    """The thing to run is a directory, or has no permission to run."""
-
-
 class LaunchError(TuimonError):
     """The operating system did not start the command."""
 
 
 class TargetError(TuimonError):
     """The process to attach to cannot be monitored."""
-
-
-class NoSuchProcess(TargetError):
-    """No process has this pid."""
-
-
-class NotPython(TargetError):
-    """The process is no Python interpreter."""
-
-
-class NotYours(TargetError):
-    """The process belongs to another user."""
-
-
-class NotReadable(TargetError):
-    """The process may not be read, not even its program."""
 
 
 class CannotInject(TargetError):
@@ -89,12 +58,8 @@ class UnreadableLog(NotALog):
     """The operating system does not let the file be read, or no further."""
 
 
-class NotATrace(TuimonError):
-    """The file is no trace of torch.profiler."""
-
-
 class TraceError(TuimonError):
-    """No trace of the training could be taken."""
+    """No trace of the training could be taken, or a file is no trace of torch.profiler."""
 
 
 class NotComparable(TuimonError):

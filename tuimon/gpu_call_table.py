@@ -34,7 +34,6 @@ class CallSyntax(NamedTuple):
 
     @property
     def arguments(self) -> list[ast.expr]:
-        """All arguments."""
         return [*self.node.args, *self.named.values()]
 
     def has(self, name: str) -> bool:
@@ -44,7 +43,6 @@ class CallSyntax(NamedTuple):
 
 
 def call_syntax(node: ast.Call) -> CallSyntax:
-    """Take a call apart."""
     named = {keyword.arg: keyword.value for keyword in node.keywords}
     first = node.args[0] if node.args else None
     match node.func:
@@ -74,15 +72,6 @@ def _with_tensor(call: CallSyntax) -> bool | None:
     return any_tensor(call.arguments)
 
 
-def _with_further_tensor(call: CallSyntax) -> bool | None:
-    return any_tensor(call.others)
-
-
-def _of_sure_tensor(call: CallSyntax) -> bool | None:
-    """True if a size is a tensor: plain sizes are the rule, and the work with them takes time as well."""
-    return True if any_tensor(call.arguments) else None
-
-
 def _by_method(call: CallSyntax) -> bool | None:
     """By a method that only tensors and arrays have, and that takes no arguments."""
     return None if call.arguments else _of_array(call)
@@ -110,10 +99,6 @@ def _on(pattern: str, certainty: _Judge) -> _Judge:
     return lambda call: (
         certainty(call) if call.operand is not None and named.search(ast.unparse(call.operand)) else None
     )
-
-
-def _to_cpu(call: CallSyntax) -> bool | None:
-    return _of_array(call) if is_to_cpu(call.node) and not call.has("non_blocking") else None
 
 
 def _to_gpu(call: CallSyntax) -> bool | None:
@@ -160,7 +145,12 @@ ROWS = (
     Row(".item", "read", KEEP, _by_method),
     Row("float int bool complex", "read", KEEP, _of_tensor),
     Row(".tolist .cpu", "read", _COLLECT, _by_method),
-    Row(".to", "read", _COLLECT, _to_cpu),
+    Row(
+        ".to",
+        "read",
+        _COLLECT,
+        lambda call: _of_array(call) if is_to_cpu(call.node) and not call.has("non_blocking") else None,
+    ),
     Row(".numpy", "read", _COLLECT, _if("force")),
     Row(
         "torch.save", "read", "copy it to the CPU with non_blocking=True, and save that some steps later", _with_tensor
@@ -208,7 +198,13 @@ ROWS = (
     Row("*histc", "shape", "min=, max= as numbers, so that it reads neither", _unless("min", "max", at=2)),
     Row(".to_sparse .coalesce torch.combinations", "shape", FIXED),
     Row("range", "shape", FIXED, _with_tensor),
-    Row("torch.arange torch.zeros torch.ones torch.empty torch.full", "shape", FIXED, _of_sure_tensor),
+    # plain sizes are the rule, and the work with them takes time as well
+    Row(
+        "torch.arange torch.zeros torch.ones torch.empty torch.full",
+        "shape",
+        FIXED,
+        lambda call: True if any_tensor(call.arguments) else None,
+    ),
     # copies
     Row(
         ".to .cuda",
@@ -246,7 +242,12 @@ ROWS = (
     ),
     Row(".log_prob", "check", "validate_args=False where {x} is made", lambda call: False),
     Row(".sample", "check", "rsample().detach(), which checks nothing", _on(r"Normal\(", _always)),
-    Row("torch.normal", "check", "mean + std * torch.randn_like(std), which checks nothing", _with_further_tensor),
+    Row(
+        "torch.normal",
+        "check",
+        "mean + std * torch.randn_like(std), which checks nothing",
+        lambda call: any_tensor(call.others),
+    ),
     Row(
         "*multinomial",
         "check",

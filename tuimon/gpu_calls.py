@@ -176,15 +176,12 @@ def _without_call(row: Row, call: CallSyntax, name: str, path: _Path) -> str:
         if tested is not None:
             read = call.operand if tested == len(path) and call.operand is not None else ast.Name("condition")
             return _without_branch(read, path)
-        if any(isinstance(node, ast.Slice) or _is_range(node) for node in path):
+        calls = (node.func for node in path if isinstance(node, ast.Call))
+        if any(isinstance(node, ast.Slice) for node in path) or "range" in (getattr(each, "id", "") for each in calls):
             return FIXED
     if row.instead == PRINT:
         return PRINT.format(x=_kept(next(node for node in call.arguments if tensor(node) is not None)))
     return row.instead.format(x=_kept(call.operand) if row.instead == KEEP else _operand(call.operand), f=name)
-
-
-def _is_range(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
 
 
 def _of_text(node: ast.expr, values: list[ast.expr]) -> Iterator[_Wait]:

@@ -160,7 +160,8 @@ def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
             return None if _is_text(left) or _is_text(right) else any_tensor((left, right), called)
         case ast.Compare(left, operators, others):
             if all(isinstance(operator, _COMPARISON) for operator in operators):
-                no_numbers = any(isinstance(o, ast.Constant) and not _is_number(o) for o in (left, *others))
+                constants = [each.value for each in (left, *others) if isinstance(each, ast.Constant)]
+                no_numbers = any(isinstance(each, bool) or not isinstance(each, int | float) for each in constants)
                 return None if no_numbers else any_tensor((left, *others), called)
             return None
         case ast.BoolOp(_, values) | ast.List(values) | ast.Tuple(values) | ast.Set(values) | ast.Dict(_, values):
@@ -215,16 +216,12 @@ def mask(node: ast.AST) -> bool | None:
                 return None if tensor(node) is None else True
             return mask(owner) if _FORM.match(name) else None
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(str(name))):
-            return _is_mask_name(name.lower())
+            if _NO_MASK.match(name.lower()):
+                return None
+            return True if _MASK.match(name.lower()) else False if _MAYBE_MASK.match(name.lower()) else None
         case ast.Subscript(value, _):
             return mask(value)
     return None
-
-
-def _is_mask_name(name: str) -> bool | None:
-    if _NO_MASK.match(name):
-        return None
-    return True if _MASK.match(name) else False if _MAYBE_MASK.match(name) else None
 
 
 def parts(index: ast.expr) -> list[ast.expr]:
@@ -264,7 +261,3 @@ def is_to_cpu(call: ast.Call) -> bool:
 
 def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-def _is_number(node: ast.Constant) -> bool:
-    return isinstance(node.value, int | float) and not isinstance(node.value, bool)

@@ -325,7 +325,6 @@ class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
     tensors: Count | None = None
 
     def plus(self, other: MeasuredBatches) -> MeasuredBatches:
-        """Both together."""
         pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
         sums: list[Any] = [None if None in pair else sum(pair) for pair in pairs]  # Any: some may be unknown
         return MeasuredBatches(*sums)

@@ -16,7 +16,7 @@ from tests.shortage import no_handles
 from tests.waiting import until
 from tuimon.agent.ring import files
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
+from tuimon.errors import TargetError
 from tuimon.launch.attached import Candidate, attach, is_worker, processes_of_run
 from tuimon.launch.child import ExitStatus, output_path
 from tuimon.proc.processes import command_line
@@ -35,16 +35,16 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 def test_no_such_process() -> None:
     child = subprocess.Popen(["true"])
     until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
-    with pytest.raises(NoSuchProcess):  # a zombie is none
+    with pytest.raises(TargetError):  # a zombie is none
         attach(child.pid)
     child.wait()
     for pid in (child.pid, 2**31 - 1, -5, 0):
-        with pytest.raises(NoSuchProcess, match=str(pid)):
+        with pytest.raises(TargetError, match=str(pid)):
             attach(pid)
 
 
 def test_not_python() -> None:
-    with started("sleep") as pid, pytest.raises(NotPython, match="sleep"):
+    with started("sleep") as pid, pytest.raises(TargetError, match="sleep"):
         attach(pid)
 
 
@@ -60,7 +60,7 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hidden")
 def test_a_process_that_hides_its_program() -> None:
-    with started("sleep") as pid, pytest.raises(NotReadable, match=r"\(sleep\) hides"):
+    with started("sleep") as pid, pytest.raises(TargetError, match=r"\(sleep\) hides"):
         attach(pid)
     with started("python3") as pid:
         assert attach(pid).command == ["python3", "600"]
@@ -80,7 +80,7 @@ def started(name: str) -> Iterator[int]:
 
 def test_a_process_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(NotYours, match="belongs to"):
+    with pytest.raises(TargetError, match="belongs to"):
         attach(1)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tuimon.agent.ring import files
-from tuimon.errors import LaunchError, NoSuchScript, NotExecutable, UsageError
+from tuimon.errors import LaunchError, UsageError
 from tuimon.launch import attached
 from tuimon.launch.attached import find_candidates, processes_of_run
 from tuimon.launch.child import output_path, own_output, state_directory
@@ -61,10 +61,10 @@ def test_any_other_program_stays_as_it_is(folder: Path) -> None:
 
 def test_a_directory_needs_a_main(folder: Path) -> None:
     (folder / "pkg").mkdir()
-    with pytest.raises(NotExecutable, match="is a directory without"):
+    with pytest.raises(UsageError, match="is a directory without"):
         resolve(["pkg"])
     (folder / "pkg" / "train.py").touch()
-    with pytest.raises(NotExecutable) as error:
+    with pytest.raises(UsageError) as error:
         resolve(["pkg"])
     assert "pkg/train.py" in (error.value.hint or "")
     (folder / "pkg" / "__main__.py").touch()
@@ -77,7 +77,7 @@ def test_a_directory_needs_a_main(folder: Path) -> None:
 )
 def test_what_is_not_there_has_a_suggestion(folder: Path, word: str, hint: str) -> None:
     (folder / "train.py").touch()
-    with pytest.raises(NoSuchScript) as error:
+    with pytest.raises(UsageError) as error:
         resolve([word])
     assert word in error.value.message
     assert hint in (error.value.hint or "")
@@ -86,11 +86,11 @@ def test_what_is_not_there_has_a_suggestion(folder: Path, word: str, hint: str) 
 
 def test_a_file_that_cannot_be_executed(folder: Path) -> None:
     program(folder / "train", 0o644, "#!/usr/bin/env python3\n")
-    with pytest.raises(NotExecutable) as error:
+    with pytest.raises(UsageError) as error:
         resolve(["./train"])
     assert "tuimon run python ./train" in (error.value.hint or "")
     program(folder / "go.sh", 0o644)
-    with pytest.raises(NotExecutable) as error:
+    with pytest.raises(UsageError) as error:
         resolve(["./go.sh"])
     assert "chmod +x ./go.sh" in (error.value.hint or "")
 
@@ -98,12 +98,12 @@ def test_a_file_that_cannot_be_executed(folder: Path) -> None:
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
 def test_an_unreadable_script(folder: Path) -> None:
     program(folder / "train.py", 0o000)
-    with pytest.raises(NotExecutable, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         resolve(["train.py"])
 
 
 def test_names_are_shown_without_control_characters(folder: Path) -> None:
-    with pytest.raises(NoSuchScript) as error:
+    with pytest.raises(UsageError) as error:
         resolve(["\x1b[31mtrain\x07.py"])
     assert "\x1b" not in error.value.message
     assert "\x07" not in error.value.message

@@ -15,7 +15,7 @@ from tests.agent.programs import environment
 from tests.trace import kineto_file
 from tests.trace.kineto_file import TID, call, copy, event, kernel, of_recording, write
 from tests.warm_torch import warm_python
-from tuimon.errors import NotATrace
+from tuimon.errors import TraceError
 from tuimon.records import TracedSync
 from tuimon.trace import reader
 from tuimon.trace.events import Kind
@@ -112,14 +112,14 @@ def test_what_is_no_trace_is_refused_or_empty(tmp_path: Path, content: bytes) ->
     path.write_bytes(content)
     try:
         assert len(read_trace(str(path)).events) == 0
-    except NotATrace as error:
+    except TraceError as error:
         assert "no trace" in error.message
 
 
 def test_no_pipe_and_no_folder_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(NotATrace):
+        with pytest.raises(TraceError):
             read_trace(str(path))
 
 
@@ -176,7 +176,7 @@ def test_damaged_bytes_harm_nothing(tmp_path: Path, seed: int) -> None:
     for _ in range(choose.randrange(1, 30)):
         data[choose.randrange(len(data))] = choose.randrange(256)
     path.write_bytes(data)
-    with contextlib.suppress(NotATrace):
+    with contextlib.suppress(TraceError):
         summarize(read_trace(str(path)))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from tuimon.cli.quick_start import without_collections
-from tuimon.cli.writing import replace_closed_streams, write_message
+from tuimon.cli.writing import replace_closed_streams, silence, write_message
 from tuimon.errors import TuimonError
 
 #: Each command is ``tuimon.cli.commands.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
@@ -54,7 +55,8 @@ def run_command_line(argv: Sequence[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         # whoever read our output has gone; Python would complain once more when it flushes at exit
-        _silence(sys.stdout)
+        with suppress(OSError, ValueError, AttributeError):  # closed, or no file
+            silence(sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
@@ -64,7 +66,9 @@ def run_command_line(argv: Sequence[str]) -> int:
         try:
             sys.stderr.flush()
         except (OSError, ValueError):
-            _silence(sys.stderr)  # Python would make the exit code 120 when it cannot flush at exit
+            # Python would make the exit code 120 when it cannot flush at exit
+            with suppress(OSError, ValueError, AttributeError):
+                silence(sys.stderr.fileno())
 
 
 def _dispatch(argv: Sequence[str]) -> int:
@@ -98,12 +102,3 @@ def help_text() -> str:
     """The text of ``tuimon --help``."""
     lines = [f"  {name:<11}  {text}" for name, text in COMMANDS.items()]
     return _HELP.format(commands="\n".join(lines))
-
-
-def _silence(stream: object) -> None:
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())  # type: ignore[attr-defined]  # a text stream, or closed: then nothing is to do
-        os.close(null)
-    except (OSError, ValueError, AttributeError):
-        pass

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tuimon.cli.quick_start import collect_often, without_collections, word_when_slow
-from tuimon.cli.writing import let_go_of_terminal, takes_output
+from tuimon.cli.writing import silence, takes_output
 from tuimon.launch.signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.options import Options
@@ -51,7 +51,6 @@ class EndSleep:
             self.close()  # from now on it would wake us at once, every time
 
     def close(self) -> None:
-        """Close the handle."""
         if self._handle >= 0:
             self._poll.unregister(self._handle)
             os.close(self._handle)
@@ -80,7 +79,7 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
     try:
         leave = _on_screen(monitor, options, signals)
         if leave.terminal_lost or not takes_output():
-            let_go_of_terminal()
+            silence(0, 1, 2)  # of the terminal
         if leave.terminal_lost and not monitor.ended and (monitor.log is not None or monitor.ending is not None):
             # record on until the run ends, or end the run if the user wants that
             monitor.start()  # it may have been lost before the first frame

@@ -46,11 +46,11 @@ def takes_output() -> bool:
         return False
 
 
-def let_go_of_terminal() -> None:
-    """Read from and write to nothing from now on; the numbers of the standard streams stay taken."""
+def silence(*handles: int) -> None:
+    """Read from and write to nothing from now on; the numbers stay taken."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
+    for handle in handles:
+        os.dup2(null, handle)
     os.close(null)
 
 

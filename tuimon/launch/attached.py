@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 from msgspec import Struct
 
-from tuimon.errors import NoSuchProcess, NotPython, NotReadable, NotYours
+from tuimon.errors import TargetError
 from tuimon.launch.child import ExitStatus, own_output
 from tuimon.proc import procfs
 from tuimon.proc.processes import command_line, environment, has_torch, is_alive, is_name, is_python
@@ -35,12 +35,12 @@ class Attached(Struct, frozen=True):
 
 
 def attach(pid: int) -> Attached:
-    """Check that ``pid`` can be watched. Raises NoSuchProcess, NotYours, NotReadable or NotPython."""
+    """Check that ``pid`` can be watched. Raises TargetError."""
     ticks, owner = procfs.start_ticks(pid), _owner(pid)
     if ticks is None or owner is None or not is_alive(pid, ticks):
-        raise NoSuchProcess(f"there is no process {pid}", "List the running trainings: tuimon ps")
+        raise TargetError(f"there is no process {pid}", "List the running trainings: tuimon ps")
     if owner != os.getuid() and os.getuid() != 0:
-        raise NotYours(
+        raise TargetError(
             f"process {pid} belongs to {_user_name(owner)}",
             f"Only its owner or root can watch it: sudo -u {_user_name(owner)} tuimon attach {pid}",
         )
@@ -62,13 +62,13 @@ def _refuse(pid: int, program: str) -> None:
     except psutil.AccessDenied:
         if is_name(program):
             return
-        raise NotReadable(
+        raise TargetError(
             f"process {pid} ({program}) hides which program it runs, and its stacks",
             "If it is a training: start it with `tuimon run`, or let it `import tuimon`.",
         ) from None
     except psutil.NoSuchProcess:
         pass
-    raise NotPython(f"process {pid} ({program}) is not a Python interpreter", "List the running trainings: tuimon ps")
+    raise TargetError(f"process {pid} ({program}) is not a Python interpreter", "List the running trainings: tuimon ps")
 
 
 def _owner(pid: int) -> int | None:

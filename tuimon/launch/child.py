@@ -177,22 +177,19 @@ class Launched:
 
     def is_alive(self) -> bool:
         """True if it, or another process of the session it was given, is still there."""
-        return self.poll() is None or self._group_is_alive()
+        if self.poll() is None or self.output is None:
+            return self._ended is None
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
 
     def end_step(self, now_s: float) -> signal.Signals | None:
         """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns the signal sent now, if any."""
         if not self.is_alive():
             return None
         return self.ending.step(now_s)
-
-    def _group_is_alive(self) -> bool:
-        if self.output is None:
-            return False
-        try:
-            os.killpg(self.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -32,7 +32,6 @@ from tuimon.launch.target import (
     ALLOW_PTRACE,
     RUN_INSTEAD,
     Function,
-    MappedPart,
     Target,
     check_threads,
     find_functions,
@@ -239,7 +238,7 @@ def _write(path: str, content: bytes) -> None:
 def functions_for(target: Target) -> dict[str, Function]:
     """The functions of the process that are called, and the harmless ones. Raises CannotInject if one is missing."""
     needed = ("Py_AddPendingCall", *OF_PYTHON)
-    python = _functions(target.python_file, target.python, (*needed, *HARMLESS.split()))
+    python = find_functions(target.python_file, target.python, (*needed, *HARMLESS.split()))
     if not all(name in python for name in needed):
         raise CannotInject(
             f"the Python of process {target.pid} exports none of its functions (linked statically, without symbols)",
@@ -248,7 +247,9 @@ def functions_for(target: Target) -> dict[str, Function]:
     needed_too = ("mmap", *OF_C_LIBRARY)
     c_library: dict[str, Function] = {}
     for path in {part.path for part in target.c_library}:
-        c_library |= _functions(target.file(path), [part for part in target.c_library if part.path == path], needed_too)
+        c_library |= find_functions(
+            target.file(path), [part for part in target.c_library if part.path == path], needed_too
+        )
     if not all(name in c_library for name in needed_too) or machine() not in CODE:
         raise CannotInject(
             f"process {target.pid} has a C library or a processor that tuimon was never tried with", RUN_INSTEAD
@@ -286,13 +287,6 @@ def script_for(target: Target, functions: Mapping[str, Function], page: str, reg
         entry=code.entry,
         request=REQUEST,
     )
-
-
-def _functions(file: str, mapped: Iterable[MappedPart], names: tuple[str, ...]) -> dict[str, Function]:
-    try:
-        return find_functions(file, mapped, names)
-    except (OSError, ValueError):
-        return {}
 
 
 def _within(parts: Iterable[Function]) -> str:
@@ -426,22 +420,20 @@ def known_registers() -> str:
     """
     general = "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip"
     control = "fctrl fstat ftag fiseg fioff foseg fooff fop"
-    core = (
-        _registers(general, 64)
-        + _registers("eflags cs ss ds es fs gs", 32)
-        + _registers("st0 st1 st2 st3 st4 st5 st6 st7", 80, "i387_ext")
-        + _registers(control, 32)
-    )
-    sse = _registers(" ".join(f"xmm{number}" for number in range(16)), 128, "uint128") + _registers("mxcsr", 32)
-    features = {
-        "core": core,
-        "sse": sse,
-        "linux": _registers("orig_rax", 64),
-        "segments": _registers("fs_base gs_base", 64),
+    features = {  # names, bits, type
+        "core": (
+            (general, 64, "int"),
+            ("eflags cs ss ds es fs gs", 32, "int"),
+            ("st0 st1 st2 st3 st4 st5 st6 st7", 80, "i387_ext"),
+            (control, 32, "int"),
+        ),
+        "sse": ((" ".join(f"xmm{number}" for number in range(16)), 128, "uint128"), ("mxcsr", 32, "int")),
+        "linux": (("orig_rax", 64, "int"),),
+        "segments": (("fs_base gs_base", 64, "int"),),
     }
-    parts = (f'<feature name="org.gnu.gdb.i386.{name}">{text}</feature>' for name, text in features.items())
-    return f"<target><architecture>i386:x86-64</architecture><osabi>GNU/Linux</osabi>{''.join(parts)}</target>\n"
-
-
-def _registers(names: str, bits: int, kind: str = "int") -> str:
-    return "".join(f'<reg name="{name}" bitsize="{bits}" type="{kind}"/>' for name in names.split())
+    text = ""
+    for feature, groups in features.items():
+        named = [(name, bits, kind) for names, bits, kind in groups for name in names.split()]
+        registers = "".join(f'<reg name="{name}" bitsize="{bits}" type="{kind}"/>' for name, bits, kind in named)
+        text += f'<feature name="org.gnu.gdb.i386.{feature}">{registers}</feature>'
+    return f"<target><architecture>i386:x86-64</architecture><osabi>GNU/Linux</osabi>{text}</target>\n"

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,7 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode
 
 from tuimon.agent import AGENT_FOLDER
 from tuimon.agent.boot import WAITED_FOR
@@ -33,12 +33,7 @@ from tuimon.text import plain
 ANSWER_S = 30.0
 
 
-def never() -> bool:
-    """Do not stop."""
-    return False
-
-
-def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = never) -> bool:
+def inject(pid: int, *, timeout_s: float = ANSWER_S, stop: Callable[[], bool] = lambda: False) -> bool:
     """Have the process write markers from its next step on; True if it had them before.
 
     Raises CannotInject; then nothing has changed.
@@ -134,12 +129,10 @@ class InjectRequest:
         return f"try:\n {run}\nexcept BaseException:\n pass\n"
 
     def answer(self) -> InjectAnswer | None:
-        """The answer, once there is one."""
         try:
-            with open(os.path.join(self.folder, "answer"), encoding="utf-8") as file:
-                found = json.load(file)
-            return InjectAnswer(str(found["status"]), found.get("reason"))
-        except (OSError, ValueError, KeyError):
+            with open(os.path.join(self.folder, "answer"), "rb") as file:
+                return decode(file.read(), type=InjectAnswer)
+        except (OSError, MsgspecError):
             return None
 
     def wait(self, timeout_s: float, stop: Callable[[], bool]) -> InjectAnswer | None:
@@ -150,7 +143,6 @@ class InjectRequest:
         return answer
 
     def close(self) -> None:
-        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

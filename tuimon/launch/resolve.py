@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tuimon.errors import NoSuchScript, NotExecutable, UsageError
+from tuimon.errors import UsageError
 from tuimon.text import plain
 
 _PYTHON_SUFFIXES = (".py", ".pyw", ".pyz")
@@ -67,12 +67,12 @@ def resolve(argv: Sequence[str]) -> list[str]:
         )
         inside = os.path.join(first, scripts[0]) if len(scripts) == 1 else None
         hint = f"Did you mean {plain(inside)}?" if inside else "Name a script inside it, or add a __main__.py."
-        raise NotExecutable(f"{plain(first)} is a directory without a __main__.py", hint)
+        raise UsageError(f"{plain(first)} is a directory without a __main__.py", hint)
     if first.endswith(_PYTHON_SUFFIXES):
         if not os.path.exists(first):
-            raise NoSuchScript(f"there is no script {plain(first)}", _did_you_mean(first))
+            raise UsageError(f"there is no script {plain(first)}", _did_you_mean(first))
         if not os.access(first, os.R_OK):
-            raise NotExecutable(f"{plain(first)} cannot be read", f"Check it with: ls -l {plain(first)}")
+            raise UsageError(f"{plain(first)} cannot be read", f"Check it with: ls -l {plain(first)}")
         return [user_python(), *argv]
     return _program(first, argv)
 
@@ -82,12 +82,12 @@ def _program(first: str, argv: Sequence[str]) -> list[str]:
         return list(argv)
     if os.path.isfile(first):
         if os.path.dirname(first):
-            raise NotExecutable(f"{plain(first)} is not executable", _how_to_run(first))
+            raise UsageError(f"{plain(first)} is not executable", _how_to_run(first))
         hint = f"It is in this folder: tuimon run ./{plain(first)}" if os.access(first, os.X_OK) else _how_to_run(first)
-        raise NotExecutable(f"{plain(first)} is not a program on PATH", hint)
+        raise UsageError(f"{plain(first)} is not a program on PATH", hint)
     if os.path.dirname(first):
-        raise NoSuchScript(f"there is no program {plain(first)}", _did_you_mean(first))
-    raise NoSuchScript(f"there is no script or program {plain(first)}", _did_you_mean(first, _WAYS))
+        raise UsageError(f"there is no program {plain(first)}", _did_you_mean(first))
+    raise UsageError(f"there is no script or program {plain(first)}", _did_you_mean(first, _WAYS))
 
 
 def _how_to_run(path: str) -> str:

@@ -155,7 +155,6 @@ class Witness:
         return received
 
     def close(self) -> None:
-        """End it."""
         if self._process is not None:
             _end(self._process)
 

@@ -13,6 +13,7 @@ import re
 import struct
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 import psutil
@@ -62,15 +63,19 @@ def parse_maps(raw: bytes) -> list[MappedPart]:
 def find_functions(file: str, mapped: Iterable[MappedPart], names: Iterable[str]) -> dict[str, Function]:
     """The named functions of a mapped file, stripped or not, that lie in its mapped code.
 
-    ``file``: where to read it. Raises OSError, ValueError when it is no 64-bit little-endian ELF file.
+    ``file``: where to read it. None are found where it is no 64-bit little-endian ELF file, or cannot be read.
     """
-    mapped = list(mapped)
-    wanted = {name.encode() for name in names}
-    with open(file, "rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content[:6] != b"\x7fELF\x02\x01":
-            raise ValueError(f"{file} is no ELF file of this machine")
-        bias = _bias(content, mapped)
-        found = {name.decode(): Function(at + bias, at + bias + size) for name, at, size in _functions(content, wanted)}
+    mapped, wanted = list(mapped), {name.encode() for name in names}
+    found: dict[str, Function] = {}
+    with (
+        suppress(OSError, ValueError),
+        open(file, "rb") as handle,
+        mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        if content[:6] == b"\x7fELF\x02\x01":
+            bias = _bias(content, mapped)
+            for name, at, size in _functions(content, wanted):
+                found[name.decode()] = Function(at + bias, at + bias + size)
     code = [(part.start, part.end) for part in mapped if part.is_code]
     return {name: at for name, at in found.items() if any(start <= at.start < at.end <= end for start, end in code)}
 
@@ -213,17 +218,12 @@ def _check_namespaces(pid: int) -> None:
         except OSError:  # an old kernel, or the process has ended
             continue
         if not same:
+            status = procfs.read_bytes(f"/proc/{pid}/status") or b""
+            inner = (status.partition(b"\nNSpid:\t")[2].partition(b"\n")[0].split() or [b"PID"])[-1].decode()
             raise CannotInject(
                 f"process {pid} is in another {kind} namespace, as in a container: its markers would not be found",
-                f"Attach from in there, with tuimon installed: tuimon attach --inject {_inner_pid(pid)}",
+                f"Attach from in there, with tuimon installed: tuimon attach --inject {inner}",
             )
-
-
-def _inner_pid(pid: int) -> str:
-    """The pid of a process in its own namespace (NSpid in proc_pid_status(5))."""
-    status = procfs.read_bytes(f"/proc/{pid}/status") or b""
-    pids = status.partition(b"\nNSpid:\t")[2].partition(b"\n")[0].split()
-    return pids[-1].decode() if pids else "PID"
 
 
 def shared(pid: int, folders: Iterable[str]) -> list[str]:
@@ -269,7 +269,6 @@ def check_sees(pid: int, agent: str) -> None:
 
 
 def machine() -> str:
-    """The kind of processor."""
     return platform.machine()
 
 
@@ -309,6 +308,5 @@ def check_threads(pid: int) -> None:
 
 
 def uninterruptible_threads(pid: int) -> set[int]:
-    """The threads that are in uninterruptible sleep now."""
     found = {tid: procfs.read_thread_stat(pid, tid) for tid in procfs.thread_ids(pid)}
     return {tid for tid, stat in found.items() if stat is not None and stat.state == "D"}

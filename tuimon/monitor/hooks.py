@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -44,7 +45,30 @@ class Hooks:
     def bring_in(self) -> str:
         """Bring the hooks into the process and its ranks; a line on how it went. Raises CannotInject."""
         with self._working:
-            return self._bring_in()
+            begun_s = time.monotonic()
+            refused: list[CannotInject] = []
+            present = 0
+            for pid in trainings_of(self._pid):
+                try:
+                    timeout_s = _LAUNCHER_S if self._ours or present else ANSWER_S
+                    if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving):
+                        self._ours.append(pid)
+                        if not self._keep:
+                            self._holding.hold(pid)
+                    elif not self._keep and self._holding.hold(pid, only_left=True):  # of a tuimon that was killed
+                        self._ours.append(pid)
+                    else:
+                        present += 1
+                except CannotInject as error:
+                    refused.append(error)
+            if refused and not (self._ours or present):
+                raise refused[0]
+            if not self._ours:
+                return "the hooks are there already: somebody else's, they stay when you leave"
+            took_s = time.monotonic() - begun_s
+            into = ", ".join(map(str, self._ours))
+            rest = f"; not all: {refused[0].message}" if refused else ""
+            return f"hooks brought into process {into} in {took_s:.1f} s: markers from its next step on{rest}"
 
     def withdraw(self) -> str | None:
         """Undo the hooks that are ours, and bring in no more; a line for the user, or None."""
@@ -66,32 +90,6 @@ class Hooks:
             finally:
                 self._holding.close()
 
-    def _bring_in(self) -> str:
-        begun_s = time.monotonic()
-        refused: list[CannotInject] = []
-        present = 0
-        for pid in trainings_of(self._pid):
-            try:
-                timeout_s = _LAUNCHER_S if self._ours or present else ANSWER_S
-                if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving):
-                    self._ours.append(pid)
-                    if not self._keep:
-                        self._holding.hold(pid)
-                elif not self._keep and self._holding.hold(pid, only_left=True):  # of a tuimon that was killed
-                    self._ours.append(pid)
-                else:
-                    present += 1
-            except CannotInject as error:
-                refused.append(error)
-        if refused and not (self._ours or present):
-            raise refused[0]
-        if not self._ours:
-            return "the hooks are there already: somebody else's, they stay when you leave"
-        took_s = time.monotonic() - begun_s
-        into = ", ".join(map(str, self._ours))
-        rest = f"; not all: {refused[0].message}" if refused else ""
-        return f"hooks brought into process {into} in {took_s:.1f} s: markers from its next step on{rest}"
-
 
 def trainings_of(pid: int) -> list[int]:
     """The ranks below a process, those of its descendants that have torch, and itself. Forked workers are no ranks.
@@ -112,11 +110,10 @@ def trainings_of(pid: int) -> list[int]:
 def _withdrawn(pid: int) -> bool:
     if not _has_ring(pid):
         return True
-    try:
+    with suppress(TuimonError):
         withdraw_hooks(pid, _WITHDRAW_S)
         return True
-    except TuimonError:
-        return not _has_ring(pid)
+    return not _has_ring(pid)
 
 
 def _has_ring(pid: int) -> bool:

@@ -9,7 +9,6 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.hang import is_over, may_hang
 from tuimon.diagnosis.verdicts import RANKS_EACH_S, Reading, Verdicts
 from tuimon.monitor.poller import Pollers
-from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.sources.base import Suspect, Suspicion
 
@@ -73,10 +72,12 @@ def suspicion(session: Session) -> Suspicion | None:
     still = next((each for each in found if may_hang(each) or is_over(each)), None)
     if still is None:
         return None
-    ranks = [
-        Suspect(rank.pid, "trainer", rank.rank, rank.tid if rank.tid != rank.pid else None, _loops(session, rank.pid))
-        for rank in still.ranks
-    ]
+    ranks = []
+    for rank in still.ranks:
+        sampled = session.stacks.get(rank.pid)
+        loops = tuple(node.frames for node in sampled.noted_loops()) if sampled is not None else ()
+        tid = rank.tid if rank.tid != rank.pid else None
+        ranks.append(Suspect(rank.pid, "trainer", rank.rank, tid, loops))
     processes = session.run_processes
     workers = (
         Suspect(each.pid, "worker", rank.rank)
@@ -84,9 +85,3 @@ def suspicion(session: Session) -> Suspicion | None:
         for each in (*processes.workers(rank.pid), *processes.children(rank.pid))
     )
     return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))
-
-
-def _loops(session: Session, pid: int) -> tuple[tuple[Frame, ...], ...]:
-    """The loops that a process trained in, as its hooks noted them."""
-    sampled = session.stacks.get(pid)
-    return tuple(node.frames for node in sampled.noted_loops()) if sampled is not None else ()

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,28 +22,11 @@ from tuimon.sources.plain_records import plain_record
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.verdicts import Change, Verdicts
+    from tuimon.launch.attached import Attached
     from tuimon.monitor.hooks import Hooks  # only an attach loads them
     from tuimon.monitor.judging import Judging  # the rules: the first frame needs none
     from tuimon.sources.log.writer import LogWriter  # only a run with a log does
     from tuimon.sources.source_text import CloseUp
-
-
-class Watched(Protocol):
-    """The process that a run began with: launched, or attached to."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        ...
-
-    @property
-    def run_id(self) -> str | None:
-        """The mark in the environment of all processes of its run; None unless tuimon started it."""
-        ...
-
-    def poll(self) -> ExitStatus | None:
-        """How it ended; None while it runs."""
-        ...
 
 
 QUEUE_LIMIT = 10_000
@@ -71,7 +54,7 @@ class Monitor:
         *,
         header: Header | None = None,
         log: LogWriter | None = None,
-        process: Watched | None = None,
+        process: Launched | Attached | None = None,
         output: OutputTail | None = None,
         hooks: Hooks | None = None,
         observers: Sequence[Observer] = (),
@@ -342,7 +325,6 @@ class Observers:
         self._failed: list[tuple[str, Exception]] = []  # those that could not begin
 
     def start(self) -> None:
-        """Begin all."""
         for observer in tuple(self._observers):
             try:
                 observer.start()
@@ -362,7 +344,6 @@ class Observers:
                 yield _left_out(observer.name, error, session.now_s)
 
     def close(self, session: Session, findings: Sequence[Finding]) -> None:
-        """End all."""
         for observer in self._observers:
             with contextlib.suppress(Exception):  # as above; and the run is over
                 observer.close(session, findings)

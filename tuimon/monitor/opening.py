@@ -161,49 +161,46 @@ def sources_of(table: ProcessTable, options: Options, output: str | None = None)
         from tuimon.sources.log.output import PrintedSource
 
         yield PrintedSource(output, table.root_pid)
-    switched_off: list[Notice] = []
     if options.markers:
         from tuimon.sources.markers.source import MarkerSource
         from tuimon.sources.memory import MemorySource
 
         yield MarkerSource(table, options.window_s)
         yield MemorySource(table, options.memory)
-    else:
-        switched_off.append(_off("markers"))
     if options.stacks:
         from tuimon.sources.stacks.source import StackSource
         from tuimon.sources.standstill import StandstillSource
 
         yield StackSource(table, options.rate_hz, options.sampling_ratio)
         yield StandstillSource(table)
-    else:
-        switched_off.append(_off("stacks"))
     if options.native:
         from tuimon.sources.native.source import NativeSource
 
         yield NativeSource(table)
-    else:
-        switched_off.append(_off("native"))
     if options.gpu:
         from tuimon.sources.gpus.source import gpu_sources
 
         yield from gpu_sources(table, options.window_s)
-    else:
-        switched_off.append(_off("gpu"))
-    if switched_off:
-        yield NoticeSource(switched_off)
+    off = [_off(name) for name in _OPTIONAL if not getattr(options, name)]
+    if off:
+        yield NoticeSource(off)
 
 
-_OPTIONAL = {"markers": "markers", "stacks": "stack samples", "native": "samples below Python", "gpu": "GPU counters"}
+_Optional = Literal["markers", "stacks", "native", "gpu"]
+_OPTIONAL: dict[_Optional, str] = {
+    "markers": "markers",
+    "stacks": "stack samples",
+    "native": "samples below Python",
+    "gpu": "GPU counters",
+}
 
 
-def _off(source: Literal["markers", "stacks", "native", "gpu"]) -> Notice:
+def _off(source: _Optional) -> Notice:
     message = f"{_OPTIONAL[source]} are switched off (--no-{source})"
     return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=message)
 
 
 def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options, job: Job) -> Header:
-    """The log's first record."""
     driver = nvidia_driver()
     return Header(
         t=time.monotonic(),
@@ -213,7 +210,7 @@ def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], 
         host=os.uname().nodename,
         wall_unix_s=time.time(),
         interval_s=options.window_s,
-        cpu_count=_cpu_count(),
+        cpu_count=len(os.sched_getaffinity(0)),  # cores that a container or a scheduler allows, not all there are
         versions={
             "tuimon": version_of("tuimon"),
             "python": platform.python_version(),
@@ -224,10 +221,3 @@ def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], 
         run=job.name,
         node=job.node,
     )
-
-
-def _cpu_count() -> int:
-    try:
-        return len(os.sched_getaffinity(0))  # cores that a container or a scheduler allows, not those of the machine
-    except (AttributeError, OSError):
-        return os.cpu_count() or 1

@@ -17,9 +17,7 @@ class Observer(Protocol):
 
     name: str
 
-    def start(self) -> None:
-        """The monitor begins."""
-        ...
+    def start(self) -> None: ...
 
     def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
         """The state has changed, or time has passed; what the user should know of the view itself."""

@@ -145,7 +145,13 @@ class Poller:
             return False
         except Exception as error:  # noqa: BLE001  (this is where a source meets the outside)
             self._failures += 1
-            self._put(self._failure_notice(error))
+            message, hint = (
+                f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}".removesuffix(": "),
+                None,
+            )
+            if isinstance(error, TuimonError):
+                message, hint = error.message, error.hint
+            self._put(self._notice("warning", plain(message)[:300], hint))
         else:
             if self._failures:
                 self._failures = 0
@@ -154,45 +160,26 @@ class Poller:
 
     def _put_read(self) -> None:
         """Put what the source reads: as it comes, or of a replay many records at once."""
-        if not self._lossless:
-            for record in self.source.read():
-                self._put(record)
-            return
-        records = iter(self.source.read())
         held: list[Record] = []
         try:
-            for record in records:
+            for record in self.source.read():
                 held.append(record)
-                if len(held) >= MANY:
-                    self._put_all(held)
+                if len(held) >= (MANY if self._lossless else 1):
+                    self._put(*held)
                     held = []
         finally:  # records from before it failed or came to its end
-            self._put_all(held)
-
-    def _failure_notice(self, error: Exception) -> Notice:
-        if isinstance(error, TuimonError):
-            return self._notice("warning", plain(error.message), error.hint)
-        first_line = next(iter(str(error).splitlines()), "")
-        return self._notice("warning", plain(f"{type(error).__name__}: {first_line}".removesuffix(": "))[:300])
+            self._put(*held)
 
     def _notice(self, level: Literal["ok", "warning"], message: str, hint: str | None = None) -> Notice:
         return Notice(t=self._clock(), pid=0, source=self.source.name, level=level, message=message, hint=hint)
 
-    def _put(self, record: Record) -> None:
-        if self._lossless:
-            self._put_all([record])
-            return
-        try:
-            self._records.put_nowait(record)
-        except queue.Full:
-            self.dropped += 1
-
-    def _put_all(self, records: list[Record]) -> None:
-        """Put all, waiting for room; on the way out only what has room."""
+    def _put(self, *records: Record) -> None:
+        """Put all; of a replay wait for room, on the way out only what has room."""
         while records:
-            done = self._records.put_many(records, 0.0 if self._stopping.is_set() else 0.1)
+            wait_s = 0.1 if self._lossless and not self._stopping.is_set() else 0.0
+            done = self._records.put_many(records, wait_s)
             records = records[done:]
-            if not done and self._stopping.is_set():
+            if not done and not wait_s:
                 self.dropped += len(records)
                 return
 
@@ -219,7 +206,6 @@ class Pollers:
 
     @property
     def sources(self) -> list[Source]:
-        """Those that are made."""
         return [poller.source for poller in self.pollers]
 
     @property
@@ -239,7 +225,6 @@ class Pollers:
         return next((backlog for backlog in each if backlog is not None), None)
 
     def start(self) -> None:
-        """Begin reading."""
         if self._later is not None:
             self._add(self._later)
             self._later = None

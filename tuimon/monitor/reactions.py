@@ -57,7 +57,6 @@ class Detached:
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for its end, for so long."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:

@@ -32,7 +32,6 @@ def core_numbers(text: str) -> frozenset[int]:
 
 
 def core_list(numbers: Collection[int]) -> str:
-    """The list of these cores."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:

@@ -11,6 +11,8 @@ import errno
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import product
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -153,29 +155,24 @@ class HeldFile:
 
     def read(self, limit: int = 4096) -> bytes | None:
         """The start of it; None when it cannot be read."""
-        if self._handle < 0 and not self._open():
-            return read_bytes(self._path, limit)
+        if self._handle < 0:
+            if HeldFile._held >= self.MOST:
+                return read_bytes(self._path, limit)
+            try:
+                self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return read_bytes(self._path, limit)
+            HeldFile._held += 1
         try:
             return os.pread(self._handle, limit, 0)
         except OSError:  # its process has ended
             return None
 
     def close(self) -> None:
-        """Let go of it."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
             HeldFile._held -= 1
-
-    def _open(self) -> bool:
-        if HeldFile._held >= self.MOST:
-            return False
-        try:
-            self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        HeldFile._held += 1
-        return True
 
 
 def read_process_stat(pid: int) -> Stat | None:
@@ -314,19 +311,12 @@ def os_ids(pid: int, idents: Iterable[int]) -> dict[int, int]:
     except OSError:
         return {}
     try:
-        found = {thread_id: _tid(memory, thread_id, tids) for thread_id in unknown}
+        resolved: dict[int, int] = {}
+        for descriptor, offset in product(unknown, _OFFSETS):
+            with suppress(OSError, OverflowError):  # the thread is gone, or this is no address
+                tid = int.from_bytes(os.pread(memory, 4, descriptor + offset), "little")
+                if tid in tids:
+                    resolved.setdefault(descriptor, tid)
     finally:
         os.close(memory)
-    resolved = {thread_id: tid for thread_id, tid in found.items() if tid is not None}
     return resolved if len(set(resolved.values())) == len(resolved) else {}
-
-
-def _tid(memory: int, descriptor: int, tids: set[int]) -> int | None:
-    for offset in _OFFSETS:
-        try:
-            tid = int.from_bytes(os.pread(memory, 4, descriptor + offset), "little")
-        except (OSError, OverflowError):  # the thread is gone, or this is no address
-            continue
-        if tid in tids:
-            return tid
-    return None

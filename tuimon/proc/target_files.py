@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -156,16 +157,11 @@ class TargetFiles:
 
     def refresh(self) -> Rights | None:
         """Its rights of this moment, about 0.05 ms."""
-        if self._pid is not None and self._goes_on(self._pid):
-            self.rights = rights_of(self._pid) or self.rights
+        ticks, expected_s = procfs.start_ticks(self._pid) if self._pid is not None else None, self._start_unix_s
+        if ticks is not None and self._pid is not None:
+            is_it = expected_s is None or abs(start_unix_s(ticks) - expected_s) < _START_TOLERANCE_S
+            self.rights = (rights_of(self._pid) if is_it else None) or self.rights
         return self.rights
-
-    def _goes_on(self, pid: int) -> bool:
-        ticks = procfs.start_ticks(pid)
-        if ticks is None:
-            return False
-        expected = self._start_unix_s
-        return expected is None or abs(start_unix_s(ticks) - expected) < _START_TOLERANCE_S
 
 
 def rights_of(pid: int) -> Rights | None:
@@ -242,27 +238,14 @@ def cell_of(pid: int, file: str) -> NotebookCell | None:
     """
     if not _CELL_FILE.search(file):
         return None
-    for process in _with_parent(pid):
-        cell = _cells_of(process).get(file)
-        if cell is not None:
-            return cell
-    return None
-
-
-def _with_parent(pid: int) -> Iterator[int]:
-    yield pid
     stat = procfs.read_process_stat(pid)
-    if stat is not None:
-        yield stat.ppid
-
-
-def _cells_of(pid: int) -> Mapping[str, NotebookCell]:
-    try:
-        path = side_file(ring_path(pid), CELLS)
-        changed_ns = os.stat(path, follow_symlinks=False).st_mtime_ns
-    except (OSError, ValueError, IndexError):
-        return {}
-    return _read(path, changed_ns)
+    for process in (pid, stat.ppid) if stat is not None else (pid,):
+        with suppress(OSError, ValueError, IndexError):
+            path = side_file(ring_path(process), CELLS)
+            cell = _read(path, os.stat(path, follow_symlinks=False).st_mtime_ns).get(file)
+            if cell is not None:
+                return cell
+    return None
 
 
 @lru_cache(_HELD)

@@ -7,6 +7,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -90,17 +91,12 @@ def decode_events(chunk: bytes) -> Iterator[RawEvent | None]:
         return
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
-    for part in _PARTS.decode(chunk):
-        yield _decode_event(bytes(part))
-
-
-def _decode_event(part: bytes) -> RawEvent | None:
-    for text in (part, part.decode("utf-8", "replace").encode("utf-8")):
-        try:
-            return _EVENT.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue
-    return None
+    for part in map(bytes, _PARTS.decode(chunk)):
+        event: RawEvent | None = None
+        for text in (part, part.decode("utf-8", "replace").encode("utf-8")):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                event = event or _EVENT.decode(text)
+        yield event
 
 
 def decode_head(head: bytes) -> RawHead:
@@ -139,7 +135,6 @@ class Stretch(NamedTuple):
 
     @property
     def length_ns(self) -> int:
-        """How long it is."""
         return self.end_ns - self.begin_ns
 
 
@@ -161,7 +156,6 @@ class Events:
         return len(self.begin_ns)
 
     def add_event(self, kind: int, name: int, track: int, begin_ns: int, end_ns: int, correlation: int = 0) -> None:
-        """Add an event."""
         self.kind.append(kind)
         self.name.append(name)
         self.track.append(track)
@@ -170,11 +164,9 @@ class Events:
         self.correlation.append(correlation)
 
     def name_of(self, index: int) -> str:
-        """The event's name."""
         return self.names[self.name[index]]
 
     def length_ns(self, index: int) -> int:
-        """How long it took."""
         return self.end_ns[index] - self.begin_ns[index]
 
     def begun_in(self, stretch: Stretch) -> range:

@@ -74,13 +74,10 @@ def _convolution(inputs: _Inputs) -> int:
     sizes, weight = inputs.shape(0), inputs.shape(1)
     places = sizes[2:]
     if inputs.texts[6] != "True":
-        steps = zip(places, weight[2:], *(_each(inputs.numbers(i), len(places)) for i in (3, 4, 5)), strict=True)
+        stride, pad, gap = (n * len(places) if len(n) == 1 else n for n in map(inputs.numbers, (3, 4, 5)))
+        steps = zip(places, weight[2:], stride, pad, gap, strict=True)
         places = [(size + 2 * pad - gap * (width - 1) - 1) // stride + 1 for size, width, stride, pad, gap in steps]
     return 2 * sizes[0] * prod(weight) * prod(places)
-
-
-def _each(numbers: list[int], count: int) -> list[int]:
-    return numbers * count if len(numbers) == 1 else numbers
 
 
 def _convolution_backward(inputs: _Inputs) -> int:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct, field
 
-from tuimon.errors import NotATrace, TraceError
+from tuimon.errors import TraceError
 from tuimon.text import plain, whole_number
 from tuimon.trace.events import (
     Events,
@@ -79,7 +79,7 @@ class TraceFile:
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
-        """Read up to the first event. Raises NotATrace where there is none, OSError."""
+        """Read up to the first event. Raises TraceError where there is none, OSError."""
         self._name = name
         self._left = FILE_BYTES
         packed = file.read(2) == _GZIP
@@ -124,7 +124,7 @@ class TraceFile:
             if buffer.lstrip()[:1] == b"[":
                 return b"", buffer.lstrip()[1:]
             if not more or len(buffer) > _HEAD_BYTES:
-                raise NotATrace(
+                raise TraceError(
                     f"{plain(self._name)} is not a trace: it has no traceEvents",
                     "tuimon trace reads what torch.profiler exports (Chrome trace format, .json or .json.gz)",
                 )
@@ -206,13 +206,13 @@ class Trace(Struct):
 
 
 def read_trace(path: str) -> Trace:
-    """The trace in a file. Raises NotATrace, TraceError."""
+    """The trace in a file. Raises TraceError."""
     try:
         # a pipe would hold us up; what is no file has no end
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise NotATrace(f"{plain(path)} is not a file")
+            raise TraceError(f"{plain(path)} is not a file")
         with open(handle, "rb") as file:
             return read_open_trace(file, path)
     except OSError as error:
@@ -220,7 +220,7 @@ def read_trace(path: str) -> Trace:
 
 
 def read_open_trace(file: BinaryIO, name: str) -> Trace:
-    """The trace in an open file. Raises NotATrace, OSError."""
+    """The trace in an open file. Raises TraceError, OSError."""
     source = TraceFile(file, name)
     builder = _Builder(decode_head(source.head))
     for chunk in source.chunks():
@@ -242,7 +242,6 @@ class _Builder:
         self._base_us: float | None = None
 
     def add_events(self, events: Iterable[RawEvent | None]) -> None:
-        """Add the events of a chunk."""
         for event in events:
             if event is None:
                 self._trace.unreadable += 1
@@ -250,7 +249,6 @@ class _Builder:
                 self._add_event(event)
 
     def trace(self, ended_early: str | None) -> Trace:
-        """The trace that was read."""
         trace, events = self._trace, self._trace.events
         first_ns = min(events.begin_ns, default=0)
         steps = self._stretches[STEP] or self._profiler_steps
@@ -262,9 +260,10 @@ class _Builder:
         trace.products = [
             each._replace(begin_ns=each.begin_ns - first_ns, end_ns=each.end_ns - first_ns) for each in trace.products
         ]
-        trace.steps = Stretches([_moved(step, first_ns) for step in steps])
-        trace.phases = Stretches([_moved(phase, first_ns) for phase in self._stretches[PHASE]])
-        trace.lines = Stretches([_moved(line, first_ns) for line in self._stretches[LINE]])
+        trace.steps, trace.phases, trace.lines = (
+            Stretches([Stretch(each.name, each.begin_ns - first_ns, each.end_ns - first_ns) for each in stretches])
+            for stretches in (steps, self._stretches[PHASE], self._stretches[LINE])
+        )
         trace.ended_early = ended_early
         return trace
 
@@ -323,10 +322,6 @@ class _Builder:
 
 
 _NO_ARGS = RawArgs()
-
-
-def _moved(stretch: Stretch, first_ns: int) -> Stretch:
-    return Stretch(stretch.name, stretch.begin_ns - first_ns, stretch.end_ns - first_ns)
 
 
 def _integer(value: object, limit: int) -> int | None:

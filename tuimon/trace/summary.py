@@ -43,23 +43,23 @@ class Intervals:
         return sum(min(end, end_ns) - max(begin, begin_ns) for begin, end in pairs)
 
 
-class Launch(NamedTuple):
-    """The runtime call that put a work on the GPU."""
+class GpuTotals(NamedTuple):
+    """One GPU over the steps."""
 
-    call: int  # event
-    begin_ns: int
-    end_ns: int
+    device: int
+    name: str
+    span_ns: int  # from when its main stream reached the first step's beginning to when it reached the last one's end
+    busy_ns: int  # any stream ran something
+    kernels: int
 
 
 class TracedGpu:
     """One GPU's works. ``works``: those launched in the steps. ``main``: the stream with the most kernels.
 
-    Not that with the most time: collectives are few and wait long.
+    Not that with the most time: collectives are few and wait long. ``launches``: the runtime calls by correlation.
     """
 
-    def __init__(
-        self, trace: Trace, device: int, works: list[int], launches: dict[int, Launch], whole: Stretch
-    ) -> None:
+    def __init__(self, trace: Trace, device: int, works: list[int], launches: dict[int, int], whole: Stretch) -> None:
         events = trace.events
         self.device = device
         self.name = trace.device_names.get(device, "")
@@ -84,26 +84,30 @@ class TracedGpu:
 
     def called_ns(self, events: Events, work: int) -> int:
         """When a work was launched; where the call is not in the trace, when it began."""
-        launch = self.launches.get(events.correlation[work])
-        return launch.begin_ns if launch is not None else events.begin_ns[work]
+        return events.begin_ns[self.launches.get(events.correlation[work], work)]
 
     def reached_ns(self, moment_ns: int) -> int:
         """When the main stream had done all that was launched before a moment of the CPU: not before that moment."""
         before = bisect_left(self._called, moment_ns)
         return max(moment_ns, self._ends[before - 1]) if before else moment_ns
 
+    def totals(self, events: Events, span: Stretch) -> GpuTotals:
+        begin_ns, end_ns = self.reached_ns(span.begin_ns), self.reached_ns(span.end_ns)
+        kernels = sum(events.kind[i] == Kind.KERNEL for i in self.works)
+        return GpuTotals(self.device, self.name, end_ns - begin_ns, self.busy.within_ns(begin_ns, end_ns), kernels)
+
 
 def gpus_of(trace: Trace, whole: Stretch) -> list[TracedGpu]:
     """The GPUs that worked, by their number."""
     events = trace.events
     works: dict[int, list[int]] = defaultdict(list)
-    launches: dict[int, Launch] = {}
+    launches: dict[int, int] = {}
     for i in range(len(events)):
         kind = events.kind[i]
         if kind >= Kind.KERNEL:
             works[trace.devices[events.track[i]] or 0].append(i)
         elif kind == Kind.RUNTIME and events.correlation[i]:
-            launches[events.correlation[i]] = Launch(i, events.begin_ns[i], events.end_ns[i])
+            launches[events.correlation[i]] = i
     return [TracedGpu(trace, device, works[device], launches, whole) for device in sorted(works)]
 
 
@@ -160,7 +164,7 @@ def _multiplies_alone(events: Events, gpu: TracedGpu, outer: dict[int, list[Prod
         launch = gpu.launches.get(events.correlation[work])
         if launch is None:
             return True
-        track, moment_ns = events.track[launch.call], events.begin_ns[launch.call]
+        track, moment_ns = events.track[launch], events.begin_ns[launch]
         at = bisect_right(begins.get(track, []), moment_ns) - 1
         if at < 0 or moment_ns >= outer[track][at].end_ns:
             return True
@@ -209,7 +213,7 @@ def operator_rows(
     for gpu in gpus:
         for work in gpu.works:
             launch = gpu.launches.get(events.correlation[work])
-            operator = nesting.operator[launch.call] if launch is not None else -1
+            operator = nesting.operator[launch] if launch is not None else -1
             if operator >= 0 and events.name[operator] in sums:
                 sums[events.name[operator]].gpu_ns += events.length_ns(work)
     rows = [
@@ -237,16 +241,15 @@ def sync_rows(
     sums: dict[tuple[str, str, str], _RowSum] = defaultdict(_RowSum)
     for wait in waits:
         i, operator = wait.call, nesting.operator[wait.call]
-        where = _where(events, nesting.python[i]) or lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
+        place = place_of(events.name_of(nesting.python[i])) if nesting.python[i] >= 0 else None
+        if place is not None:
+            where = f"{place.function}() {place.file.rsplit('/', 1)[-1]}:{place.line}"
+        else:
+            where = lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)
         found = sums[events.name_of(i), events.name_of(operator) if operator >= 0 else "", where]
         found.add(wait.waited_ns, phases.name_at(events.begin_ns[i]))
     rows = [TracedSync(call, op, s.phase, where, s.count, s.total_ns) for (call, op, where), s in sums.items()]
     return sorted(rows, key=lambda row: (-row.total_ns, row.call, row.operator))
-
-
-def _where(events: Events, python: int) -> str:
-    place = place_of(events.name_of(python)) if python >= 0 else None
-    return f"{place.function}() {place.file.rsplit('/', 1)[-1]}:{place.line}" if place is not None else ""
 
 
 class Nesting:
@@ -320,18 +323,13 @@ def cpu_waits(events: Events, nesting: Nesting, whole: Stretch) -> list[CpuWait]
         if track not in threads:
             continue
         before = found[latest[track]] if track in latest else None
-        if before is not None and _is_end_of(before.call, call, events, nesting):
+        ends_copy = before is not None and is_sync(events.name_of(call)) and not is_sync(events.name_of(before.call))
+        if before is not None and ends_copy and nesting.operator[call] == nesting.operator[before.call] >= 0:
             found[latest[track]] = before._replace(waited_ns=before.waited_ns + waited_ns)
         else:
             latest[track] = len(found)
             found.append(CpuWait(call, waited_ns))
     return found
-
-
-def _is_end_of(copy: int, call: int, events: Events, nesting: Nesting) -> bool:
-    """True if a call synchronises with the copy before it."""
-    is_pair = is_sync(events.name_of(call)) and not is_sync(events.name_of(copy))
-    return is_pair and nesting.operator[call] == nesting.operator[copy] >= 0
 
 
 def _calls(events: Events, whole: Stretch) -> Iterator[tuple[int, int]]:
@@ -352,16 +350,6 @@ def _calls(events: Events, whole: Stretch) -> Iterator[tuple[int, int]]:
             yield i, length_ns - _STAGING_NS
 
 
-class GpuTotals(NamedTuple):
-    """One GPU over the steps."""
-
-    device: int
-    name: str
-    span_ns: int  # from when its main stream reached the first step's beginning to when it reached the last one's end
-    busy_ns: int  # any stream ran something
-    kernels: int
-
-
 class Summary(NamedTuple):
     """The tables of a trace; all figures are sums over ``steps`` steps."""
 
@@ -377,7 +365,6 @@ class Summary(NamedTuple):
 
 
 def summarize(trace: Trace) -> Summary:
-    """The summary of a trace."""
     events, span, phases = trace.events, whole(trace), phases_of(trace)
     nesting = Nesting(events)
     gpus = gpus_of(trace, span)
@@ -385,24 +372,12 @@ def summarize(trace: Trace) -> Summary:
         steps=len(trace.steps.all) or 1,
         has_steps=bool(trace.steps),
         span_ns=span.length_ns,
-        gpus=[_gpu_row(trace, gpu, span) for gpu in gpus],
+        gpus=[gpu.totals(events, span) for gpu in gpus],
         operators=operator_rows(events, nesting, phases, span, gpus, trace.lines),
         kernels=kernel_rows(events, phases, gpus),
         syncs=sync_rows(events, nesting, phases, cpu_waits(events, nesting, span), trace.lines),
         flops=None if trace.dropped or trace.ended_early else flops_of(trace.products, events, span, gpus),
         has_lines=bool(trace.lines) or Kind.PYTHON in events.kind,
-    )
-
-
-def _gpu_row(trace: Trace, gpu: TracedGpu, span: Stretch) -> GpuTotals:
-    events = trace.events
-    begin_ns, end_ns = gpu.reached_ns(span.begin_ns), gpu.reached_ns(span.end_ns)
-    return GpuTotals(
-        device=gpu.device,
-        name=gpu.name,
-        span_ns=end_ns - begin_ns,
-        busy_ns=gpu.busy.within_ns(begin_ns, end_ns),
-        kernels=sum(events.kind[i] == Kind.KERNEL for i in gpu.works),
     )
 
 
@@ -435,9 +410,5 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
 
 def _shortened(row: Row) -> Row:
     """The row with all of its names cut."""
-    return replace(row, **{name: _short(text) for name, text in asdict(row).items() if isinstance(text, str)})
-
-
-def _short(name: str) -> str:
-    name = plain(name)
-    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    texts = {name: plain(text) for name, text in asdict(row).items() if isinstance(text, str)}
+    return replace(row, **{k: text if len(text) <= _NAME else f"{text[: _NAME - 1]}…" for k, text in texts.items()})

@@ -20,7 +20,6 @@ FILES = {"bash": "tuimon.bash", "zsh": "_tuimon", "fish": "tuimon.fish"}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("completions", _DOC)
     parser.add_argument("shell", choices=FILES)
     name = FILES[parser.parse_args(argv).shell]

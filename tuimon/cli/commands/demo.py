@@ -48,7 +48,6 @@ DEFAULT = "starved"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("demo", _DOC)
     parser.add_argument("name", nargs="?", choices=DEMOS, default=DEFAULT, help=f"which run (default: {DEFAULT})")
     parser.add_argument("--list", action="store_true", help="list the runs: name, verdict, and what was recorded")

@@ -32,7 +32,6 @@ _SLOWER, _CANNOT_TELL = 1, 3
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("diff", _DOC)
     parser.add_argument("before", metavar="BEFORE", help="what --log has written, or a folder of runs")
     parser.add_argument("after", metavar="AFTER", help="the same, after the change")

@@ -32,7 +32,6 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("doctor", _DOC)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parsed = parser.parse_args(argv)

@@ -21,7 +21,6 @@ after; with --full where its thresholds come from. Without RULE: the list of all
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("explain", _DOC)
     parser.add_argument("rule", nargs="?", metavar="RULE", help="a rule; or a cause such as no_workers, with its code")
     parser.add_argument("--all", action="store_true", help="all rules")

@@ -32,7 +32,6 @@ _OF_STACKS = ("speedscope", "collapsed")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("export", _DOC)
     parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes")
     add_run_choice(parser)

@@ -45,7 +45,6 @@ class Row(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("ps", _DOC)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--all", action="store_true", help="also the processes of a run that make none of its steps")

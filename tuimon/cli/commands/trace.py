@@ -39,7 +39,6 @@ _NO_CHANGE_S = 600.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("trace", _DOC)
     parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that is still going on, or a trace")
     steps = number(1, STEPS_LIMIT, int)

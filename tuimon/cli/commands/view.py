@@ -17,7 +17,6 @@ with the logs of all its nodes."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command."""
     parser = parser_of("view", _DOC)
     parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
     parser.add_argument(
