@@ -15,7 +15,7 @@ from . import cuda
 from .gpu_clock import GpuClock
 from .outside import attempt, shielded_at_fork, variable
 from .own_threads import Turn
-from .process import facts, loop_stacks, starter, training_facts
+from .process import facts, loop_stacks, training_facts
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.writer import YOUNG_S, RangeNames, RingWriter, make_ring
 from .torch_compat import compilations, dynamo
@@ -113,10 +113,10 @@ def start(torch: Any) -> None:
         _fork_hooked = True
         os.register_at_fork(after_in_child=shielded_at_fork(_after_fork))
         atexit.register(_at_exit)
-    starter.allow_tracers()
+    facts.allow_tracers()
     if cuda.is_built(torch) and variable("TUIMON_GPU_EVENTS") != "0":
         clock = cuda.WaitingClock(torch.cuda, start_clock)
-    if starter.is_auxiliary():
+    if facts.is_auxiliary():
         open_at_first_marker()
     else:
         open_ring()
@@ -319,7 +319,7 @@ def _after_fork() -> None:
     facts_due = False
     if on:
         open_at_first_marker()
-        starter.allow_tracers()
+        facts.allow_tracers()
 
 
 def write_waiting() -> None:
@@ -339,5 +339,5 @@ def _at_exit() -> None:
         attempt(_writer.add_meta, error)
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     is_young = time.monotonic_ns() - _made_ns <= YOUNG_S * 1e9
-    if not (variable("TUIMON_RUN") and is_young) or starter.has_ended():
+    if not (variable("TUIMON_RUN") and is_young) or facts.starter_has_ended():
         _writer.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import psutil
@@ -131,11 +132,9 @@ def is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
 
 def processes_of_run(run_id: str) -> list[int]:
     """The live processes that /proc shows and that have this run in their environment, lowest pid first."""
-    return [pid for pid in sorted(procfs.pids()) if _run_of(pid) == run_id]
-
-
-def _run_of(pid: int) -> str | None:
-    try:
-        return environment(pid).get("TUIMON_RUN")
-    except OSError:  # no file handle is left: what has ended is reported without those that outlive it
-        return None
+    found = []
+    for pid in sorted(procfs.pids()):
+        with suppress(OSError):  # no file handle is left: what has ended is reported without those that outlive it
+            if environment(pid).get("TUIMON_RUN") == run_id:
+                found.append(pid)
+    return found

@@ -153,10 +153,13 @@ def _whole_events(buffer: bytes, *, ended: bool) -> tuple[bytes, int, bool] | No
     """
     for between in _last_borders(buffer):
         events = b"[" + buffer[: between.start() + 1] + b"]"
-        if _is_json(events):
-            if ended and (rest := _closed_array(buffer[between.end() - 1 :])) is not None:
-                return events[:-1] + b"," + rest[1:], len(buffer), True
-            return events, between.end() - 1, False
+        try:
+            msgspec.json.decode(events, type=list[msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+        if ended and (rest := _closed_array(buffer[between.end() - 1 :])) is not None:
+            return events[:-1] + b"," + rest[1:], len(buffer), True
+        return events, between.end() - 1, False
     closed = _closed_array(buffer)
     return (closed, len(buffer), True) if closed is not None else None
 
@@ -179,14 +182,6 @@ def _closed_array(buffer: bytes) -> bytes | None:
     except (ValueError, RecursionError):
         return None
     return text[:end].encode("utf-8", "replace")
-
-
-def _is_json(events: bytes) -> bool:
-    try:
-        msgspec.json.decode(events, type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
 
 
 class Trace(Struct):

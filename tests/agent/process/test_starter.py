@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from tuimon.agent.process import loop_stacks, starter
+from tuimon.agent.process import facts, loop_stacks
 from tuimon.agent.process.facts import late_facts
 from tuimon.launch.child import environment
 
@@ -109,16 +109,16 @@ def admitted(monkeypatch):
             self.prctl = lambda *arguments: calls.append(arguments)
 
     monkeypatch.setattr(ctypes, "CDLL", Libc)
-    monkeypatch.setattr(starter, "ptrace_scope", lambda: 1)
+    monkeypatch.setattr(facts, "ptrace_scope", lambda: 1)
 
     def admits(variables):
         calls.clear()
-        monkeypatch.setattr(starter, "is_restricted", None)
+        monkeypatch.setattr(facts, "is_restricted", None)
         for name in ("TUIMON_RUN", "TUIMON_MONITOR", "TUIMON_OUTPUT"):
             monkeypatch.delenv(name, raising=False)
             if name in variables:
                 monkeypatch.setenv(name, variables[name])
-        starter.allow_tracers()
+        facts.allow_tracers()
         assert all(call[0] == 0x59616D61 for call in calls)
         return calls[0][1].value if calls else None
 
@@ -153,5 +153,5 @@ def test_a_monitor_without_a_pid_in_here_cannot_be_named_and_what_is_no_name_is_
 
 
 def test_without_yama_nothing_is_needed(admitted, monkeypatch):
-    monkeypatch.setattr(starter, "ptrace_scope", lambda: 0)
+    monkeypatch.setattr(facts, "ptrace_scope", lambda: 0)
     assert admitted({"TUIMON_RUN": "r"}) is None
