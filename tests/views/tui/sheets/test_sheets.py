@@ -37,6 +37,7 @@ from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.help import help_lines, terms_lines
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet, memory_lines
 from tuimon.views.tui.sheets.picker import Picker, PickerRow
+from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.stack_sheets import ThreadSheet, standstill_lines
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -367,3 +368,13 @@ async def test_what_the_mouse_selects_is_copied_and_the_wheel_scrolls():
         assert app.screen.body.scroll_y == app.screen.body.max_scroll_y > 0
         await pilot.press("k", "g")
         assert app.screen.body.scroll_y == 0
+
+
+async def test_a_tick_before_a_sheet_has_its_place_builds_nothing():
+    widths = []
+    async with running(streams.input_bound(5), (80, 24)) as (app, pilot):
+        app.push_screen(Sheet("Early", lambda width: widths.append(width) or []))
+        app.screen.update()
+        assert not widths
+        await pilot.pause()
+        assert widths and min(widths) > 0

@@ -46,7 +46,7 @@ class SheetText(Widget):
 
     def update(self) -> None:
         """Build the lines again; only if they changed, they are placed and painted anew."""
-        lines = self._build(self.size.width)
+        lines = self._build(self.size.width) if self.size else self.lines  # no size yet: not placed
         if lines != self.lines:
             self.lines = lines
             self.refresh(layout=True)
