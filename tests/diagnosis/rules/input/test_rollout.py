@@ -90,6 +90,11 @@ def test_a_loss_of_what_the_rollout_has_computed_leaves_the_gain_of_more_environ
     assert (bound.cause, bound.severity, bound.estimated_speedup) == ("rollout", "info", None)
 
 
+def test_updates_too_short_to_be_sampled_leave_the_environment_known():
+    bound = found(ENVIRONMENT, POLICY, training=())["input_bound"]
+    assert (bound.cause, bound.where[0].line) == ("rollout", 7)
+
+
 def test_more_environments_help_where_there_are_cores_for_them():
     few, many = found(ENVIRONMENT)["input_bound"], found(ENVIRONMENT, cpu_count=8)["input_bound"]
     assert not any("environments at once" in fix.action for fix in few.fixes)

@@ -129,6 +129,22 @@ def test_workers_do_not_make_cores():
     assert gain_of("num_workers=1 (now 0)", first) == pytest.approx(1.1, rel=0.05)
 
 
+def test_too_few_samples_make_no_verdict():
+    split = frames(
+        ("train.py", 10, "main", "x = get_batch()", True),
+        ("train.py", 11, "main", "loss = model(x)", True),
+        (f"{TORCH}/nn/modules/module.py", 99, "_call_impl"),
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+        first=20,
+    )
+    phases = {"between": 60, "backward": 40}
+    few = stacks(12, ([20], 1), ([21, 22], 3), ([23, 24], 3))
+    assert "input_bound" not in {f.rule for f in run(phases, split, few)}
+    many = stacks(12, ([20], 100), ([21, 22], 300), ([23, 24], 300))
+    assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}
+
+
 def test_markers_of_the_workers_overrule_what_counters_suggest():
     first, *_ = run(STARVED, loader(2, *[(10, 50, 10, 940)] * 2), *workers(2, 0.99, ([0, 1], 40)))
     assert first.evidence["worker_busy_ratio"] == pytest.approx(0.06)
