@@ -21,8 +21,7 @@ from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Native, ThreadCpu
-from tuimon.sources.native.libraries import Libraries
-from tuimon.sources.native.source import NativeSource
+from tuimon.sources.native.source import Libraries, NativeSource
 from tuimon.sources.native.thread_clock import why_none
 from tuimon.sources.process_table import PhaseEnd, ProcessTable
 
