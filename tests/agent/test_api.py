@@ -120,7 +120,7 @@ with tuimon.phase("before torch"):
 tuimon.mark("after")
 from _tuimon_agent import runtime
 from _tuimon_agent.ring.reader import RingReader
-kinds = [marker.kind for marker in RingReader(runtime._writer.path).read()]
+kinds = [marker.kind for marker in RingReader(runtime.writer().path).read()]
 loaded = sorted(name for name in sys.modules if name.startswith("tuimon"))
 print(json.dumps([kinds, loaded, pickle.loads(pickle.dumps(tuimon.phase)) is tuimon.phase]))
 """

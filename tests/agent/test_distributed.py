@@ -27,7 +27,7 @@ for _ in range(3):
 from _tuimon_agent import runtime
 from _tuimon_agent.ring import layout
 from _tuimon_agent.ring.reader import RingReader
-reader = RingReader(runtime._writer.path)
+reader = RingReader(runtime.writer().path)
 facts = {k: reader.meta()[k] for k in ("rank", "world_size")}
 found = [[m.kind for m in reader.read() if m.kind != layout.GC_PAUSE], facts]
 with open(os.path.join(sys.argv[1], str(dist.get_rank())), "w") as file:

@@ -85,11 +85,11 @@ def test_multiprocessing_children_get_a_ring_at_their_first_marker(method, tmp_p
     def work(queue):
         from _tuimon_agent import runtime
         from _tuimon_agent.ring import layout
-        before = runtime._writer is not None
+        before = runtime.writer() is not None
         runtime.emit(layout.FETCH_BEGIN, 1)
-        fetched = runtime._writer is not None
+        fetched = runtime.writer() is not None
         runtime.emit(layout.BACKWARD_BEGIN)
-        queue.put([runtime.on, before, fetched, runtime._writer is not None, __name__ == "__mp_main__" or "{method}"])
+        queue.put([runtime.on, before, fetched, runtime.writer() is not None, __name__ == "__mp_main__" or "{method}"])
 
     if __name__ == "__main__":
         context = multiprocessing.get_context("{method}")

@@ -14,7 +14,7 @@ from tuimon.agent.ring.reader import RingReader
 
 
 def test_a_process_has_one_ring_found_by_its_pid_in_a_private_folder_and_takes_it_along(program, tmp_path):
-    own = "[runtime._writer.path, files.ring_path(os.getpid()), os.listdir(os.environ['TUIMON_RING_DIR'])]"
+    own = "[runtime.writer().path, files.ring_path(os.getpid()), os.listdir(os.environ['TUIMON_RING_DIR'])]"
     path, found, listed = program(f"print(json.dumps({own}))", TUIMON_RUN="")
     assert (found, listed) == (path, [os.path.basename(path)])
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700
@@ -22,7 +22,7 @@ def test_a_process_has_one_ring_found_by_its_pid_in_a_private_folder_and_takes_i
 
 
 def test_a_short_run_leaves_its_ring_to_the_monitor(program, tmp_path):
-    path = program("runtime.emit(layout.STEP); print(json.dumps(runtime._writer.path))", TUIMON_RUN="r")
+    path = program("runtime.emit(layout.STEP); print(json.dumps(runtime.writer().path))", TUIMON_RUN="r")
     assert file_names(tmp_path / "rings") == [os.path.basename(path)]
     assert [marker.kind for marker in RingReader(path).read()] == [layout.STEP]
 
@@ -37,7 +37,7 @@ def test_a_short_run_whose_tuimon_is_gone_takes_its_ring_along(program, tmp_path
     ticks, namespace = files.start_ticks(killed.pid), os.readlink("/proc/self/ns/pid")
     killed.wait()
     gone = f"{killed.pid}-{ticks}-{namespace}"
-    body = "runtime.emit(layout.STEP); print(json.dumps(runtime._writer.path))"
+    body = "runtime.emit(layout.STEP); print(json.dumps(runtime.writer().path))"
     program(body, TUIMON_RUN="r", TUIMON_MONITOR=gone)
     assert file_names(tmp_path / "rings") == []
     runs = f"{os.getpid()}-{files.start_ticks(os.getpid())}-{namespace}"
@@ -58,19 +58,19 @@ def test_no_place_at_all_means_no_hooks_and_no_noise(tmp_path):
 def test_a_forked_child_writes_nothing_into_its_parents_ring(program):
     body = """
     from _tuimon_agent.ring.reader import RingReader
-    parent = runtime._writer.path
+    parent = runtime.writer().path
     runtime.emit(layout.STEP)
     read, write = os.pipe()
     if os.fork() == 0:
         try:
-            own = [runtime._writer is None]
+            own = [runtime.writer() is None]
             for kind in (layout.FETCH_BEGIN, layout.FETCH_END, layout.RANGE_POP, layout.BACKWARD_END):
                 runtime.emit(kind)
-            own.append(runtime._writer is None)
+            own.append(runtime.writer() is None)
             runtime.emit(layout.BACKWARD_BEGIN)
             runtime.emit(layout.BACKWARD_END)
-            reader = RingReader(runtime._writer.path)
-            own += [reader.pid == os.getpid(), runtime._writer.path != parent]
+            reader = RingReader(runtime.writer().path)
+            own += [reader.pid == os.getpid(), runtime.writer().path != parent]
             own.append([marker.kind for marker in reader.read()])
             os.write(write, json.dumps(own).encode())
         finally:
@@ -94,7 +94,7 @@ def test_a_forked_child_whose_first_marker_has_a_name_makes_one_ring(program):
     if os.fork() == 0:
         try:
             tuimon.mark("begin")
-            reader = RingReader(runtime._writer.path)
+            reader = RingReader(runtime.writer().path)
             names = [reader.name(marker.value).split(layout.PLACE_SEPARATOR)[0] for marker in reader.read()]
             os.write(write, json.dumps([len(rings), names]).encode())
         finally:
@@ -110,7 +110,7 @@ def test_a_forked_child_that_ends_normally_leaves_the_parents_ring(program):
     if os.fork() == 0:
         sys.exit(0)  # runs the parent's atexit handlers
     os.wait()
-    print(json.dumps(os.path.exists(runtime._writer.path)))
+    print(json.dumps(os.path.exists(runtime.writer().path)))
     """
     assert program(body) is True
 
@@ -119,10 +119,10 @@ def test_a_process_that_replaces_itself_has_a_new_ring(program, tmp_path):
     body = """
     from _tuimon_agent.ring.reader import RingReader
     if "again" not in sys.argv:
-        os.environ["OLD_INODE"] = str(os.stat(runtime._writer.path).st_ino)
+        os.environ["OLD_INODE"] = str(os.stat(runtime.writer().path).st_ino)
         os.execv(sys.executable, [sys.executable, "-c", os.environ["BODY"], "again"])
-    print(json.dumps([os.listdir(os.environ["TUIMON_RING_DIR"]) == [os.path.basename(runtime._writer.path)],
-                      os.environ["OLD_INODE"] != str(os.stat(runtime._writer.path).st_ino)]))
+    print(json.dumps([os.listdir(os.environ["TUIMON_RING_DIR"]) == [os.path.basename(runtime.writer().path)],
+                      os.environ["OLD_INODE"] != str(os.stat(runtime.writer().path).st_ino)]))
     """
     script = PREAMBLE + textwrap.dedent(body)
     assert program(body, BODY=script) == [True, True]
@@ -138,7 +138,7 @@ def test_a_forked_child_that_ends_at_once_has_written_all_before(program):
     def train(paths):
         for _ in range(100):
             runtime.emit(layout.MARK)
-        paths.send(runtime._writer.path)
+        paths.send(runtime.writer().path)
         paths.recv()  # its reader has begun
         for _ in range(100):
             runtime.emit(layout.MARK)

@@ -150,7 +150,7 @@ def test_importing_tuimon_is_enough(tmp_path):
     script = """
 import json, sys, {order}
 from tuimon.agent import runtime
-print(json.dumps([runtime.on, runtime._writer is not None]))
+print(json.dumps([runtime.on, runtime.writer() is not None]))
 """
     for order in ("tuimon, torch", "torch, tuimon"):
         assert printed_json(python("-c", script.replace("{order}", order), env=env)) == [True, True]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import termios
 import time
@@ -17,7 +16,7 @@ import pytest
 from tests.cli.command import LEAN, script
 from tests.cli.terminal import Shown, drained, ended, hang_up, on_terminal
 from tests.cli.test_run import LISTENER, heard
-from tests.cli.watched import TRAINING, WORDS, WRITES, Watched, picture, watched
+from tests.cli.watched import WORDS, WRITES, Watched, picture, watched
 from tests.session import records
 from tests.sources.log.literal_log import write
 from tests.waiting import alive, until
@@ -245,24 +244,6 @@ def test_continued_in_the_background_it_stops_again_and_nothing_else_of_its_grou
 
 def _is_stopped(process: psutil.Process) -> bool:
     return bool(process.status() == psutil.STATUS_STOPPED)
-
-
-def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
-    training = subprocess.Popen([sys.executable, script(tmp_path, TRAINING)], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    try:
-        until(lambda: heard(tmp_path))
-        words = ("attach", *WORDS, "--log", "run.jsonl", str(training.pid))
-        with on_terminal(*words, cwd=tmp_path) as (process, terminal):
-            run = Watched(process, terminal, tmp_path)
-            run.hang_up()
-            until(run.goes_on_unseen)
-            (tmp_path / "go").touch()
-            assert training.wait(60) == 5
-            process.wait(60)
-            assert any(isinstance(record, Exit) for record in run.records())
-    finally:
-        training.kill()
-        training.wait()
 
 
 def test_attach_and_view_come_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tuimon.proc.ring_facts import reported_frames
 def test_the_facts_of_a_process(program):
     body = """
     from _tuimon_agent.ring.reader import RingReader
-    print(json.dumps(RingReader(runtime._writer.path).meta()))
+    print(json.dumps(RingReader(runtime.writer().path).meta()))
     """
     meta = program(body, RANK="3", WORLD_SIZE="8", TUIMON_OUTPUT="/o", CUDA_VISIBLE_DEVICES="2,3")
     expected = {
@@ -278,7 +278,7 @@ for _ in range(2):
     optimizer.step()
 from _tuimon_agent import runtime
 from _tuimon_agent.ring.reader import RingReader
-meta = RingReader(runtime._writer.path).meta()
+meta = RingReader(runtime.writer().path).meta()
 print(json.dumps([meta.get(name) for name in ("parameter_dtypes", "tf32", "cudnn_tf32")]))
 """
     done = warm_python("-c", script, env=environment(tmp_path / "rings"))
