@@ -6,7 +6,6 @@ import pytest
 
 from tests.agent.batches import Batches
 from tests.agent.programs import is_ours
-from tuimon.agent.loading import loader_facts
 from tuimon.agent.outside import HIDES_FRAMES
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import (
@@ -18,7 +17,6 @@ from tuimon.agent.ring.layout import (
     ITER_END,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
-    RETURNED,
 )
 from tuimon.agent.steps import StepCounter
 
@@ -49,15 +47,6 @@ def test_workers(recorded):
     assert {value for _, value, _ in recorded[1:]} == {recorded[1][1]}
 
 
-def test_workers_that_are_ended_within_an_epoch(recorded):
-    iterator = iter(DataLoader(Batches(4), num_workers=1))
-    next(iterator)
-    del recorded[:]
-    number = loader_facts.numbers[id(iterator)]
-    del iterator
-    assert [marker[:2] for marker in recorded] == [(ITER_BEGIN, number), (ITER_END, 0)]
-
-
 def test_workers_that_begin_anew(recorded):
     loader = DataLoader(Batches(1), num_workers=1, persistent_workers=True)
     for _ in range(2):
@@ -76,25 +65,6 @@ def test_workers_that_cannot_be_started(recorded, monkeypatch):
         iter(DataLoader(Batches(1), num_workers=1))
     assert not any(is_ours(entry.path) for entry in caught.traceback)
     assert recorded == [(ITER_BEGIN, 0, 0), (ITER_END, 0, 0)]
-
-
-def test_backward_and_both_kinds_of_grad(recorded, weight):
-    (weight * 2).sum().backward()
-    torch.autograd.backward((weight * 2).sum())
-    torch.autograd.grad((weight * 2).sum(), weight)
-    assert kinds(recorded) == BACKWARD * 3
-    assert [value for _, value, _ in recorded] == [0, 0, 0, 0, RETURNED, RETURNED]
-
-
-def test_a_failing_backward_ends(recorded, weight):
-    with pytest.raises(RuntimeError, match="scalar outputs"):
-        (weight * 2).backward()
-    loss = (weight * weight).sum()
-    loss.backward()
-    recorded.clear()
-    with pytest.raises(RuntimeError, match="second time"):
-        loss.backward()
-    assert kinds(recorded) == BACKWARD
 
 
 def test_steps_carry_their_optimizer(recorded, weight):

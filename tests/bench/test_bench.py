@@ -26,21 +26,6 @@ from tests.warm_torch import warm_python
 from tuimon.diagnosis.rulebook import BY_NAME
 
 
-def test_usage_counts_a_child_once_it_was_waited_for() -> None:
-    before = processes.usage(os.getpid())
-    busy = "sum(range(20_000_000)); input()"
-    child = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE)
-    assert child.pid in processes.descendants(os.getpid())
-    # a moment after the exec there is none yet
-    command = waiting.until(lambda: processes.command_line(child.pid), "its command line")
-    assert command[0] == sys.executable
-    child.communicate(b"\n")
-    after = processes.usage(os.getpid())
-    assert after.reaped_s > before.reaped_s
-    assert child.pid not in processes.descendants(os.getpid())
-    assert (processes.descendants(child.pid), processes.command_line(child.pid)) == ([], [])
-
-
 def test_py_spy_is_no_part_of_the_training_and_of_the_monitor(tmp_path: object) -> None:
     training = f"{tmp_path}/training.py"
     with open(training, "w") as file:
@@ -142,9 +127,6 @@ def test_a_python_without_any_package_ends_in_one_line() -> None:
     assert done.stdout == "gpu-check: skipped, torch is not installed\n"
 
 
-# -- compared with the profiler
-
-
 # -- limits
 
 
@@ -217,6 +199,3 @@ def test_a_part_that_is_cut_off_is_in_the_table_with_what_it_has_measured(
     assert "cut off after 12 s" in printed
     assert len(limits_s) == 3
     assert "of syncs" in (tmp_path / "table.txt").read_text()
-
-
-# -- the cost of steps

@@ -7,7 +7,6 @@ import io
 import os
 import struct
 import termios
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +17,6 @@ from tests.session.records import extend, one_process, session_of
 from tests.small_terminal import SmallTerminal
 from tests.views.tui.running_app import texts
 from tuimon.diagnosis.finding import Finding, Fix
-from tuimon.diagnosis.interval import Interval
 from tuimon.records import Exit, Gpu, Notice, Place
 from tuimon.session.sampling import SamplerTable
 from tuimon.session.session import Session
@@ -135,20 +133,6 @@ def test_the_summary() -> None:
     assert "data 62%" in lines[2] and lines[3].startswith("[tuimon] goodput: 98 % of 41s in steps")
     assert lines[-1] == "[tuimon] log: run.jsonl (tuimon report run.jsonl)"
     assert any("num_workers=2 -> 8" in line for line in lines)
-
-
-def test_the_last_lines_have_at_most_100_columns_with_the_gain_on_its_own(tmp_path: Path) -> None:
-    found = replace(
-        INPUT_BOUND,
-        headline="62 % of each step waits " * 8,
-        fixes=(Fix("more workers " * 12, 2.13, Interval(2.13, 2.13)),),
-    )
-    stream, log = io.StringIO(), str(tmp_path / "a_long_name_of_a_run" / "another_long_name_of_a_run.jsonl")
-    HeadlessView(stream).summary(session(), [found], log)
-    lines = stream.getvalue().splitlines()
-    assert "[tuimon]   gain: up to 2.1x faster" in lines and "[tuimon]   at augment() transforms.py:31" in lines
-    assert not [line for line in lines if len(line) > 100 and log not in line]
-    assert any(line.endswith(f"(tuimon report {log})") for line in lines)
 
 
 @pytest.mark.parametrize("already", ["", "  3%|#   | 4/100"], ids=["first column", "beside a bar"])

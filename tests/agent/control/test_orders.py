@@ -9,7 +9,6 @@ import pytest
 from tests.agent.programs import as_agents
 from tests.agent.ring.markers import SLOTS
 from tuimon.agent.control import orders
-from tuimon.agent.pace import pace
 from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.control_words import (
     BELL_WORD,
@@ -181,22 +180,6 @@ def test_a_half_written_order_is_taken_once_it_is_whole(channel, step, command, 
     words[BELL_WORD] += 1
     step()
     assert command.calls == [("begin", 5)]
-
-
-def test_while_steps_are_needed_all_are_timed(channel, step, command):
-    request = channel.order(Command.TRACE, 5)
-    step()
-    assert pace.held
-    request.cancel()
-    step()
-    assert not pace.held
-
-
-def test_a_forked_child_is_not_asked(channel, step, command):
-    channel.order(Command.TRACE, 5)
-    orders.forget()  # what a child does
-    assert orders.orders.bell[0] == orders.orders.heard
-    assert not step() and command.calls == []
 
 
 def test_orders_lie_where_nothing_else_is():

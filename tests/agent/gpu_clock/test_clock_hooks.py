@@ -285,28 +285,3 @@ def test_boundaries_of_other_threads(follower):
     with ThreadPoolExecutor(1) as other:
         other.submit(follower.place, OPTIMIZER_END, 1).result()
     assert follower.place(FETCH_END, 0) == IN_STEP
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_what_ends_in_a_pause_is_not_open_after_it(follower, name):
-    """The clock pauses at the beginning of a step, and goes on at the beginning of a backward."""
-    boundaries, first = LOOPS[name]
-    places(follower, boundaries, 6)
-    for kind, key in boundaries[: first + 1]:
-        follower.place(kind, key)
-    follower.forget_open()
-    again = [kind for kind, _ in boundaries].index(BACKWARD_BEGIN)
-    for kind, key in boundaries[again:]:
-        follower.place(kind, key)
-    assert STEP_BEGINS in places(follower, boundaries, 1)[0]
-
-
-@pytest.mark.parametrize("fetch", [True, False])
-def test_an_optimizer_that_raised_is_forgotten(follower, fetch):
-    boundaries, _ = LOOPS["a DataLoader" if fetch else "no DataLoader"]
-    for _ in range(2):
-        for kind, key in boundaries:
-            follower.place(kind, key)
-    follower.place(OPTIMIZER_BEGIN, 7)
-    assert follower.place(*boundaries[0]) == STEP_BEGINS
-    assert [follower.place(*b) for b in boundaries[1:]] == [IN_STEP] * (len(boundaries) - 1)

@@ -13,7 +13,6 @@ from tuimon.agent import gpu_clock
 from tuimon.agent.cuda import CudaDevice, WaitingClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
-    FETCH_END,
 )
 
 
@@ -112,16 +111,6 @@ def test_events():
     assert event.recorded is stream.handle
     assert of.is_done(event)
     assert of.elapsed_ms(event, event) == 1.5
-
-
-def test_memory_with_peaks_and_from_an_allocator_without():
-    cuda, of = device({0: 1000})
-    assert of.memory() == (500, 1000, 3, 1, None, None, 1000)
-    cuda.torch._C._cuda_memoryStats = lambda index: {
-        **{name: {"all": {"current": 8}} for name in ("allocated_bytes", "reserved_bytes")},
-        **dict.fromkeys(("num_alloc_retries", "num_ooms"), 0),
-    }
-    assert of.memory() == (8, 8, 0, 0, None, None, None)
 
 
 def test_pinned_memory_by_the_largest_of_its_figures():
@@ -267,16 +256,6 @@ def test_the_pool_is_bounded_and_events_come_back(unlimited):
     assert loop.step() == len(STEP)
 
 
-def test_a_poll_queries_a_few_events_at_most(unlimited):
-    gpu = FakeGpu(behind_ns=20 * SECOND)
-    loop = FakeLoop(gpu)
-    loop.steps(20)
-    gpu.now_ns += 60 * SECOND
-    gpu.calls.clear()
-    loop.boundary(FETCH_END)
-    assert gpu.calls.count("is_done") == gpu_clock.POLL_LIMIT
-
-
 @pytest.mark.parametrize("pause_s, counts", [(100, 1), (1000, 2)])
 def test_after_a_long_pause_a_new_count_begins(loop, unlimited, pause_s, counts):
     loop.steps(5)
@@ -310,15 +289,3 @@ def test_a_pending_event_proves_nothing_of_another_stream(loop, unlimited):
     events.poll()
     assert loop.times()[first.number][0].gap_us is not None
     assert loop.times()[second.number][0].gap_us is None
-
-
-@pytest.mark.parametrize(("seconds", "known"), [(8, True), (9, False)])
-def test_a_gap_that_is_too_long_to_be_told_is_not_told_shorter(loop, unlimited, seconds, known):
-    loop.steps(3)
-    loop.gpu.behind_ns = SECOND
-    loop.steps(2)
-    first = loop.clock.events.pending[0]
-    loop.clock.events.poll()
-    loop.gpu.now_ns += seconds * SECOND
-    loop.clock.events.poll()
-    assert (loop.times()[first.number][0].gap_us is not None) == known

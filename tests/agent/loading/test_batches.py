@@ -52,12 +52,6 @@ def loader(**more):
     return DataLoader(TensorDataset(IMAGES, LABELS), 32, **more)
 
 
-def train(batches, weight, optimizer):
-    for images, _ in batches:
-        (weight * images.sum()).sum().backward()
-        optimizer.step()
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_first_batch_of_a_loader_is_measured(measured, workers):
     own = loader(num_workers=workers)
@@ -66,17 +60,6 @@ def test_the_first_batch_of_a_loader_is_measured(measured, workers):
     ((key, batch),) = measured()
     assert key > 0
     assert batch == OF_32
-
-
-def test_another_one_a_second_later(measured, clock, weight):
-    own, optimizer = loader(), torch.optim.SGD([weight], lr=0.1)
-    for _ in range(100):
-        train(own, weight, optimizer)
-    assert len(measured()) == 1
-    clock.now_s += 1.0
-    for _ in range(200):
-        train(own, weight, optimizer)
-    assert [batch for _, batch in measured()] == [OF_32]
 
 
 def found(batch, **more):
@@ -301,15 +284,6 @@ def test_cuda_is_never_touched_before_the_program_does_nor_in_a_capture(monkeypa
     cuda = Cuda(**state)
     monkeypatch.setitem(batches.sys.modules, "torch.cuda", cuda)
     assert batches.are_pinned([cuda.tensor(True)], cuda) is None
-
-
-@pytest.mark.parametrize("pinned", [None, False, True])
-@pytest.mark.parametrize("on_cpu", [False, True])
-@pytest.mark.parametrize(("size", "samples"), [(0, 0), (1, None), ((1 << 40) - 1, (1 << 20) - 2), (5 << 30, 512)])
-def test_a_batch_in_a_marker(size, samples, on_cpu, pinned):
-    value = pack_batch(size, samples, on_cpu, pinned)
-    assert 0 <= value < 1 << 63
-    assert unpack_batch(value) == (size, samples, on_cpu, pinned)
 
 
 def test_what_does_not_fit_a_marker():

@@ -197,14 +197,6 @@ def test_what_is_published_of_an_optimizer(hooked, setting):
     assert described(hooked) == [{"name": "AdamW", "package": "torch", **counted, **setting}]
 
 
-def test_many_optimizers_are_not_all_described(hooked):
-    many = [torch.optim.SGD([torch.nn.Parameter(torch.ones(n))], lr=0.1) for n in range(1, 9)]
-    for _ in range(10):
-        step(*many)
-    assert [found["elements"] for found in described(hooked)] == [1, 2, 3, 4]
-    assert not training_facts.is_new(many[-1])
-
-
 def test_one_that_is_gone_gives_way_to_another():
     weights = [torch.nn.Parameter(torch.ones(n)) for n in range(1, 7)]
     kept = [torch.optim.SGD([weight], lr=0.1) for weight in weights[:3]]
@@ -307,27 +299,6 @@ def test_autocast_that_is_left_before_backward(hooked):
         loss.backward()
         optimizer.step()
     assert published(hooked) == (["bfloat16"], ["float32"])
-
-
-def test_a_part_in_full_precision_is_told_apart(hooked):
-    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
-    with torch.autocast("cpu", torch.bfloat16):
-        hidden = body(torch.ones(2, 4))
-    head(hidden.float()).sum().backward()
-    assert published(hooked)[0] == ["bfloat16", "float32"]
-
-
-def test_a_long_graph_is_walked_in_part():
-    training_facts.forget()
-    value = torch.nn.Linear(1, 1)(torch.ones(1, 1))
-    near = value.sin()
-    for _ in range(training_facts.NODES_LIMIT):
-        value = value.sin()
-    training_facts.read_products((value,))
-    assert training_facts.precision_facts() == {}
-    training_facts.read_products((torch.autograd.graph.get_gradient_edge(near),))
-    assert training_facts.precision_facts() == {"matmul_dtypes": ["float32"]}
-    training_facts.forget()
 
 
 def test_no_graph_is_kept_alive(hooked):

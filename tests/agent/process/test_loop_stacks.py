@@ -30,17 +30,6 @@ def test_the_first_step_of_a_loop_is_noted(hooked, weight):
     assert any("torch/optim/" in file for file, _, _ in loop["optimizer"])
 
 
-def test_both_boundaries_of_loops_that_change_are_noted_again():
-    loop_stacks.forget()
-    loop_stacks.note("backward", None)
-    due = [number for number in range(1, 65) if loop_stacks.is_due(number, "backward")]
-    assert due == [1, 2, 3, 5, 9, 17, 33]
-    assert loop_stacks.is_due(4, "optimizer")  # its first
-    loop_stacks.begin_loop()
-    assert loop_stacks.is_due(4, "backward")
-    loop_stacks.forget()
-
-
 def test_a_deep_stack_keeps_its_ends():
     loop_stacks.forget()
 

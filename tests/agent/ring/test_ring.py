@@ -51,15 +51,6 @@ def publish(writer, number, sequence):
         file.write(struct.pack("<Q", sequence))
 
 
-def test_a_torn_slot_is_waited_for(writer, reader):
-    emit_values(writer, [1, 2])
-    publish(writer, 2, 0)
-    assert values(reader.read()) == [1]
-    publish(writer, 2, 2)
-    assert values(reader.read()) == [2]
-    assert reader.dropped == 0
-
-
 def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
     emit_values(writer, [1, 2])
     publish(writer, 2, 0)
@@ -70,16 +61,6 @@ def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
     got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
     assert got == [[], [], [3]]
     assert reader.dropped == 1
-
-
-def test_a_slot_that_was_never_filled_is_an_old_one_after_a_lap(writer, reader):
-    for _ in range(2):
-        emit_values(writer, range(SLOTS // 2))
-        reader.read()
-    emit_values(writer, [6, 7])
-    publish(writer, SLOTS + 1, 1)
-    got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
-    assert got == [[], [], [7]]
 
 
 def test_two_threads_lose_nothing_and_keep_their_order(tmp_path, monkeypatch):

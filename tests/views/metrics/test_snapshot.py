@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.session import records
 from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
 from tests.waiting import until
-from tuimon.records import Exit, PhaseTime, length_bucket
+from tuimon.records import Exit, PhaseTime
 from tuimon.session.session import Session
 from tuimon.views.metrics.prometheus import text_of
 from tuimon.views.metrics.snapshot import RankLabels, Snapshots, take
@@ -46,18 +46,6 @@ def uneven_ranks(windows: int = 12) -> Session:
     return session
 
 
-def test_who_waits_for_whom() -> None:
-    session = uneven_ranks()
-    found = figures(session)
-    assert found["tuimon_rank_wait_ratio"]["0",] == pytest.approx(0.4)
-    assert found["tuimon_rank_late_ratio"] == {("0",): pytest.approx(-0.4), ("1",): pytest.approx(0.4)}
-    assert found["tuimon_ranks_state"]["training",] == 2
-    session.add(records.process(101, rank=1, t=13.0, ended=True))
-    found = figures(session)
-    assert (found["tuimon_ranks_state"]["training",], found["tuimon_ranks_state"]["lost",]) == (1, 1)
-    assert list(found["tuimon_rank_behind"]) == [("0",)]
-
-
 def test_figures_of_a_rank() -> None:
     found = figures(whole_session(), FINDINGS)
     assert found["tuimon_ranks"] == {(): 2}
@@ -80,38 +68,6 @@ def test_figures_of_a_rank() -> None:
     assert found["tuimon_checkpoint_size_bytes_total"]["0",] == 150 << 20
     assert found["tuimon_checkpoint_time_seconds_total"]["1",] == pytest.approx(3.0)
     assert found["tuimon_checkpoint_info"] == {("0", "nfs4"): 1, ("1", "nfs4"): 1}
-
-
-def test_what_was_not_measured_is_absent() -> None:
-    session = records.one_process(markers=False, torch=None)
-    found = figures(session)
-    assert found["tuimon_markers"] == {("0",): 0.0}
-    assert not {"tuimon_steps_total", "tuimon_step_seconds", "hw_gpu_utilization_ratio", "tuimon_finding"} & set(found)
-    assert figures(Session()) == {"tuimon_ranks": {(): 0}}
-
-
-def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
-    ends_ms = (0.05, 0.99, 1.01, 30.0, 600_000.0)
-    windows = [records.steps(t, {"backward": ms}, count=1, first_index=t - 1) for t, ms in enumerate(ends_ms, 1)]
-    found = figures(records.one_process(windows))["tuimon_step_seconds"]["0",]
-    assert isinstance(found, Distribution)
-    bounds = (*STEP_BOUNDS, float("inf"))
-    assert {bounds[i]: n for i, n in enumerate(found.counts) if n} == {
-        1e-4: 1, 1e-3: 1, 2e-3: 1, 0.05: 1, float("inf"): 1,
-    }  # fmt: skip
-    assert found.total == pytest.approx(sum(ends_ms) / 1e3)
-
-
-def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
-    session = records.one_process()
-    window = records.steps(1.0, {"backward": 1.0}, count=1000)
-    session.add(structs.replace(window, histogram=[(length_bucket(1_000_000), 100)]))
-    found = figures(session)
-    timed = found["tuimon_step_seconds"]["0",]
-    assert isinstance(timed, Distribution)
-    assert sum(timed.counts) == 100
-    assert timed.total == pytest.approx(0.1, rel=0.006)
-    assert found["tuimon_steps_total"] == {("0",): 1000}
 
 
 def test_counters_never_fall_while_the_view_of_the_warm_up_changes() -> None:
@@ -152,14 +108,6 @@ def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...],
     processes = [records.process(pid, rank=rank) for pid, rank in enumerate(ranks, 100)]
     session = records.session_of(records.header(), processes)
     assert [label for label, _ in RankLabels().of(report_of(session, []).ranks)] == labels
-
-
-def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
-    session = records.one_process(records.process(101))
-    ranks = RankLabels()
-    ranks.of(report_of(session, []).ranks)
-    session.add(records.process(100, t=5.0, ended=True))
-    assert [(label, rank.pid) for label, rank in ranks.of(report_of(session, []).ranks)] == [("1", 101)]
 
 
 def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:

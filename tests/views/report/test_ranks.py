@@ -16,7 +16,6 @@ from tuimon.records import Exit, Record
 from tuimon.session.ranks import rank_rows
 from tuimon.session.session import Session
 from tuimon.sources.log.runs import choose, read_logs
-from tuimon.views.report.page import ranks_table
 from tuimon.views.report.report import report_of
 from tuimon.views.report.text import text_report
 from tuimon.views.report_types import Report
@@ -133,11 +132,3 @@ def test_each_rank_is_there_once_and_says_how_often_it_was_restarted() -> None:
     assert "rank 0, an earlier start: 60 steps" in text
     told = [(rank.pid, rank.state == "restarted", rank.restarts) for rank in report.ranks]
     assert told == [(100, True, None), (120, False, 2), (101, True, None), (121, False, 2)]
-
-
-def test_of_many_ranks_the_page_has_the_latest_in_sight(of_many: Report) -> None:
-    table = ranks_table(of_many.ranks)
-    assert table["first"][0]["rank"] == 70
-    assert len(table["first"]) == 16
-    rest = [row["rank"] for row in table["rest"]]
-    assert len(rest) == 48 and rest == sorted(rest)

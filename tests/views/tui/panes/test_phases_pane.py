@@ -36,13 +36,6 @@ def test_evaluation_has_no_bar_as_its_share_is_of_the_loops_time():
     assert "beside the steps; share of the loop's time" in texts(phases_lines(of(table, HISTORY), 80, 13))[5]
 
 
-def test_estimates_carry_a_tilde_and_their_error():
-    rows = (PhaseRow("data", 0.6, 40.0, estimated=True, error=0.05), PhaseRow("forward", 0.4, None, estimated=True))
-    drawn = texts(phases_lines(of(TABLE._replace(rows=rows)), 70, 6))
-    assert drawn[0].endswith("~40.0 ms  ~60 % ±5 %")
-    assert drawn[1].endswith(" –  ~40 %") and drawn[1].index("%") == drawn[0].index("%")
-
-
 @pytest.mark.parametrize("width", [20, 36, 56, 100])
 @pytest.mark.parametrize("height", [1, 4, 6, 9, 20, 40])
 def test_phases_fit_their_pane(width, height):

@@ -54,16 +54,6 @@ def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
     assert "state" not in names([ROW])
 
 
-async def test_r_shows_who_holds_the_others_up_first():
-    async with running(streams.ranks(), size=(80, 24)) as (app, pilot):
-        await pilot.press("r")
-        lines = text(app, "ranks").splitlines()
-        assert visible(app) == {"verdict", "ranks"}
-        assert lines[2].split()[:3] == ["5", "~+30.0", "ms"] and "text.py:118" in lines[2]
-        assert [line.split()[0] for line in lines[3:10]] == ["▸0", "1", "2", "3", "4", "6", "7"]
-        assert lines[2].count("█") > lines[3].count("█") and "┄" in lines[3]
-
-
 async def test_enter_shows_that_rank_in_all_panes():
     monitor = streams.ranks()
     async with running(monitor, size=(120, 40)) as (app, pilot):

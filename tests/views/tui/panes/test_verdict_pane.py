@@ -89,13 +89,6 @@ def test_what_a_run_left_stands_above_the_finding(exit_record, text):
     assert len(rows) == 4 and rows[0] == text
 
 
-def test_without_findings_it_says_why():
-    nothing = VERDICT._replace(findings=())
-    assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100))[0]
-    assert "healthy" in texts(verdict_lines(nothing, 100))[0]
-    assert "healthy" not in texts(verdict_lines(nothing._replace(sampled=False), 100))[0]
-
-
 # -- the first verdict waits until it has held
 
 
