@@ -45,12 +45,6 @@ def test_what_each_step_leaves_behind_grows():
     assert (content["live_bytes"], content["most_bytes"]) == (82, 82)
 
 
-def test_what_one_step_leaves_for_good_is_no_growth():
-    blocks = Blocks([10, 20, 30, 40])
-    blocks.allocate(1, 1, 1000, HERE)
-    assert named(blocks.content()) == {HERE: (1000, 1, 0)}
-
-
 def test_stacks_beyond_the_limit_are_summed_up():
     blocks = Blocks([10])
     for number in range(400):

@@ -11,7 +11,7 @@ import pytest
 from tuimon.agent.importlib_bootstrap import hooks
 from tuimon.agent.loading import batches
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import Batch, pack_batch, unpack_batch
+from tuimon.agent.ring.layout import pack_batch, unpack_batch
 from tuimon.agent.ring.reader import RingReader
 
 torch = pytest.importorskip("torch")
@@ -20,7 +20,6 @@ from torch.utils.data import sampler as samplers  # noqa: E402
 
 IMAGES = torch.zeros(96, 3, 4)
 LABELS = torch.zeros(96, dtype=torch.int64)
-OF_32 = Batch(32 * (12 * 4 + 8), 32, True, None)
 
 
 @pytest.fixture
@@ -50,16 +49,6 @@ def measured(hooked, clock):
 
 def loader(**more):
     return DataLoader(TensorDataset(IMAGES, LABELS), 32, **more)
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_first_batch_of_a_loader_is_measured(measured, workers):
-    own = loader(num_workers=workers)
-    for _ in range(3):
-        assert len(list(own)) == 3
-    ((key, batch),) = measured()
-    assert key > 0
-    assert batch == OF_32
 
 
 def found(batch, **more):

@@ -11,7 +11,6 @@ import types
 import pytest
 
 from tuimon.agent.process import facts, loop_stacks
-from tuimon.agent.process.facts import late_facts
 from tuimon.launch.child import environment
 
 
@@ -78,13 +77,6 @@ def test_a_trainer_of_transformers(monkeypatch):
 def test_a_trainer_of_lightning(monkeypatch, name, settings, facts):
     call = library(monkeypatch, name, LIGHTNING)
     assert call._call_and_handle_interrupt(call.Trainer(**settings), loop_stacks.planned) == facts
-
-
-def test_another_version_of_the_library_is_left_alone(monkeypatch):
-    trainers = library(monkeypatch, "transformers.trainer", TRANSFORMERS)
-    trainer = trainers.Trainer()
-    del trainer.state
-    assert "planned_steps" not in trainer.train(late_facts)
 
 
 def test_a_function_of_the_programs_with_such_a_name_is_no_trainer(monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.recorded_logs import log_path
 from tests.session.records import steps
 from tests.session.stacks import profiles
 from tests.session.stacks.profiles import APP, MAIN
@@ -13,12 +12,10 @@ from tests.views.playback import Playback
 from tests.views.tui.profile.samples import DEEP, HOSTILE, SIZES, Counted, of, play
 from tests.views.tui.running_app import running, text, texts
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.verdicts import fold
 from tuimon.records import Place, RangePlace
 from tuimon.session.stacks.samples import RANGE
-from tuimon.sources.log.source import read_log
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.profile.profile_pane import Scope, blamed, empty_lines, filters, phases_line, ranges_line
+from tuimon.views.tui.profile.profile_pane import Scope, empty_lines, filters, phases_line, ranges_line
 from tuimon.views.tui.profile.views import LinesView, TreeView, indent, node_of_line, visible_nodes
 
 
@@ -129,13 +126,6 @@ async def test_f_goes_on_from_the_phases_to_the_ranges():
 
 def finding(file, line):
     return Finding(rule="input_bound", severity="critical", headline="waits", where=(Place(file, line, "f"),))
-
-
-@pytest.mark.parametrize(("line", "kind"), [(20, "worker"), (33, "main")])
-def test_it_is_the_worker_or_the_training_thread_whose_samples_pass_there(line, kind):
-    session, _ = fold(read_log(str(log_path("h100_seed_dummy_loader_pyspy"))))
-    found = blamed(session, [finding("/home/user/train/g02_seed_dummy_loader.py", line)])
-    assert (found[0].kind, found[1].line) == (kind, line)
 
 
 async def test_hot_lines_open_there_with_the_code_that_samples_brought():

@@ -2,11 +2,19 @@
 
 import pytest
 
+from tests.views import streams
+from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import texts
 from tuimon.diagnosis.judging import Unjudged
-from tuimon.views.finding_text import evidence_rows, evidence_text
-from tuimon.views.tui.sheets.findings_sheet import unjudged_lines
+from tuimon.diagnosis.verdicts import Change
+from tuimon.views.finding_text import evidence_rows, evidence_text, times_text
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.sheets.findings_sheet import changes_lines, findings_lines, unjudged_lines
 
+CHANGES = (
+    Change(62.0, 1200, "input_bound/no_workers", "compute_bound"),
+    Change(101.0, None, "compute_bound", None),
+)
 MISSING = (
     Unjudged("launch_bound", "no GPU events are recorded"),
     Unjudged("places", "no stack samples"),
@@ -64,3 +72,13 @@ def test_evidence_with_its_unit(name, value, shown):
 def test_bounds_are_one_range(low, high, text):
     known = {"lead_us": 50.0, "gpu_idle_at_least": low, "gpu_idle_at_most": high, "hot_share": None, "workers": 2}
     assert evidence_rows(known) == [("launch lead", "0.05 ms"), ("GPU idle", text), ("workers", "2")]
+
+
+@pytest.mark.parametrize("width", [36, 56, 60, 100, 110])
+def test_a_finding_fits_and_keeps_place_and_gain_and_what_follows_fits(width):
+    rows = findings_lines([INPUT_BOUND, streams.SIDE_WORK], width)
+    others = [*changes_lines(CHANGES, 0.0, width), *unjudged_lines(MISSING, width)]
+    assert all(cells(row) <= width for row in (*rows, *others))
+    shown = "\n".join(map(text_of, rows))
+    best = INPUT_BOUND.fixes[0]
+    assert "transforms.py:31" in shown and times_text(best.estimated_speedup, *best.gain) in shown
