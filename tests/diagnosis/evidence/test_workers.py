@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
 from tests.session.records import by_rule, extend, frames, loop, one_process, process, stacks, thread
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.data import lie_ready
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.judging import diagnose_run
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.session.session import Session
+from tuimon.session.stacks.samples import Sample, Samples
+from tuimon.session.stacks.trie import Trie
 
 DATALOADER = "/lib/site-packages/torch/utils/data/dataloader.py"
 LOOP = frames(
@@ -98,6 +103,19 @@ def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(fetche
         session.add(thread(t, 0.25, ended_cpu_s=brief_s))
     first = by_rule(session)["input_bound"]
     assert first.cause == cause
+
+
+def test_without_markers_a_thread_at_work_in_a_fetch_may_wait_for_a_core_where_workers_do():
+    table = Trie()
+    table.add_frames(0, TAKING.frames)
+    data = Samples(tuple(Sample(table.node(ids), n, "data") for ids, n in ((TAKES, 60), (WAITS, 10))))
+    busy = structs.replace(
+        evidence_of(Session().over("recent"), 100).data.workers, number=4, busy_ratio=0.65, cpu_ratio=0.6
+    )
+    assert lie_ready(None, structs.replace(busy, ran_ratio=0.65), data)
+    crowded = structs.replace(busy, cpu_ratio=0.27, ran_ratio=0.65)
+    assert not lie_ready(None, crowded, data)
+    assert lie_ready(None, structs.replace(crowded, number=1), data)
 
 
 def attached(waiting, *, anew):

@@ -76,3 +76,14 @@ def test_what_makes_the_batches_sets_the_pace_in_a_process_of_its_own():
 def test_where_the_rest_of_the_step_takes_as_long_moving_gains_as_much():
     fixes = fed(0.6, 0.4, at_queue=0)["gil_contention"].fixes
     assert [fix[1] for fix in fixes] == pytest.approx([1 / 0.6])
+
+
+@pytest.mark.parametrize(("at_queue", "rule"), [(20, "gil_contention"), (50, "input_bound")])
+def test_a_thread_that_is_waited_for_at_a_queue_and_for_the_gil_is_one_finding(at_queue, rule):
+    lost = 0.7
+    findings = fed(1.0 - lost, 0.9, at_queue)
+    assert [name for name in findings if name in ("gil_contention", "input_bound")] == [rule]
+    finding = findings[rule]
+    assert finding.where[0].function == "batch"
+    told = lost if rule == "gil_contention" else finding.share_of_step  # what it takes besides is not in that
+    assert finding.estimated_speedup == pytest.approx(1 / (1.0 - told), rel=0.2)

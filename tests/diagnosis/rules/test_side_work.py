@@ -250,6 +250,25 @@ def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
     assert "side_work" in early(20.0)
 
 
+@pytest.mark.parametrize(("updates", "rule"), [(0, "optimizer_bound"), (10, "side_work")])
+def test_an_update_that_the_program_writes_itself_is_the_update_unless_markers_show_an_optimizer(updates, rule):
+    """No marker knows it: with the forward pass it lies between two backward passes."""
+    own = frames(
+        ("train.py", 14, "main", "update(params)", True),
+        ("train.py", 20, "update", "m.mul_(b1).add_(p.grad)", True, "", "", (19, 21)),
+        ("train.py", 21, "update", "p.sub_(lr * m / v.sqrt())", True, "", "", (19, 21)),
+        first=30,
+    )
+    samples = ([8, 7], 20), ([1, 2], 30), ([30, 31], 30), ([30, 32], 20)
+    session = trained({"between": 70, "backward": 30}, own, stacks(8, *samples), updates=updates)
+    judged = by_rule(session)
+    assert set(judged) == {rule}
+    assert judged[rule].where[0].function == "update"
+    shares = {row.name: row.share for row in session.over("recent").phases(100).rows}
+    assert shares["optimizer" if rule == "optimizer_bound" else "other"] == pytest.approx(0.5, abs=0.01)
+    assert shares["forward"] == pytest.approx(0.2, abs=0.01)
+
+
 def beside_training(lines, *samples):
     """The finding about a quarter of each step outside the phases, of which these samples were taken."""
     beside = [each for each in samples if each[1]]

@@ -82,6 +82,15 @@ def test_its_share_of_each_phase_counts_for_as_long_as_that_takes():
     assert finding.evidence["hot_share"] == pytest.approx(0.4 * 2 / 3 / 0.85)
 
 
+def test_a_stack_that_ends_where_the_model_is_called_does_not_tell_what_that_runs():
+    """Of 40 known ones 30 are in the function; where nothing goes on from that call, all are known."""
+    merged = ([50, 51], 15)
+    finding = found(*LOOP, merged, held=[("match", 12)])["compute_bound_cpu"]
+    assert finding.share_of_step == pytest.approx(0.4 * 30 / 40)
+    compiled = found(merged, ([50, 53], 30), ([55, 56], 45), held=[("match", 12)])
+    assert compiled["compute_bound_cpu"].share_of_step == pytest.approx(0.4 * 30 / 45)
+
+
 def test_python_that_takes_little_of_the_step_is_the_models_price():
     few = (([50, 51, 53], 10), ([50, 51, 52], 30), ([55, 56], 45))
     assert found(*few, held=[("match", 12)])["compute_bound_cpu"].cause is None

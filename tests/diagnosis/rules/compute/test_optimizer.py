@@ -79,6 +79,13 @@ def fixes_of(phases: dict[str, int], *counted: Any) -> tuple[Fix, ...]:
     return next(finding.fixes for finding in diagnose(session) if finding.rule == "optimizer_bound")
 
 
+@pytest.mark.parametrize(("share", "windows", "is_told"), [(34, 2, False), (34, 6, True), (50, 2, True)])
+def test_a_share_near_the_threshold_waits_until_the_table_has_settled(share: int, windows: int, is_told: bool) -> None:
+    phases = {"forward": 40, "backward": 60 - share, "optimizer": share}
+    findings = run(phases, LOOP, stacks(windows, *BY_TORCH), windows=windows)
+    assert any(finding.rule == "optimizer_bound" for finding in findings) == is_told
+
+
 def test_adam_on_the_cpu_is_fused_by_one_word() -> None:
     first, sparse, *_ = fixes_of({"data": 2, "forward": 25, "backward": 30, "optimizer": 40, "other": 3}, *BY_ADAM)
     assert "fused=True" in first.action

@@ -61,6 +61,12 @@ def test_the_first_compilation_does_not_count(again_s, expected):
     assert ("recompiles" in judged(*first, *later, *sampled)) is expected
 
 
+def test_the_collections_that_compiling_makes_are_no_finding_of_their_own():
+    collections = {"gc_ns": 70 * MS, "gc_count": 3, "gc_longest_ns": 30 * MS}
+    assert "gc_pauses" in found(0, **collections)
+    assert {"gc_pauses", "recompiles"} & found(6, **collections).keys() == {"recompiles"}
+
+
 def noted(t, what, **of_event):
     """A record of what Dynamo noted in a second."""
     event = {"count": 10, "file": "/me/net.py", "line": 7, "function": "forward"} | of_event

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.diagnosis.cpu import run
-from tests.session.records import frames, stacks
+from tests.diagnosis.cpu import NO_GPU, run
+from tests.session.records import by_rule, frames, one_process, stacks
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Loader, LoaderFacts
 
@@ -42,3 +42,13 @@ def test_a_line_that_changes_the_batch_is_named_as_what_makes_the_data(workers: 
 def test_a_little_of_it_leaves_the_loader_the_cause() -> None:
     finding = found(mixing=12, workers=0, fetching=20)["input_bound"]
     assert finding.cause == "no_workers"
+
+
+@pytest.mark.parametrize(
+    ("fetching", "mixing", "cause"),
+    [(4, 46, "hand_rolled_loader"), (46, 4, "no_workers"), (0, 50, "hand_rolled_loader")],
+)
+def test_without_markers_samples_show_whether_most_of_it_is_fetched(fetching: int, mixing: int, cause: str) -> None:
+    counted = (([50, 51], fetching), ([52, 53], mixing), ([54, 55], 25), ([56, 57], 25))
+    sampled = [stacks(t, *(sample for sample in counted if sample[1])) for t in range(1, 13)]
+    assert by_rule(one_process(NO_GPU, LOOP, sampled, markers=False))["input_bound"].cause == cause

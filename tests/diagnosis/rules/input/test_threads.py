@@ -27,7 +27,7 @@ LOOP = frames(
     first=30,
 )
 BATCH, MODEL, BACKWARD, READ = [30, 31, 32], [33, 34], [35, 36], [37]
-PASSES_ON, AT_HEAD = [30, 31, 38], [30]
+PASSES_ON, AT_HEAD, SHUFFLES = [30, 31, 38], [30], [30, 39]
 SERVES, MAKES = [44], [44, 45]
 
 
@@ -44,6 +44,15 @@ def test_a_thread_that_is_waited_for_is_named(data):
     assert (first.cause, first.where[0].function) == ("hand_rolled_loader", "read")
     assert "in a thread" in first.headline
     assert "several processes" in first.action
+
+
+@pytest.mark.parametrize(
+    ("data", "function"), [([(AT_HEAD, 60)], "main"), ([(SHUFFLES, 55), (PASSES_ON, 5)], "shuffle")]
+)
+def test_what_the_training_thread_makes_itself_is_no_other_threads(data, function):
+    first = found(*data)
+    assert "in a thread" not in first.headline
+    assert first.where[0].function == function
 
 
 # -- data that other processes send
