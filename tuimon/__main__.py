@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Run the command line; returns the exit code."""
     put_own_modules_first()
-    from tuimon.cli.main import run_command_line  # noqa: PLC0415  (all that others may have, too)
+    from tuimon.cli.main import run_command_line  # noqa: PLC0415  (others may have modules of these names)
 
     return run_command_line(sys.argv[1:])
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-#: By torch.compile: named by the hash of its text, in a folder by the beginning of that, wherever its cache is.
+#: A file by torch.compile: its name is the hash of its text, its folder's that hash's beginning, wherever the cache is.
 _GENERATED = re.compile(r"/torchinductor_|/(\w\w)/c\1\w{40,}\.py$")
-#: Code within a function that has a frame of its own; comprehensions do before Python 3.12.
+#: Code within a function that has a frame of its own; comprehensions have one before Python 3.12.
 WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/"
@@ -74,10 +74,10 @@ def is_library_file(file: str) -> bool:
 
 
 def innermost_package(files: Sequence[str]) -> int:
-    """Which frame of a stack, given their files from the root on, is the innermost of an installed package.
+    """The index of the innermost frame of an installed package, given the files of a stack's frames, root first.
 
-    The last one if none is: of ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1. Never one of
-    our hooks, unless there is nothing else.
+    The last frame's if there is none. For ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1.
+    It is one of our hooks only if there is nothing else.
     """
     others = [i for i, file in enumerate(files) if not is_agent_file(file)]
     packages = [i for i in others if is_package_file(files[i])]
@@ -85,9 +85,9 @@ def innermost_package(files: Sequence[str]) -> int:
 
 
 def innermost_work(files: Sequence[str]) -> int:
-    """Which frame of a stack without the user's code stands for it: the innermost of a package other than torch.
+    """The index of the frame that stands for a stack without user code: the innermost of a package other than torch.
 
-    A program that is a package itself calls ``loss.backward()`` there. Without one it is the innermost of any package.
+    If the program is itself a package, it calls ``loss.backward()`` there. Else it is the innermost of any package.
     """
     last = len(files) - 1
     return next((i for i in range(last, -1, -1) if is_others_package(files[i])), innermost_package(files))
@@ -104,7 +104,7 @@ def is_import_system(file: str) -> bool:
 
 
 def is_others_package(file: str) -> bool:
-    """True if a file belongs to an installed package other than torch, its data loading included, and our hooks."""
+    """True if a file is of an installed package other than torch (data loading included), and no hook of ours."""
     return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 

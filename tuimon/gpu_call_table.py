@@ -73,7 +73,7 @@ def _with_tensor(call: CallSyntax) -> bool | None:
 
 
 def _by_method(call: CallSyntax) -> bool | None:
-    """By a method that only tensors and arrays have, and that takes no arguments."""
+    """Waits as a method that only tensors and arrays have, and that takes no arguments."""
     return None if call.arguments else _of_array(call)
 
 
@@ -85,7 +85,7 @@ def _of_array(call: CallSyntax) -> bool | None:
 
 
 def _unless(*names: str, at: int) -> _Judge:
-    """Waits unless an argument is given: by one of these names, or ``at`` so many beside the operand."""
+    """Waits unless an argument is given by one of these names, or as number ``at`` after the operand."""
     return lambda call: None if call.named.keys() & set(names) or len(call.others) >= at else True
 
 
@@ -94,7 +94,7 @@ def _if(name: str) -> _Judge:
 
 
 def _on(pattern: str, certainty: _Judge) -> _Judge:
-    """A method on what is named like this."""
+    """Judges a method only if the text of its operand matches the pattern."""
     named = re.compile(pattern)
     return lambda call: (
         certainty(call) if call.operand is not None and named.search(ast.unparse(call.operand)) else None
@@ -102,7 +102,7 @@ def _on(pattern: str, certainty: _Judge) -> _Judge:
 
 
 def _to_gpu(call: CallSyntax) -> bool | None:
-    """Uncertain if it is non-blocking: then it waits only if the memory is not pinned."""
+    """Uncertain (False) for a non-blocking copy, which waits only if the memory is not pinned."""
     device = call.named.get("device", call.others[0] if call.others else None)
     is_device = call.key == ".cuda" or (device is not None and _DEVICE.search(ast.unparse(device)) is not None)
     return not call.has("non_blocking") if is_device and not is_to_cpu(call.node) else None
@@ -115,7 +115,7 @@ def _makes_on_gpu(call: CallSyntax) -> bool | None:
 
 
 def _draws(call: CallSyntax) -> bool | None:
-    """Without replacement, or one alone, it is checked first: by torch 2.4 on the CPU, by 2.13 on the GPU."""
+    """A draw without replacement, or of one number, is checked first: by torch 2.4 on the CPU, by 2.13 on the GPU."""
     replaces = call.has("replacement") or len(call.others) > 1
     number = [*call.others, call.named.get("num_samples")][0]
     return None if replaces and not (isinstance(number, ast.Constant) and number.value == 1) else False
@@ -130,7 +130,7 @@ class Row(NamedTuple):
     judge: _Judge = _always
 
 
-#: Replacements that several rows have, and those of conditions and sizes, which are no calls.
+#: Replacements that several rows share, and those for conditions and sizes, which are not calls.
 KEEP = "add {x} to a tensor and read it every 50 to 100 steps"
 PRINT = "add {x} to a tensor and print it every 50 to 100 steps"
 _COLLECT = "collect on the GPU, and copy once every 50 to 100 steps, with non_blocking=True into pinned memory"
@@ -139,7 +139,7 @@ _EX = "torch.linalg.{f}_ex, which leaves the check for errors on the GPU"
 BRANCH = "torch.where instead of the branch, or check every 100 steps"
 FIXED = "a fixed size and a mask: the size then does not depend on values"
 
-#: The first row whose judge finds that a call waits holds.
+#: The first row whose judge finds that a call waits applies to it.
 ROWS = (
     # values
     Row(".item", "read", KEEP, _by_method),
@@ -286,7 +286,7 @@ ROWS = (
     ),
 )
 
-#: The rows by what ``CallSyntax.key`` says of their calls.
+#: The rows by the ``CallSyntax.key`` of their calls.
 BY_KEY: dict[str, list[Row]] = {}
 for _row in ROWS:
     for _name in _row.names.split():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuimon.gpu_call_table import BRANCH, BY_KEY, FIXED, KEEP, PRINT, UNMISTAKABLE, CallSyntax, Kind, Row, call_syntax
 from tuimon.line_syntax import any_tensor, is_made_on_cpu, mask, parsed_line, parsed_part, parts, tensor
 
-#: How many lines the answers are remembered for, of how many characters; longer ones are cut.
+#: The number of lines whose answers are remembered, and the most characters of a line; longer ones are cut.
 _LINES_HELD = 1024
 _LINE_CHARS = 500
 #: Most characters of a call, and of an operand in what replaces it.
@@ -21,7 +21,7 @@ _OPERAND_CHARS = 40
 _INDEXERS = frozenset({"at", "iloc", "loc"})
 #: One position or size, which indexing reads.
 _ONE_NUMBER = re.compile(r"\.(?:argmax|argmin|max|min|sum)\(\)$|^torch\.arg(?:max|min)\([^,]*\)$")
-#: Values for masked elements, with which they do not count in a reduction.
+#: Values that keep masked elements from counting in a reduction.
 _NEUTRAL = {"sum": "0", "mean": "0", "max": "-torch.inf", "amax": "-torch.inf", "min": "torch.inf", "amin": "torch.inf"}
 _IGNORING = re.compile(r"cross_entropy$|nll_loss$")
 _LOSS = re.compile(r"(?i)loss|criterion|entropy")
@@ -132,7 +132,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_tested(node: ast.AST, path: _Path) -> bool:
-    """True if Python asks if an expression is true."""
+    """True if Python tests the truth of an expression."""
     match path[-1] if path else None:
         case ast.If(test) | ast.While(test) | ast.IfExp(test) | ast.Assert(test):
             return node is test
@@ -224,7 +224,7 @@ def _of_mask(node: ast.Subscript, index: ast.expr, certain: bool, path: _Path) -
         case ast.Assign([ast.Subscript(slice=stored)]) | ast.AugAssign(ast.Subscript(slice=stored)) if ast.unparse(
             stored
         ) == ast.unparse(node.slice):
-            return  # x[mask] = y[mask] is one
+            return  # x[mask] = y[mask] counts as one wait
         case _ if isinstance(node.ctx, ast.Load):
             yield _Wait("mask", node, certain, _without_mask(node, index, path))
 

@@ -24,7 +24,7 @@ class _Source(msgspec.Struct):
 def install_command(package: str, *, upgrade: bool = False) -> str:
     """``pipx inject tuimon prometheus-client``: adds a package, or brings its newest version.
 
-    uv makes a tool anew from its source, with the packages named: those that it had are named again.
+    uv builds a tool anew, with only the packages named: those already installed beside it are named again.
     """
     if _has(_OF_PIPX):
         name = shlex.quote(os.path.basename(sys.prefix))
@@ -49,8 +49,8 @@ def _has(name: str) -> bool:
 
 
 def _pip_install() -> str:
-    """By the pip of this Python, by uv where the environment has none."""
-    from importlib.util import find_spec  # noqa: PLC0415  (of use after a mistake alone, as below)
+    """The install command of this Python's pip, or of uv if the environment has no pip."""
+    from importlib.util import find_spec  # noqa: PLC0415  (needed only after a mistake)
 
     python = shlex.quote(sys.executable)
     return f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"

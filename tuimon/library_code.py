@@ -6,7 +6,7 @@ import re
 
 from tuimon.code_origin import is_library_file, is_package_file, is_user_file
 
-# ---- what follows each call or line of a program
+# ---- what Python calls at each call or line of a program
 
 _TRACER_FILES = re.compile(r"/(?:bdb|trace|profile)\.py$|/coverage/pytracer\.py$|/pydevd[\w/]*\.py$")
 _TRACER_FUNCTIONS = re.compile(r"_?(?:trace|(?:global|local)trace|trace_dispatch)\w*$")
@@ -24,7 +24,7 @@ _ENVIRONMENT_FILE = re.compile(
     r"|/stable_baselines3/common/monitor\.py|-packages/(?:.*[/_])?env(?:s|ironments?)?(?:/|\.py$)"
 )
 _ENVIRONMENT_FUNCTIONS = re.compile(r"_?(?:step|reset)(?:_wait|_async|_and_maybe_reset)?$")
-#: ``env.step(action)``, or a step whose result is three values and more: no optimizer, scheduler or logger gives these.
+#: ``env.step(action)``, or a step whose result is three or more values: no optimizer, scheduler or logger gives these.
 _STEPS_ENVIRONMENT = re.compile(
     r"\benvs?\w*\.step\(|^\s*(?:[\w.*\[\]]+\s*,\s*){2,}[\w.*\[\]]*\s*=\s*[\w.\[\]]+\.step\("
 )
@@ -39,7 +39,7 @@ def is_collector(file: str, function: str) -> bool:
 
 
 def is_rollout_entry(file: str, function: str) -> bool:
-    """True if a frame of a library is all that shows, in a shortened stack, that data is made below it."""
+    """True if a library's frame is the only sign, in a shortened stack, that data is made below it."""
     return is_collector(file, function) or (function == "generate" and _GENERATION_FILE.search(file) is not None)
 
 
@@ -60,7 +60,7 @@ def is_generation(file: str, function: str) -> bool:
 
 # ---- where libraries evaluate
 
-#: ``estimate_loss`` is nanoGPT's, and of the many that began with it.
+#: ``estimate_loss`` is nanoGPT's, and that of the many programs derived from it.
 _EVALUATION = re.compile(
     r"(?:^|_)(?:eval|evaluate(?!_actions)|evaluation|evaluator|validate|validation)(?:_|$)|^estimate_loss$"
 )
@@ -72,9 +72,9 @@ def evaluates_by_name(function: str) -> bool:
 
 
 def is_evaluator(file: str, function: str) -> bool:
-    """True if a function of a library is: ``/…/stable_baselines3/common/evaluation.py``, ``evaluate_policy``.
+    """True if a library's function evaluates: ``/…/stable_baselines3/common/evaluation.py``, ``evaluate_policy``.
 
-    Not all that are named so are evaluation: ``evaluate_actions`` is part of a training's forward pass.
+    Not every function with such a name evaluates: ``evaluate_actions`` is part of a training's forward pass.
     """
     return evaluates_by_name(function) and is_library_file(file)
 
@@ -85,7 +85,7 @@ _METRIC_FILE = re.compile(
     r"-packages/(?:torchmetrics/(?:(?:metric|collections)\.py|(?:functional/)?(?:classification|clustering|detection|nominal"
     r"|retrieval|text)/)|torcheval/metrics/|sklearn/metrics/|evaluate/|seqeval/|sacrebleu/|rouge_score/|jiwer/)"
 )
-#: Those of torchmetrics that have gradients, and so may be the loss as well.
+#: Metrics of torchmetrics that have gradients, and so may be the loss as well.
 _DIFFERENTIABLE = re.compile(
     r"-packages/torchmetrics/(?:functional/)?(?:audio|image|pairwise|regression|segmentation|shape)/"
 )
@@ -96,7 +96,7 @@ def is_metric(file: str) -> bool:
     return _METRIC_FILE.search(file) is not None
 
 
-#: Of packages that do nothing else, and of Lightning's modules, which log within a training step.
+#: Files of packages that only log, and of Lightning's modules, which log within a training step.
 _LOGGING_FILE = re.compile(
     r"-packages/(?:aim|clearml|comet_ml|mlflow|neptune|swanlab|tensorboard|tensorboardX|wandb)/"
     r"|-packages/(?:lightning/pytorch|pytorch_lightning)/(?=core/module\.py)"
@@ -137,7 +137,7 @@ def is_iteration(function: str) -> bool:
     return function in _ITERATIONS
 
 
-# ---- optimizers of their own
+# ---- libraries' own optimizers
 
 _OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
 
@@ -145,6 +145,6 @@ _OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
 def is_optimizer_module(file: str) -> bool:
     """True if a file of an installed package is an optimizer's by its name: ``/…/keras/src/optimizers/adam.py``.
 
-    Optimizers that are not torch's own call no hook, as those of Keras, fastai, Apex and bitsandbytes.
+    Only torch's own optimizers call our hooks; those of Keras, fastai, Apex and bitsandbytes do not.
     """
     return is_package_file(file) and _OPTIMIZER.search(file.rpartition("-packages/")[2]) is not None

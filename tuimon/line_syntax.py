@@ -21,7 +21,7 @@ _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
 def parsed_line(source: str) -> ast.Module | None:
-    """A line's syntax tree; None of a part of a statement, or of a line that was cut."""
+    """A line's syntax tree; None for a part of a statement, or a line that was cut."""
     text = source.removeprefix("el") + " pass" if _HEAD.match(source) else source
     try:
         with warnings.catch_warnings():
@@ -120,7 +120,7 @@ _PLAIN_BUILTIN = re.compile(
     r"(?:all|any|bool|callable|complex|enumerate|float|format|getattr|hasattr|id|input|int|isinstance|issubclass|iter|len|next"
     r"|open|ord|print|range|repr|set|str|super|type|vars|zip)$"
 )
-#: Their results are tensors if their arguments are.
+#: Functions whose results are tensors if their arguments are.
 _OF_ARGUMENTS = re.compile(r"(?:abs|list|max|min|reversed|sorted|sum|tuple)$")
 
 #: Names of masks, and others that may hold positions as well, such as what ``nms`` keeps.
@@ -140,7 +140,7 @@ _BITWISE = ast.BitAnd | ast.BitOr | ast.BitXor
 def tensor(node: ast.AST | None, called: bool | None = False) -> bool | None:
     """How sure it is that an expression is a tensor: True; False if it may be one; None if it is plain.
 
-    ``called``: the answer for calls of functions that nobody knows.
+    ``called``: the answer for calls of unknown functions.
     """
     match node:
         case ast.Name(id=name):

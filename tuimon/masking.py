@@ -89,7 +89,7 @@ def _masked_word(word: str, *, is_script: bool) -> str:
         word = pattern.sub(rf"\g<1>{MASK}", word)
     if not _SPACE.search(word):
         return word
-    return _FLAG.sub(_masked_value, _ASSIGNED.sub(_masked_value, word))  # a line for a shell, in one word
+    return _FLAG.sub(_masked_value, _ASSIGNED.sub(_masked_value, word))  # one word may hold a whole line for a shell
 
 
 def _masked_value(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The libraries that a training's CPU time goes to: how each is told by its file, and of what kind it is.
+"""The libraries that a training's CPU time goes to: how each is recognised by its file, and of what kind it is.
 
 The names are those of the projects' own releases and of the wheels that bundle them. Libraries, not symbols: the
 nearest exported symbol of a library that exports few is of another function (of libtorch it named an XPU function for
@@ -35,7 +35,7 @@ NUMBA = Library("numba", "jit", "")
 UNKNOWN = Library("unknown", "own", "")
 #: The first that matches counts.
 LIBRARIES: tuple[Library, ...] = (
-    # a pool's threads run their loops' bodies in the library that called it: in these they share out work, and wait
+    # a pool's threads run loop bodies in the library that called it: in the pool's own they share out work, and wait
     Library("OpenMP", "pool", r"/lib(gomp|iomp5|omp)\b"),
     Library("CUDA driver", "driver", r"/lib(cuda|nvidia-ptxjitcompiler|nvidia-nvvm)\.so"),
     Library("ROCm driver", "driver", r"/lib(hsa-runtime64|amdhip64)\b"),
@@ -90,7 +90,7 @@ _EXTENSION = re.compile(r"(\.(cpython|abi3|pypy)[^/]*)?\.so[.\d]*$")
 
 @cache
 def library_of(path: str) -> str:
-    """The name of the library that a file belongs to; of one that is in no row, that of the file.
+    """The name of the library that a file belongs to; if no row has the library, the file's own name.
 
     >>> library_of("/usr/lib/x86_64-linux-gnu/libgomp.so.1"), library_of("/site-packages/torch/lib/libtorch_cpu.so")
     ('OpenMP', 'torch')
@@ -104,5 +104,5 @@ def library_of(path: str) -> str:
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of a library by its name; of one that is in no row: the user's own."""
+    """The kind of a library by its name; one that is in no row is the user's own."""
     return _KINDS.get(name, "own")

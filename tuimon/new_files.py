@@ -14,7 +14,7 @@ PRIVATE_MODE = 0o600
 
 
 def create_private(path: str) -> int:
-    """A handle to write to a file that is new and its owner's alone. Raises OSError, also where anything is there."""
+    """Create a file for its owner alone; returns a handle to write to it. Raises OSError, also if the path exists."""
     # O_EXCL follows no symbolic link either
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
 
@@ -33,7 +33,7 @@ def link(path: str, name: str) -> bool:
 
 
 def folder_hint(path: str) -> str | None:
-    """How to make the folder that a file cannot be written for want of; None where it is there, or cannot be made."""
+    """How to make the folder that a file needs and lacks; None if the folder exists, or cannot be made."""
     folder = parent = os.path.dirname(path) or "."
     if os.path.isdir(folder):
         return None

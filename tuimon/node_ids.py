@@ -6,13 +6,13 @@ made where the logs of several nodes are read as one.
 
 from __future__ import annotations
 
-#: Above any process id (31 bits) and any pthread id, an address (47 bits), which are thread ids on older Pythons.
+#: Bits below the node's number: enough for process ids (31) and pthread ids (addresses, 47), used by older Pythons.
 _SHIFT = 48
 _OWN = (1 << _SHIFT) - 1
 
 
 def id_on_node(node: int, own: int) -> int:
-    """The id in a Session of what has the id ``own`` on a node."""
+    """The id in a Session of the process or thread that has the id ``own`` on a node."""
     return node << _SHIFT | own
 
 

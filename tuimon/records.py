@@ -84,8 +84,8 @@ class OptimizerFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class UnusedGradients(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Gradients that backward computes and no optimizer holds: ``[tensors, of_tensors, inputs, of_inputs]``.
 
-    ``tensors``: parameters of the graph that have such. ``inputs``: those of its matrix products and convolutions whose
-    gradient leads to none that an optimizer holds; none of a compiled graph is known.
+    ``tensors``: parameters of the graph with such gradients. ``inputs``: inputs of its matrix products and convolutions
+    whose gradient leads to no parameter that an optimizer holds; in a compiled graph none of these is known.
     """
 
     tensors: Count
@@ -97,7 +97,7 @@ class UnusedGradients(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Warned(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A known warning that Python noted in a process, by the line that caused it: ``[text, file, line]``."""
 
-    text: str  # a part of it
+    text: str  # a part of the warning
     file: str
     line: Count
 
@@ -116,20 +116,20 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     python: str | None = None  # version
     torch: str | None = None  # version, once torch is imported
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
-    parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
+    parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
-    cudnn_tf32: bool | None = None  # whether convolutions and recurrent layers may
-    # of what matrix products and convolutions gave in the first forward passes, as far as their graphs show: "bfloat16"
-    # or "float16" of float32 parameters is autocast, or casts by hand
+    cudnn_tf32: bool | None = None  # whether convolutions and recurrent layers may, too
+    # of the results of matrix products and convolutions in the first forward passes, as far as their graphs show:
+    # "bfloat16" or "float16" with float32 parameters means autocast, or casts by hand
     matmul_dtypes: list[str] = msgspec.field(default_factory=list)
     optimizers: list[OptimizerFacts] = msgspec.field(default_factory=list)  # that have stepped, at most four
     unused_gradients: UnusedGradients | None = None
     warnings: list[Warned] = msgspec.field(default_factory=list)
-    intra_op_threads: Count | None = None  # that share out an operation on the CPU, by ``torch.get_num_threads()``
+    intra_op_threads: Count | None = None  # that share an operation on the CPU: ``torch.get_num_threads()``
     omp_num_threads: Count | None = None  # OMP_NUM_THREADS in the environment that it was started with
     debug_settings: list[str] = msgspec.field(default_factory=list)  # that slow every step: "anomaly_detection", ...
-    vectors: str | None = None  # what torch's products on the CPU may use: "amx", "avx512_bf16", "avx512", "avx2"
-    # updates and epochs that its Trainer (transformers', Lightning's) still had to make when the first had been made
+    vectors: str | None = None  # of the CPU, for torch's products: "amx", "avx512_bf16", "avx512", "avx2"
+    # updates and epochs that its Trainer (transformers', Lightning's) still had to make after the first update
     planned_steps: Count | None = None
     planned_epochs: Count | None = None
     ended: bool = False
@@ -147,7 +147,7 @@ class PhaseTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
     total_ns: Count
 
 
-#: The path that stands for all ranges beyond as many as are kept apart.
+#: The path that sums up all ranges beyond the number of paths that are kept apart.
 MORE_RANGES = "(more ranges)"
 
 
@@ -218,19 +218,19 @@ def bucket_length_ns(bucket: int) -> float:
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     """The training steps of one process that ended in a window: sums, quantiles, and the slowest step on its own.
 
-    The ``total_ns`` of the phases add up to ``total_ns``; only ``eval`` is not part of it, as it is of no step.
+    The ``total_ns`` of the phases add up to ``total_ns``; only ``eval`` is not part of it, as it belongs to no step.
     """
 
     window_s: Window
     count: Count  # steps
     first_index: Count  # number of the first of these steps, from 0 at the start of the marker stream
     total_ns: Count  # length of all these steps, but for those in ``slowed``
-    # How many of them were timed boundary by boundary: of these are the lengths below and the slowest. The others were
-    # counted, in a fast loop, and their phases are estimated from those that were timed. None: all.
+    # How many of these steps were timed boundary by boundary: the lengths below and ``slowest`` are of those. In a fast
+    # loop the others are only counted, and their phases estimated from the timed ones. None: all were timed.
     timed: Count | None = None
-    # How many of them a profiler of ours slowed or held up (a trace, the memory history), a stop held up (SIGSTOP), or
-    # began before the first marker (the first step without a DataLoader): they count, and their times are in no other
-    # figure than ``slowed_ns``.
+    # Steps that a profiler of ours slowed or held up (a trace, the memory history), that a stop held up (SIGSTOP), or
+    # that began before the first marker (the first step without a DataLoader): ``count`` includes them, but their times
+    # are in ``slowed_ns`` alone.
     slowed: Count = 0
     slowed_ns: Count = 0
     min_ns: Count | None = None
@@ -241,14 +241,14 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
     range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
     slowest: SlowStep | None = None
-    rank_steps: list[RankStep] = msgspec.field(default_factory=list)  # of several ranks: a few, in all ranks the same
+    rank_steps: list[RankStep] = msgspec.field(default_factory=list)  # with several ranks: a few, the same in all
     eval_count: Count = 0  # evaluation iterations
     backwards: Count = 0  # backward passes
     updates: Count = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
-    open_for_s: Amount | None = None  # how long it has been in that phase, or in one that is not known
-    # How much of the window the program was outside its training loop, which it had left (a notebook between its
-    # cells), or stopped by a signal.
+    open_for_s: Amount | None = None  # how long it has been in that phase, or in an unknown one
+    # The part of the window in which the program had left its training loop (a notebook between its cells), or was
+    # stopped by a signal.
     outside_s: Amount | None = None
     first_backward_s: Moment | None = None  # when the first backward of the stream began, in the record that holds it
     first_step_s: Moment | None = None  # when the first step of the stream began, in the record that holds it
@@ -257,13 +257,13 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses
     gc_longest_ns: Count = 0
-    samples: Count | None = None  # of these steps together, where the program passes them to ``tuimon.step``
-    tokens: Count | None = None  # the same
+    samples: Count | None = None  # in all these steps, if the program passes them to ``tuimon.step``
+    tokens: Count | None = None  # likewise
     tid: Count | None = None  # the thread that trains, where it is not the main one
 
     @property
     def usual(self) -> int:
-        """How many of the steps the times are of: all but those in ``slowed``."""
+        """The number of steps that the times cover: all but those in ``slowed``."""
         return max(0, self.count - self.slowed)
 
 
@@ -284,7 +284,7 @@ class LoaderFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     pin_memory: bool = False  # whether it takes effect: without a GPU torch ignores it
     persistent: bool = False  # whether workers stay for the next epoch
     context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
-    in_order: bool | None = None  # whether batches wait for those requested before; None before torch 2.6
+    in_order: bool | None = None  # whether a batch waits for those requested before it; None before torch 2.6
     item: Place | None = None  # where its items are made: __getitem__, __getitems__ or __iter__ of the data set
     collate: Place | None = None  # where batches are made of items: the collate_fn
 
@@ -307,12 +307,13 @@ class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class MeasuredBatches(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Batches that were measured as the training got them, sums.
+    """Sums over batches that were measured when the training got them.
 
-    ``[count, bytes, samples, on_cpu, pinned, tokens, padding, tensors]``. ``samples``: rows of each one's first tensor.
-    ``on_cpu``: how many of the batches had all their tensors there; ``pinned``: how many had all those that were there
-    in pinned memory. ``tokens``: by the shape of the token ids; ``padding``: how many of these a mask leaves out. None:
-    of some of them it is unknown.
+    ``[count, bytes, samples, on_cpu, pinned, tokens, padding, tensors]``.
+
+    ``samples``: rows of each batch's first tensor. ``on_cpu``: batches with all their tensors on the CPU; ``pinned``:
+    batches whose tensors on the CPU were all in pinned memory. ``tokens``: by the shape of the token ids; ``padding``:
+    how many of these a mask leaves out. None: unknown for some of the batches.
     """
 
     count: Positive
@@ -342,13 +343,13 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     window_s: Window
     role: Literal["train", "eval"] | None = None  # what its batches have been used for so far
     fetches: Count = 0  # that were timed
-    counted: Count = 0  # fetches beside these, in a fast loop
+    counted: Count = 0  # further fetches, which a fast loop only counts
     wait_ns: Count = 0  # time the trainer spent in the fetches that were timed
     p95_ns: Count | None = None  # 95th percentile of a fetch
     held_ns: Count = (
-        0  # by how much fetches waited longer than usual for the next batch in order, while later ones came
+        0  # time beyond the usual in which fetches waited for the next batch in order while later ones came
     )
-    held_ms2: Amount = 0.0  # sum of the squares of these, in ms: from both follows how long a typical one is
+    held_ms2: Amount = 0.0  # sum of the squares of these times, in ms: both together give a typical one
     ready_fetches: Count = 0  # fetches for which the number of ready batches is known
     ready_total: Count = 0  # sum of these numbers
     ready_none: Count = 0  # fetches that found no batch ready
@@ -360,13 +361,13 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     end_ns: Count = 0  # time the trainer spent at the ends of epochs, waiting for workers; ``wait_ns`` does not hold it
     facts: LoaderFacts | None = None  # in the first record and in some later ones
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
-    batches: MeasuredBatches | None = None  # those that were measured, a few of the fetches
-    epochs: Count = 0  # that are over: no batch was left, or the next one began before that
-    given: Count | None = None  # batches that the epoch under way has given, or the one that was left last
+    batches: MeasuredBatches | None = None  # from the few fetches that were measured
+    epochs: Count = 0  # that have ended: no batch was left, or the next epoch began
+    given: Count | None = None  # batches so far of the epoch under way, or of the last one that was left
     length: Count | None = None  # batches of an epoch
 
 
-#: A line keeps what has a graph, a figure or a hook each time, or, as far as its text shows, some other object.
+#: What a line keeps one more of each time: a thing with a graph, a figure, a hook or, by its text, some other object.
 Kept = Literal["graph", "figure", "hook", "object"]
 
 
@@ -379,13 +380,13 @@ class KeepingLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     kept: Kept = "graph"
 
 
-#: How many threads share an operation of torch's on the CPU, how many workers load, which cores may be used; or which
-#: function traces the program.
+#: A setting that a line of code makes: how many threads share one of torch's operations on the CPU, how many workers
+#: load, which cores may be used, or which function traces the program.
 CountSetting = Literal["threads", "workers", "cores", "tracer"]
 
 
 class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line that sets one of these: ``[what, line, function, source]``."""
+    """A line of code that makes a ``CountSetting``: ``[what, line, function, source]``."""
 
     what: CountSetting
     line: Count
@@ -396,8 +397,8 @@ class CountSettings(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack.
 
-    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping]``. The texts, and
-    what is known by them, are of user code, and of the few lines of libraries that need one.
+    ``[file, line, function, source, user, inside, packages, no_grad, branch, counts, loop, keeping]``. Texts, and
+    the facts read from them, are given for user code and for the few lines of libraries that need one.
     """
 
     file: str
@@ -405,16 +406,16 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     function: str
     source: str = ""
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
-    inside: str = ""  # unused; older logs have what the blocks around it name here
-    packages: str = ""  # unused; older logs have those that do the line's work here
+    inside: str = ""  # unused; in older logs: what the blocks around the line name
+    packages: str = ""  # unused; in older logs: the packages that do the line's work
     # first and last line of the block around it that runs without gradients, a function or ``with``; None: unknown
     no_grad: tuple[Count, Count] | None = None
-    branch: tuple[Count, Count] | None = None  # unused; older logs have the lines of an ``if`` around it here
+    branch: tuple[Count, Count] | None = None  # unused; in older logs: lines of an ``if`` around it
     counts: tuple[
         CountSettings, ...
-    ] = ()  # where its file sets numbers of threads and workers; of the file's first frame
+    ] = ()  # lines of its file that set numbers of threads or workers; only in the file's first frame
     loop: bool = False  # whether it is in a ``for`` or ``while`` of its function, as far as known
-    keeping: tuple[KeepingLine, ...] = ()  # lines of its file that keep; of the file's first frame
+    keeping: tuple[KeepingLine, ...] = ()  # lines of its file that keep; in its first frame
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):
@@ -436,7 +437,7 @@ class StackCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class LoopStack(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A stack of the training thread in a boundary of its loop: ``[boundary, frame ids]``.
 
-    As its hooks saw it, or the first sample in backward; with all frames of libraries.
+    As a hook there found it, or the first sample in backward; with all frames of libraries.
     """
 
     boundary: Literal["backward", "optimizer"]
@@ -455,7 +456,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process, or of the agent's thread
     lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
-    cycles: Count | None = None  # how often it entered backward, or else an update, where samples are dense enough
+    cycles: Count | None = None  # entries into backward, or else into updates; None if samples are too far apart
     in_process: bool = False  # taken by the agent, where py-spy may not read the process
     loop: list[LoopStack] = msgspec.field(default_factory=list)  # once known, and when it changes
 
@@ -468,7 +469,7 @@ class GilCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class GilFunction(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How many of them show it in, or below, a function of the user's: ``[tid, file, function, count]``."""
+    """Samples with a thread holding the GIL in, or below, a user's function: ``[tid, file, function, count]``."""
 
     tid: Count
     file: str
@@ -477,7 +478,7 @@ class GilFunction(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):
-    """Which threads held the GIL at about ``samples`` instants of a short window; those that never did are not listed.
+    """Which threads held the GIL at about ``samples`` instants of a short window; threads that never did are left out.
 
     py-spy reports only samples that found an owner: their number is estimated as its rate times the window's length.
     """
@@ -503,7 +504,7 @@ class ThreadCpu(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def wanted_ratio(self) -> float:
-        """The time in which it ran, or wanted to."""
+        """The share of time in which it ran or waited for a core."""
         return (self.cpu_ratio or 0.0) + (self.delay_ratio or 0.0)
 
 
@@ -513,13 +514,13 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     window_s: Window
     cpu_ratio: Amount | None  # of the whole process
     rss_bytes: Count | None  # resident memory of the process
-    # of that, what is its own: neither pages of files, which the kernel takes back at will, nor shared memory; in one
-    # record of two seconds
+    # the part of that which is its own: neither pages of files, which the kernel takes back at will, nor shared memory;
+    # in one record every two seconds
     own_bytes: Count | None = None
-    # of one worker, now and then: what it has written and shares with no other process. Pages that it copied from its
-    # trainer are not in it until then; ``own_bytes`` has them from the fork on.
+    # of one worker, now and then: memory that it has written and shares with no other process. Pages of its trainer
+    # count once the worker has written to them; in ``own_bytes`` they count from the fork on.
     private_bytes: Count | None = None
-    # what it has open, and may have at most (RLIMIT_NOFILE); in one record of two seconds
+    # files that it has open, and may have open at most (RLIMIT_NOFILE); in one record every two seconds
     open_files: tuple[Count, Count] | None = None
     # of a training process: what it handed to the kernel to write since its last record, and the type of file system
     # ("nfs4") of the file that much of it went to, if that was still open
@@ -528,18 +529,18 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
     ended: Annotated[tuple[Count, ...], _LISTED] = ()  # ids of threads that have ended, the latest
-    ended_cpu_s: Seconds | None = None  # CPU of its children that is in no record of theirs
+    ended_cpu_s: Seconds | None = None  # CPU of its children that no record of their own holds
 
     @property
     def childrens_cores(self) -> float:
-        """Cores that its children used beside what records of theirs say."""
+        """Cores that its children used beyond what their own records show."""
         return (self.ended_cpu_s or 0.0) / self.window_s
 
 
 class NativeCode(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How many samples show a thread in a library, in a phase of its process: ``[library, phase, samples]``.
 
-    ``phase``: "" where none is known, "between" where markers cannot tell forward from what is beside it.
+    ``phase``: "" if unknown, "between" if markers cannot tell forward from the work beside it.
     """
 
     library: str  # by the name that ``native_code`` has for it, or that of its file
@@ -548,7 +549,7 @@ class NativeCode(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class NativeThread(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where the CPU time of a thread went: ``[tid, cpu_ms, code]``; what is in no sample was in the kernel."""
+    """Where the CPU time of a thread went: ``[tid, cpu_ms, code]``; time in no sample was spent in the kernel."""
 
     tid: Count
     cpu_ms: Amount  # while it was sampled
@@ -556,9 +557,9 @@ class NativeThread(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Native(Record, frozen=True, kw_only=True, tag="native"):
-    """The code that a process's threads ran over a window, Python's and that below it, by the kernel's samples.
+    """The code that a process's threads ran over a window, in Python and below it, by the kernel's samples.
 
-    A sample is of ``period_ms`` of CPU time in user code, at an address, so of a library.
+    A sample stands for ``period_ms`` of CPU time in user code; its address shows the library.
     """
 
     window_s: Window
@@ -586,10 +587,10 @@ RowRemap = Literal["none", "pending", "failed"]
 
 
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
-    """Counters of one GPU, or of one MIG instance (NVML, amdsmi); None where it does not support one.
+    """Counters of one GPU, or of one MIG instance (NVML, amdsmi); None if the GPU lacks a counter.
 
-    A log has what seldom changes (memory in all, limits of power and clock, PCIe link, capability, parent) in the first
-    record of a file, and again where it has changed.
+    Facts that seldom change (memory in all, limits of power and clock, PCIe link, capability, parent) are in the first
+    record of a log file, and again in one where they have changed.
     """
 
     index: Index  # in PCI order; a MIG instance has that of its GPU
@@ -617,7 +618,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     pcie_tx_bytes_per_s: Amount | None = None  # from the GPU
     pcie_generation: Count | None = None  # of its link, the highest seen so far: an idle GPU lowers it
     pcie_width: Count | None = None  # lanes of its link, the most seen so far
-    pcie_generation_max: Count | None = None  # that both the card and its slot can
+    pcie_generation_max: Count | None = None  # that both the card and its slot support
     pcie_width_max: Count | None = None
     pcie_replays: Count | None = None  # packets sent again, since the driver was loaded; read once a minute
     c2c: bool | None = None  # True: copies go over NVLink-C2C to the CPU, and PCIe's counters do not see them
@@ -697,7 +698,7 @@ class GpuExchange(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The end of a timed step, in which ranks exchange gradients: ``[reached_s, forward_ns, backward_ns, after_ns]``.
 
     On the GPU: all forward passes of the step (None where it begins with backward), the last backward pass, and from
-    there to the update, which it came to at ``reached_s`` on the clock of ``t``.
+    there to the update, which the GPU reached at ``reached_s`` on the clock of ``t``.
     """
 
     reached_s: Moment
@@ -712,7 +713,7 @@ class GpuExchange(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class GpuAccumulation(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Timed steps of three backward passes and more, whose gradients add up: ``[steps, own_ns, last_ns]``, both sums.
+    """Timed steps of three or more backward passes whose gradients add up: ``[steps, own_ns, last_ns]``, times summed.
 
     ``own_ns``: mean length of the passes between the first and the last, which exchange nothing under ``no_sync()``;
     ``last_ns``: length of the last.
@@ -742,8 +743,8 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     )
     exchanges: Annotated[list[GpuExchange], _LISTED] = msgspec.field(
         default_factory=list
-    )  # of several ranks: the first of each second
-    accumulation: GpuAccumulation | None = None  # of several ranks
+    )  # with several ranks: the first of each second
+    accumulation: GpuAccumulation | None = None  # with several ranks
 
 
 class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
@@ -759,8 +760,8 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     pinned_bytes: Count | None = None  # of the host's memory, pinned by torch: in tensors, or kept for new ones
 
 
-#: What torch.compile does: it compiles a function, one anew, or a backward pass; it breaks a graph off, gives up a
-#: function of too many versions, does without CUDA graphs.
+#: What torch.compile does: it compiles a function, recompiles one, compiles a backward pass, breaks off a graph, gives
+#: up a function that has too many versions, or does without CUDA graphs.
 CompilerWork = Literal["compiled", "recompiled", "backward", "graph_break", "limit", "no_cuda_graphs"]
 
 
@@ -794,7 +795,7 @@ class Compiler(Record, frozen=True, kw_only=True, tag="compiler"):
 class MemoryLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Memory that one line holds: ``[file, line, function, source, user, bytes, blocks, growth]``.
 
-    ``growth_bytes``: what each step left behind, 0 where most left nothing; None of a single step.
+    ``growth_bytes``: bytes that each step left behind, 0 if most steps left none; None for a single step.
     """
 
     file: str
@@ -815,12 +816,12 @@ class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
 
     trigger: Literal["asked", "oom"]
     device: str  # "cpu", "cuda:0"
-    steps: Count  # from backward to backward; 0 of an error, which has all since the first backward pass
+    steps: Count  # from backward to backward; 0 after "oom": all since the first backward pass
     live_bytes: Count
-    most_bytes: Count  # at a time
+    most_bytes: Count  # held at one time
     lines: Annotated[list[MemoryLine], _LISTED]
     folded_bytes: Count = 0  # of lines that are not listed
-    wanted_bytes: Count | None = None  # what could not be had
+    wanted_bytes: Count | None = None  # that could not be allocated
     pause_ms: Amount | None = None  # how long the training waited for the figures
 
 
@@ -842,9 +843,9 @@ class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class TracedSync(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Waits of the CPU for the GPU in a trace, sums over steps: ``[call, operator, phase, where, count, total_ns]``.
 
-    ``call``: of the CUDA or HIP runtime. ``operator``: the innermost around it; "" where the program makes it itself.
-    ``where``: the line of the user's code. ``total_ns``: in the call; of a copy that returned before its end, what is
-    beyond the time that it takes by itself.
+    ``call``: of the CUDA or HIP runtime. ``operator``: the innermost around the call; "" if the program itself makes
+    it. ``where``: the line of the user's code. ``total_ns``: time in the call; if that began a copy and returned before
+    the copy's end, only the time beyond that which a copy takes by itself.
     """
 
     call: str
@@ -904,7 +905,7 @@ class PlacedProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nodes: list[Index]
 
 
-#: The name of the threads and processes that a run may have, among what has a limit.
+#: The ``ResourceUse.name`` of threads and processes.
 PIDS = "pids"
 
 
@@ -932,13 +933,13 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     swap_out_bytes_per_s: Amount | None = None
     stalled_ratio: Amount | None = None  # share of the last 10 s in which some task waited for memory (PSI)
     busy_cores: Amount | None = None  # CPU time of all programs on the run's cores / wall time (1.0 = one core)
-    stolen_cores: Amount | None = None  # of those, what a virtual machine's host gave to others meanwhile
+    stolen_cores: Amount | None = None  # cores that the host of a virtual machine gave to others meanwhile
     cpu_limit_cores: Amount | None = None  # of the control group with the lowest CPU limit
     held_cores: Amount | None = None  # that this limit kept from threads ready to run: throttled time / wall time
     #: Numbers of the cores that the training processes and their workers may use, as ``0-3,8``; None where tuimon may
     #: use the same ones.
     run_cores: str | None = None
-    placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has two NUMA nodes
+    placed: Annotated[list[PlacedProcess], _LISTED] = msgspec.field(default_factory=list)  # if it has several nodes
     oom_kills: Count | None = (
         None  # processes of the run's groups that the kernel killed for memory, since tuimon began
     )
@@ -949,8 +950,8 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers, listens]``.
 
-    ``state``: of its main thread. A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just
-    then, files and pipes alike.
+    ``state``: of its main thread. A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote at
+    that moment, in files and pipes alike.
     """
 
     pid: Pid
@@ -980,9 +981,9 @@ class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
-    """No training process had moved for long: what all of them and their DataLoader workers were at, taken once.
+    """No training process had moved for long: the stacks of all of them and their DataLoader workers, taken once.
 
-    Without ``processes``, one of them read or wrote files after all, or received something, or a child of it works.
+    Without ``processes`` it was none: one of them read or wrote files, received something, or has a busy child.
     """
 
     quiet_s: Seconds  # for how long nothing had moved when the stacks were taken
@@ -992,14 +993,14 @@ class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
     )  # main threads', then the largest
     folded: Count = 0  # threads in no group that is listed
     idle: Count = 0  # Python threads with no code of the user's on their stacks, which are not listed
-    moving: Annotated[list[Pid], _LISTED] = msgspec.field(default_factory=list)  # processes that did
+    moving: Annotated[list[Pid], _LISTED] = msgspec.field(default_factory=list)  # processes that moved
 
 
 class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How far one rank has come in one process group: ``[rank, group, entered, name, waits_for, members]``.
 
     By torch's flight recorder: ``entered`` is the number of the last collective that it has entered, ``waits_for`` that
-    of the first which has not ended, None where all have; ``name`` is of that one. ``members``: the ranks of the group.
+    of the first one that has not ended, None if all have; ``name`` is that one's. ``members``: the ranks of the group.
     """
 
     rank: Index
@@ -1057,9 +1058,9 @@ class Exit(Record, frozen=True, kw_only=True, tag="exit"):
 
     exit_code: Index | None  # 128+n for signal n
     signal: str | None = None  # such as "SIGKILL"
-    # the exception that ended it: of a process of the run that noted it, or the last traceback in output that is read
+    # the exception that ended it, as noted by a process of the run, or by the last traceback in the output, if read
     last_line: str | None = None
-    file: str = ""  # innermost line of the program that it passed through; of a process that noted it
+    file: str = ""  # innermost line of the program that it passed through, if a process noted it
     line: Count = 0
     function: str = ""
     survivors: list[Pid] = msgspec.field(default_factory=list)  # pids of the run that are still alive
@@ -1086,7 +1087,7 @@ class Node(Record, frozen=True, kw_only=True, tag="node"):
     cpu_count: Cores
     state: Literal["writing", "late", "stopped", "ended"]
     behind_s: Amount  # how much older its latest record is than the newest of any node
-    exit_code: Index | None = None  # of what was launched there, once that has ended
+    exit_code: Index | None = None  # of the command launched there, once it has ended
 
 
 AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)

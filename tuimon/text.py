@@ -12,7 +12,7 @@ _FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff
 _CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
 #: Digits of a number that always fit into 62 bits, a record's limit.
 _DIGITS = 18
-#: Those that a JSON encoder leaves as they are: it escapes C0 itself.
+#: The control characters that a JSON encoder leaves as they are: it escapes only C0.
 RAW_IN_JSON = re.compile(f"[\x7f-\x9f{_FORMAT}]")
 
 

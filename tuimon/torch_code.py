@@ -10,7 +10,7 @@ import re
 
 from tuimon.code_origin import is_agent_file, is_generated, is_import_system
 
-#: Hooks around the making of a batch, and around its collating, in logs that were written before those went.
+#: Hooks around making a batch and around collating it, in logs from before these hooks were removed.
 _FETCHER_HOOKS = frozenset({"tuimon_load", "tuimon_collate"})
 
 # ---- boundaries of the training loop, in torch or in our hooks
@@ -20,8 +20,8 @@ _FETCH_FUNCTIONS = frozenset({"__next__", "_next_data", "_get_iterator", "_reset
 _FETCH_HOOKS = frozenset({"tuimon_fetch", "tuimon_iter"})
 _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py", "torch/_tensor.py")
 _BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward"})
-#: ``wrapper`` is what torch puts around every optimizer's ``step`` (``Optimizer.profile_hook_step``), and a scheduler
-#: around that of its own.
+#: ``wrapper``: torch puts one around every optimizer's ``step`` (``Optimizer.profile_hook_step``), and a scheduler puts
+#: one around it, too.
 _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 #: In ``torch/optim/``, with a ``step`` of their own that updates no parameter.
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
@@ -74,7 +74,7 @@ def is_torch_optimizer(file: str) -> bool:
 
 
 def elementwise_update(file: str, function: str) -> tuple[str, str] | None:
-    """How, and whose, an update is that is not fused: ``single``, ``sgd`` of ``sgd.py``, ``_single_tensor_sgd``."""
+    """Kind and optimizer of an update that is not fused: ``single``, ``sgd`` for ``sgd.py``, ``_single_tensor_sgd``."""
     update = _UPDATE.fullmatch(function) if is_torch_optimizer(file) else None
     return (update[1], update[2]) if update is not None else None
 
@@ -141,7 +141,7 @@ def copies_nothing(file: str, function: str) -> bool:
 
 
 def is_call_wrapper(file: str, function: str) -> bool:
-    """True if a frame is the outer of the two that torch 2 puts around each ``forward``: ``_wrapped_call_impl``.
+    """True if a frame is the outer of the two frames around each ``forward`` in torch 2: ``_wrapped_call_impl``.
 
     A shortened stack leaves it out and keeps the inner one, ``_call_impl``, which shows that a module runs.
     """
@@ -162,7 +162,7 @@ def may_tell(file: str) -> bool:
 
 
 def tells(file: str, source: str) -> bool:
-    """True if a line shows it: ``result = hook(self, args, result)``."""
+    """True if a line shows what its function does: ``result = hook(self, args, result)``."""
     return any(file.endswith(name) and line.search(source) is not None for name, line in _TELLING)
 
 
@@ -203,7 +203,7 @@ def is_loader_code(file: str) -> bool:
 
 
 def collates(file: str, function: str, source: str) -> bool:
-    """True if a frame has a batch made of items: torch's fetcher at the line that does, or what is named so."""
+    """True if a frame makes a batch of items: torch's fetcher at the line that does, or a function named so."""
     return calls_collate(source) if is_fetcher(file) else "collate" in function
 
 
@@ -217,7 +217,7 @@ def calls_collate(source: str) -> bool:
     return "collate_fn(" in source
 
 
-# ---- what torch does there
+# ---- what torch does in a frame
 
 _SYNC_FILES = ("torch/cuda/__init__.py", "torch/cuda/streams.py", "torch/cuda/graphs.py")
 _COMPILED_CALLS = frozenset({"__call__", "compile_wrapper"})
