@@ -60,8 +60,8 @@ class GpuTimeRow(NamedTuple):
     lead_error_us: float | None
     timed_s: float = 0.0  # how long these steps were, together
     bounded: bool = True  # False in old logs: see ``records.GpuTime``
-    exchanges: tuple[GpuExchange, ...] = ()  # of one of several ranks
-    accumulation: GpuAccumulation | None = None  # sums, of one of several ranks
+    exchanges: tuple[GpuExchange, ...] = ()  # of one rank among several
+    accumulation: GpuAccumulation | None = None  # sums, of one rank among several
     phases: Mapping[str, GpuShare] = {}
 
     def of(self, name: str) -> GpuShare | None:
@@ -69,13 +69,13 @@ class GpuTimeRow(NamedTuple):
         return self.phases.get(name, GpuShare(0.0, 0.0, 0.0)) if self.timed_s and name != "eval" else None
 
 
-#: Exchanges that are held: the latest, as to join those of 64 ranks takes 2 ms each time that rules judge; of the run.
+#: Most exchanges held: of the latest (joining those of 64 ranks takes 2 ms each time rules judge), and of the run.
 _RECENT, _OF_RUN = 64, 512
 #: Most devices of a process that are remembered.
 _DEVICES = 64
 #: Windows of each length that a series holds; one comes every two seconds, of one GPU or in turn of several.
 _ROWS = 32
-#: Of late is what the last 30 s hold, or the time of so many steps where these take longer, up to twenty minutes.
+#: Recent figures cover the last 30 s, or this many steps if these take longer, up to twenty minutes.
 _STEPS = 8
 _LONGEST_S = 1200.0
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
@@ -101,7 +101,7 @@ class _Times(NamedTuple):
 
 
 class _Exchange(NamedTuple):
-    """A ``GpuExchange``: of every second, later every other, then every fourth; by the clock, the same in all ranks."""
+    """A ``GpuExchange`` of each second; of many, of every other, then fourth: by the clock, the same in all ranks."""
 
     second: float
     reached_s: float
@@ -136,7 +136,7 @@ class DeviceTimes:
     def __init__(self, device: int) -> None:
         self.device = device
         self.times = Series(_Times, _ROWS, {"lead_error_us": latest})
-        # of each phase its time, how much of that the GPU was certainly idle, and how much it may have been
+        # by phase: its time, how much of that the GPU was certainly idle, and how much more it may have been
         self._phases = Keys[str](3, len(_PHASES))
         self._exchanges = Singles(_Exchange, _RECENT, _OF_RUN)
         self._leads: dict[str, Series[_Leads]] = {}
@@ -211,13 +211,13 @@ class DeviceTimes:
 
     @property
     def step_s(self) -> float:
-        """The mean step of the latest window that has any; 0 without."""
+        """The mean step in the latest window that has steps; 0 if none has."""
         found = next((row for row in reversed(self.times.rows(last=_RECENT)) if row.steps), None)
         return found.total_ns / found.steps / 1e9 if found is not None else 0.0
 
 
 def _lead_row(boundary: str, sums: _Leads, windows: Sequence[_Leads]) -> LeadRow:
-    """The lead at one boundary; None where it is not known at the majority."""
+    """The lead at one boundary; None if it is unknown at most of them."""
     are_known = 2 * sums.known > sums.seen
     medians = ((row.median_us / row.known, row.known) for row in windows if row.known)
     return LeadRow(
@@ -240,8 +240,8 @@ class _Memory(Struct):
     """torch's allocator on one device."""
 
     latest: TorchMemory
-    settled: TorchMemory | None = None  # the first since the training was settled
-    counted: TorchMemory | None = None  # ... that counts what is given back
+    settled: TorchMemory | None = None  # the first record since the training was settled
+    counted: TorchMemory | None = None  # ... the first since then that counts ``device_frees``
     pinned_bytes: int | None = None  # the most
     peak_bytes: int | None = None  # the most: the program may reset it
     allocated: Series[Any] = field(default_factory=lambda: Series(_Allocated, _ROWS, {"held_bytes": latest}))
@@ -304,8 +304,8 @@ class GpuTimeStats:
     def over(self, span: Span, now_s: float) -> GpuTimeRow | None:
         """The steps on the GPU on which most were timed; None without timed steps.
 
-        Of the last seconds, or the last few steps where those are longer; else of the whole run, without its first
-        window, perhaps warm-up, if enough is left.
+        A span of the last seconds covers at least the last few steps; one of the whole run leaves out the first window,
+        which may be warm-up, if enough is left.
         """
         if self._first is None:
             return None

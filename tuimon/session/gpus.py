@@ -25,7 +25,7 @@ class GpuMeans(Struct, frozen=True, gc=False):
     """Means of a GPU's counters over the time in which its training steps; None where too little was measured."""
 
     util_ratio: float | None = None
-    # Its bounds in the steps alone: a figure may be of time outside them as well, in evaluation.
+    # Bounds of the utilisation in the steps alone: a figure may also cover time outside them, in evaluation.
     util_at_least: float | None = None
     util_at_most: float | None = None
     steps_ratio: float | None = None  # share of the time of these figures in steps
@@ -49,10 +49,10 @@ class GpuRow(Struct, frozen=True):
     stale_s: float  # age of ``latest``
     used_by_run: bool  # a process of the run has a context on it, or reports to use it
     run_pids: frozenset[int] = frozenset()  # which of ``latest.processes`` belong to the run
-    # By the field of ``Gpu``, oldest first: those of the latest records; over the whole run means of equal stretches.
+    # Values by field of ``Gpu``, oldest first: of the latest records; over the whole run, means of equal stretches.
     course: Mapping[str, tuple[float | None, ...]] = {}
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
-    joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
+    joules_per_step: float | None = None  # sum over the GPUs of the process in focus, given at the first
     xids: tuple[int, ...] = ()  # since the run began
     resent_per_min: int = 0  # packets, over PCIe
     means: GpuMeans | None = None  # over the steps that the phases cover; without steps, over the last 30 s
@@ -72,7 +72,7 @@ class GpuRow(Struct, frozen=True):
     def others(self) -> list[GpuProcess]:
         """The processes on it that are surely not of the run.
 
-        None is where the driver names no process of the run: the pids may be of another namespace, and any the run's.
+        Empty if the driver names no process of the run: then its pids may be of another namespace, and the run's.
         """
         return [each for each in self.latest.processes if self.run_pids and each.pid not in self.run_pids]
 
@@ -90,15 +90,15 @@ _DEVICES, _CAUSES = 256, 64
 LEAST_S = 1.0
 #: Least time of a mean by the energy counter (s), which advances every 0.1 s at the slowest: an error of 2 %.
 _LEAST_ENERGY_S = 5.0
-#: Least part of a figure's time that lies in the stretch, for the figure to count: our choice; of less it mostly shows
-#: what was around it.
+#: Least part of a figure's time that lies in the stretch, for the figure to count: our choice; a smaller part mostly
+#: shows the time around the stretch.
 _LEAST_PART = 0.5
-#: Longest time between two records of which the later one is (s): the longest ``--interval`` is 60 s.
+#: Longest time since the record before that a record can cover (s): the longest ``--interval`` is 60 s.
 _LONGEST_S = 90.0
 _MINUTE_S = 60.0
 
 
-#: The counters of a GPU since its record before; energy in so many seconds. Not a number: not measured.
+#: The counters of a GPU since its previous record, and its energy in ``joules_s`` seconds. Not a number: not measured.
 _Counters = row_of("joules", "joules_s", *COUNTERS, "memory_used_bytes")
 #: The utilisation in a stretch of time, as the driver has buffered it.
 _Util = row_of("util_ratio")
@@ -114,11 +114,11 @@ def _most_of(values: Sequence[float]) -> float:
 
 
 class _Part(NamedTuple):
-    """A row of which enough lies in steps."""
+    """A row of counters, enough of whose time lies in steps."""
 
     row: int
     whole_s: float
-    steps_s: float  # of that, in steps
+    steps_s: float  # the part of its time in steps
 
 
 def _parts(begins_s: Sequence[float], ends_s: Sequence[float], spans: Sequence[SteppingSpan]) -> list[_Part]:
@@ -137,7 +137,7 @@ def _parts(begins_s: Sequence[float], ends_s: Sequence[float], spans: Sequence[S
 
 
 def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAST_S) -> float | None:
-    """The mean of a counter where it was measured, each by its time in steps; None for less time than this."""
+    """The mean of a counter's measured parts, weighted by their time in steps; None if that is below ``least_s``."""
     known = [(value, part) for part in parts if not math.isnan(value := column[part.row])]
     if not known or sum(part.whole_s for _, part in known) < least_s:
         return None
@@ -145,7 +145,7 @@ def _mean(parts: Sequence[_Part], column: Sequence[float], least_s: float = LEAS
 
 
 def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, float | None]:
-    """How long kernels ran in steps: of 1 s with kernels for 0.7 s and steps for 0.9 s, for 0.6 to 0.7 s."""
+    """Bounds of the time in steps with a kernel: if 1 s has kernels for 0.7 s and steps for 0.9 s, 0.6 to 0.7 s."""
     steps_s, whole_s = sum(part.steps_s for part in parts), sum(part.whole_s for part in parts)
     if whole_s < LEAST_S:
         return {}
@@ -158,7 +158,7 @@ def _util_bounds(parts: Sequence[_Part], column: Sequence[float]) -> dict[str, f
 
 
 class Course(Mapping[str, tuple[float | None, ...]]):
-    """The counters of a GPU over time, by name; worked out for who asks: charts do, rules of 64 GPUs do not."""
+    """The counters of a GPU over time, by name; computed on demand, as charts read them and rules do not."""
 
     def __init__(self, counters: Series[Any], span: Span) -> None:
         self._counters, self._span = counters, span
@@ -183,10 +183,10 @@ class Device:
         how = {**dict.fromkeys(COUNTERS, _mean_of), "memory_used_bytes": _most_of}
         self.latest: Gpu | None = None
         self.xids: deque[int] = deque(maxlen=_XIDS)
-        self._resent = (-math.inf, 0)  # when packets were last counted anew, and how many more
+        self._resent = (-math.inf, 0)  # when packets sent again were last counted, and how many had been added
         self._counters = Series(_Counters, ROWS, how)
         self._util = Series(_Util, ROWS, {"util_ratio": _mean_of})
-        self._causes = Keys[str](1, _CAUSES)  # of lower clocks: the millionths of its ratios
+        self._causes = Keys[str](1, _CAUSES)  # by cause of lower clocks: its ratios in millionths
 
     def add_record(self, record: Gpu) -> None:
         """Fold a record, later than all before."""
@@ -216,7 +216,7 @@ class Device:
         return Course(self._counters, span)
 
     def means(self, spans: Sequence[SteppingSpan]) -> GpuMeans | None:
-        """Means over these stretches, in order of time and apart; None without any reading of them.
+        """Means over these stretches, which are in order of time and do not overlap; None if no reading lies in them.
 
         A figure counts for the part of its time that lies in a stretch. Worked example: utilisation of 0.2 s each, and
         steps from 10.05 s on: of the figure of 10.0 to 10.2 three quarters count, and all of those that follow.
@@ -236,14 +236,14 @@ class Device:
         )
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
-        """Share of the last 30 s by cause, most first; of the records where the driver does not count the time."""
+        """Share of the last 30 s by cause, most first; a share of the records if the driver does not count the time."""
         span = Span(last_s=WINDOW_S)
         causes = self._causes.figures(self._counters.counts(span))
         records = len(self._counters.rows(span)) if causes else 0
         return tuple(sorted(((cause, n / 1e6 / records) for cause, (n,) in causes.items()), key=lambda e: -e[1]))
 
     def resent(self, now_s: float) -> int:
-        """Packets that were sent again over PCIe in the last minute: the driver is asked once in each."""
+        """Packets that were sent again over PCIe in the last minute: the driver is asked once a minute."""
         since_s, packets = self._resent
         return packets if now_s - since_s <= _MINUTE_S else 0
 
@@ -263,7 +263,7 @@ class DeviceTable:
         self._devices[record.uuid].add_record(record)
 
     def latest(self) -> list[Gpu]:
-        """The latest record of each."""
+        """The latest record of each GPU."""
         return [device.latest for device in self._devices.values() if device.latest is not None]
 
     def rows(
@@ -277,8 +277,8 @@ class DeviceTable:
     ) -> list[GpuRow]:
         """All GPUs, those that the run uses first.
 
-        ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps; ``course``: what
-        the histories are of.
+        ``steps_per_s`` and ``spans``: of the process in focus, and when it made these steps; ``course``: the
+        span of the histories.
         """
         run = list(processes)
         pids = {process.pid for process in run}
@@ -308,7 +308,7 @@ class DeviceTable:
         )
 
     def _used(self, processes: Collection[Process]) -> set[str]:
-        """UUIDs of what the run uses: as its processes report, the driver lists them, or its environment selects."""
+        """UUIDs of the run's GPUs: as its processes report, the driver lists them, or its environment selects."""
         reported = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
         pids = {process.pid for process in processes}
         used = set()

@@ -26,7 +26,7 @@ class LoaderWorkerRow(Struct, frozen=True, gc=False):
     hand_over_ms: float | None  # for its batch to be written to the pipe; None: part of wait_ms
     ended: bool = False
     cpu_ratio: float | None = None  # of one core; where a view adds it
-    hot: HotLine | None = None  # its hottest user line; the same
+    hot: HotLine | None = None  # its hottest user line, where a view adds it
 
 
 class EpochRow(NamedTuple):
@@ -48,8 +48,8 @@ class LoaderRow(NamedTuple):
     wait_p95_ms: float | None  # typical of a window
     starts: int  # epochs of the run that began with starting workers, or with resetting persistent ones
     start_s: float | None  # mean of an epoch: starting workers, until the first batch
-    start_share: float | None  # and ending them, of all the time that the run has waited for this loader
-    first_fetch_share: float | None  # the part of that which waits for the first batch
+    start_share: float | None  # share of these starts, and of ends, in all the time the run waited for it
+    first_fetch_share: float | None  # the part of that share spent waiting for the first batch
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
@@ -58,8 +58,8 @@ class LoaderRow(NamedTuple):
     epoch: EpochRow | None = None  # None: nothing was seen of its epochs
     fetches: int = 0  # of the whole run
     first_end_s: float | None = None  # when its first epoch ended
-    held_ms: float | None = None  # mean of a fetch: for the next batch in order, while later ones came
-    late_ms: float | None = None  # by how much a typical one of those is late: that of most of the lost time
+    held_ms: float | None = None  # mean wait of a fetch for the next batch in order while later ones came
+    late_ms: float | None = None  # how late a typical such batch is, weighted by the time lost
 
     @property
     def ready_most(self) -> int | None:
@@ -88,9 +88,9 @@ class _Stretch(NamedTuple):
     end_s: float
     used_s: float  # windows in which the loader was used
     fetches: float  # that were timed
-    counted: float  # beside these
+    counted: float  # fetches that were only counted
     wait_ns: float
-    p95_sum_ns: float  # the p95 of its window, of each fetch that has one
+    p95_sum_ns: float  # over fetches, the p95 of the window of each that has one
     p95_fetches: float
     ready_fetches: float
     ready_total: float
@@ -101,7 +101,7 @@ class _Stretch(NamedTuple):
     start_ns: float
     iter_ns: float
     end_ns: float
-    data_ns: float  # that the training waited for the loader, for whatever reason
+    data_ns: float  # time that the training waited for the loader, for whatever reason
 
 
 _NONE = _Stretch(*[0.0] * len(_Stretch._fields))
@@ -188,7 +188,7 @@ class LoaderStats:
 
     @property
     def fetches(self) -> int:
-        """Of the whole run."""
+        """Fetches of the whole run."""
         run = self._series.over()
         return int(run.fetches + run.counted) if run is not None else 0
 
@@ -201,7 +201,7 @@ class LoaderStats:
             return None
         sums = self._series.over(span) or _NONE
         fetches, known, held_ms = sums.fetches, sums.ready_fetches, sums.held_ns / 1e6
-        # the latest worker of each number, a live one before others, with what all of its number have reported
+        # the latest worker of each number, a live one before others; its figures are of all workers of that number
         reported = {number: pid for pid, (_, number) in self.workers.items()}
         live = {number: pid for pid, (_, number) in self.workers.items() if not ended(pid)}
         counts = self._reported.counts(Span(max(span.begin_s, latest.t - span.last_s), span.end_s))
@@ -236,7 +236,7 @@ class LoaderStats:
 
 
 def _ready_history(windows: Sequence[_Stretch]) -> tuple[float | None, ...]:
-    """The mean of each, None of a gap between two of them."""
+    """The mean of ready batches in each window, and None for a gap between two windows."""
     found: list[float | None] = []
     for before, row in zip((None, *windows), windows, strict=False):
         if before is not None and row.begin_s > before.end_s + (row.end_s - row.begin_s) / 2:
@@ -275,8 +275,8 @@ class LoaderTable:
         """``worker 2``, ``eval worker 2``; ``loader 1 worker 2`` beside the workers of another loader of its purpose.
 
         The number is torch's, ``get_worker_info().id``; before its loader has reported, that of the free place among
-        its trainer's workers. The purpose of a loader's batches is not known at first: until then it is beside any
-        other, and none is beside it.
+        its trainer's workers. The purpose of a loader's batches is unknown at first: until it is known, the loader
+        counts as having the purpose of every other, and no other as having its own.
         """
         trainer, number = self._processes.trainer_and_number(pid)
         loaders = {of: loader for of, loader in self.by_pid.get(trainer, {}).items() if trainer not in loader.workers}

@@ -19,7 +19,7 @@ from tuimon.session.series import LATEST, Series, Span, latest, row_of
 
 #: Most nodes whose records are folded.
 NODES = 4096
-#: Readings of where a process runs that are held: of five minutes.
+#: Readings held of where a process runs: those of five minutes.
 _PLACES = 60
 
 
@@ -33,21 +33,21 @@ class Growth(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """True if it has been seen for long enough to go on, as far as growth shows that."""
+        """True if the growth has been seen for long enough to be expected to go on."""
         return self.seen_s >= _SURE_S
 
 
 #: The time that a growth rate covers, in seconds.
 GROWTH_S = 120.0
-#: Least seconds from one reading that counts to the next: those of every second, which may come a little early.
+#: Least seconds between two readings that count: they come every second, or a little early.
 _EVERY_S = 0.75
-#: Readings from which a growth is going on, and the part of it that the later half of them must have: our choice.
+#: Least readings for a growth to be going on, and the part of it that the later half of them must hold: our choice.
 _GOING_ON_READINGS, _GOING_ON_PART = 5, 0.25
-#: Readings from which a growth may be steady: those of 8 s; or fewer in twice that time, after which it is sure.
+#: Least readings for a growth to be steady, those of 8 s; or fewer within 16 s, after which it is sure.
 _STEADY_READINGS, _SURE_S = 9, 16.0
-#: Part of the largest rise a step, from one quarter of them to the next, that each other must have, and of the whole
-#: rate that of the last quarter: our choice. Less is a cache that levels off, or a jump. In less time than makes it
-#: sure, a cache levels off less, and more is asked.
+#: Of the rises a step from each quarter of the readings to the next, the part of the largest that every other must
+#: reach; and the part of the whole rate that the last quarter's must reach: our choice. Less is a cache that levels
+#: off, or a jump. Before ``_SURE_S`` a cache has levelled off less, so more is required.
 _STEADY_PART = 0.6
 
 
@@ -69,7 +69,7 @@ def readings_of(times_s: Iterable[float], held: Iterable[float], steps: Iterable
 
 
 def growth_going_on(readings: Sequence[Reading], since_s: float = -math.inf) -> Growth | None:
-    """The growth since a moment, be it slower now; None if it was a jump, is over, or goes up and down."""
+    """The growth since a moment, even if it is slower now; None if it was a jump, is over, or goes up and down."""
     readings = [reading for reading in readings if reading.t >= since_s]
     held, half = [reading.held for reading in readings], len(readings) // 2
     if len(held) < _GOING_ON_READINGS or max(held[:half]) > min(held[half:]) or held[-1] <= held[0]:
@@ -106,11 +106,11 @@ class Placement(NamedTuple):
     """The NUMA nodes of a training process."""
 
     allowed: tuple[int, ...]  # whose cores it may use
-    ran_on: tuple[int, ...]  # of each reading, oldest first
+    ran_on: tuple[int, ...]  # the node at each reading, oldest first
 
 
-#: Seconds for which windows of processes are held: more than two of the machine. Of a long log, whose windows are
-#: merged, as long as two of these. And the most numbers: those that a thousand processes make meanwhile.
+#: Seconds for which windows of processes are held: more than two windows of the machine, and in a long log with merged
+#: windows as long as two of those. And the most numbers held: what a thousand processes make meanwhile.
 _OWN_S, _OWN_NUMBERS = 16.0, 3 << 14
 #: Windows of each length that a series holds.
 _ROWS = 32
@@ -147,11 +147,11 @@ _Held = row_of("used")
 
 
 class MachineTable:
-    """One machine: what is limited on it, its GPUs, and its cores by what all programs use, and what the run uses.
+    """One machine: its resources with limits, its GPUs, and the use of its cores by all programs and by the run.
 
-    Windows of the machine are longer than those of processes and begin at other moments, so own use is taken off over
-    the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of the 1.6 cores that
-    were busy from 0 s to 5 s.
+    Windows of the machine are longer than those of processes and begin at other moments, so the run's use is subtracted
+    over the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of the 1.6 cores
+    that were busy from 0 s to 5 s.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class MachineTable:
         self._ran_on: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_PLACES))
         self._own = array("d")  # of each window of a process: its begin, its end, and the cores that it used
         self._measured: MachineMemory | None = None  # the latest window with the cores that are busy
-        self._series = Series(_Used, _ROWS)  # but for that window, while windows of processes may come to it
+        self._series = Series(_Used, _ROWS)  # without that window, as long as windows of processes may fall into it
 
     def add_threads(self, record: Threads, held_bytes: int = 0) -> None:
         """Fold a window of a process of the run, and what it holds."""
@@ -209,12 +209,12 @@ class MachineTable:
         self._ran_on.pop(pid, None)
 
     def placement(self, pid: int) -> Placement | None:
-        """The NUMA node that a training process runs on; None on a machine of one."""
+        """The NUMA node that a training process runs on; None on a machine with one node."""
         placed = next((each for each in self.latest.placed if each.pid == pid), None) if self.latest else None
         return Placement(tuple(placed.nodes), tuple(self._ran_on[pid])) if placed is not None else None
 
     def cores_taken(self, span: Span, cores: int | None, monitor: float) -> CoresTaken | None:
-        """Cores taken in a span; None before a window was measured in it.
+        """Cores taken in a span; None until a window in it was measured.
 
         ``monitor``: cores that tuimon uses.
         """
@@ -255,7 +255,7 @@ class MachineTables:
     def __init__(self) -> None:
         self.known: dict[int, Node] = {}
         self.cpu_counts: dict[int, int] = {}  # cores that the run may use
-        self.all_cores: dict[int, int] = {}  # that tuimon may
+        self.all_cores: dict[int, int] = {}  # cores that tuimon may use
         self._machines: dict[int, MachineTable] = {}
 
     def add_node(self, record: Node) -> None:
@@ -269,7 +269,7 @@ class MachineTables:
         self.cpu_counts[node] = self.all_cores[node] = number
 
     def add_memory(self, record: MachineMemory) -> None:
-        """Fold a window of a machine, and which cores the run may use, where these are others than tuimon's."""
+        """Fold a window of a machine, and which cores the run may use, if not the same as tuimon."""
         node, cores = node_of(record.pid), record.run_cores
         number = len(core_numbers(cores)) if cores is not None else self.all_cores.get(node)
         if number:

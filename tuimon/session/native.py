@@ -81,6 +81,6 @@ class NativeTable:
 
 
 def joined(uses: Iterable[NativeUse | None]) -> NativeUse | None:
-    """Threads together; None where none was sampled."""
+    """The use of several threads together; None if none was sampled."""
     known = [use for use in uses if use is not None]
     return NativeUse(sum((Counter(use.counts) for use in known), Counter()), known[0].period_s) if known else None

@@ -61,9 +61,9 @@ class PhaseTable(NamedTuple):
         return any(row.share for row in self.rows if row.name in ("backward", "optimizer"))
 
 
-#: Among which samples divide what markers leave open.
+#: The phases among which samples divide the time that markers leave open.
 _DIVIDED = ("data", "forward", "other")
-#: The phases of a step, where samples alone show them.
+#: The phases of a step if only samples show them.
 _INFERRED = ("data", "forward", "backward", "optimizer", "other")
 
 
@@ -89,7 +89,7 @@ def phase_table(
         return None
     moved_ns, errors = _moved(moves, {**measured, BETWEEN: between_ns}, whole_ns)
     between_ns += moved_ns.get(BETWEEN, 0.0)
-    own_eval_ns = between_ns * split.shares.get("eval", 0.0)  # that markers count as part of the steps, by samples
+    own_eval_ns = between_ns * split.shares.get("eval", 0.0)  # by samples: what markers count in the steps
     eval_error_ns = max(split.error("eval") * between_ns if own_eval_ns else 0.0, errors.get("eval", 0.0) * whole_ns)
     unmarked_ns = own_eval_ns + moved_ns.get("eval", 0.0)
     in_steps_ns = max(1.0, whole_ns - unmarked_ns)
@@ -165,8 +165,8 @@ def inferred_phases(
 ) -> PhaseTable | None:
     """Shares of the samples by phase, with their error; None while no sample shows training, or ``forward_only``.
 
-    ``window_s``: the time that they cover; ``unsure``: how many of those in the forward pass may be data, and of the
-    others either of them.
+    ``window_s``: the time that they cover; ``unsure``: how many samples in the forward pass may be data, and how many
+    in "other" may be either.
     """
     total = counts.total()
     trains = counts["backward"] or counts["optimizer"] or (forward_only and counts["forward"])
@@ -189,7 +189,7 @@ def _inferred_row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRo
 
 
 def between_parts(split: SplitShares | None) -> tuple[float, ...]:
-    """How the time between divides into the parts of ``STACKED``; all of it is forward without samples."""
+    """How the ``between`` time divides into the parts of ``STACKED``; without samples all of it is forward."""
     shares = {"forward": 1.0} if split is None else split.shares
     if "eval" in shares:  # a step's bar is all of it
         shares = {**shares, "other": shares.get("other", 0.0) + shares["eval"]}
@@ -206,7 +206,7 @@ class Moved(Struct, frozen=True, gc=False):
     of: str
     to: str
     share: float  # of the step
-    samples: int  # of all of it
+    samples: int  # of all work in steps
 
     @property
     def error(self) -> float:
@@ -221,7 +221,7 @@ class SplitShares(Struct):
     samples: int
     optimizer: float | None = None  # its share of all samples, where closures run inside it
     unsure: float = 0.0  # of "forward", the part that may be "data"
-    unknown: float = 0.0  # of "other", the part that may be either of them
+    unknown: float = 0.0  # of "other", the part that may be forward or data
     moved: tuple[Moved, ...] = ()
 
     def with_optimizer(self, phases_ns: Mapping[str, float]) -> SplitShares:

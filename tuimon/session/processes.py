@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 from tuimon.records import Process
 
-#: How many processes that have ended are remembered; of those that trained, beside those of the last moment.
+#: Most ended processes that are remembered; for those that trained, in addition to those of the last moment.
 _ENDED_LIMIT = 64
 _TRAINERS_LIMIT = 16
-#: And how many in all: where ends were lost, the oldest go.
+#: Most processes in all: if ends were lost, the oldest go.
 _KNOWN_LIMIT = 1024
 #: A process that has ended keeps those workers that ended at most this long before it.
 LAST_MOMENT_S = 10.0
@@ -50,14 +50,14 @@ class RunProcesses:
         self._lives: dict[int, _Life] = {}
         self._workers: dict[int, _Workers] = {}  # by trainer
         self._ended: set[int] = set()
-        self._sweep_from = 0  # ended processes from which the limits are checked again
+        self._sweep_from = 0  # number of ended processes at which the limits are checked again
 
     def add_process(
         self, record: Process, trained_pids: Callable[[], Container[int]] = tuple, nodes: int = 1
     ) -> list[int]:
         """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last.
 
-        ``nodes``: how many the run has; the limits are of one.
+        ``nodes``: how many the run has; the limits are for one node.
         """
         pid = record.pid
         self.known.pop(pid, None)
@@ -85,7 +85,7 @@ class RunProcesses:
         return self._too_many(nodes, trained_pids)
 
     def _too_many(self, nodes: int, trained_pids: Callable[[], Container[int]]) -> list[int]:
-        """The processes beyond the limits; of many nodes they are searched for once as many more have ended."""
+        """The processes beyond the limits; with many nodes the search waits until as many more have ended."""
         trained = trained_pids()
         ended = [process for process in self.known.values() if process.ended]
         forgotten = [process.pid for process in ended if process.pid not in trained][: -_ENDED_LIMIT * nodes]
@@ -154,7 +154,7 @@ class RunProcesses:
         ]
 
     def successions(self, pids: Iterable[int]) -> list[list[int]]:
-        """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
+        """Groups: a trainer's workers that lived one after the other, epoch by epoch; any other process alone."""
         found: list[list[int]] = []
         of_workers: dict[int, list[list[int]]] = {}  # by trainer
         lives = {pid: self._lives[pid] for pid in pids}
@@ -200,7 +200,7 @@ class RunProcesses:
 def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[int]) -> list[Process]:
     """The newest process of each rank of the training that ``focus`` belongs to, by rank; without a rank, none.
 
-    ``training``: the processes whose markers show steps. A rank whose process has not come so far is among them once
+    ``training``: the processes whose markers show steps. A rank whose process makes no steps yet is included once
     its launcher has started it. One that ended before all live ranks began belongs to an earlier start.
     """
     own = processes.get(focus)
@@ -231,7 +231,7 @@ def restarts(group: Iterable[Process], processes: Iterable[Process]) -> dict[int
 
 
 def _is_rank(process: Process, processes: Mapping[int, Process], training: Collection[int]) -> bool:
-    """True if it trains, or may come to: the outermost Python of its rank. Its children inherit RANK from it."""
+    """True if it trains, or may later: the outermost Python of its rank. Its children inherit RANK from it."""
     if process.rank is None or process.serves:
         return False
     if process.pid in training:
@@ -244,7 +244,7 @@ def _is_rank(process: Process, processes: Mapping[int, Process], training: Colle
 def _of_one_training(own: Process, ranked: Sequence[Process]) -> list[Process]:
     """The processes without those of another training: of other launchers, with the same ranks at the same time.
 
-    These both run, or were started at about the same time.
+    At the same time: both still run, or they were started at about the same moment.
     """
     alike = [process for process in ranked if process.world_size in (own.world_size, None) or process.pid == own.pid]
     family: dict[int | None, list[Process]] = {}

@@ -15,7 +15,7 @@ from tuimon.session.session import Session, SessionView, once
 
 
 class Left(NamedTuple):
-    """An estimate by the pace of the last 30 s."""
+    """An estimate of what is left, by the pace of the last 30 s."""
 
     seconds: float
     of: Literal["run", "epoch"]
@@ -26,7 +26,7 @@ class RunProgress(Struct, frozen=True, gc=False):
 
     samples_per_s: float | None = None  # of all ranks
     tokens_per_s: float | None = None  # without padding, where a mask shows it
-    ranks: int = 1  # that these are sums of
+    ranks: int = 1  # whose rates these are the sums of
     padding_ratio: float | None = None  # 0..1 of the positions in batches of text
     flops_per_s: float | None = None  # of this process
     mfu_ratio: float | None = None
@@ -46,7 +46,7 @@ class Rates(NamedTuple):
 
 
 def run_progress(session: Session, pid: int) -> RunProgress:
-    """Over the last 30 s, or over the run once that has ended."""
+    """The progress of a process over the last 30 s, or over the run once it has ended."""
     run, process = session.shown(), session.process(pid)
     steps, loaders = run.steps(pid), _training_loaders(session, pid)
     # of a pipeline, for instance, only the first rank loads data
@@ -83,7 +83,7 @@ def run_progress(session: Session, pid: int) -> RunProgress:
 def rates_in(view: SessionView, pid: int) -> Rates:
     """Samples and tokens a second of one process.
 
-    As the program passes them, else of all batches that training loaders give; None where some are unknown.
+    As the program passes them, else from all batches of its training loaders; None if some are unknown.
     """
     totals, passed = view.step_totals(pid), Rates()
     if totals.sized and (per_s := totals.sums.per_second) is not None:
@@ -107,7 +107,7 @@ def rates_in(view: SessionView, pid: int) -> Rates:
 
 
 def _of_all_steps(view: SessionView, pid: int) -> float:
-    """The part of all steps so far that it makes in a second.
+    """The part of all its steps so far that a process makes in a second.
 
     Batches of a step are counted over the whole run: the pace of the loader alone leaves out evaluation.
     """
@@ -121,7 +121,7 @@ def _training_loaders(session: Session, pid: int) -> list[LoaderStats]:
 
 
 def _epoch(session: Session, loaders: list[LoaderStats]) -> EpochRow | None:
-    """The epoch of the only training loader; None of several. Nobody counted epochs before tuimon came."""
+    """The epoch of the only training loader; None if there are several. Epochs before tuimon attached are unknown."""
     epoch = loaders[0].epoch if len(loaders) == 1 else None
     if epoch is not None and (epoch.given or 0) > (epoch.length or 0):  # its data set has grown
         epoch = epoch._replace(length=None)
@@ -171,7 +171,7 @@ class FlopsRate(NamedTuple):
 
 
 def flops_rate(session: Session, pid: int) -> FlopsRate | None:
-    """By its latest trace in which they could be counted, and the pace of the last 30 s or of the run that has ended.
+    """The operations of a process: by its latest trace that counts them all, at the pace of the last 30 s or ended run.
 
     Example: 1.2e12 operations of bfloat16 in a step, 400 steps a second: 48 % of the 989.5 TFLOPS of an H100.
     """
@@ -205,7 +205,7 @@ def _seconds_at_peak(rows: Iterable[TracedFlops], process: Process, gpus: Iterab
 
 
 def _peaks(gpu: Gpu | None) -> dict[str, float]:
-    """By type; none of a GPU that is not known, or a part of one."""
+    """The peaks of a GPU by type; empty for an unknown GPU, or a part of one."""
     if gpu is None or gpu.parent_uuid is not None:
         return {}
     name = re.sub(r"^(?:NVIDIA |Tesla |GeForce )+", "", gpu.name)

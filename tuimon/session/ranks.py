@@ -31,18 +31,18 @@ from tuimon.session.stacks.activity import Activity
 from tuimon.session.steps import StepStats, StepStretch
 from tuimon.session.threads import MainThread
 
-#: Activities in which a thread sleeps, but for other ranks. Files (``io``) may keep it busy: saving is mostly work.
+#: Activities in which a thread sleeps, without waits for ranks. Files (``io``) may keep it busy: saving is mostly work.
 _WAITS: tuple[Activity, ...] = ("data", "idle", "lock", "sleep", "sync")
-#: Samples of all ranks' mean that each rank's own are blended with: few of a rank are taken, and all run the same code.
+#: Weight, in samples, of all ranks' mean in each rank's share: few samples are of one rank, and all run the same code.
 _PRIOR_SAMPLES = 2.0
-#: Samples in collectives that all ranks must have together of a phase: with fewer its share is known to half at best.
+#: Least samples in collectives of all ranks together in a phase: with fewer its share is known to half of it at best.
 _LEAST_SAMPLES = 3
 
 
 class RankTimes(Struct, frozen=True, gc=False):
     """Measurements of one rank over some steps."""
 
-    ms: Mapping[str, float]  # of a step, by phase; where its length is unknown, shares of it
+    ms: Mapping[str, float]  # of a step, by phase; if its length is unknown, shares of the step
     main: MainThread
     samples: Mapping[tuple[str, Activity], int]  # of the main thread, by phase and by what it was doing
     on_gpu: bool  # where the CPU does not wait for collectives, and spins where it waits for the GPU
@@ -64,14 +64,14 @@ class RankTimes(Struct, frozen=True, gc=False):
 
 
 class RankSplit(Struct, frozen=True, gc=False):
-    """What of a rank's step, in ms by phase, it waits in collectives; None where that is unknown."""
+    """The part of a rank's step, in ms by phase, in which it waits in collectives; None if unknown."""
 
     wait_ms: Mapping[str, float | None]
     excess_ms: Mapping[str, float]  # its own work beyond the median of the other ranks; backward only where known
 
     @property
     def waits_ms(self) -> float | None:
-        """Wait in all phases; None where it is unknown of backward."""
+        """The wait in all phases; None if that in backward is unknown."""
         known = [ms for ms in self.wait_ms.values() if ms is not None]
         return sum(known) if len(known) == len(self.wait_ms) else None
 
@@ -106,7 +106,7 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
 
 
 def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
-    """The mean share of samples in collectives by phase, over the ranks that have samples of it.
+    """The mean share of samples in collectives by phase, over the ranks that have samples in that phase.
 
     Only of phases in which collectives were sampled often enough.
     """
@@ -146,7 +146,7 @@ def _asleep_in_backward(rank: RankTimes, waits: Mapping[str, float | None]) -> f
 
 
 def _asleep_error_ms(rank: RankTimes) -> float:
-    """How far off that sleep may be: the standard error of how much the thread sleeps elsewhere, by its samples."""
+    """How far off the sleep in backward may be: the standard error of the sleep elsewhere, by the thread's samples."""
     count = rank.count()
     if rank.on_gpu or rank.main.busy_ratio is None or not count:
         return 0.0
@@ -155,7 +155,7 @@ def _asleep_error_ms(rank: RankTimes) -> float:
 
 
 def _median_of_others(values: Sequence[float]) -> Callable[[float], float]:
-    """The median of all values but the one that is given, for each of a thousand ranks; of one alone itself."""
+    """Gives the median of all values but one, fast for each of a thousand ranks; a single value is its own median."""
     ordered, left = sorted(values), len(values) - 1
     low, high = (left - 1) // 2, left // 2
 
@@ -193,11 +193,11 @@ class RankRow(NamedTuple):
     behind: int  # steps behind the first
     step_ms: float | None = None  # None without markers, which its shares do not need
     phases: tuple[tuple[str, float], ...] = ()  # name, share of the step
-    error: float = 0.0  # how far off these may be, by samples alone
+    error: float = 0.0  # how far off these shares may be if they rest on samples alone
     wait_ratio: float | None = None  # ~ share of the step that it waits in collectives
-    waits: tuple[tuple[str, float], ...] = ()  # ~ that by phase
+    waits: tuple[tuple[str, float], ...] = ()  # ~ ``wait_ratio`` by phase
     late_ratio: float | None = None  # ~ share of the step by which its own work is longer than the others'
-    excess: tuple[tuple[str, float], ...] = ()  # ~ that by phase
+    excess: tuple[tuple[str, float], ...] = ()  # ~ ``late_ratio`` by phase
     gpu_ratio: float | None = None  # utilisation of its GPUs over the steps in focus; only ``with_utilisation``
     memory_bytes: int | None = None  # on its GPU; without one, resident
     place: Place | None = None  # the innermost user line of its latest samples
@@ -210,7 +210,7 @@ class RankRow(NamedTuple):
 
     @property
     def wait_ms(self) -> float | None:
-        """~ Time in collectives, of a step."""
+        """~ Time of a step in collectives."""
         return self.ms(self.wait_ratio)
 
     @property
@@ -351,10 +351,10 @@ def _shares(ms: Mapping[str, float | None], of: RankTimes) -> tuple[tuple[str, f
 
 
 def _behind(first: StepStats | None, stats: StepStats | None) -> int:
-    """Windows of ranks end at different moments: a difference that two of them explain is none.
+    """Steps that a rank is behind the first; 0 if the windows, which end at different moments, explain the difference.
 
-    A difference that steps of the open window explain is none either: that window is no longer than earlier ones. Ranks
-    out of focus have windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
+    Steps of the open window, which is no longer than earlier ones, may explain it as well. Ranks out of focus have
+    windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
     """
     if first is None or first.latest is None or stats is None or stats.latest is None:
         return 0
@@ -365,7 +365,7 @@ def _behind(first: StepStats | None, stats: StepStats | None) -> int:
 
 
 def _state(view: SessionView, process: Process, stats: StepStats | None, *, is_over: bool) -> RankState:
-    """Lost is what ended while other ranks go on."""
+    """The state of a rank; it is lost if it ended while other ranks go on."""
     if process.ended:
         return "ended" if is_over else "lost"
     latest = stats.latest if stats is not None else None
@@ -418,7 +418,7 @@ def which_training(session: Session) -> Which:
 
 
 def training_rows(session: Session) -> list[TrainingRow]:
-    """All trainings that go on, as they began; once all have ended, those that ended last."""
+    """All trainings that go on, in the order in which they began; once all have ended, those that ended last."""
     found = _trainings(session)
     focus = _index(session.trainer(), found)
     rows = []
@@ -438,7 +438,7 @@ def training_numbers(session: Session) -> dict[int, int]:
 
 
 def _trainings(session: Session) -> list[list[Process]]:
-    """The processes of each that goes on, by rank; if none does, of those that ended last."""
+    """The processes of each training that goes on, by rank; if none does, of those that ended last."""
     if session.held.trainings is not None:
         return session.held.trainings
     found: list[list[Process]] = []

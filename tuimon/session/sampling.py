@@ -58,7 +58,7 @@ class _Windows(NamedTuple):
     windows: float  # that were not lost
     counted: float  # of these, in which cycles were counted
     cycles: float
-    cycles_s: float  # that the cycles are of
+    cycles_s: float  # in which the cycles were counted
 
 
 class _Process:
@@ -85,7 +85,7 @@ class _Process:
         self.in_process = record.in_process if not record.lost else self.in_process
 
     def rate_and_coverage(self, span: Span, ever: _Windows) -> tuple[float | None, float | None]:
-        """Samples a second within its windows of a span, and how much of the time lies in these."""
+        """Samples a second within the windows of a span, and the share of its time that lies in windows."""
         sums = self.series.over(span)
         sampled_s, samples = (sums.sampled_s, sums.samples) if sums is not None else (0.0, 0.0)
         is_silent = ever.end_s + _LATE_S <= span.end_s < math.inf
@@ -136,7 +136,7 @@ class SamplerTable:
         )
 
     def cpu_ratio(self, now_s: float, nodes: int) -> float | None:
-        """What all windows of the run took on a node, of workers as well."""
+        """The CPU that all windows of the run took on a node, windows of workers included."""
         span_s = now_s - self._first_s if self._first_s is not None else 0.0
         return self._cost_s / span_s / nodes if span_s > 0 else None
 
@@ -150,7 +150,7 @@ class SamplerTable:
 
 
 class GilHeld(NamedTuple):
-    """How many of these samples found the GIL held."""
+    """A number of samples, and how many of them found the GIL held."""
 
     held: int
     samples: int
@@ -167,7 +167,7 @@ _GilWindow = row_of("samples")
 class GilTable:
     """Folds Gil records, each process's a series: which threads held the GIL in the last minute's steps.
 
-    A window counts samples by thread; those of a thread in a function, and in any, by a key below 0.
+    A window counts samples by thread id; keys below 0 count a thread's samples in one function, or in any function.
     """
 
     def __init__(self, begin_s_of: Callable[[int], float]) -> None:
@@ -208,7 +208,7 @@ class GilTable:
         return GilHeld(min(counts.get(_key(tid, place.file, place.function), 0), samples), samples)
 
     def _latest(self, pid: int) -> tuple[Mapping[int, int], int]:
-        """The counts of the last minute, but for what lies before the steps, and its samples."""
+        """The counts of the last minute since the steps began, and the number of samples in it."""
         series = self.by_pid.get(pid)
         if not series:
             return {}, 0

@@ -1,8 +1,8 @@
 """A run as windows of time, in bounded memory: the one way to a figure over a span of it.
 
 A row is one window: its beginning and end in seconds of the records' clock, then columns of numbers. Beside the columns
-a row may have counts by key (a histogram, user ranges, stacks). Of rows of one length a series holds so many; the
-oldest two of them are then joined. So a day takes little more room than an hour, the latest minutes stay as they were
+a row may have counts by key (a histogram, user ranges, stacks). A series holds ``limit`` rows of one length; beyond
+that the oldest two are joined. So a day takes little more room than an hour, the latest minutes stay as they were
 recorded, and what is long ago is coarse. No sum changes by that.
 
 >>> class Fetches(NamedTuple):
@@ -62,14 +62,14 @@ class Stretch(NamedTuple):
 
 
 def row_of(*names: str) -> type[Any]:
-    """A row with these columns, where only columns are read from a series: no attribute is typed."""
+    """A row with these columns, for a series that is read by columns alone: its attributes have no types."""
     return namedtuple("Row", ("begin_s", "end_s", *names))
 
 
-#: In which nothing lies.
+#: A span in which nothing lies.
 NEVER = Span(math.inf, -math.inf)
 EVER = Span()
-#: The latest row.
+#: The span of the latest row.
 LATEST = Span(last_s=0.0)
 
 
@@ -104,9 +104,9 @@ Joins = Callable[[Sequence[float]], float]
 #: Rows of each length that a series holds: windows of 1 s for eight minutes, of 2 s for sixteen before these ...; a day
 #: makes eight lengths, some 4,000 rows.
 ROWS = 512
-#: Sums and counts that are held, each from one row on, to go on from when rows have come.
+#: Most sums and counts that are cached, each from one row on, to be continued when rows have been added.
 _HELD = 4
-#: Moments that rows are kept apart at.
+#: Most moments at which rows are kept apart.
 _APART = 64
 
 
@@ -116,7 +116,7 @@ def first(values: Sequence[float]) -> float:
 
 
 def latest(values: Sequence[float]) -> float:
-    """The latest that was measured; not a number: none was."""
+    """The latest value that was measured; not a number if none was."""
     return next((value for value in reversed(values) if not math.isnan(value)), math.nan)
 
 
@@ -143,7 +143,7 @@ class Series(Generic[R]):
     begin_inside: ClassVar[bool] = False
 
     def __init__(self, row: type[R], limit: int = ROWS, how: Mapping[str, Joins] | None = None) -> None:
-        """``row``: a named tuple: ``begin_s``, ``end_s``, columns. ``how`` those are joined that are not summed up."""
+        """``row``: a named tuple: ``begin_s``, ``end_s``, columns. ``how`` to join columns that are not summed up."""
         self.limit = limit
         make: Any = row  # no type says that a class is a named tuple
         self._row: Callable[..., R] = make
@@ -157,7 +157,7 @@ class Series(Generic[R]):
         self._apart: tuple[float, ...] = ()
         self._held: dict[
             tuple[int, bool], tuple[int, Any]
-        ] = {}  # from a row on, sums or counts: until which, and these
+        ] = {}  # by first row, and whether counts: the row up to which, and the sums or counts
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -180,7 +180,7 @@ class Series(Generic[R]):
             level += levels.count(level) <= self.limit
 
     def fold(self, record: Any, counts: Counts | None = None, **columns: float) -> None:  # noqa: ANN401  (a record)
-        """Add the window of a record: its fields of the names of columns, but for the ``columns`` that are given.
+        """Add the window of a record: its fields that have a column's name, unless ``columns`` has it.
 
         What was not measured adds nothing to a sum; in another column it is not a number.
         """
@@ -194,7 +194,7 @@ class Series(Generic[R]):
         self.append(self._row(**columns), counts)
 
     def keep_apart(self, t: float) -> None:
-        """Never join rows with a moment between their middles: a span may begin there. Of many, the latest hold."""
+        """Never join rows with a moment between their middles: a span may begin there. The latest ones count."""
         if t not in self._apart:
             self._apart = (*self._apart[1 - _APART :], t)
 
@@ -246,7 +246,7 @@ class Series(Generic[R]):
         return [self.joined(rows) for rows in found]
 
     def course(self, span: Span, last: int) -> list[R]:
-        """The rows of a span for a chart: stretches of equal length; of its last seconds alone the latest rows."""
+        """The rows of a span for a chart: stretches of equal length; for a span of last seconds, the latest rows."""
         return self.rows(last=last) if span.last_s < math.inf else self.even_rows(span)
 
     def columns(self, span: Span = EVER, names: Sequence[str] = ()) -> dict[str, array[float]]:
@@ -265,7 +265,7 @@ class Series(Generic[R]):
         return self._held_over(span, are_counts=True) or {}
 
     def joined(self, rows: Sequence[R]) -> R:
-        """Neighbouring rows, at least one of them, as one."""
+        """One or more neighbouring rows, joined into one."""
         return self._make(join(column) for join, column in zip(self._how, zip(*rows, strict=True), strict=True))
 
     def _rows(self, begin: int, end: int) -> list[R]:
@@ -355,7 +355,7 @@ class Series(Generic[R]):
 
 @cache
 def _layout_of(columns: int) -> struct.Struct:
-    """Of a single step: all but its number and moment to seven digits, as there are many ranks."""
+    """How a single step is packed: all but its number and moment to seven digits, as there are many ranks."""
     return struct.Struct("=dd" + "f" * (columns - 2))
 
 
@@ -369,7 +369,7 @@ class Singles(Generic[R]):
     __slots__ = ("_latest", "_layout", "_limits", "_make", "_run", "_stride")
 
     def __init__(self, row: type[R], latest: int, run: int) -> None:
-        """At most so many of the latest are held, and of the whole run."""
+        """``latest``, ``run``: the most rows that are held of the latest, and of the whole run."""
         make: Any = row  # no type says that a class is a named tuple
         self._make: Callable[[Iterable[float]], R] = make._make
         self._layout = _layout_of(len(make._fields))
@@ -392,13 +392,13 @@ class Singles(Generic[R]):
             del self._run[self._limits[1] :]
 
     def over(self, span: Span) -> list[R]:
-        """Those since the beginning of a span: if only its last seconds count, of the latest, else of the whole run."""
+        """The rows since a span's beginning: from the latest ones if only last seconds count, else from the run's."""
         rows = map(self._make, self._layout.iter_unpack(self._latest if span.last_s < math.inf else self._run))
         return [row for row in rows if row[1] >= span.begin_s]
 
 
 class Keys(Generic[K]):
-    """Numbers for the keys of counts, each with so many figures, so that a series holds numbers alone.
+    """Numbers that stand for the keys of counts, with so many figures each, so that a series holds numbers alone.
 
     >>> keys = Keys[str](figures=2, limit=9)
     >>> counts = keys.counts([("compile", 1, 300), ("break", 1, 0), ("compile", 2, 500)])
@@ -409,7 +409,7 @@ class Keys(Generic[K]):
     __slots__ = ("_figures", "_limit", "numbers")
 
     def __init__(self, figures: int, limit: int) -> None:
-        """Keys beyond so many are not counted."""
+        """``figures``: of each key; ``limit``: the most keys that are counted."""
         self._figures, self._limit = figures, limit
         self.numbers: dict[K, int] = {}
 

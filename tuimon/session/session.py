@@ -62,7 +62,7 @@ class Session(Tables):
         return view
 
     def shown(self) -> SessionView:
-        """As people see it: over the last 30 s; once the run has ended, over all of it, as the verdict then is."""
+        """The view that people see: of the last 30 s; once the run has ended, of all of it, as the verdict then is."""
         return self.over("recent" if self.exit is None else "whole")
 
     def _close_views(self) -> None:
@@ -193,7 +193,7 @@ class SessionView:
         self.answers.clear()
 
     def span_of(self, pid: int | None, last_s: float = WINDOW_S) -> Span:
-        """The span that the figures of a process are of, None: the one in focus; else only its last seconds."""
+        """The span that a process's figures cover (None: the one in focus): its steady part, or the last seconds."""
         if not self.is_whole:
             return Span(last_s=last_s)
         pid = self.session.trainer() if pid is None else pid
@@ -202,7 +202,7 @@ class SessionView:
     # -- processes
 
     def process(self, pid: int) -> Process | None:
-        """The latest record of a process; over the whole run alive, if it lived in it."""
+        """The latest record of a process; over the whole run it counts as alive if it lived in that span."""
         known = self.session.process(pid)
         return self._as_it_was(known) if known is not None else None
 
@@ -215,7 +215,7 @@ class SessionView:
 
     @cached_property
     def _lived_s(self) -> float:
-        """Processes that have ended since then count as alive: over the whole run those that lived in it."""
+        """Processes that ended after this moment count as alive: over the whole run those that lived in it."""
         span = self.span_of(None)
         return span.begin_s if span.last_s == math.inf else math.inf
 
@@ -267,7 +267,7 @@ class SessionView:
 
     @once
     def stepping_spans(self) -> list[SteppingSpan]:
-        """When the process in focus made the steps that its phases are of; none before the first, or unmarked."""
+        """When the process in focus made the steps that its phases cover; empty before the first or unmarked."""
         focus = self.session.trainer()
         stats = self.session.step_stats.get(focus) if focus is not None else None
         return stats.spans(self.span_of(focus)) if stats is not None and focus is not None else []
@@ -277,7 +277,7 @@ class SessionView:
         return process is not None and process.markers
 
     def _inferred(self, pid: int) -> PhaseTable | None:
-        """Phases from stack samples, where there are no markers to wait for: the first take up to two intervals."""
+        """Phases from stack samples, if there are no markers to wait for: the first ones take up to two intervals."""
         sampled = self.session.stacks.get(pid)
         if sampled is None or self._has_markers(pid) or not sampled.has_whole_step:
             return None
@@ -372,7 +372,7 @@ class SessionView:
         return nodes.of(number).cores_taken(self._in_steps(None), cores, monitor)
 
     def _in_steps(self, pid: int | None, last_s: float = LATEST.last_s) -> Span:
-        """The span of steps, in which nothing lies before the first; else the latest window, or the last seconds."""
+        """``span_of``, but empty before the first step; a recent view has its last seconds, or the latest window."""
         span = self.span_of(pid, last_s)
         return NEVER if span == EVER else span
 

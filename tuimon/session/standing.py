@@ -21,9 +21,9 @@ from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loa
 #: waiting for others; ``helper``: waits for another thread; ``batch``: waits for its workers; ``ranks``: waits for
 #: other ranks; ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
 Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
-#: Which come first.
+#: The order in which groups are listed.
 _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
-#: Whom no headline names.
+#: The groups that no headline names.
 BESIDE: tuple[Kind, ...] = ("thread", "idle")
 Role = Literal["rank", "worker", "thread"]
 #: The root of every thread's stack but the main one's.
@@ -31,7 +31,7 @@ THREAD_ROOT = "_bootstrap"
 
 
 class Standing(NamedTuple):
-    """Threads at one place; of workers the ranks are their trainers'."""
+    """Threads at one place; the ranks of workers are those of their trainers."""
 
     kind: Kind
     role: Role
@@ -66,7 +66,7 @@ def standing(record: Standstill) -> list[Standing]:
             number = len(pids) + unlisted.pop((frames, outer), 0)
             found.append(Standing(kind, role, ranks, tuple(pids), number, doing, place, frames, outer))
     found += _without_stacks(record.processes, {pid for each in found if each.role != "thread" for pid in each.pids})
-    if not any(each.kind == "batch" for each in found):  # workers only stand by then
+    if not any(each.kind == "batch" for each in found):  # then workers only stand by
         spare = ("own", "unknown")
         found = [each._replace(kind="idle") if each.role == "worker" and each.kind in spare else each for each in found]
     return sorted(found, key=lambda each: (_ORDER.index(each.kind), each.number, each.ranks, each.pids))
@@ -155,7 +155,7 @@ _AT_LOCK = re.compile(r"with\s+[A-Za-z_][\w.\[\]'\"]*(\s+as\s+\w+)?\s*[:,]|[\w\]
 
 
 def waits_for_thread(stack: Sequence[Frame]) -> bool:
-    """True if a stack (root first) stands at a lock, a queue, an event or the end of a thread: another's turn."""
+    """True if a stack (root first) waits for another thread: at a lock, a queue, an event or the end of a thread."""
     activity = activity_of(stack)
     if activity == "lock" or stands_at_lock(stack) or is_at_exit(stack):
         return True
@@ -212,7 +212,7 @@ def outer_calls(source: str) -> list[str]:
 
 
 def outer_call_names(source: str) -> list[str]:
-    """The same as they are written: ``["io.open"]``."""
+    """The calls that no other encloses, as they are written: ``["io.open"]``."""
     if _DEFINES.match(source):
         return []
     depth, outer, until = 0, [], 0
@@ -236,7 +236,7 @@ class Stuck(Struct, frozen=True, gc=False):
     name: str  # "all_reduce"
     waiting: tuple[int, ...]  # ranks in it
     missing: tuple[int, ...]  # ranks that have not come to it
-    elsewhere: tuple[tuple[int, str], ...]  # ranks that are in another one of that number
+    elsewhere: tuple[tuple[int, str], ...]  # ranks that are in another collective of that number
     unknown: tuple[int, ...]  # members of whose recorder nothing is known
 
     @property
@@ -334,7 +334,7 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
-    """A group as programs read it."""
+    """A group as JSON, for programs."""
     place = group.place
     return {
         "who": who_text(group),
@@ -348,9 +348,9 @@ def group_json(group: Standing) -> dict[str, Any]:  # Any: JSON
     }
 
 
-#: How many are remembered, the latest.
+#: Most standstills that are remembered, the latest.
 _LIMIT = 16
-#: Rows of ranks' collectives that are kept of one: a thousand ranks with several groups each.
+#: Rows of ranks' collectives that are kept for one standstill: a thousand ranks with several groups each.
 _COLLECTIVES = 8192
 #: The last boundaries of two nodes that wait for each other are at most this far apart (s): a step, and their clocks.
 _TOGETHER_S = 10.0
@@ -371,7 +371,7 @@ class Past(Struct):
 
     @property
     def since_s(self) -> float:
-        """When the last thing moved before it."""
+        """When something last moved before the standstill."""
         return self.taken.t - self.taken.quiet_s
 
 
@@ -380,7 +380,7 @@ class Standstills:
 
     def __init__(self) -> None:
         self.past: deque[Past] = deque(maxlen=_LIMIT)
-        self.moved_s: float | None = None  # when a process last read or wrote files during one
+        self.moved_s: float | None = None  # when a process last read or wrote files during a standstill
 
     def add_standstill(self, record: Standstill, step: int | None) -> None:
         """Fold a record; ``step``: the last one that has ended."""
@@ -418,6 +418,6 @@ class Standstills:
             self.past[-1].ended_s = record.t
 
     def since(self, begin_s: float) -> Past | None:
-        """The standstill that began then; None where its stacks have not been taken."""
+        """The standstill that began at this moment; None if its stacks have not been taken."""
         last = self.past[-1] if self.past else None
         return last if last is not None and last.ended_s is None and last.taken.t >= begin_s else None

@@ -1,6 +1,6 @@
 """The state of a training that makes no steps, and goodput: the share of a run's wall time that went to its steps.
 
-It starts, has ended before any, or one step or a pause is long; or a process works like a training but no step is seen.
+It starts, ended before its first step, or has a long step or pause; or a process works like a training without steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ StateName = Literal["starting", "unseen", "waiting", "ended", "training", "step_
 #: The state shown of a program that goes on below its training loop.
 OVER = "its training loop has ended"
 
-#: Seconds without the end of a step from which that is shown: our choice, so that slow loops do not flicker.
+#: Seconds without the end of a step after which the state is shown: our choice, so that slow loops do not flicker.
 LONG_S = 3.0
 #: ... and this many typical steps: our choice, as one step of twice the usual length is no news.
 LONG_RATIO = 3.0
@@ -37,7 +37,7 @@ LONG_RATIO = 3.0
 #: Seconds without any boundary from which findings about steps no longer describe what goes on: our choice, twice
 #: what it takes for a pause to be shown, and a third of what it takes for a hang.
 STILL_S = 5.0
-#: ... and this many times the longest step so far, up to ``STILL_LIMIT_S``: it excuses loops that have paused so long.
+#: ... and this many times the longest step so far, up to ``STILL_LIMIT_S``, for loops that have paused as long before.
 STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
 #: Seconds without any step in the run from which processes that show none are named: our choice, longer than imports
 #: and set-up usually take; a longer set-up is named as well, and the words leave that open.
@@ -126,9 +126,9 @@ def ended_before_torch(session: Session) -> bool:
 
 
 def _without_python(session: Session, for_s: float | None) -> str | None:
-    """The words for a run in which no Python was seen; a script that starts one gets the time to do so.
+    """The words for a run in which no Python was seen; a script that starts Python gets the time to do so.
 
-    One that starts and ends between two reads, behind a script that starts it, is never seen.
+    A Python that a script starts, and that ends between two reads, is never seen.
     """
     known = session.processes()
     if not known or any(process.python is not None or process.markers_reason is not None for process in known):
@@ -152,7 +152,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     phase = latest.open_phase if latest.open_phase != "between" else None
     doing, doing_for_s, place = f"in {phase}" if phase is not None else None, latest.open_for_s, None
     if (sampled := session.stacks.get(pid)) is not None:
-        # a window of samples may have begun before: of a phase that has lasted, those are waited for that came after
+        # a window of samples may have begun before the phase: if that has lasted, wait for a window within it
         since_s = latest.t - open_for_s if open_for_s >= LONG_S else -math.inf
         place = sampled.threads.place_in(sampled.tid, phase, since_s)
         compiling_since_s = sampled.spent.compiling_since_s
@@ -173,7 +173,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
 
 
 class Unseen(Struct, frozen=True, gc=False):
-    """One such process."""
+    """A process that works like a training but shows no step."""
 
     pid: int
     command: str
@@ -183,7 +183,7 @@ class Unseen(Struct, frozen=True, gc=False):
 
 
 def unseen_trainings(session: Session) -> list[Unseen]:
-    """The busiest first; none as long as any process of the run makes steps, and in the first minute."""
+    """Processes that show no step, the busiest first; none while any process makes steps, and in the first minute."""
     if session.start_s is None or session.now_s - session.start_s < _UNSEEN_S:
         return []
     known, now = session.processes(), session.over("recent")
@@ -265,7 +265,7 @@ class _Divided:
         self.parts: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
 
     def add(self, seconds: float, taken: Mapping[Part, float], rest: Part) -> dict[Part, float]:
-        """Add a stretch of so many seconds, of which these parts are known; the rest is one part. As it is divided."""
+        """Add a stretch of so many seconds: ``taken`` is known, what remains is ``rest``; returns how it divides."""
         left_s, parts = max(0.0, seconds), defaultdict[Part, float](float)
         for part, seconds_of_it in taken.items():
             part_s = min(left_s, max(0.0, seconds_of_it))
@@ -278,7 +278,7 @@ class _Divided:
 
 
 def goodput(session: Session) -> Goodput | None:
-    """The division of the wall time of the process in focus, from the start of the run; None before any of it."""
+    """The division of the wall time of the process in focus, from the start of the run; None at its very start."""
     pid, now_s = session.trainer(), session.now_s
     if pid is None or session.start_s is None or now_s <= session.start_s:
         return None

@@ -37,7 +37,7 @@ class StepSummary(Struct, frozen=True, gc=False):
 
 #: The parts of a step, as lists of them are ordered.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
-Parts = tuple[float, ...]  # one a STACKED, or one more for the time between
+Parts = tuple[float, ...]  # one for each of STACKED, and in some one more for the time between
 
 
 class StepStretch(NamedTuple):
@@ -46,7 +46,7 @@ class StepStretch(NamedTuple):
     begin_s: float = 0.0
     end_s: float = 0.0
     first_step: float = 0.0
-    steps: float = 0.0  # that the times are of (``Steps.usual``)
+    steps: float = 0.0  # that the times cover (``Steps.usual``)
     span_s: float = 0.0  # of wall time, without steps that a profiler or a stop held up, and without ``outside_s``
     total_ns: float = 0.0
     data_ns: float = 0.0
@@ -86,7 +86,7 @@ class StepStretch(NamedTuple):
 
     @property
     def work_ms(self) -> float | None:
-        """``mean_ms`` less what threads and workers waited for a core: others may come and go there."""
+        """``mean_ms`` less the time that threads and workers waited for a core: other programs may come and go."""
         left_ns = self.total_ns - self.waited_ns - self.workers_waited_ns
         return max(0.0, left_ns) / self.steps / 1e6 if self.steps else None
 
@@ -100,7 +100,7 @@ class StepStretch(NamedTuple):
 
     @property
     def worked_ms(self) -> Parts | None:
-        """``marked_ms`` less what was waited for a core, from each part in proportion to its time."""
+        """``marked_ms`` less the waits for a core, which are taken from each part in proportion to its time."""
         marked_ms, left = self.marked_ms, 1.0
         if self.total_ns:
             left = max(0.0, 1.0 - (self.waited_ns + self.workers_waited_ns) / self.total_ns)
@@ -128,10 +128,10 @@ PHASE_COLUMNS = {BETWEEN: "between_ns", **{name: f"{name}_ns" for name in (*STAC
 class OnCores(NamedTuple):
     """What is known of the threads of a process and its workers in a window, as shares (0..1) of it."""
 
-    waited: float = 0.0  # that its own waited for a core
-    cpu: float = 0.0  # cores that its own used
+    waited: float = 0.0  # in which its own threads waited for a core
+    cpu: float = 0.0  # cores that its own threads used
     workers_waited: float = 0.0
-    busy: float = 0.0  # that the thread that trains ran or wanted to
+    busy: float = 0.0  # in which the thread that trains ran or wanted to
 
 
 def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # noqa: B008  (immutable)
@@ -163,7 +163,7 @@ def stretch_of(record: Steps, on_cores: OnCores = OnCores()) -> StepStretch:  # 
 
 
 def stepping_spans(stretches: Sequence[StepStretch], begin_s: float) -> list[SteppingSpan]:
-    """The stretches of time in which steps were made, from a moment on; those that follow each other are one.
+    """The stretches of time in which steps were made, from a moment on; stretches that meet are joined.
 
     A step belongs to the window that it ended in, and may have begun before. Worked example: windows end at 11, 12 and
     13 s; in the last one a step of 1.8 s ended, in the others none. The steps took the time from 11.2 to 13 s.
@@ -217,13 +217,13 @@ class Totals(NamedTuple):
     sums: StepStretch = StepStretch()
     histogram: Mapping[int, int] = {}  # steps that were timed boundary by boundary, by the bucket of their length
     ranges: Mapping[str, tuple[int, int, str]] = {}  # path: count, total_ns, phase
-    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``: these
+    sized: int = 0  # steps of windows in which the program passed samples or tokens to ``tuimon.step``; then the two
     samples: int = 0
     tokens: int = 0
 
     @property
     def steps(self) -> int:
-        """How many its times are of."""
+        """The number of steps that its times cover."""
         return int(self.sums.steps)
 
     @property
@@ -233,7 +233,7 @@ class Totals(NamedTuple):
 
     @property
     def timed_s(self) -> float:
-        """Length of these, within 0.5 % where others were only counted."""
+        """Length of the timed steps, within 0.5 % if others were only counted."""
         if self.timed == self.steps:
             return self.sums.total_ns / 1e9
         return sum(bucket_length_ns(bucket) * steps for bucket, steps in self.histogram.items()) / 1e9
@@ -268,7 +268,7 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._series = step_series()
-        # of each path of a range its uses and ns; of None: of how many steps samples and tokens are known, these
+        # by path of a range: its uses and ns; under None: steps with known samples and tokens, then samples and tokens
         self._told = Keys[str | None](3, _PATHS + 2)
         self._phases: dict[str, str] = {}  # of each path
         self.total = 0
@@ -285,14 +285,14 @@ class StepStats:
         self._loop_end_s = 0.0  # of the latest window with a step or an evaluation
         self._first_backward_s: float | None = None
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
-        self.open_backwards = 0  # since then
+        self.open_backwards = 0  # since that moment
         self._first: StepStretch | None = None  # first window with steps: perhaps warm-up
         self._first_count = 0  # steps in it
         self._held: dict[Span, Totals] = {}  # as of the latest record, once queried
         self._has_warmup: bool | None = None  # the same
 
     def add_window(self, record: Steps, on_cores: OnCores = OnCores(), processes: int = 1) -> None:  # noqa: B008  (immutable)
-        """Fold a window; so many processes share the room for windows."""
+        """Fold a window; ``processes``: how many share the room for windows."""
         self._series.limit = ROWS if processes == 1 else max(_LEAST_ROWS, ROWS // processes)
         self._held.clear()
         self._has_warmup, is_first = None, self._first is None
@@ -331,7 +331,7 @@ class StepStats:
                 self.first_batch_s = sum(phase.total_ns for phase in slowest.phases if phase.name == "data") / 1e9
 
     def _told_in(self, record: Steps) -> Iterator[tuple[str | None, int, int, int]]:
-        """What the program says of its steps, as ``_told`` counts it."""
+        """The figures that the program gives of its steps, as ``_told`` counts them."""
         if record.samples is not None or record.tokens is not None:
             yield None, record.count, record.samples or 0, record.tokens or 0
         for each in record.ranges:
@@ -370,7 +370,7 @@ class StepStats:
 
     @property
     def has_loop(self) -> bool:
-        """True if it trains, or makes steps without that."""
+        """True if the process trains, or makes steps without training."""
         return self.trains or self.total > 0
 
     def begins_anew(self, record: Steps) -> bool:
@@ -390,8 +390,8 @@ class StepStats:
     def over(self, span: Span = EVER) -> Totals:
         """The steps of a span, to its last step or evaluation, without the warm-up.
 
-        Of the last seconds alone, or the last few steps where those are longer: with the time since then, but a
-        collection in the step under way is counted once that has ended.
+        The last seconds, or the last few steps if these take longer, include the time since the last step; but a
+        garbage collection in the step under way is counted once that step has ended.
         """
         totals = self._held.get(span)
         if totals is None:
@@ -524,7 +524,7 @@ class StepStats:
 
 
 def _parts(record: Steps) -> Iterator[Steps]:
-    """A window; that of a step which is known late as the time until its end, and the time after it.
+    """A window's record; of a window whose step is known late two: the time until that step's end, and the time after.
 
     The last step of a loop without a DataLoader is only known to have ended when the process has.
     """

@@ -52,7 +52,7 @@ from tuimon.session.threads import ThreadTable
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024
-#: Of more processes with steps the samples of so many at a time are placed in phases.
+#: If more processes make steps, the samples of this many at a time are placed in phases.
 _PLACED_AT_ONCE = 16
 #: Most sources whose notices are held.
 _SOURCES = 64
@@ -61,7 +61,7 @@ _TRACES = 64
 
 
 class Held(Struct):
-    """New whenever a process comes, changes or ends, or begins to train."""
+    """Answers that hold until a process comes, changes or ends, or begins to train."""
 
     groups: dict[int, list[int]] = field(default_factory=dict)  # the ranks of the training of a process
     trainings: list[list[Process]] | None = None
@@ -200,7 +200,7 @@ class Tables:
         return (stats.steady_span() if stats is not None else Span()).begin_s
 
     def _note_change(self) -> None:
-        """Another process trains, or may."""
+        """Note that another process trains, or may."""
         self._trainers, self.held = None, Held()
 
     def _trained_pids(self) -> set[int]:

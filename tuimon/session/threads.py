@@ -79,12 +79,12 @@ _PYTHON = re.compile(r"python[\d.]*$")
 _POOL_CPU_RATIO = 0.02
 #: ... and the busiest no more than so many times as much as the idlest.
 _POOL_SPREAD = 1.5
-#: CPU and waiting for it from which a thread counts as one that wants to run: our choice, between a helper thread's
-#: few percent and a computing one's 100 %.
+#: Share of time on a core or waiting for one from which a thread counts as one that wants to run: our choice, between a
+#: helper thread's few percent and a computing one's 100 %.
 WANTS_TO_RUN = 0.30
 #: Windows of each length that a series holds of a process, the last 30 s as they were recorded, and of its threads.
 _ROWS, _THREAD_ROWS = 32, 4
-#: Most threads of a process that are summed up; and the latest that have ended.
+#: Most threads of a process that are summed up, and most that have ended, the latest.
 _PLACES, _ENDED = 1024, 16
 #: Windows that steps may lie in. Steps come up to a second after their window, when that of the threads is over.
 _AROUND_STEPS = 6
@@ -93,9 +93,9 @@ _AROUND_STEPS = 6
 _MOST = 0.5
 #: The columns of which the latest reading counts.
 _LATEST = dict.fromkeys(("held_bytes", "private_bytes", "open_files", "number", "steps"), latest)
-#: The place of what a process writes, in its figures.
+#: The key of what a process writes, among its figures.
 _WRITES = -1
-#: Bytes that a process writes in a window from which that is one of a burst: our choice; logs write less.
+#: Bytes that a process writes in a window from which the window is part of a burst: our choice; logs write less.
 _MUCH_BYTES = 1 << 20
 
 
@@ -117,10 +117,10 @@ class _Use(NamedTuple):
     end_s: float
     seconds: float
     cpu_s: float
-    cpu_of_s: float  # in which that was measured
+    cpu_of_s: float  # in which CPU was measured
     waited_s: float  # for a core, of the thread that waited longest: the training one or one that computes
     waited_of_s: float
-    childrens_s: float  # CPU of its children that is in no record of theirs
+    childrens_s: float  # CPU of its children that no record of their own holds
     training_cpu_s: float  # of the thread that trains
     training_cpu_of_s: float
     training_delay_s: float
@@ -134,7 +134,7 @@ class _Use(NamedTuple):
     steps: float  # that it has made
 
 
-#: What a process holds more and more of, where it leaks.
+#: The things of which a leaking process holds more and more.
 Held = Literal["held_bytes", "private_bytes", "open_files", "number"]
 
 
@@ -166,13 +166,13 @@ class _Process:
         self.written_to = ""  # the file system that much was written to last, as far as known: "nfs4"
         self._in_burst: bool | None = None  # None: nothing was written in steps so far
         self._windows = Series(Stretch, _THREAD_ROWS)
-        # of a place, in us: CPU, of how long, delay, of how long; of _WRITES: windows of its steps in which what it
-        # writes was read, of these those of bursts, bursts, their bytes
+        # by place, in us: CPU, the time that it covers, delay, the time that it covers; under _WRITES: windows of its
+        # steps in which writing was read, those of them in bursts, bursts, their bytes
         self._figures = Keys[int](4, _PLACES + 1)
         self._places: list[ThreadCpu] = []  # the latest of each place
 
     def add_window(self, record: Threads, tid: int, held_bytes: int | None, steps: int) -> None:
-        """Add a window; ``tid``: the thread that trains; ``held_bytes``: what it holds; ``steps``: has made."""
+        """Add a window; ``tid``: the thread that trains; ``held_bytes``: what it holds; ``steps``: made so far."""
         # 0 of memory: it exits; files are not read each time
         held, files = record.rss_bytes or self.latest.rss_bytes, record.open_files or self.latest.open_files
         is_whole = (held, files) == (record.rss_bytes, record.open_files)
@@ -241,7 +241,7 @@ class _Process:
         self._windows.keep_apart(t)
 
     def figures(self, span: Span) -> dict[int, tuple[int, ...]]:
-        """By place."""
+        """The figures by place."""
         return self._figures.figures(self._windows.counts(span))
 
     def threads(self, span: Span) -> dict[tuple[str, int], _ThreadUse]:
@@ -302,14 +302,14 @@ class ThreadTable:
         self.ended.pop(pid, None)
 
     def of(self, pid: int, span: Span = LATEST) -> Threads | None:
-        """A process over a span; None where no window lies in it."""
+        """The threads of a process over a span; None if no window lies in it."""
         own = self._known.get(pid)
         if own is None:
             return None
         return own.latest if span == LATEST else _mean([own], span)
 
     def of_all(self, pids: Iterable[int], span: Span, now_s: float) -> list[Threads]:
-        """Every process that lived in a span, or lives; of one that came late or went early, less.
+        """Every process that lived in a span, or lives; one that came late or went early counts for less.
 
         Workers that lived one after the other, epoch by epoch, are one: the last of them.
         """
@@ -375,8 +375,8 @@ class ThreadTable:
         """How a process and its workers waited for cores and used them in a window of its steps.
 
         Windows of threads and of steps begin at different moments. If threads waited 0.2 of the window from 10 s to
-        11 s and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4. Where none lies in it the
-        latest counts.
+        11 s and 0.6 of that from 11 s to 12 s, steps from 10.5 s to 11.5 s have waited 0.4. If no window lies in
+        it, the latest counts.
         """
         own = self._known.get(pid)
         rows = own.use.rows(last=_AROUND_STEPS) if own is not None else []
@@ -469,7 +469,7 @@ class ThreadTable:
 
 
 def _mean(each: Sequence[_Process], span: Span, presence: float = 1.0) -> Threads | None:
-    """Processes that succeeded each other at the same work, as the last of them.
+    """The means of processes that succeeded each other at the same work, under the last one's id.
 
     ``presence``: the share of the span that they lived for.
     """

@@ -81,7 +81,7 @@ _WAITS: tuple[_Rule, ...] = (
     _place("io", r"(^|/)subprocess\.py$", "wait|_wait|_try_wait|communicate|_communicate"),
 )
 
-#: Those of them that wait for a lock.
+#: Functions of such frames that wait for a lock.
 _LOCKS = frozenset({"acquire", "__enter__"})
 
 #: The modules in which one process waits for another's messages, or for its turn with it.
@@ -163,7 +163,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
 
 
 def _who_waits(inner: Sequence[Frame]) -> Activity | None:
-    """The first frame, from the innermost on, that names a wait. Who runs code of the user's does not wait in it."""
+    """The wait that the innermost frame to name one shows; a caller of user code neither idles nor awaits data."""
     is_run = False
     for frame in inner:
         who = _waiter(frame.file, frame.function)

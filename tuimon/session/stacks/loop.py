@@ -26,10 +26,10 @@ from tuimon.records import LoopStack
 from tuimon.session.stacks.samples import Sample
 from tuimon.session.stacks.trie import UPDATES, Function, KnownFrame, Node, Stack, Trie, to_user
 
-#: The part of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
+#: The share of samples that counts as all of them: our choice. In quick calls 0.11 were read while the stack changed.
 NEARLY_ALL = 0.8
-#: A place leads to an update if more than one of so many of its samples are in one, and more than one of so many of all
-#: that are: our choice. py-spy reads a running process, so a stack may be made of two that followed each other.
+#: A place leads to an update if more than 1 in 9 of its samples are in updates, and more than 1 in 64 of the updates'
+#: samples are its own: our choice. py-spy reads a running process, so a stack may be made of two successive ones.
 _OF_PLACE, _OF_UPDATES = 9, 64
 #: Lines of the functions on a path from the outermost on, the last that of the frame that leaves it.
 Position = tuple[int, ...]
@@ -55,12 +55,12 @@ class Path:
         self._left: dict[Node, Leaving | None] = {}
 
     def is_before(self, left: Leaving, position: Position) -> bool:
-        """True if the loop comes to where a stack leaves it before a position; not from the user's line to there."""
+        """True if a stack leaves the path before a position, unless it does so in the user's line that leads there."""
         ahead = self._frames[len(left.position) : len(position)]
         return left.position < position and (not left.on_line or any(frame.user for frame in ahead))
 
     def leave(self, node: Node) -> Leaving | None:
-        """Where a stack leaves it; None for one that does not come by its first frames."""
+        """Where a stack leaves the path; None for a stack that does not begin with the path's first frames."""
         if node not in self._left:
             self._left[node] = self._leave(node.frames)
         return self._left[node]
@@ -89,7 +89,7 @@ class Path:
 
 
 def path_to(kind: Literal["backward", "optimizer"], samples: Iterable[Sample], noted: Iterable[Sample] = ()) -> Path:
-    """The path by whose lines of the user's most samples come to a boundary.
+    """The path to a boundary whose user lines most samples have.
 
     It has the frames that the hooks noted, else those of the most frequent stack.
     """
@@ -144,7 +144,7 @@ class Loop:
     """
 
     def __init__(self, samples: Sequence[Sample], noted: Sequence[Sample] = (), *, forward_only: bool = False) -> None:
-        """``noted``: by the hooks; ``forward_only``: whether markers show steps, none with a backward or an update."""
+        """``noted``: the hooks' stacks; ``forward_only``: whether markers show steps, none with backward or update."""
         self.path = path_to("backward", samples, noted)
         own = "backward"
         if not self.path.position:
@@ -157,7 +157,7 @@ class Loop:
         self.trains_in_optimizer = self.path.passes_optimizer
         self._ends: Collection[str] = {"forward"} if self.is_forward_only else UPDATES
         self._running: set[Position] = set()
-        self._model = Path()  # where the loop comes to it first
+        self._model = Path()  # to where the loop comes to the model first
         self._ending = self._endings(samples)
         if self.is_known:
             self._ending.setdefault(self.path.position, own)
@@ -165,7 +165,7 @@ class Loop:
         self._last_backward = max((at for at, kind in self._ending.items() if kind == "backward"), default=())
         self.fetches = self.shows_forward = False
         self._fetching: set[Position] = set()
-        self._evaluating: dict[Position, set[Function | None]] = {}  # with the user's functions that do
+        self._evaluating: dict[Position, set[Function | None]] = {}  # where, and in which user functions
         self._training: set[Function | None] = set()
 
     def add(self, samples: Sequence[Sample], has_loader: bool) -> None:
@@ -283,9 +283,9 @@ class Loop:
     def counted_as(self, place: LoopPlace | None) -> str | None:
         """The phase as which markers count a stretch that is in none of their boundaries; None: they leave it open.
 
-        What lies between backward and an update is beside them. In a loop that fetches its batches, so is what comes
-        after its last update and before the fetch, and from there to its first backward is the forward pass. Open is
-        what is above backward in a loop that does not, and between two models' updates.
+        What lies between backward and an update counts as "other". In a loop that fetches its batches, so does what
+        lies after its last update and before the fetch; from the fetch to the first backward it is the forward pass.
+        Markers leave open what lies above backward in a loop that does not fetch, and between two models' updates.
         """
         if place is None or self.is_forward_only:
             return None
@@ -314,7 +314,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, stacks: Sequence[LoopStack], trie: Trie, passes: Callable[[], Mapping[Node, int]] = dict) -> Seen:
-        """With the stacks that the hooks noted."""
+        """What is known of a loop with the stacks that the hooks noted."""
         return cls([Sample(trie.node(stack.frames), 1, stack.boundary) for stack in stacks], passes)
 
     def beside(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -333,5 +333,5 @@ class Seen(NamedTuple):
         return {caller[-1].code for caller in callers if caller}
 
 
-#: Of a loop of which nothing else is known.
+#: For a loop of which nothing else is known.
 NOTHING_SEEN = Seen()

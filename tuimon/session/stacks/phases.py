@@ -1,4 +1,4 @@
-"""Samples of a training thread and their phases: by a boundary in the stack, else by where in the loop they are."""
+"""Samples of a training thread and their phases: by a boundary in the stack, else by their place in the loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENOUGH_SAMPLES = 150
 #: A forward pass without modules takes at most this many times its backward pass. Measured on a CPU: 0.3 to 0.7 times
 #: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
 _FORWARD_TIMES = 4.0
-#: Activities of which a model without modules has none in its forward pass.
+#: Activities that never occur in the forward pass of a model without modules.
 _WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
 #: Activities that bring a batch to the device; before the forward pass they belong to it, and may wait there for the
 #: GPU's queue.
@@ -70,15 +70,15 @@ class _Phases:
         self._makes_data = loop.is_known and not loop.shows_forward and self._exceeds_forward(sampled)
 
     def _is_beside(self, sample: Sample) -> bool:
-        """True if it is of evaluation, or runs a rollout's policy: it shows nothing of the model in a step."""
+        """True if a sample evaluates or runs a rollout's policy: it shows nothing of the model in a step."""
         if self._evaluation.holds(sample):
             return True
         return sample.phase == "forward" and self._rollouts.holds(sample, self._loop.at(sample.node))
 
     def _exceeds_forward(self, sampled: Sequence[Sample]) -> bool:
-        """True if more samples are above backward than a forward pass without modules has beside so many in backward.
+        """True if more samples lie above backward than a forward pass without modules can have, by those in backward.
 
-        So many: the 95 % bound of a Poisson count.
+        The limit uses the 95 % bound of a Poisson count.
         """
         loop, above = self._loop, 0
         backward = sum(sample.count for sample in sampled if sample.phase == "backward")
@@ -100,12 +100,12 @@ class _Phases:
         return placed
 
     def _is_own_update(self, sample: Sample, place: LoopPlace | None) -> bool:
-        """True if a loop without an optimizer changes its parameters there: after backward, without gradients."""
+        """True if a loop without an optimizer changes its parameters in a sample: after backward, without gradients."""
         after = self._updates_itself and self._loop.is_after_backward(place)
         return after and any(frame.no_grad is not None for frame in sample.node.frames)
 
     def _placed(self, sample: Sample, place: LoopPlace | None) -> Sample:
-        """A sample in its phase, by its boundary first, what is beside the training next, then by its place."""
+        """A sample in its phase: by its boundary, else as work beside the training, else by its place."""
         loop, boundary, in_closure = self._loop, sample.phase, sample.node.is_in_closure
         if boundary == "backward" or (boundary == "optimizer" and not in_closure):
             return sample.at(boundary)
@@ -131,10 +131,10 @@ class _Phases:
     def _at_rest(self, sample: Sample, place: LoopPlace | None) -> Sample:
         """A sample outside every boundary, or in a closure of an optimizer before its backward, by its place.
 
-        If no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and
-        for what is more than a forward pass can be: that makes the data. Before a line of the user's was
-        shown to train, a wait is outside the model, and nothing else is sure. Beside an optimizer that calls the
-        forward pass and backward, markers count the making of a batch as what is outside the step.
+        If no forward pass was sampled, code before backward is forward, except for waits, which no model makes, and for
+        more samples than a forward pass can have: these make the data. Until a user's line was shown to train, only
+        waits are sure: they are outside the model. If an optimizer calls the forward pass and backward, markers count
+        the making of a batch as time outside the step.
         """
         loop, is_wait = self._loop, sample.node.activity in _WAITS
         if place is None:
@@ -161,11 +161,11 @@ class _Phases:
         return sample.at("data", excluded=counted is not None, moved_from=counted if moves else None)
 
     def _is_training(self, sample: Sample, place: LoopPlace) -> bool:
-        """True if what a library that owns the loop does there is of the training.
+        """True if a sample belongs to the training, in a loop that a library owns.
 
-        That is the user's function that makes the batch, called before the model; not a handler of the loop's events,
-        which the library calls by a function of its own. From the model to backward it is the library's own code. In a
-        loop that fetches no batches, any function may make them.
+        Before the model that is the user's function that makes the batch, but not a handler of the loop's events, which
+        the library calls by a function of its own. From the model to backward it is the library's own code. In a loop
+        that fetches no batches, any function may make them.
         """
         if place.called is None:
             return place.is_before_model is False and self._loop.is_above_backward(place)
@@ -176,14 +176,14 @@ class _Phases:
 
 
 def _completed(sampled: Sequence[Sample], seen: Seen) -> list[Sample]:
-    """These samples, and stacks seen before, or noted by the hooks, of each boundary that none of them shows."""
+    """These samples, and for each boundary that none of them shows, stacks seen before or noted by the hooks."""
     out = [*sampled, *seen.beside(sampled)]
     shown = {sample.phase for sample in out}
     return out + [sample for sample in seen.noted if sample.phase not in shown]
 
 
 def without_returned(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples, those in passes that only return gradients as of the forward pass; they train if all do."""
+    """The samples, with passes that only return gradients counted as forward; if all passes do, they train."""
     returned = {sample.node: sample.node.returns_gradients for sample in samples if sample.phase in UPDATES}
     if all(returned.values()):
         return list(samples)
@@ -191,7 +191,7 @@ def without_returned(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def without_torn(samples: Sequence[Sample]) -> list[Sample]:
-    """Stacks that begin at the thread's root, which nearly all have, and those others that show a boundary.
+    """Stacks that begin at the thread's root, which nearly all have, and other stacks that show a boundary.
 
     The rest have lost their callers, as py-spy reads a running process, or run at its exit. Stacks without code of the
     user's say nothing of which root is the thread's.
@@ -337,15 +337,15 @@ class EvaluationBlocks:
     """Finds the samples of one training thread that evaluate.
 
     A block is what ``with torch.no_grad():`` holds, a function that is decorated so, or one of a library that is named
-    as evaluation. A teacher and a target network are without gradients too, but before the update. If a block comes
-    after it, or is named as evaluation, and it runs modules and trains nothing, it evaluates, as the loop is here::
+    as evaluation. A teacher and a target network are without gradients too, but before the update. A block evaluates
+    if it comes after the update or is named as evaluation, and if it runs modules and trains nothing, as in this code::
 
         70  def evaluate():
         71      with torch.no_grad():
         72          for x, y in batches(held_out):
         73              out = model(x)
 
-    Beside rollouts only blocks named as evaluation evaluate: one without gradients may choose what is done.
+    In a program with rollouts only blocks named as evaluation count: others without gradients may choose actions.
     """
 
     def __init__(self, samples: Sequence[Sample], loop: Loop, makes_data: bool) -> None:

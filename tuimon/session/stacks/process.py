@@ -15,11 +15,11 @@ from tuimon.session.stacks.samples import Sample, Samples
 from tuimon.session.stacks.set_up import SetUp, Spent, UnmarkedSteps
 from tuimon.session.stacks.trie import UPDATES, Node, Trie, Window, place_of
 
-#: From so long on, in seconds, a step under way is apart; markers may come a window later than samples.
+#: A step under way for this long (s) is kept apart; markers may come a window later than samples.
 _LONG_S = 2.0
-#: Without markers also from so many times the longest stretch on that samples of the loop have left out before.
+#: Without markers it must also last this many times the longest stretch without samples of the loop before it
 _UNUSUAL = 2.0
-#: ... and if so many samples of the loop were expected meanwhile: at least one comes in 95 of 100 cases then (Poisson).
+#: ... in which this many samples of the loop were to be expected: at least one then comes in 95 of 100 cases (Poisson).
 _EXPECTED = 3
 #: Windows of each length that the series holds: those of the last 30 s as they were recorded, of 2 s each.
 _ROWS = 16
@@ -53,8 +53,8 @@ class _Stacks(Series[Stretch]):
 class Windows:
     """The windows of one process, since its loop began.
 
-    Phases are of steps that have ended. Were samples of an evaluation at the end of a run counted with them, a line of
-    it would explain what it has no part in. Without markers the loop goes on as long as windows show it: training has
+    Phases cover steps that have ended. If samples of an evaluation at the end of a run were counted, its lines would
+    explain time in which they have no part. Without markers the loop goes on as long as windows show it: training has
     bursts, so a stretch without any of it is apart only where it is much longer than those before. Rollouts of 12 s, of
     which each ends in updates, all count; an analysis of 30 s after the last update does not. A loop that shows in one
     of a hundred samples has not paused if sixty show none of it.
@@ -69,11 +69,11 @@ class Windows:
         self._until_s = math.inf  # when the last step ended, once one has
         #: When the loop came to its latest boundary, where markers show that it stands since then.
         self.boundary_s = math.inf
-        self._longest_s = 0.0  # between windows that show the loop, where only samples do
-        self._sampled = self._shown = self._sampled_since = 0  # until its last window, there of the loop, since then
+        self._longest_s = 0.0  # between windows that show the loop, if only samples do
+        self._sampled = self._shown = self._sampled_since = 0  # samples to the loop's last window, its own, since
 
     def add(self, window: Window) -> bool:
-        """Add a window, unless the program was outside its loop then; whether it is of the loop."""
+        """Add a window, unless the program was outside its loop in it; returns whether it was added."""
         if window.begin_s < self.begin_s or self._is_outside(window.begin_s, window.t):
             return False
         was_long, self._latest_s = self.step_is_long, max(self._latest_s, window.begin_s)
@@ -107,7 +107,7 @@ class Windows:
         self._until_s = t if self._until_s == math.inf else max(self._until_s, t)
 
     def leave_out_before(self, t: float) -> None:
-        """Leave out what began before a moment."""
+        """Leave out windows that began before a moment."""
         self.begin_s = t
         self._drop(lambda row: row.begin_s < t)
 
@@ -141,7 +141,7 @@ class Windows:
     def end_s(self) -> float:
         """When the steps have ended, if the one under way is long; else infinite.
 
-        That of a window in which a step ended and the loop then stands still is the moment since which it does.
+        If a step ended in the latest window and the loop then stands still, it is the moment since which it does.
         """
         return min(self._until_s, self.boundary_s) if self.step_is_long else math.inf
 
@@ -191,7 +191,7 @@ class ProcessStacks:
     # ---- folding
 
     def add_window(self, record: Stacks, every: int = 1) -> None:
-        """Fold a window of samples; the last 30 s of steps are those until each ``every``-th window.
+        """Fold a window of samples; the samples of the last 30 s are placed anew at each ``every``-th window.
 
         To place the samples of a rank takes about a millisecond, and there may be a thousand ranks.
         """
@@ -219,7 +219,7 @@ class ProcessStacks:
     def _find_steps(self, window: Window, cycles: int | None) -> None:
         """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step.
 
-        A window after others that show none is of the set-up in part: without markers they begin after it.
+        If windows before it show no step, a part of it is set-up: without markers steps begin after it.
         """
         is_mixed = self.set_up.doing is not None and "markers" not in self._facts
         self.set_up.add_window(window, self.pid)
@@ -337,12 +337,12 @@ class ProcessStacks:
         return self._answers[key]
 
     def tids(self, span: Span = RECENT, *, now: bool = False) -> list[int]:
-        """The threads with samples in it, the one that trains first."""
+        """The threads with samples in a span, the one that trains first."""
         found = self._windows.tids(span if now else self._until_end(span))
         return sorted(found, key=lambda tid: (tid != self.tid, tid))
 
     def last_of(self, tid: int) -> Sequence[Frame]:
-        """The stack of a thread, root first, in most samples of the latest window that has any of it."""
+        """A thread's most frequent stack in the latest window that has samples of it, root first."""
         counts = self._windows.counts(LATEST, tid)
         return max(counts, key=counts.__getitem__).frames if counts else ()
 
@@ -391,7 +391,7 @@ class LatestStacks:
         return self._names.get(tid)
 
     def place_of(self, tid: int) -> Place | None:
-        """As ``place_in``, in whatever phase; None for a window that began before the steps."""
+        """``place_in`` for any phase; None for a window that began before the steps."""
         return self.place_in(tid, None, self.begin_s)
 
     def place_in(self, tid: int, phase: str | None, since_s: float) -> Place | None:
@@ -420,7 +420,7 @@ class LatestStacks:
         return self._latest.t - unmoved[1] if unmoved else 0.0
 
     def is_still(self, tid: int, since_s: float) -> bool | None:
-        """True if a thread has shown one stack since then; None while no window has begun since, or without samples."""
+        """True if a thread has shown one stack since a moment; None if no window has begun since, or none has it."""
         if self._latest is None or not self._counts(tid) or self._latest.begin_s < since_s:
             return None
         return tid in self._unmoved
@@ -430,5 +430,5 @@ class LatestStacks:
 
 
 def _may_be_in(phase: str, node: Node) -> bool:
-    """True if a stack may be of a phase: those between two boundaries that stacks show as well show them."""
+    """True if a stack may be of a phase: it shows that itself, except between boundaries and outside updates."""
     return node.boundary == phase or not (node.boundary in _OF_LOOP or phase in UPDATES)

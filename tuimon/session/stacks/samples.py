@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The prefix of a filter by a user range; a filter by a phase is its bare name.
 RANGE = "range:"
-#: The samples of a thread from which a share of them is used at all: with 10 it is known to within 31 points (95 %).
+#: Least samples of a thread for a share of them to be used at all: with 10 it is known to within 31 points (95 %).
 ENOUGH = 10
 #: How many lines are listed.
 _LINES = 20
@@ -55,7 +55,7 @@ class Sample(Struct, frozen=True):
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
     def at(self, phase: str, *, excluded: bool = False, unsure: bool = False, moved_from: str | None = None) -> Sample:
-        """The same in another phase."""
+        """The same sample in another phase."""
         return Sample(self.node, self.count, phase, excluded, unsure, moved_from)
 
 
@@ -75,7 +75,7 @@ class Samples(Struct, frozen=True, dict=True):
 
     @classmethod
     def joined(cls, several: Iterable[Samples]) -> Samples:
-        """Those of several threads."""
+        """The samples of several threads together."""
         return cls(tuple(row for samples in several for row in samples.rows))
 
     @cached_property
@@ -106,11 +106,11 @@ class Samples(Struct, frozen=True, dict=True):
         return self.where(test, **where).total / self.total if self.total else 0.0
 
     def share(self, test: Test | None = None, **where: Unpack[Where]) -> float | None:
-        """The same; None with fewer than ENOUGH samples."""
+        """``part``, but None with fewer than ENOUGH samples."""
         return None if self.total < ENOUGH else self.part(test, **where)
 
     def inside(self, is_it: Callable[[KnownFrame], bool]) -> Samples:
-        """What the outermost such frame of a stack calls, of the samples that have one; without imports."""
+        """The samples with such a frame, their stacks cut above the outermost such frame; without imports."""
         rows = []
         for row in self.rows:
             depth = next((depth for depth, frame in enumerate(row.node.frames) if is_it(frame)), None)
@@ -148,12 +148,12 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def in_steps(self) -> Samples:
-        """Those that are not of evaluation."""
+        """The samples outside evaluation."""
         return Samples(tuple(row for row in self.rows if row.phase != "eval"), self.covered_s)
 
     @cached_property
     def whole(self) -> Samples:
-        """Those that do not end in a call of a module, which does not tell what that runs.
+        """The samples whose stack does not end in a call of a module, which leaves open what the module runs.
 
         The dropped stacks are rare ones, merged for the log, or were read while they changed.
         """
@@ -167,7 +167,7 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def without_imports(self) -> Samples:
-        """Those that are no part of an import: what a step imports, it imports once.
+        """The samples outside imports: what a step imports, it imports once.
 
         If the loop itself runs in a module while that is imported, an import shows nothing, and all are left.
         """
@@ -191,7 +191,7 @@ class Samples(Struct, frozen=True, dict=True):
         return hottest_place(((row.node.place, row.count) for row in matching), self.total)
 
     def with_callees(self, hot: HotLine | None, path: Collection[Function] = ()) -> HotLine | None:
-        """The function with the share of all samples that pass through it; as it is where it is on the ``path``.
+        """The function with the share of all samples that pass through it; unchanged if it is on the ``path``.
 
         ``path``: functions, by file and name, that call the training itself.
         """
@@ -234,7 +234,7 @@ class Samples(Struct, frozen=True, dict=True):
 
     @cached_property
     def unsure(self) -> Counter[str]:
-        """How many of a phase may be of another, as nothing shows yet which."""
+        """How many samples of each phase may be of another one, as nothing shows yet which."""
         return self.counted(lambda row: (row.phase,) if row.unsure else ())
 
     @cached_property
@@ -293,7 +293,7 @@ class HotLine(NamedTuple):
     place: Place
     share: float  # 0..1
     samples: int  # 0: its share was measured by markers
-    library: Place | None = None  # what it is in, where a library that the line calls owns the loop
+    library: Place | None = None  # the place inside it, if a library that the line calls owns the loop
 
     @property
     def function(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The work of a process beside its steps: until the first of them, and what of its time markers do not show.
+"""The work of a process beside its steps: before the first one, and during them what markers do not show.
 
 That it compiles, and writes checkpoints."""
 
@@ -32,11 +32,11 @@ _ROWS = 32
 
 
 class CompilerStats:
-    """The events of one process."""
+    """The events of torch.compile in one process."""
 
     def __init__(self) -> None:
         self._series = Series(Stretch, _ROWS)
-        self._events = Keys[CompilerEvents](2, _EVENTS)  # how often each came, and its ns; but for these
+        self._events = Keys[CompilerEvents](2, _EVENTS)  # without count and time; how often each came, and its ns
 
     def add_record(self, record: Compiler) -> None:
         """Fold a window."""
@@ -44,7 +44,7 @@ class CompilerStats:
         self._series.fold(record, self._events.counts(events))
 
     def events(self, *whats: CompilerWork, span: Span = EVER) -> list[CompilerEvents]:
-        """Those of a span, what took longest, or came most often, first."""
+        """The events of a span; those that took longest, or came most often, first."""
         figures = self._events.figures(self._series.counts(span)).items()
         found = [replace(event, count=n, total_ns=ns) for event, (n, ns) in figures if event.what in whats]
         return sorted(found, key=lambda event: (-event.total_ns, -event.count))
@@ -64,17 +64,17 @@ class Checkpoints(Struct, frozen=True):
 
     @property
     def each_bytes(self) -> float | None:
-        """Bytes of one of them."""
+        """Bytes of one checkpoint."""
         return self.size_bytes / self.number if self.number else None
 
     @property
     def each_ms(self) -> float | None:
-        """How long one of them holds the training up."""
+        """How long one checkpoint holds the training up."""
         return 1e3 * self.seconds / self.number if self.number else None
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes written in a second of these."""
+        """Bytes written in a second of saving."""
         return self.size_bytes / self.seconds
 
 
@@ -103,8 +103,8 @@ class UnmarkedSteps:
     """Which thread makes the steps; they begin with the first window in which one is in backward, or in an update.
 
     Until then a thread that fetches from a DataLoader and runs a model may evaluate before it trains, or never train.
-    So many samples without an update as would hardly miss one show that it goes on without: as with markers, its steps
-    are batches then, until a first update shows that they were an evaluation.
+    After so many samples that they would hardly miss an update, a thread without one counts as making steps without
+    updates. As with markers, its steps are then batches, until a first update shows that they were an evaluation.
     """
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ _WORKS = get_args(Work)
 
 
 class Spent:
-    """How long a training thread has done what markers do not show: before the loop, in it, since its latest step.
+    """A training thread's time in work that markers do not show: before its loop, in it, and since the latest step.
 
     Time without samples is divided like the window of samples that follows it.
     """
@@ -224,7 +224,7 @@ class Spent:
         self._stepped_s = -math.inf  # the end of the windows of steps that have ended
         self.compiling_since_s: float | None = None  # None: its latest samples are mostly of something else
         self.begun_s: float | None = None
-        self.saves = 0  # samples since then in which a checkpoint is saved
+        self.saves = 0  # samples since the loop's beginning in which a checkpoint is saved
         self.end_s = -math.inf  # of the latest window
 
     def add_window(self, window: Window, tid: int) -> None:
@@ -256,13 +256,13 @@ class Spent:
             self._series.split(self.begun_s)
 
     def begin(self, t: float) -> None:
-        """The loop has begun at a moment, or a process that this one started and that trains."""
+        """The loop has begun at a moment, or a process that this one started has begun to train."""
         if self.begun_s is None:
             self.begun_s = t
             self._series.split(t)
 
     def end_steps(self, record: Steps) -> None:
-        """Steps have ended; of a loop's last one it may be known only at the end of the process."""
+        """Steps have ended; that a loop's last step has may be known only at the end of the process."""
         if record.count and record.last_step_s is None:
             self._stepped_s = self.end_s
 

@@ -91,7 +91,7 @@ UPDATES: frozenset[StackPhase] = frozenset({"backward", "optimizer"})
 FrameKind = Literal["fetch", "backward", "optimizer", "module", "compile", "import", "none"]
 #: A function's file and its bare name.
 Function = tuple[str, str]
-#: A block of code without gradients: its file, first line and function; of a library's that evaluates the line is 0.
+#: A block of code without gradients: its file, first line and function; the line is 0 in a library that evaluates.
 Block = tuple[str, int, str]
 Role = Literal[
     "calls_closure",
@@ -116,7 +116,7 @@ Role = Literal[
 
 #: How many functions the roles are remembered for: a run has some hundreds.
 _FUNCTIONS_HELD = 4096
-#: By the names that libraries and torch give their files and functions.
+#: Roles by the names that libraries and torch give their files and functions.
 _NAMED: tuple[tuple[Role, Callable[[str, str], bool]], ...] = (
     ("calls_closure", may_call_closure),
     ("collector", is_collector),  # makes data with a policy
@@ -189,9 +189,9 @@ class KnownFrame(Frame, frozen=True, gc=False, eq=False, kw_only=True):
 UNKNOWN = KnownFrame("", 0, "?", code=("", "?"))
 
 
-#: How many frames of a log are held; what lies beyond has no name.
+#: How many frames of a log are held; frames beyond have no name.
 _FRAMES_LIMIT = 50_000
-#: Most lines that are held of those that set how many threads, or workers, there are; and of those that keep.
+#: Most lines held that set numbers of threads or workers, and most that keep something each step.
 _COUNTS_LIMIT, _KEEPING_LIMIT = 16, 4
 #: Roles of what makes data for updates.
 _MAKES_DATA: tuple[Role, ...] = ("collector", "environment", "generates")
@@ -203,9 +203,9 @@ class Trie:
     """Frames by id, over all processes of a stream, and the nodes of the stacks that are in use; bounded."""
 
     def __init__(self) -> None:
-        #: The lines of code that set these.
+        #: The lines of code that make each setting.
         self.counts: dict[CountSetting, list[Place]] = {what: [] for what in get_args(CountSetting)}
-        self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more of these each step
+        self.keeping: dict[Kept, list[Place]] = {}  # lines that keep one more thing each step, by its kind
         self._frames: dict[int, KnownFrame] = {}
         self._texts: dict[str, dict[int, str]] = {}  # lines of code by file and number, as far as frames brought them
         self._root = Node(0, -1, None, UNKNOWN, frozenset(), "rest", self)
@@ -358,7 +358,7 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def maker_depth(self) -> int | None:
-        """Which frame, if any, is the outermost that steps an environment or generates."""
+        """The index of the outermost frame that steps an environment or generates, if any does."""
         for depth, frame in enumerate(self.frames):
             makes = not frame.roles.isdisjoint(_MAKES_DATA)
             if makes or (depth and is_environment_step(self.frames[depth - 1], frame)):
@@ -377,7 +377,7 @@ class Node(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def work(self) -> Work:
-        """The work that markers do not show; ``none`` of what they divide."""
+        """The work that markers do not show; ``none`` if it is in what they divide."""
         if self.has("saves"):
             return "checkpoint"
         if outside_wait(self.frames) == "prompt":
@@ -435,7 +435,7 @@ def _boundary(caller: Node, frame: KnownFrame) -> StackPhase:
 
     A module run by a checkpoint inside backward is backward, one run by a closure inside an optimizer's step is
     forward. A model that is compiled calls no module yet: that is forward, too, but a step that is compiled is the
-    optimizer's. The code that an import runs is none of them.
+    optimizer's. Code that an import runs is in none of them.
     """
     outer = caller.boundary
     match frame.kind:
