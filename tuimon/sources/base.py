@@ -38,14 +38,14 @@ class Suspicion(Struct, frozen=True, gc=False):
 class Source:
     """Reads one stream. ``read`` is called on the source's own thread, ``period_s`` apart, until ``close``.
 
-    What a source does not override of the other methods is not for it; they may be called on any thread.
+    A source overrides those of the other methods that concern it; they may be called on any thread.
     """
 
     #: for people, and for Notice.source: "markers", "stacks", "gpu", "processes", "log"
     name: str
     #: seconds between two calls of ``read``; may change between calls
     period_s: float
-    #: how far it has read what was written before; None once it has, and where it is played at a pace
+    #: how far it has read what was written before; None once it has read all, and when it plays at a pace
     backlog: Backlog | None = None
     #: the processes that are read as often as ever
     focus: frozenset[int] = frozenset()
@@ -72,7 +72,7 @@ class Source:
         return False
 
     def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
-        """Take all stacks of a standstill, once; where it gives None the training goes on."""
+        """Take all stacks of a standstill, once; ``suspicion`` gives None if the training goes on."""
 
 
 class Done(Exception):
@@ -93,7 +93,7 @@ class Problem(NamedTuple):
     denied: bool = False
 
     def notice(self, source: str, t: float) -> Notice:
-        """The notice of a source that has it."""
+        """The notice of a source that has this problem."""
         level: Literal["info", "warning"] = "info" if self.expected else "warning"
         return Notice(t=t, pid=0, source=source, level=level, message=self.message, hint=self.hint)
 
@@ -108,7 +108,7 @@ class NoticeSource(Source):
         self._notices: list[Record] = list(notices)
 
     def read(self) -> list[Record]:
-        """All of them, once. Raises Done after that."""
+        """All notices, once. Raises Done after that."""
         if not self._notices:
             raise Done
         notices, self._notices = self._notices, []

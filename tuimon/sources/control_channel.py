@@ -3,7 +3,7 @@
 ::
 
     with open_channel(pid) as channel:
-        request = channel.order(Command.TRACE, steps)    # ControlError when that cannot be
+        request = channel.order(Command.TRACE, steps)    # ControlError if the agent cannot do it
         while not request.is_over:
             request.poll()                               # at least twice a second: it is the heartbeat as well
         ...
@@ -43,7 +43,7 @@ from tuimon.errors import TuimonError
 from tuimon.proc import procfs
 from tuimon.text import plain
 
-#: The words in which people read of each command.
+#: The name of each command's work in messages.
 WORK = {
     Command.SAMPLE: "stack samples inside the process",
     Command.TRACE: "a trace of its steps",
@@ -74,7 +74,7 @@ class Holding:
     def hold(self, pid: int, *, only_left: bool = False) -> bool:
         """Hold the hooks of a process from now on; True if its agent can be given that order.
 
-        ``only_left``: if a monitor held them that is gone.
+        ``only_left``: only if the monitor that held them is gone.
         """
         try:
             channel = open_channel(pid)
@@ -91,7 +91,7 @@ class Holding:
             return set(self._held)
 
     def beat(self) -> None:
-        """Show all agents that this process is alive; those that hold no longer are let go."""
+        """Show all agents that this process is alive; let go of those that no longer hold hooks."""
         with self._changing:
             for pid, (channel, request) in list(self._held.items()):
                 request.poll()
@@ -144,11 +144,11 @@ class Busy(ControlError):
 
 
 class NoAnswer(ControlError):
-    """The training has not come to the end of a backward pass since."""
+    """The training has not come to the end of a backward pass since the order."""
 
 
 class Refused(ControlError):
-    """The agent cannot do it there."""
+    """The agent cannot carry out the order in that training."""
 
 
 class Failed(ControlError):

@@ -36,7 +36,7 @@ from tuimon.sources.base import Suspect
 
 #: Largest dump that is read, in bytes: 2,000 collectives with stacks of 30 frames are 10 MB.
 _DUMP_BYTES = 32 << 20
-#: A dump that was written so shortly before is of this standstill as well: file systems round times (s).
+#: A dump written at most this long before the standstill (s) belongs to it as well: file systems round times.
 _ROUNDED_S = 2.0
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")
@@ -57,7 +57,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def plain_value(data: bytes) -> Any:  # noqa: ANN401  (whatever was pickled)
-    """The value; raises NotPlain. ``data``: of the size that the caller allows, as what is made of it grows with it."""
+    """The pickled value; raises NotPlain. The caller limits the size of ``data``, as the value grows with it."""
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
     except NotPlain:
@@ -72,7 +72,7 @@ _GROUPS = 16
 _CHARS, _MEMBERS = 80, 4096
 #: Versions of dumps that are read: the major number changes with the meaning of the fields (FlightRecorder.hpp).
 _MAJORS = ("1.", "2.")
-#: The entry of several collectives that were launched as one; theirs have its number, and no state of their own.
+#: The entry of several collectives launched as one; their own entries have its number, and no state.
 _COALESCED = "coalesced"
 
 
@@ -109,7 +109,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Gloo has no other state than retired; of the others what is retired but not completed has timed out."""
+        """True if it has ended. Gloo only sets ``retired``; of others, retired but not completed is timed out."""
         return self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
 
 
@@ -146,7 +146,7 @@ def _of_group(key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str,
     for entry in sorted(entries, key=lambda entry: entry.number):
         numbers.setdefault(entry.number, []).append(entry)
     last = max(numbers)
-    # of collectives that were coalesced only the whole ever ends
+    # coalesced collectives never end one by one: only their common entry does
     over = {
         number
         for number, launch in numbers.items()
@@ -213,13 +213,13 @@ class Recorders:
         environ: Callable[[int], Mapping[str, str]] = environment,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """``quiet_s``: for how long nothing has moved; older dumps do not count."""
+        """``quiet_s``: how long nothing has moved; dumps from before that do not count."""
         self._recorders = list(_recorders(suspects, environ))
         self._since_unix_s = wall_clock() - quiet_s - _ROUNDED_S
         self._read: dict[int, float] = {}  # rank -> when the dump that was read had been written
 
     def request(self) -> None:
-        """Have torch write the dumps, where it listens: a byte into a pipe, which it reads once a second."""
+        """Have torch write the dumps by a byte into its pipe, if it has one; it reads that once a second."""
         for recorder in self._recorders:
             if recorder.pipe is not None:
                 _write_byte(recorder.pipe)
@@ -272,7 +272,7 @@ def _paths(environ: Mapping[str, str], rank: int) -> Iterator[str]:
 
 
 def _write_byte(path: str) -> None:
-    """Into a pipe of our own user that somebody reads; anything else is left alone."""
+    """Write a byte into a pipe of our own user that somebody reads; leave anything else alone."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, ValueError):

@@ -60,7 +60,7 @@ class _Found(NamedTuple):
 
 
 def keeping_lines(tree: ast.Module, lines: Sequence[bytes]) -> list[KeepingLine]:
-    """Those of a file, by its lines; what has a graph, figures and hooks come first.
+    """The keeping lines of a file, from its tree and lines; those that keep graphs, figures and hooks come first.
 
     In this code they are 5 and 6, but not 7::
 
@@ -157,7 +157,7 @@ class _Program:
     ) -> Iterator[_InLoop]:
         """Simple statements in loops, with their function and the loops around them, the outermost first.
 
-        Without those that run without gradients.
+        Statements that run without gradients are left out.
         """
         for child in ast.iter_child_nodes(node):
             if isinstance(child, _FUNCTIONS):
@@ -183,7 +183,7 @@ class _Program:
         return self._makes_steps(loop) and not any(map(self._makes_steps, inner))
 
     def _kept_by(self, statement: ast.stmt, loop: ast.AST) -> str:
-        """The keeper of something with a graph from now on, one more in each turn of a loop; empty if there is none."""
+        """The variable in which a statement keeps one more thing with a graph in each turn of a loop; empty if none."""
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=keeper, attr=attr), args=args)) if attr in _KEEPERS:
                 return _dotted(keeper) if any(map(self._has_graph, args)) else ""
@@ -197,7 +197,7 @@ class _Program:
         return ""
 
     def _has_graph(self, value: ast.expr) -> bool:
-        """True if a value is, or holds, what has a graph; not a number of it, nor what is detached."""
+        """True if a value is, or holds, a thing with a graph; false for a number taken from it, or one detached."""
         match value:
             case ast.Name(id=name):
                 return name in self._graphs
@@ -234,7 +234,7 @@ class _Program:
     def _each_step(self, loops: Sequence[ast.AST]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """The functions that run each step: those that the loops call, and those that torch or Python does.
 
-        A file without such a loop is used by another one: then any function may be one that no constructor calls.
+        A file without such a loop is used by another file: then any function that no constructor calls may be one.
         """
         if loops:
             names = self._reached(loops) | _EACH_STEP
@@ -243,7 +243,7 @@ class _Program:
         return [each for each in self._functions if each.name not in once]
 
     def _reached(self, nodes: Sequence[ast.AST]) -> set[str]:
-        """The names of what is called there, and in the functions of the file that have such a name."""
+        """The names called in these nodes, and in functions of the file that have such a name."""
         names: set[str] = set()
         waiting = list(nodes)
         while waiting:
@@ -277,7 +277,7 @@ class _Program:
         return False
 
     def _is_plain(self, value: ast.expr, depth: int = 3) -> bool:
-        """True of a number or a text, or some of them."""
+        """True if a value is a number, a text, or a collection of these."""
         match value:
             case ast.Constant() | ast.JoinedStr():
                 return True
@@ -325,7 +325,7 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _dotted(node: ast.AST) -> str:
-    """``self.losses`` of such an expression; empty of any other."""
+    """``self.losses`` for an expression of this form; empty for any other."""
     name, value = getattr(node, "attr", None), getattr(node, "value", None)
     if isinstance(name, str) and value is not None:
         base = _dotted(value)
@@ -334,7 +334,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def _called(node: ast.AST) -> set[str]:
-    """The last names of what is called in it."""
+    """The last names of the functions that a node calls."""
     called = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
     return {str(getattr(func, "attr", None) or getattr(func, "id", "")) for func in called}
 
@@ -366,7 +366,7 @@ def _emptied_by(node: ast.AST) -> Iterator[str]:
 
 
 def _is_renewed(keeper: str, loop: ast.AST) -> bool:
-    """True if what keeps begins anew, or is emptied, in each turn of a loop."""
+    """True if the keeper begins anew, or is emptied, in each turn of a loop."""
     for node in ast.walk(loop):
         if keeper in _emptied_by(node):
             return True

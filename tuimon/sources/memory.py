@@ -1,4 +1,4 @@
-"""Memory history: ordered from the agent of the first training process, and what errors have left."""
+"""Memory history: ordered from the agent of the first training process, or left by out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _memory_line(key: _Key, stacks: list[_Stack], source: SourceText, files: Tar
     )
 
 
-#: Steps of a recording: what each of them leaves behind shows, and the profiler's cost on a CPU stays short.
+#: Steps of a recording: enough to show what each leaves behind, few enough to keep the profiler's cost on a CPU short.
 STEPS = 5
 #: With ``--memory`` the first recording comes this long after a process was found to train: beyond its first steps.
 _FIRST_S = 10.0
@@ -116,8 +116,8 @@ class _Open(NamedTuple):
 
     channel: Channel
     request: Request
-    since_s: float  # when it last came further
-    seen: int = -1  # how far
+    since_s: float  # when it last made progress
+    seen: int = -1  # how far it had come
 
 
 class MemorySource(Source):
@@ -203,7 +203,7 @@ class MemorySource(Source):
             yield self._notice("warning", error.message, error.hint)
 
     def _after_errors(self, trainers: list[int], now_s: float) -> Iterable[Record]:
-        """The traces of out-of-memory errors, also of processes that have ended by them."""
+        """The histories that out-of-memory errors have left, also in processes that ended by them."""
         for pid in trainers:
             if pid not in self._files:
                 try:

@@ -52,7 +52,7 @@ class ProcessTable:
         self.named: tuple[ProcessId, ...] = ()
         #: processes whose ring showed backwards or updates; written by the markers source
         self._training: frozenset[ProcessId] = frozenset()
-        #: processes whose samples showed that; written by the stacks source
+        #: processes whose samples showed such work; written by the stacks source
         self._sampled: dict[Sampled, frozenset[ProcessId]] = {"training": frozenset(), "loading": frozenset()}
         #: the threads of each process that ran in its latest window, and how much; written by the process source
         self.running: dict[int, list[ThreadCpu]] = {}
@@ -88,11 +88,11 @@ class ProcessTable:
             self.version = object()
 
     def sampled(self, doing: Sampled) -> frozenset[int]:
-        """The live processes whose samples showed that."""
+        """The live processes whose samples showed this work."""
         return self._alive(self._sampled[doing])
 
     def note_sampled(self, pid: int, doing: Sampled) -> None:
-        """Note that samples of this process show that; for the stacks source."""
+        """Note that samples of this process show this work; for the stacks source."""
         start, seen = self._start_ticks.get(pid), self._sampled[doing]
         if start is not None and (pid, start) not in seen:
             alive = self._alive(seen)

@@ -20,7 +20,7 @@ _FILES_HELD = 32
 _LARGEST_BYTES = 512 << 10
 #: Most lines that set counts, as reported of a file.
 _LIMIT = 4
-#: The value with which each turns gradients off; what decides it only when it runs is not known.
+#: The argument with which each turns gradients off; a value known only at run time does not count.
 _OFF = {"no_grad": True, "inference_mode": True, "set_grad_enabled": False}
 _VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 #: A file without these has no line that keeps anything.
@@ -55,7 +55,7 @@ class _With(NamedTuple):
 
 
 class FileFacts:
-    """Those of one file; none of one that is gone, large, changed or of another Python."""
+    """The facts of one file; none if it is gone, large, changed or of another Python."""
 
     def __init__(self, lines: Sequence[bytes]) -> None:
         """``lines`` of the file, without their ends."""
@@ -162,7 +162,7 @@ class SourceFacts:
         self._facts: dict[tuple[str, Rights | None], FileFacts] = {}
 
     def of(self, file: str, files: TargetFiles) -> FileFacts:
-        """Those of a file of a process."""
+        """The facts of a file of a process."""
         key = (file, files.rights)
         known = self._facts.get(key)
         if known is None:
@@ -176,7 +176,7 @@ class SourceBlocks:
     """Lines and blocks of the files of one process."""
 
     def __init__(self, files: TargetFiles | None = None, facts: SourceFacts | None = None) -> None:
-        """``files``: of the process that names them; ours without. ``facts``: shared by several processes."""
+        """``files``: those of the process that names them (None: ours). ``facts``: shared by several processes."""
         self._files = files or TargetFiles(None)
         self._facts = facts or SourceFacts()
 
@@ -199,7 +199,7 @@ class SourceBlocks:
 
 
 def parsed(text: bytes) -> ast.Module:
-    """A file's statements; none of one that is large, or of another Python."""
+    """A file's statements; none if it is large, or of another Python."""
     if len(text) <= _LARGEST_BYTES:
         try:
             with warnings.catch_warnings():

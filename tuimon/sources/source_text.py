@@ -17,7 +17,7 @@ _OURS = TargetFiles(None)
 
 
 class SourceText:
-    """Lines of source files, read once; a file that is no plain file, is gone or is large has none."""
+    """Lines of source files, read once; none if a file is not a regular file, is gone, or is large."""
 
     def __init__(self, files_held: int = _FILES_HELD) -> None:
         self._files_held = files_held

@@ -1,7 +1,7 @@
 """Takes all stacks of a run once, when the monitor suspects a hang, and watches whether anything moves: files, the
 connection or the pipe that a process waits for, a child that works.
 
-Then what torch's flight recorder has of the ranks' collectives is read, as it comes.
+It then reads, as they come, what torch's flight recorders hold of the ranks' collectives.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Waiting(Struct, frozen=True, gc=False):
 
 
 def read_waiting(suspects: Iterable[Suspect], run_pids: Iterable[int], now_s: float) -> Waiting:
-    """Read it; ``run_pids``: all processes of the run."""
+    """Take one reading; ``run_pids``: all processes of the run."""
     tids, blocked = {each.pid: each.tid or each.pid for each in suspects}, {}
     for pid, tid in tids.items():
         link = connections.blocked_on(pid, tid)
@@ -158,7 +158,7 @@ def read_waiting(suspects: Iterable[Suspect], run_pids: Iterable[int], now_s: fl
 
 
 def bytes_per_s(before: Used | None, after: Used | None) -> float | None:
-    """Between two readings; None where either is not known.
+    """The rate between two readings; None if either is unknown.
 
     Bytes through system calls and bytes to the disk overlap, and each has what the other lacks (the page cache,
     mapped files): the greater of the two counts.
@@ -188,7 +188,7 @@ def _has_worked(before: Used | None, after: Used) -> bool:
 
 
 def idle_peers(pid: int, before: Waiting, after: Waiting, run_pids: Collection[int]) -> list[int] | None:
-    """Who of the run is at the other end of what a suspect is blocked on, and waits too; ``StandingProcess.peers``."""
+    """The run's processes at the other end of what a suspect is blocked on, if all wait: ``StandingProcess.peers``."""
     now = after.blocked.get(pid)
     if now is None or before.blocked.get(pid) != now:
         return None
@@ -209,7 +209,7 @@ _NAME_CHARS = 300
 
 
 class Grouped(Struct, frozen=True, gc=False):
-    """The groups, those with main and training threads first and of these the largest, and what is in none of them."""
+    """The groups, those with main and training threads first, larger ones before smaller; and threads in no group."""
 
     groups: list[StackGroup]
     folded: int  # threads of groups that have no room
@@ -269,7 +269,7 @@ def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders
 
 
 class StandstillSource(Source):
-    """Idle until ``inspect`` names a suspicion. ``taken`` by py-spy, or what agents sample where that is denied."""
+    """Idle until ``inspect`` names a suspicion. Stacks are taken by py-spy, or by agents if py-spy is denied."""
 
     name = "standstill"
 
@@ -291,7 +291,7 @@ class StandstillSource(Source):
         self._watch: _Watch | None = None
 
     def inspect(self, suspicion: Callable[[], Suspicion | None]) -> None:
-        """Inspect a standstill, once; where it gives None the training goes on. May be called on any thread."""
+        """Inspect a standstill, once; ``suspicion`` gives None if the training goes on. On any thread."""
         self._suspicion = suspicion()
 
     def read(self) -> Iterable[Record]:

@@ -1,4 +1,4 @@
-"""Traces that were taken of a process, for its log: whoever takes one leaves a record of it beside the ring.
+"""Records of a process's traces for its log: whoever takes a trace leaves a record of it beside the ring.
 
 So ``tuimon trace``, another monitor and the screen's own key all come into the log of the run, by one way.
 """

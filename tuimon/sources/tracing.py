@@ -63,7 +63,7 @@ class Taking:
     """Orders a trace when it is made; ``poll`` it at least twice a second until ``is_over``, then ``write``."""
 
     def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
-        """Raises ControlError where that cannot be."""
+        """Order the trace. Raises ControlError if the agent cannot take it."""
         self.pid = pid
         self.wanted = steps
         self.channel = open_channel(pid)
@@ -192,7 +192,7 @@ def loop_parts(markers: Sequence[Marker], begin_ns: int, end_ns: int) -> tuple[l
 
 
 def _joined(phases: Sequence[Stretch]) -> list[Stretch]:
-    """Neighbours of one name as one."""
+    """Neighbouring phases of one name joined into one."""
     found: list[Stretch] = []
     for phase in phases:
         if phase.end_ns <= phase.begin_ns:
@@ -282,7 +282,7 @@ def _user_line(stack: Sequence[int], frames: Sequence[_Frame]) -> str:
 
 
 def _decoded(raw: bytes | str, kind: type[T]) -> T | None:
-    """What it holds; None where it is damaged."""
+    """The decoded content; None if it is damaged."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 _FEW_RANKS = 16
 #: No window is longer, whatever the interval: a rank's figures are at most this old, and a hang is reported in time.
 LONGEST_S = 4.0
-#: How long a rank has made steps before its windows grow: its start and its warm-up are of most interest.
+#: Seconds for which a rank makes steps before its windows grow: its start and its warm-up are of most interest.
 SETTLED_S = 10.0
 
 

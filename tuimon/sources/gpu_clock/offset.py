@@ -23,7 +23,7 @@ from tuimon.records import Lead
 from tuimon.sources.loop.step import Stretch
 
 #: From the end of recording until an idle GPU reaches the event (its latency, 2-5 us), and from the marker to
-#: the beginning of recording (1-3 us). Longer where the thread is interrupted just then.
+#: the beginning of recording (1-3 us). Longer if the thread is interrupted in between.
 LAUNCH_NS = 10_000
 #: Events tick every 0.5 us, gaps are given in whole us.
 ROUNDING_NS = 1_500
@@ -39,7 +39,7 @@ _HISTORY_NS = 60_000_000_000
 _BLOCK_NS = 2_000_000_000
 _ANYTHING_NS = 1e13
 
-#: When the rate was known, and what it was between: nothing is known yet.
+#: The moment of a bound of the rate, and the rate's limits: here before anything is known.
 _ANY_RATE = 0.0, -MAX_RATE, MAX_RATE
 #: The possible offsets (ns) and rates: a convex polygon.
 Polygon = list[tuple[float, float]]
@@ -85,9 +85,9 @@ class ClockOffset:
     def add_event(
         self, gpu_ns: int, earliest_ns: int, latest_ns: int, prompt_ns: int | None = None, rounding_ns: float = 0.0
     ) -> None:
-        """The GPU reached an event at ``gpu_ns`` of its clock, give or take: between two moments of the CPU's.
+        """The GPU reached an event at about ``gpu_ns`` of its clock, between two moments of the CPU's clock.
 
-        ``prompt_ns``: and, unless the thread was interrupted, not after this.
+        ``prompt_ns``: it reached the event no later than this, unless the thread was interrupted.
         """
         if not self._blocks:
             self._base_ns = earliest_ns - gpu_ns
@@ -121,7 +121,7 @@ class ClockOffset:
                 rates = [rate for _, rate in polygon]
                 self._rates = self._latest_ns, min(rates), max(rates)
                 return [self._bounds(polygon, moment) for moment in moments]
-            # no line fits: the system's clock was slewed, and what is old no longer holds
+            # no line fits: the system's clock was slewed, and old bounds no longer hold
             self._rates = _ANY_RATE
             for _ in range((len(self._blocks) + 1) // 2):
                 self._blocks.popleft()
@@ -148,9 +148,9 @@ class ClockOffset:
         return self._promptly(polygon) if polygon else polygon
 
     def _promptly(self, polygon: Polygon) -> Polygon:
-        """The part that is left below the bounds that may be wrong; all of it if most of them are.
+        """The part of the polygon below the bounds that may be wrong; all of it if most of them are.
 
-        Then the thread is interrupted whenever it records: other threads of the program hold the GIL.
+        If most are wrong, the thread is interrupted whenever it records: other threads of the program hold the GIL.
         """
         left, wrong = polygon, sum(block.wrong for block in self._blocks)
         points = [(point, self._slack_ns - block.slack_ns) for block in self._blocks for point in block.prompt]
@@ -233,12 +233,12 @@ class LeadEstimate(Struct, frozen=True, gc=False):
 
 
 class TimedBoundary(Struct, eq=False):
-    """A boundary that has an event; once that was seen done, when the GPU reached it."""
+    """A boundary that has an event, and, once the event was seen done, when the GPU reached it."""
 
-    stretch: Stretch  # that it ends
+    stretch: Stretch  # the stretch that ends at it
     evaluated: bool = False  # the batch before it was evaluated
     chain: Chain | None = None  # the count that the event's time is in
-    gpu_ns: int = 0  # by the GPU's clock; by the CPU's between these two
+    gpu_ns: int = 0  # when the GPU reached it, by its clock; by the CPU's clock between these two
     earliest_ns: int = 0
     latest_ns: int = 0
     stream_idle: bool = False  # a query proved that nothing was queued when the event was recorded
@@ -317,7 +317,7 @@ class Chain(Struct, eq=False):
 def lead_at(boundary: TimedBoundary, offset: Bounds) -> LeadEstimate:
     """The lead at one boundary, from its event and the bounds of the clocks' offset.
 
-    It was reached before it was seen done: an offset by which it was not is that of other events.
+    The GPU reached it before it was seen done: an offset by which it did not belongs to other events.
     """
     latest_ns = float(max(boundary.earliest_ns, boundary.latest_ns))
     low_ns = min(max(float(boundary.earliest_ns), boundary.gpu_ns + offset.lowest), latest_ns)

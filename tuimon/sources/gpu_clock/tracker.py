@@ -21,7 +21,7 @@ from tuimon.sources.loop.step import Stretch
 #: Steps whose events may still come: a GPU is at most a thousand launches behind.
 _STEPS_WAITING = 64
 _EVENTS_WAITING = 4096
-#: With more boundaries it is no step (an evaluation within it).
+#: A step with more boundaries than this is none: it holds an evaluation.
 _BOUNDARIES_LIMIT = 2048
 #: The boundaries that may have an event.
 _TIMED = frozenset(
@@ -59,7 +59,7 @@ class TimedStep(Struct):
 
     @property
     def chain(self) -> Chain | None:
-        """The count that all of it is in; None while, or where, there is none."""
+        """The count of the GPU's clock that holds the whole step; None without one, or so far."""
         chain = self.boundaries[0].chain
         return chain if all(boundary.chain is chain for boundary in self.boundaries) else None
 
@@ -80,9 +80,9 @@ class TimedStep(Struct):
                 yield Pass(begin, end, after if after.kind == layout.OPTIMIZER_BEGIN else end)
 
     def exchange(self, last: Pass) -> GpuExchange | None:
-        """What its last pass shows of the exchange of gradients; None while the offset of the clocks is unknown.
+        """The exchange of gradients as the step's last pass shows it; None while the offset of the clocks is unknown.
 
-        Without a forward pass where the step begins with backward: that lies in the step before.
+        Without a forward pass if the step begins with backward: the pass then lies in the step before.
         """
         reached_ns = last.update.reached_ns
         if reached_ns is None:
@@ -140,11 +140,11 @@ class TimedStepFinder:
         last_known = max((at for at, step in enumerate(self._closed) if step.chain is not None), default=-1)
         count = max(last_known + 1, len(self._closed) - _STEPS_WAITING, 0)
         passed, self._closed = self._closed[:count], self._closed[count:]
-        # events are reported in order: those of the rest will not come
+        # events are reported in order: the missing ones of these steps will not come
         return [step for step in passed if step.chain is not None]
 
     def _add_boundary(self, boundary: TimedBoundary, number: int) -> None:
-        self.waiting.pop(number, None)  # numbers come again
+        self.waiting.pop(number, None)  # event numbers are used again
         self.waiting[number] = boundary
         if len(self.waiting) > _EVENTS_WAITING:
             del self.waiting[next(iter(self.waiting))]
@@ -211,7 +211,7 @@ _ESTIMATE_NS = 1_000_000_000
 _DEVICES = 64
 #: Most leads at one kind of boundary between two records; further ones are left out.
 _LEADS = 4096
-#: Bytes, or a count: beyond is damage.
+#: Largest number of bytes, or count: beyond it is damage.
 _MEMORY_LIMIT = 1 << 62
 #: Windows that one record covers, so that the log stays small.
 _WINDOWS = 2
@@ -221,7 +221,7 @@ _REPEAT_NS = 10_000_000_000
 #: The first steps of each second on the clock are kept: ranks are compared by steps that all of them have. 8 steps of
 #: 35 bytes are 1 MB in an hour.
 _A_SECOND = 8
-#: With three passes, the second has neither the first one's new gradients nor the last one's exchange.
+#: Least passes of a step: with three, the second has neither the first one's new gradients nor the last one's exchange.
 _PASSES = 3
 
 #: The boundaries in the order of the loop.
@@ -267,7 +267,7 @@ class Sums:
             self._accumulated = steps + 1, own_ns + sum(between) // len(between), last_ns + passes[-1].own_ns
 
     def record(self, t: float, pid: int, window_s: float, device: int, *, several_ranks: bool) -> GpuTime:
-        """All of it; what only ranks can be compared by, only where there are several."""
+        """The record of all results; those by which ranks are compared only if there are several."""
         return GpuTime(
             t=t,
             pid=pid,
@@ -288,7 +288,7 @@ class GpuTracker:
     """Feed it the markers of one ring in order; it yields records once a window."""
 
     def __init__(self, pid: int, several_ranks: Callable[[], bool]) -> None:
-        """``several_ranks``: whether the process is one of them, as far as it has reported."""
+        """``several_ranks``: whether the process is one of several ranks, as far as it has reported."""
         self._several_ranks = several_ranks
         self.active = False  # a boundary with an event was seen
         self._pid = pid
@@ -335,7 +335,7 @@ class GpuTracker:
                 self._memory.setdefault(device, {})[counter] = value
 
     def lose_markers(self) -> None:
-        """Markers were overwritten before they were read: what follows joins on to nothing."""
+        """Markers were overwritten before they were read: what follows does not continue what came before."""
         self._add_leads()
         self._chain = None
         self._steps.interrupt()
@@ -350,7 +350,7 @@ class GpuTracker:
         self._sums.clear()
 
     def records(self, end_ns: int, window_s: float, *, ended: bool = False) -> Iterator[Record]:
-        """The results by the end of a window; ``ended``: there will be no other."""
+        """The results by the end of a window; ``ended``: it is the last one."""
         self._settle()
         self._windows += 1
         self._window_s += window_s

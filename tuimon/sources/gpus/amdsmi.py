@@ -17,7 +17,7 @@ from tuimon.installation import install_command
 from tuimon.sources.base import Problem
 from tuimon.sources.gpus.driver import DriverError, Handle, Library, Slot
 
-# amdsmi.h, amdsmi_status_t, and our own for what it has no code for.
+# Codes of amdsmi_status_t (amdsmi.h), and our own for errors that it lacks.
 LIBRARY_NOT_FOUND, NO_PACKAGE, OTHER_VERSION = -1, -2, -3
 NOT_SUPPORTED, NOT_YET_IMPLEMENTED, NO_PERMISSION = 2, 3, 10
 NOT_FOUND, NOT_INITIALISED, DRIVER_NOT_LOADED = 31, 32, 34
@@ -44,7 +44,7 @@ class AmdSmi(Library):
 
     def __init__(self) -> None:
         """Load and initialise it. Raises DriverError."""
-        if not self.is_installed():  # the binding would print that
+        if not self.is_installed():  # the binding itself would print an error
             raise DriverError(LIBRARY_NOT_FOUND, f"{_NAME} not found")
         try:
             import amdsmi  # costs 60 ms and is of no use on most machines
@@ -93,7 +93,7 @@ class AmdSmi(Library):
         return list(self.call(self.api.amdsmi_get_processor_handles))
 
     def handle(self, index: int) -> Handle:
-        """One of them. Raises DriverError when it does not answer.
+        """The handle of one GPU. Raises DriverError when it does not answer.
 
         Before ROCm 7.3 the partitions of a GPU may have one UUID: from the second on, a number is added to it.
         """
@@ -109,7 +109,7 @@ class AmdSmi(Library):
         return handle
 
     def uuid_of(self, raw: object) -> str:
-        """That of a GPU."""
+        """The UUID of a GPU."""
         return str(self.call(self.api.amdsmi_get_gpu_enumeration_info, raw)["hip_uuid"])
 
     @classmethod

@@ -52,7 +52,7 @@ class AmdDevice:
         self._processes = Processes()
         self._slow = SlowSchedule()
         self._energy_unit_uj: float | None = None
-        self._seldom: dict[str, Any] = {  # what is not queried for each record, by its fields
+        self._seldom: dict[str, Any] = {  # values that are not queried for each record, by its fields
             "sm_clock_max_mhz": _whole(clock.get("max_clk")),
             "near_nodes": nodes_near(str(handle.query("amdsmi_get_gpu_device_bdf") or ""), root),
         }
@@ -126,7 +126,7 @@ class AmdDevice:
         )
         cap = self._handle.query("amdsmi_get_power_cap_info") or {}
         self._seldom["power_limit_w"] = round(cap.get("power_cap", 0) / 1e6, 1) or None  # 0: only others were found
-        # its count is not checked as that of the metrics is: all ones where there is none
+        # unlike the metrics, this count is not checked by the binding: all bits are set if there is none
         energy = self._handle.query("amdsmi_get_energy_count") or {}
         self._energy_unit_uj = energy.get("counter_resolution")
         errors = self._handle.query("amdsmi_get_gpu_total_ecc_count")
@@ -134,7 +134,7 @@ class AmdDevice:
 
 
 def _first(metrics: Metrics, *names: str) -> float | None:
-    """The first of these figures that the GPU reports; of a list of its parts, that of the first part."""
+    """The first of these figures that the GPU reports; of a list with one figure for each part, the first."""
     found: Iterable[Any] = (metrics.get(name) for name in names)
     for value in found:
         for each in value if isinstance(value, list) else (value,):

@@ -84,12 +84,12 @@ class Library:
 
     @classmethod
     def no_devices(cls) -> Problem:
-        """It works and counts no GPU."""
+        """The problem of a driver that works but counts no GPU."""
         return Problem(f"the {cls.vendor} driver shows no GPU", expected=True)
 
     @classmethod
     def hangs(cls) -> Problem:
-        """A call into it does not come back."""
+        """The problem of a call into the driver that does not return."""
         hint = "The figures are old until it does; dmesg shows whether a GPU is in trouble"
         return Problem(f"the {cls.vendor} driver does not answer", hint, passing=True)
 
@@ -113,7 +113,7 @@ class Handle:
         self.answers, self.error, self.cost_s = 0, None, 0.0
 
     def end_window(self) -> None:
-        """The same; raises DriverError where nothing has answered since."""
+        """Like ``reset_counts``; raises DriverError if no query has been answered since the last one."""
         if not self.answers:
             raise self.error or DriverError(self.library.NOT_SUPPORTED, "Not Supported")
         self.reset_counts()
@@ -169,14 +169,14 @@ def in_first_pid_namespace() -> bool:
 
 
 class Processes:
-    """Those of one GPU at the latest poll."""
+    """The processes of one GPU at the latest poll."""
 
     def __init__(self) -> None:
         self.found: list[GpuProcess] = []  # most memory first; pid 0: not valid here
         self.pids: list[int] = []  # all valid ones, also of processes not in ``found``
 
     def keep(self, found: Collection[GpuProcess]) -> None:
-        """Keep what a record holds of them."""
+        """Keep the processes that a record has room for."""
         self.pids = sorted(process.pid for process in found if process.pid)[:_PIDS]
         self.found = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
 
@@ -251,7 +251,7 @@ class Slot:
                 self._fail(error, now_s)
 
     def read(self, now_s: float) -> list[Gpu]:
-        """Its record, and those of its parts; once it is in problem, what it said last, and then none."""
+        """The records of the GPU and its parts; once they fail, the last ones that were not read yet, then none."""
         self.read_s = now_s
         if self.problem is None or now_s >= self._retry_s:
             try:

@@ -97,7 +97,7 @@ class Nvml(Library):
         return Handle(self, self.call(self.api.nvmlDeviceGetHandleByIndex, index))
 
     def uuid_of(self, raw: object) -> str:
-        """That of a GPU or MIG instance."""
+        """The UUID of a GPU or MIG instance."""
         return str(self.call(self.api.nvmlDeviceGetUUID, raw))
 
     @classmethod
@@ -121,7 +121,7 @@ class Nvml(Library):
 
     @classmethod
     def no_devices(cls) -> Problem:
-        """It works and counts no GPU."""
+        """The problem of a driver that works but counts no GPU."""
         return super().no_devices()._replace(hint=_container_hint())
 
     def explain_device(self, what: str, error: DriverError, xids: Sequence[int] = ()) -> Problem:

@@ -48,7 +48,7 @@ def pid_trust(driver: tuple[int, ...]) -> PidTrust:
 
 
 class ComputeProcesses(Processes):
-    """The processes of one GPU or MIG instance. A poll holds for 4.5 ms a driver lock that kernel launches need."""
+    """The processes of one GPU or MIG instance. A poll holds a driver lock that kernel launches need, for 4.5 ms."""
 
     def __init__(self, handle: Handle, trust: PidTrust) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class ComputeProcesses(Processes):
         self._polled = False
 
     def poll(self) -> None:
-        """Query both."""
+        """Query the process list and the utilisation of each process."""
         # by versioned name: pynvml refuses the plain one where the driver lacks the newest version
         answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v3")
         if answer is None:  # drivers before 510
@@ -211,7 +211,7 @@ class Device:
         pci: Any = query("nvmlDeviceGetPciInfo")
         c2c, capability = query("nvmlDeviceGetC2cModeInfoV1"), query("nvmlDeviceGetCudaComputeCapability")
         self._compute_capability = None if capability is None else float(f"{capability[0]}.{capability[1]}")
-        self._seldom: dict[str, Any] = {  # what is not queried for each record, by its fields
+        self._seldom: dict[str, Any] = {  # values that are not queried for each record, by its fields
             "power_limit_default_w": _watt(query("nvmlDeviceGetPowerManagementDefaultLimit")),
             "sm_clock_max_mhz": query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM),
             "c2c": None if c2c is None else bool(c2c.isC2cEnabled),
@@ -362,7 +362,7 @@ def instances(gpu: Handle) -> list[Handle]:
 
 
 class MigDevice:
-    """One instance: memory, processes, GPM, also for its utilisation. The rest the driver reports only of the GPU."""
+    """One MIG instance: memory, processes, GPM (its utilisation, too). All else the driver reports for whole GPUs."""
 
     def __init__(self, handle: Handle, gpu: Handle, index: int, trust: PidTrust) -> None:
         """``index`` is that of the GPU. Raises DriverError when the GPU is gone."""
@@ -380,7 +380,7 @@ class MigDevice:
         self._of_gpu.reset_counts()
 
     def poll(self) -> None:
-        """Nothing of it changes within a window."""
+        """Do nothing: no figure of an instance changes within a window."""
 
     def read(self, t: float) -> Gpu:
         """The record of the window that ends now. Raises DriverError when nothing answers."""

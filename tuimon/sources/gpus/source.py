@@ -18,7 +18,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
 
 _RETRY_S = 30.0
-#: How often what changes fast is polled, between two records.
+#: Seconds between two polls of fast-changing figures, between two records.
 _POLL_S = 0.5
 #: Shortest window of a record.
 _RECORD_S = 0.25
@@ -172,9 +172,9 @@ class GpuSource(Source):
 
 
 def gpu_sources(table: ProcessTable, interval_s: float) -> list[GpuSource]:
-    """A source for each driver whose library is installed; NVML, which then says so, where there is none.
+    """A source for each driver whose library is installed; without any, NVML's, which then reports that.
 
-    Beside NVML, AMD's reports under a name of its own: neither takes back what the other has to say.
+    Beside NVML, AMD's reports under a name of its own, so that neither takes back the other's notices.
     """
     if not AmdSmi.is_installed():
         return [GpuSource(Nvml, table, interval_s)]

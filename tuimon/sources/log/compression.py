@@ -1,4 +1,4 @@
-"""The names of logs, and compressed ones: gzip; of Zstandard, which tuimon wrote before, where Python can read it."""
+"""The names of logs, and compressed logs: gzip, and Zstandard, which tuimon once wrote, if Python can read it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Plain:
         """The bytes of the last call are in the file."""
 
     def abandon(self) -> None:
-        """They are not, or have been taken back."""
+        """The bytes of the last call are not in the file, or have been taken back."""
 
     def end(self) -> bytes:
         """The bytes that end the file."""
@@ -75,7 +75,7 @@ class Compressed(Plain):
         self._open, self._sums = True, self._new_sums
 
     def abandon(self) -> None:
-        """They are not, or have been taken back."""
+        """The bytes of the last call are not in the file, or have been taken back."""
         self._stream = None
 
     def end(self) -> bytes:
@@ -113,12 +113,12 @@ def looks_compressed(beginning: bytes) -> bool:
     return beginning.startswith((_ZST_MAGIC, _GZIP_MAGIC))
 
 
-#: Makes such units, and what they raise at damage.
+#: Makes ``_Stream`` objects; and the exception that they raise at damage.
 Streams: TypeAlias = tuple[Callable[[], _Stream], type[Exception]]
 
 
 def streams_of(beginning: bytes, name: str) -> Streams:
-    """What decompresses a file that begins so. Raises UnreadableLog for Zstandard before Python 3.14."""
+    """The decompressor for a file that begins so. Raises UnreadableLog for Zstandard before Python 3.14."""
     if not beginning.startswith(_ZST_MAGIC):
         return lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), zlib.error
     try:

@@ -86,7 +86,7 @@ class Identity:
 
 
 def _change(record: Any, field: str, new: Callable[[Any], Any]) -> None:  # noqa: ANN401  (a record, and values of the field's type)
-    """Give a field another value, where it has one; of ``rows.field`` that of each row."""
+    """Give a field another value, if it has one; ``rows.field`` stands for the field of each row."""
     rows, _, name = field.rpartition(".")
     for holder in getattr(record, rows) if rows else (record,):
         value = getattr(holder, name)

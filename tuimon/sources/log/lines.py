@@ -37,7 +37,7 @@ class _Tag(msgspec.Struct):
 
 @cache
 def _decoder() -> msgspec.json.Decoder[AnyRecord]:
-    """One for all lines: it takes 7 ms to make, and a run that is watched reads no log."""
+    """One decoder for all lines, made on first use: that takes 7 ms, and a run that is watched reads no log."""
     return msgspec.json.Decoder(AnyRecord)
 
 
@@ -67,7 +67,7 @@ def decode_lines(lines: bytes) -> tuple[list[Record], int]:
 
 
 def _is_safe(lines: bytes) -> bool:
-    """True if no text in them can be unsafe: a tenth of a microsecond, and most lines hold nothing that could be."""
+    """True if no text in the lines can be unsafe. The check takes a tenth of a microsecond, and most lines pass it."""
     safe = lines.isascii() and _DELETE not in lines
     return safe and (_BACKSLASH not in lines or _ESCAPED.search(lines) is None)
 
@@ -82,7 +82,7 @@ def check_header(line: bytes, path: str) -> Header:
     if tag.type != "header":
         raise NotALog(f"{name} is not a tuimon log: its first line is not a header", RECORD_ONE)
     if tag.schema is not None and tag.schema > SCHEMA:
-        from tuimon.installation import upgrade_command  # noqa: PLC0415  (of use after a mistake alone)
+        from tuimon.installation import upgrade_command  # noqa: PLC0415  (needed only after a mistake)
 
         raise NotALog(
             f"{name} was written by a newer tuimon (schema {tag.schema}, this one reads {SCHEMA})",
@@ -97,7 +97,7 @@ def check_header(line: bytes, path: str) -> Header:
 #: A longer line is no record: the longest are command lines, of 2 MB at most.
 LINE_LIMIT = 4 << 20
 
-#: The next step where the operating system refuses.
+#: The user's next step if the operating system refuses a log.
 _NEXT_STEPS = {
     errno.EACCES: "Read it as the user who recorded it: a log is made for its owner alone",
     errno.EPERM: "Read it as the user who recorded it: a log is made for its owner alone",
@@ -178,7 +178,7 @@ class Lines:
 
     @property
     def skipped(self) -> int:
-        """Whole lines so far that hold no record, or none known here; what cannot be decompressed counts as one."""
+        """Whole lines so far without a record of a known type; data that cannot be decompressed counts as one."""
         raw = getattr(self._file, "raw", None)
         return self._passed_over + (isinstance(raw, Decompressed) and raw.damaged)
 

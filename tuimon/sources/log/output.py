@@ -125,7 +125,7 @@ _LOSS = re.compile(
 #: The end of the output in which they are searched for, and how many of its rows.
 _BYTES = 8 * 1024
 _ROWS = 40
-#: A record at most so often: it is a line of the log.
+#: Least seconds between two records: each is a line of the log.
 _EVERY_S = 2.0
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
@@ -158,7 +158,7 @@ class PrintedSource(Source):
 
 
 def progress_of(rows: Sequence[str]) -> tuple[str, str]:
-    """The last bar, or count of steps, and the last loss among rows of output; empty where they show none."""
+    """The last progress bar or count of steps, and the last loss, in rows of output; empty if they show none."""
     place = next(filter(None, map(_place, reversed(rows))), "")
     loss = next((found[-1]["loss"] for row in reversed(rows) if (found := list(_LOSS.finditer(row)))), "")
     return place, loss

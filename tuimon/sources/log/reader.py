@@ -29,7 +29,7 @@ class Pace:
         self._speed = speed
         self._at_once_s = at_once_s
         self._clock = clock
-        self._began: tuple[float, float] | None = None  # the clock, and ``t`` that is due then
+        self._began: tuple[float, float] | None = None  # a moment of the clock, and the ``t`` due at it
 
     def is_due(self, t: float) -> bool:
         """True if a record of that moment is due."""
@@ -62,7 +62,7 @@ def log_paths(folder: str) -> list[str]:
 
 
 def _changed_unix_s(path: str) -> float:
-    """When a file was last written to; before all others what is no file that can be read."""
+    """When a file was last written to; minus infinity if it is no readable file."""
     try:
         info = os.stat(path)
     except OSError:
@@ -91,7 +91,7 @@ class LogStream(Lines):
         return chain.from_iterable(self.blocks())
 
     def blocks(self) -> Iterator[list[Record]]:
-        """The same, some of them at once."""
+        """Like ``records``, some of them at once."""
         if self._header_due:
             self._header_due = False
             yield [self.header]

@@ -18,7 +18,7 @@ from tuimon.sources.log.reader import LogHead, log_paths, read_head
 from tuimon.sources.log.source import LogSource, Run, unreadable_notice
 from tuimon.text import plain
 
-#: A log that begins this much later than all others of its name were last written to is of a later run. Windows of a
+#: A log that begins this long after the last write to all others of its name belongs to a later run. Windows of a
 #: steady run are 10 s long, and the nodes of a job begin within seconds of each other.
 _APART_S = 30.0
 #: Most runs that a message names.

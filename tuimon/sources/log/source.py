@@ -23,7 +23,7 @@ from tuimon.sources.log.reader import LogHead, LogStream, Pace, find_log, log_pa
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
 #: steady run are 10 s long and are written some seconds later.
 LATE_S = 15.0
-#: Lag from which nothing more is expected of it: a monitor that was killed, a node that is gone.
+#: Lag from which a log is expected to get nothing more: its monitor was killed, or its node is gone.
 STOPPED_S = 60.0
 
 
@@ -38,7 +38,7 @@ class NodeLog(LogStream):
         self.exit: Exit | None = None
         self.failure: UnreadableLog | None = None  # why it is not read on
         self._blocks = self.blocks()
-        self.waiting: deque[Record] = deque()  # those that have been read and are to be passed on
+        self.waiting: deque[Record] = deque()  # records that have been read but not passed on
         self.at_end = False  # whether there was no more to read
         self.identity = Identity(number, frames)
         #: seconds to add to a moment of this log, to get the wall clock, which all nodes set by the network
@@ -91,14 +91,14 @@ class NodeLog(LogStream):
         )
 
 
-#: Records of a log that wait to be merged, at least: with fewer, more of it is read.
+#: Least records of a log that wait to be merged: with fewer, more of the log is read.
 _WAITING = 100
 
 #: The latest moment in a log so far, on the wall clock that all logs share; the log, and the record that is next.
 Next: TypeAlias = tuple[float, NodeLog, Record]
 #: Two logs of one host name are of one machine when their clocks began within this: each boot has its own zero.
 _SAME_BOOT_S = 2.0
-#: Open files that are left to others.
+#: Open files that are left for other uses in this process.
 _FILES = 64
 #: The source of a notice of logs that cannot be read.
 UNREADABLE = "unreadable"
@@ -162,7 +162,7 @@ class RunLogs:
     """Opens a log, or those of a run; ``logs`` has them as their nodes are numbered."""
 
     def __init__(self, path: str, run: Run | None) -> None:
-        """``path``: of a run the folder where others of it may appear.
+        """``path``: the log, or for a ``run`` the folder in which more of its logs may appear.
 
         Raises NotALog; UnreadableLog where none can be read.
         """
@@ -188,7 +188,7 @@ class RunLogs:
 
     @property
     def unreadable(self) -> list[UnreadableLog]:
-        """Why some of its logs are not read, or no further."""
+        """Why some logs of the run are not read, or not to their end."""
         return [*self._unopened, *(log.failure for log in self.logs if log.failure is not None)]
 
     def search(self) -> bool:
@@ -256,7 +256,7 @@ def _allow_files(count: int) -> None:
 
 
 def nodes_of(logs: Sequence[NodeLog], newest_unix_s: float) -> list[Node]:
-    """The nodes as of now; one with several logs as the one of them that is furthest behind and goes on."""
+    """The nodes as of now; a node with several logs by that log, of those still written, which is furthest behind."""
     found: dict[int, Node] = {}
     for node in (log.node(newest_unix_s) for log in logs):
         known = found.get(node.number)
@@ -370,7 +370,7 @@ class LogSource(Source):
         self._unreadable = 0  # logs of the run that a Notice has named
         self._searched_s = clock()
         self.header = self._logs[0].header
-        self._zero_s = self._logs[0].shift_s  # what makes a moment of the header's clock one of the wall clock
+        self._zero_s = self._logs[0].shift_s  # added to a moment of the header's clock, it gives the wall clock
         self._newest_unix_s = min(log.header.wall_unix_s for log in self._logs)
         self._due: list[Record] = [self.header, *self._changed_nodes()]
         self.backlog = self._read_so_far() if speed is None else None  # None: read, or played at a pace
@@ -440,7 +440,7 @@ class LogSource(Source):
                 pass
             case Notice():
                 yield self._notices.add_notice(adopted, log.label, len(self._logs))
-            case Cost():  # of the node where tuimon costs most
+            case Cost():  # only that of the node where tuimon costs most
                 self._costs[log.number] = adopted
                 yield max(self._costs.values(), key=lambda cost: cost.cpu_ratio)
             case Exit():

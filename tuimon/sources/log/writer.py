@@ -167,7 +167,7 @@ RETRY_S = 5.0
 _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 #: Most records that are kept while the log cannot be written.
 PENDING_LIMIT = 2000
-#: ... and of those before them without which later ones say less: their facts come once.
+#: ... and most earlier records that are kept because their facts come once and later records rest on them.
 FACTS_LIMIT = 20_000
 #: Records of one batch: it is written whole or not at all.
 _BATCH = 50
@@ -182,7 +182,7 @@ def line_of(record: Record) -> bytes:
 
 
 def brings_facts(record: Record) -> bool:
-    """True if a record holds what comes once, and what later ones rest on."""
+    """True if a record holds facts that come once and that later records rest on."""
     match record:
         case Header() | Process() | Frames():
             return True
@@ -227,7 +227,7 @@ class LogWriter:
         self.lost = 0  # records dropped
         self._sleep = sleep
         self._pending: list[Record] = []
-        self._facts: list[Record] = []  # of the records that came before these and are dropped
+        self._facts: list[Record] = []  # of the earlier records, which are dropped
         self._gpus: dict[str, tuple[object, ...]] = {}  # the facts of each GPU that the file has
         self._capabilities: dict[str, float] = {}  # of each GPU, which comes now and then
         self._broken = False

@@ -1,4 +1,4 @@
-"""Which of the batches that a thread fetches it trains on, and which it evaluates; those that are steps themselves."""
+"""Which of its fetched batches a thread trains on, which it evaluates, and which are themselves steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tuimon.agent.ring.layout import LOADER_SHIFT, Passed
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.step import Step
 
-#: Iterators remembered since then; a program that only evaluates makes one each time.
+#: Most iterators remembered since the last training; a program that only evaluates makes a new one each time.
 _ITERATORS = 64
 #: A training may begin with an evaluation: so many batches, or so many ns of them, are held back until they are steps.
 _HELD, _HELD_NS = 32, 20_000_000_000
-#: Most batches that the first update of all may take, fetched in a row: no step before it tells how many it takes.
+#: Most batches that the very first update may take, fetched in a row: no earlier step shows how many it takes.
 _FIRST_GROUP = 16
 #: ... and how long after a batch the next fetch begins if no model has seen it: so many ns, or this part of its fetch,
 #: as both last longer where a thread waits for a core.
@@ -29,24 +29,24 @@ class Batches:
 
     def __init__(self) -> None:
         self.times: Times = {}  # since the last backward or update, without what was evaluated
-        self.eval_ns = self.eval_count = 0  # since they were taken
+        self.eval_ns = self.eval_count = 0  # since these two were last taken
         self._batch_ns = 0  # of the batch that was evaluated last
         self._ahead: list[tuple[Times, int]] = []  # evaluated, with the end of each, unless the next update takes them
         self._group = 0  # most batches that the next update may take, all fetched before its first backward
         self._in_a_row = 0  # batches of one iterator since the latest backward
-        self._begins = False  # the first of those is the iterator's first, or the first after another one's
-        self._taken = 0  # most of them before a backward of the update under way
+        self._begins = False  # the first of those in a row is its iterator's first, or follows another iterator's
+        self._taken = 0  # most batches in a row before a backward of the update under way
         self._iterator = 0  # of the latest fetch
         self._trained_on = 0  # the latest iterator of a batch that has trained for sure
         self._is_first = True  # no backward or update until now
         self.forward: list[Step] | None = []  # batches of a thread that has not trained, since they were taken
-        self.forward_total = 0  # of all time
-        self._are_known = self.are_told = False  # whether they are steps, and whether some were handed over as such
+        self.forward_total = 0  # such batches since the beginning
+        self._are_known = self.are_told = False  # whether batches are steps; whether some were reported as steps
         self.are_of_program = False  # tuimon.step() says which batches make a step of a thread that has not trained
         self.leave_loop()
 
     def leave_loop(self) -> None:
-        """The program has left its loop: what was fetched in it is used no more."""
+        """The program has left its loop: batches fetched in it are used no more."""
         self.is_waiting = False  # a batch was fetched that no backward has used yet
         self.returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
         self._fetched: dict[int, Times] = {}  # iterator -> the times when its last fetch began
@@ -137,7 +137,7 @@ class Batches:
                 step.add_time("other", duration_ns - evaluated_ns)
 
     def _is_of_group(self, iterator: int) -> bool:
-        """True if the batches fetched since the latest backward are so few that the next update may take them all."""
+        """True if the next update may take all batches fetched since the latest backward, as they are few enough."""
         if not self.is_waiting or iterator != self._iterator or iterator == self._evaluating:
             return False
         if self._is_first:  # if no model seems to have seen them
@@ -150,7 +150,7 @@ class Batches:
         return self._in_a_row < most and (iterator == self._trained_on or is_of_trained)
 
     def end_fetch(self, exhausted: bool, step: Step) -> None:
-        """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
+        """The batch may train; if an evaluating iterator is exhausted, the wait for its end counts as evaluation."""
         if not exhausted:
             self.is_waiting = True
             return
@@ -198,7 +198,7 @@ class Batches:
         self._are_known |= len(self.forward) >= _HELD or end_ns - (first.end_ns - first.total_ns) >= _HELD_NS
 
     def _move(self, times: Times, step: Step) -> None:
-        """This much of the step was evaluation, not training."""
+        """Move these times of the step from training to evaluation."""
         for label, duration_ns in times.items():
             step.add_time(label, -duration_ns)
             self.eval_ns += duration_ns
@@ -233,7 +233,7 @@ class Batches:
         self.forward = None
         return self.are_told
 
-    # -- what uses them
+    # -- what uses the batches
 
     def return_gradients(self) -> bool:
         """A backward that only returns gradients; whether it may be part of an evaluation.
@@ -247,7 +247,7 @@ class Batches:
         return True
 
     def use(self, *, trains: bool) -> int:
-        """Count what was fetched until now as used; returns the backwards that had waited to be part of that.
+        """Count batches fetched until now as used; returns the backwards that had waited to be part of that use.
 
         ``trains``: the batches of the latest iterator train for sure.
         """
@@ -280,14 +280,14 @@ class Batches:
 
 
 def _keep(held: dict[int, Times], iterator: int, at: Times) -> None:
-    """Hold one more; without the oldest where there is no room."""
+    """Hold the times of one more iterator; drop the oldest if there is no room."""
     if iterator not in held and len(held) >= _ITERATORS:
         del held[next(iter(held))]
     held[iterator] = at
 
 
 def divide_forward(step: Step) -> None:
-    """Leave it to stack samples how the time of a step without backward divides, but for its fetches.
+    """Leave the division of a step without backward, apart from its fetches, to stack samples.
 
     From the end of a fetch on nothing marks where the forward pass ends: that time is ``between``.
     """

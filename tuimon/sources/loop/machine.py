@@ -30,7 +30,7 @@ from tuimon.sources.loop.steps import StepFinder
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
 
-#: What came before a stretch, where it is no marker's kind: nothing, and a fetch that found the end.
+#: What came before a stretch, if not a kind of marker: nothing, or a fetch that found the end.
 _START, _EXHAUSTED = 0, 1
 #: (kind before, kind after) -> label of the stretch between them, outside every pair of markers; others: "other".
 _STRETCH = {
@@ -58,7 +58,7 @@ _NESTED_IN = {
 
 
 class OpenPhase(NamedTuple):
-    """The phase the thread is in now, and since when; None: it is not known which."""
+    """The phase the thread is in now, and since when; None: unknown phase."""
 
     name: str | None
     since_ns: int
@@ -106,13 +106,13 @@ class LoopMachine:
 
     def __init__(self) -> None:
         self.steps = StepFinder()
-        self._stack: list[Stretch] = []  # those that the begin markers of open pairs end, outermost first
+        self._stack: list[Stretch] = []  # stretches that end at the begin markers of open pairs, outermost first
         self._before = _START  # kind of the marker that came last outside every pair
         self._closure_backwards = 0  # backwards inside the open optimizer step
         self._gap_ns: int | None = None  # since when boundaries are only counted
         self.first_backward_ns: int | None = None
         self.left_ns: int | None = None  # since when the program is outside its loop
-        self.outside_ns = 0  # how long it was there, and stopped; since that was taken
+        self.outside_ns = 0  # how long it was outside or stopped, since this was last taken
 
     @property
     def open_phase(self) -> OpenPhase | None:
@@ -172,7 +172,7 @@ class LoopMachine:
         self.steps.open.slowed = True
 
     def begin_gap(self, time_ns: int, kind: int) -> Stretch:
-        """The stretch that ends here; from this boundary on they are only counted."""
+        """The stretch that ends here; from this boundary on, boundaries are only counted."""
         if self.left_ns is not None:
             self._return(time_ns)
         label = self._label_before(kind)
@@ -183,7 +183,7 @@ class LoopMachine:
         return Stretch(label, begin_ns, time_ns, layout.GAP_BEGIN, 0, kind, None, False, False, self.steps.cuts)
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
-        """So many boundaries have been counted until this GAP_END; ``place``: its flag."""
+        """End the gap: ``passed`` boundaries were counted until this GAP_END; ``place``: its flag."""
         if self.left_ns is not None:
             self._return(time_ns)
         self.steps.advance(COUNTED, time_ns)

@@ -1,4 +1,4 @@
-"""From pieces to steps: how many of the pieces that end with an update make one step; what is held back until then."""
+"""From pieces to steps: how many pieces, each ending with an update, make one step; pieces are held back until then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuimon.sources.loop.step import COUNTED, Step
 Optimizers = frozenset[int]
 #: Most updates of a round.
 _MOST = 6
-#: Whole rounds, one after another, that make a loop of them.
+#: Whole rounds, one after another, that show a loop of rounds.
 _ENOUGH = 2
 
 
@@ -43,11 +43,11 @@ class Rounds:
 
     @property
     def are_decided(self) -> bool:
-        """True if the updates until now have shown what makes a step; a few more will show it where they have not."""
+        """True if the updates until now have shown what makes a step; if not, a few more will."""
         return self._count > 0 and (len(self._order) == 1 or self.size > 1)
 
     def pass_updates(self, count: int) -> int:
-        """So many updates were only counted; returns how many steps that ends."""
+        """Pass so many updates that were only counted; returns how many steps end with them."""
         if self.size == 1:
             return count
         steps, self._at = divmod(self._at + count, len(self._order))
@@ -98,8 +98,8 @@ _FETCHED_UPDATES = 8, 1_000_000_000_000
 #: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
 #: are rare, and a loop whose optimizer is not torch's is known so much later.
 _BACKWARDS = 32, 20_000_000_000
-#: ... less rare where the program has an optimizer of torch's. Only where that never steps, or steps unseen in compiled
-#: code, is the loop known so much later.
+#: ... less rare if the program has an optimizer of torch's. Only if that never steps, or steps unseen in compiled code,
+#: is the loop known so much later.
 _EXPECTED_UPDATE = 1024, 120_000_000_000
 
 
@@ -112,8 +112,8 @@ class Pieces:
         self.optimizer_expected = False  # the program has one
         self.train_fetches = 0  # fetches that trained, in a row, with fewer than BARE_LIMIT pieces between them
         self.bare = 0  # pieces since the last one that trained on a fetched batch
-        self.ended: list[Step] = []  # since they were taken
-        self.held: list[Step] = []  # of steps that are not finished
+        self.ended: list[Step] = []  # steps that ended since they were last taken
+        self.held: list[Step] = []  # pieces of steps that are not finished
         self._rounds = Rounds()  # of the updates of a loop without a DataLoader
 
     def add(self, piece: Step, optimizers: Optimizers = frozenset()) -> None:
@@ -141,7 +141,7 @@ class Pieces:
                 self._end_rounds()
 
     def end_at_fetch(self, rest: Step, time_ns: int) -> bool:
-        """A fetch follows on ``rest``, backwards without an update: the step before may end there; whether it does."""
+        """A fetch follows ``rest``, backwards without an update; returns whether the step before it ends there."""
         if self.drive not in (Drive.FETCH, Drive.UNKNOWN) or not self.held or not self.train_fetches:
             return False
         piece = self.held[-1]
@@ -162,7 +162,7 @@ class Pieces:
             self._settle_on(Drive.FETCH)
 
     def see_optimizer(self) -> Step | None:
-        """An optimizer has stepped; returns what was held back, as one piece, where that has turned out to be no steps.
+        """An optimizer has stepped; returns the pieces held back, as one, if they have turned out not to be steps.
 
         Backwards without an optimizer step may be updates; the first such step shows that they accumulated gradients.
         """

@@ -25,14 +25,14 @@ class Step(Struct, gc=False):
     fetched: bool = False  # holds a fetch that trained
     whole: bool = True  # False: it was under way when the marker stream began, so how long it took is not known
     timed: bool = True  # False: some of its boundaries were only counted, so its phases are unknown
-    slowed: bool = False  # a profiler of ours slowed it, or held it up, or a stop did
+    slowed: bool = False  # a profiler of ours slowed it or held it up, or a stop held it up
     traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
     marked: bool = False  # tuimon.step() has ended it
 
     @property
     def counts(self) -> bool:
-        """True if it is a step: of one without a known beginning, a backward was seen, or ``tuimon.step()``.
+        """True if it is a step; one without a known beginning must have a backward or ``tuimon.step()``.
 
         Without a DataLoader nothing marks the beginning of a loop's first step.
         """
@@ -85,11 +85,11 @@ class Stretch(NamedTuple):
     kind: int  # of the marker that ends it; its flag and value
     flag: int
     value: int
-    opened: Stretch | None  # that the begin marker of the pair ends which this one's marker closes
+    opened: Stretch | None  # the stretch that ended at the begin marker of the pair which this one's marker closes
     nested: bool  # the end lies within a pair of its own kind, whose boundaries count instead of its own
     evaluated: bool  # the end proves that the batch before it was evaluated: no backward has used it
     cut: int  # updates (and tuimon.step() calls) whose step had ended by then
 
 
-#: A third of the time of ``Stretch(...)``: one is made of every marker.
+#: Makes a Stretch in a third of the time of ``Stretch(...)``: every marker makes one.
 stretch_of: Callable[[tuple[object, ...]], Stretch] = partial(tuple.__new__, Stretch)

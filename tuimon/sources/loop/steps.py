@@ -35,7 +35,7 @@ class StepFinder:
         self.last_ns: int | None = None  # when the latest marker was; None before the first, and outside the loop
         self.past: deque[PhaseEnd] | None = None  # its latest phases, for whoever takes them
         self.is_profiled = False  # a profiler of ours is on
-        self.begins_anew = False  # the thread trains now; what it did before was told to be steps
+        self.begins_anew = False  # the thread trains now; what it did before was reported as steps
         self.cuts = 0  # pieces that have ended
         self.total_updates = 0
         self.total_backwards = 0
@@ -165,7 +165,7 @@ class StepFinder:
         self.begins_anew |= self.batches.begin_training()
 
     def end_optimizer_step(self, time_ns: int, optimizer: int = 0) -> None:
-        """One more optimizer of the same update, or a new update."""
+        """An optimizer's step ends: one more of the same update, or a new update."""
         batches = self.batches
         if batches.returned:
             self._use_batch(0, trains=True)
@@ -189,7 +189,7 @@ class StepFinder:
             self._optimizers.add(optimizer)
 
     def end_step(self, time_ns: int) -> None:
-        """``tuimon.step()`` overrules all."""
+        """``tuimon.step()`` ends a step, whatever other boundaries show."""
         batches = self.batches
         self.pieces.drive = Drive.API
         batches.settle(self.open)
@@ -232,7 +232,7 @@ class StepFinder:
     # -- boundaries that were only counted
 
     def begin_gap(self, time_ns: int, *, at_fetch: bool) -> None:
-        """From this boundary on they are: the first fetch, or backward, after an update, or ``tuimon.step()``."""
+        """Only count from this boundary on: the first fetch or backward after an update, or ``tuimon.step()``."""
         if at_fetch:
             self._end_at_fetch(time_ns)
         elif self._updated is not None:
@@ -240,7 +240,7 @@ class StepFinder:
         self.open.timed = False
 
     def end_gap(self, time_ns: int, passed: Passed, place: int) -> None:
-        """So many have passed until here. ``place``: flag of GAP_END.
+        """So many boundaries have passed until here. ``place``: flag of GAP_END.
 
         Only a step that begins where a gap ends as planned is timed. Events that cut gaps short, such as the end of an
         epoch, would else be in more of the steps that are timed than of all.
@@ -281,7 +281,7 @@ class StepFinder:
         return updated
 
     def _end_at_fetch(self, time_ns: int) -> bool:
-        """True if a piece ends at this fetch: with an update, or backwards after it, of what it trained on."""
+        """True if a piece that trained ends at this fetch, with an update or with backwards after it."""
         if self._close_at_fetch(time_ns):
             return True
         step = self.open
@@ -292,7 +292,7 @@ class StepFinder:
         return False
 
     def _close_at_fetch(self, time_ns: int) -> bool:
-        """Side work after the update belongs to the step before; whether there was an update."""
+        """Side work after the update belongs to the step before; returns whether there was an update."""
         updated = self._updated
         if updated is None:
             return False

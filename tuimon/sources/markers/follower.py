@@ -27,12 +27,12 @@ from tuimon.text import plain
 
 _TIMED = (BACKWARD, COMPILED, RECOMPILED)
 _KNOWN: dict[str, CompilerWork] = {what: what for what in get_args(CompilerWork)}
-#: Beyond is damage.
+#: Largest figure of a marker: beyond it is damage.
 _LIMIT = 1 << 60
 
 
 class CompilerTracker:
-    """Adds up what comes in a window."""
+    """Adds up the work of torch.compile in a window."""
 
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader
@@ -48,7 +48,7 @@ class CompilerTracker:
         self._sums[name] = (count + 1, total_ns + value) if is_timed else (count + value, 0)
 
     def skip_past(self) -> None:
-        """Drop what was compiled before; what holds on stays."""
+        """Drop what was compiled before the first window; lasting states stay."""
         self._sums = {name: sums for name, sums in self._sums.items() if not name.startswith(_TIMED)}
 
     def records(self, t: float, pid: int, window_s: float) -> Iterator[Compiler]:
@@ -82,7 +82,7 @@ _BOUNDARIES = layout.BOUNDARIES
 _OF_BATCHES = frozenset((layout.FETCH_END, layout.ITER_END, layout.BACKWARD_BEGIN))
 #: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
 _AHEAD_NS = 1_000_000_000
-#: Markers may be dated so long after the beginning of a stop that was not seen itself, or before its end.
+#: If a stop was not itself seen, markers may be dated this long after its beginning, or before its end.
 _EDGE_NS = 1_000_000_000
 #: Later than any marker.
 _NEVER = 1 << 63
@@ -124,7 +124,7 @@ class RingFollower:
         self._latest_ns = first_ns
         self._unread: tuple[int, int] | None = None  # since when until when nobody read the ring
         self._stop_ns = _NEVER  # a moment in a stop that no marker is known to have followed
-        self._stopped_ns = 0  # how long that was, at least
+        self._stopped_ns = 0  # how long that stop was, at least
         self._unrecorded_ns = 0  # how much of it no record has
         self._resumed_ns = 0  # the end of the latest stop, or a moment in one that goes on
         self._is_stopped = False
@@ -138,7 +138,7 @@ class RingFollower:
         return longest == 1 or self._ends.of(self._begin_ns) <= now_ns or self.reader.is_filling()
 
     def note_pause(self, since_ns: int, until_ns: int) -> None:
-        """Nobody read the ring meanwhile: if it has no markers of that time, its process was stopped as well."""
+        """Nobody read the ring between these moments: if it has no markers from then, its process was stopped, too."""
         self._unread = since_ns + _EDGE_NS, until_ns - _EDGE_NS
 
     def note_process(self, since_ns: int, now_ns: int) -> None:
@@ -373,7 +373,7 @@ class RingFollower:
         return phase._replace(since_ns=max(phase.since_ns, self._resumed_ns))
 
 
-#: Over so many windows of a second; of a slower loop over all that the ring holds of the last minute.
+#: Windows of a second that a rate covers; for a slower loop, all that the ring holds of the last minute.
 _WINDOWS = 10
 
 
@@ -381,7 +381,7 @@ class StepRate(NamedTuple):
     """The steps that a ring shows."""
 
     per_s: float | None  # now; None if none has ended in the last minute
-    has_stepped: bool  # a step, or a part of one, as far back as the ring goes
+    has_stepped: bool  # whether the ring holds a step, or a part of one
 
 
 def steps_of(pid: int) -> StepRate | None:

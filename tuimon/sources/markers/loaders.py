@@ -21,7 +21,7 @@ from tuimon.records import Count, Loader, LoaderFacts, LoaderWorker, MeasuredBat
 from tuimon.sources.loop.step import Stretch
 from tuimon.sources.loop.steps import StepFinder
 
-#: More batches in a row without a backward than this are evaluated, unless a backward follows all the same.
+#: More batches in a row without a backward than this count as evaluated, unless a backward follows after all.
 _MOST_AHEAD = 16
 #: Batches, and ns of items, collate, waiting and handing over.
 _Totals = list[int]
@@ -75,7 +75,7 @@ class Worker(Struct):
 _LOADERS = 64
 #: Workers listed in one record, so that the log stays small; the others follow in the next windows.
 WORKERS_LISTED = 4
-#: The totals of a worker found late cover its whole life: longer ones are left out, they are mostly of earlier windows.
+#: Totals of a worker found late cover its whole life: above this they are left out, as mostly of earlier windows.
 LATE_NS = 10_000_000_000
 #: A fetch under way is reported from this long on.
 _LONG_WAIT_S = 0.5
@@ -93,19 +93,19 @@ class _Loader(Struct):
     trained: int = 0
     evaluated: int = 0
     unused: int = 0  # batches since the last backward
-    has_ended: bool = False  # the iterator of these
+    has_ended: bool = False  # whether the iterator of these batches has
     waits_ns: list[int] = field(default_factory=list)
-    counted: int = 0  # fetches beside these
+    counted: int = 0  # fetches that were only counted
     ready: list[int] = field(default_factory=list)
     latest_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_USUAL_FETCHES))  # waits
     before: tuple[int, int] | None = None  # of the fetch before: batches ready at its beginning, and how long it waited
     held_ns: list[int] = field(default_factory=list)  # of fetches that were held back, beyond what they usually wait
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     end_ns: int = 0  # of the ends of epochs
-    epochs: int = 0  # that are over, and of which a batch was trained on
-    other_epochs: int = 0  # that gave all of their batches, and none was
+    epochs: int = 0  # that have ended, with a batch that was trained on
+    other_epochs: int = 0  # that gave all of their batches, none of which was trained on
     trained_before: int = 0  # of ``trained``, as the epoch under way began
-    awaits_training: bool = False  # the epoch that was exhausted last: of its batches none was trained on so far
+    awaits_training: bool = False  # no batch of the epoch that was exhausted last was trained on so far
     batches: MeasuredBatches | None = None
     tokens: tuple[int | None, int | None] = (None, None)  # of the batch that is measured next, and how many are padding
     tensors: int | None = None  # of that batch
@@ -116,7 +116,7 @@ class _Loader(Struct):
     facts_window: int = -_FACTS_EVERY  # in which the facts were reported last
 
     def settle(self, *, trains: bool) -> None:
-        """It is known whether a backward has used the latest batches."""
+        """Count the latest batches, once it is known whether a backward has used them."""
         if trains:
             self.trained += self.unused
             self.epochs += self.awaits_training
@@ -148,11 +148,11 @@ class _Loader(Struct):
 
     @property
     def has_trained(self) -> bool:
-        """True if a batch of the epoch under way was trained on; a look at a batch, or validation, is none of it."""
+        """True if a batch of the epoch under way was trained on, not merely inspected or evaluated."""
         return self.trained > self.trained_before
 
     def end_epoch(self, *, is_exhausted: bool = False) -> None:
-        """Count the epoch under way, once; a batch that was fetched ahead, of one that is exhausted, may train yet."""
+        """Count the epoch under way, once; if it is exhausted, a batch that was fetched ahead may still train."""
         if self.given and self.has_trained:
             self.epochs += 1
         elif self.given:
@@ -169,9 +169,9 @@ class _Loader(Struct):
             self.given += count
 
     def add_wait(self, ready: int, wait_ns: int) -> None:
-        """Add a fetch that found so many batches ready: more of them than the one before, if that was held back.
+        """Add a fetch that found ``ready`` batches: if the fetch before it found fewer, that one was held back.
 
-        One that waits for a batch of its turn takes it as it comes, and so do all others that are not late.
+        A fetch whose batch comes in its turn takes that at once, so that no more batches are ready after it.
         """
         if self.before is not None and ready > self.before[0]:
             self.held_ns.append(max(0, self.before[1] - int(median(self.latest_ns))))
@@ -191,7 +191,8 @@ class LoaderTracker:
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
         self._iter_ns: dict[int, int] = {}  # iterator -> how long its iter(loader) took; until its first batch
         self._latest = 0  # key of the loader that was fetched from last
-        self._are_unused = self._has_ended = False  # batches of some loader; an iterator of such
+        # whether a loader has unused batches, and whether their iterator has ended
+        self._are_unused = self._has_ended = False
         self._trains = False  # a backward was seen
         self._enrolled: dict[int, int] = {}  # workers reported so far of the newest iterator, by loader
         self._window = 0
@@ -350,7 +351,7 @@ class LoaderTracker:
     # -- what uses its batches
 
     def _add_unused(self, loader: _Loader, count: int) -> None:
-        """So many batches, without a backward between them."""
+        """Add so many batches that came without a backward between them."""
         if self._has_ended:  # and no backward since: what an iterator has given until its end was evaluated
             self._has_ended = False
             for each in self._known():
@@ -372,7 +373,7 @@ class LoaderTracker:
     # -- its epochs and fetches
 
     def _add_fetch(self, iterator: int, ready: int, wait_ns: int | None, *, has_batch: bool = True) -> None:
-        """``ready``: flag of its begin; ``wait_ns``: None where it is not known."""
+        """Add a fetch; ``ready``: the flag of its begin marker; ``wait_ns``: None if unknown."""
         key = iterator >> layout.LOADER_SHIFT
         loader = self._loader(key)
         if loader is None:
@@ -400,7 +401,7 @@ class LoaderTracker:
                 loader.add_wait(ready - 1, wait_ns)
 
     def _add_end(self, iterator: int, duration_ns: int | None) -> None:
-        """Its workers have been ended: in the fetch that found no batch, or where the iterator was deleted."""
+        """The iterator's workers have ended: in the fetch that found no batch, or when the iterator was deleted."""
         loader = self._loaders.get(iterator >> layout.LOADER_SHIFT)
         if loader is not None and duration_ns is not None:
             loader.end_ns += max(duration_ns, 0)
@@ -430,7 +431,7 @@ class LoaderTracker:
                     self._gone.add((pid, worker.slot.start_ticks))
 
     def _worker_of(self, slot: Loading) -> Worker | None:
-        """Whose slot this is: the trainer's own, that of a worker it reported, or of one that fits a loader."""
+        """The worker of a slot: the trainer itself, a worker that it reported, or one that fits a loader."""
         if (slot.pid, slot.start_ticks) in self._gone:
             return None
         if slot.worker == IN_PROCESS:

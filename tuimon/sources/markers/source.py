@@ -62,7 +62,7 @@ def unreadable(now_s: float, readers: Sequence[RingReader]) -> Notice:
 
 
 def _first(readers: Sequence[RingReader]) -> tuple[str, str]:
-    """Their processes in words, and the folder of the first."""
+    """The processes of these rings in words, and the folder of the first."""
     more = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
     return f"process {readers[0].pid}{more}", os.path.dirname(readers[0].path)
 
@@ -185,7 +185,7 @@ class MarkerSource(Source):
             follower.known_meta = meta
 
     def _drop(self, path: str) -> None:
-        """Its process has ended: what it left of the run that we started is ours to remove.
+        """The ring's process has ended: in a run that we started, its files are ours to remove.
 
         Or it has replaced itself (exec): then another ring has the same path, and is to be found.
         """
@@ -216,7 +216,7 @@ class MarkerSource(Source):
             yield deleted(self._clock_ns() / 1e9, lost)
 
     def _find_rings(self) -> Set[str]:
-        """Follow those that are new and of the run; returns the paths of all that there are."""
+        """Follow the new rings of the run; returns the paths of all rings."""
         ours = set(self._table.pids())
         refused = refused_directories()
         paths: dict[str, int | None] = {}  # with the pid that its name begins with

@@ -17,7 +17,7 @@ from tuimon.sources.window_lengths import stride_of
 _LONG = 2
 #: The time of long steps beyond the usual counts half after some 30 windows.
 _DECAY = 0.98
-#: Long steps come at random: in one window they may take this many times as long as expected. More is something else.
+#: Long steps come at random: in one window they may take this many times as long as expected. More has another cause.
 _UNEXPECTED = 4
 
 
@@ -36,8 +36,8 @@ class CountedPhases:
 
     def __init__(self) -> None:
         self._usual_ns: dict[str, float] = {}  # of a step of the usual length
-        self._beyond_ns: dict[int, dict[str, float]] = {}  # of long ones beyond that, by the bits of their length
-        self._timed = 0.0  # steps that these are of
+        self._beyond_ns: dict[int, dict[str, float]] = {}  # of long steps, beyond that, by the bits of their length
+        self._timed = 0.0  # steps from which these were learned
 
     def learn(self, steps: Sequence[Step]) -> dict[str, int]:
         """Timed steps of one window; returns the sums of their phases."""
@@ -104,7 +104,7 @@ _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 
 
 def phase_times(sums_ns: Mapping[str, int], eval_ns: int = 0) -> list[PhaseTime]:
-    """Sums as a record has them."""
+    """The phases of a record from their sums."""
     everything = {"eval": eval_ns, **sums_ns} if eval_ns else sums_ns
     return [PhaseTime(name, total_ns) for name, total_ns in everything.items() if total_ns > 0]
 
@@ -132,7 +132,7 @@ _MOST = 1 << 62
 _LONGEST_NS = 3_600_000_000_000
 #: Most buckets of a record: a noisy loop fills one with each step, and this many take 300 bytes.
 BUCKETS = 32
-#: The longest steps keep their own buckets: of them the upper quantiles are made.
+#: The longest steps keep their own buckets: the upper quantiles come from them.
 _KEPT = BUCKETS // 4
 _GROUPS = BUCKETS // 2
 #: Groups do not reach over the first gaps of 10 %.
@@ -263,5 +263,5 @@ def _middle(group: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def quantile(ordered: list[int], q: float) -> int | None:
-    """The q-quantile (0..1) of sorted values by the nearest rank; None of nothing."""
+    """The q-quantile (0..1) of sorted values by the nearest rank; None without values."""
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None

@@ -29,7 +29,7 @@ class _Range(Struct):
     by_phase: dict[str, int] = field(default_factory=dict)
 
     def add_time(self, label: str, begin_ns: int, end_ns: int) -> None:
-        """Add what it shares with a stretch."""
+        """Add the time that the range shares with a stretch."""
         overlap_ns = end_ns - max(begin_ns, self.start_ns)
         if overlap_ns > 0:
             self.by_phase[label] = self.by_phase.get(label, 0) + overlap_ns
@@ -156,8 +156,8 @@ class ThreadLoop:
         self.machine = LoopMachine()
         self.steps = self.machine.steps
         self.ranges = RangeTracker(name_of, blocks)
-        self.has_trained = False  # records cover it, or did once
-        self.ended = False  # its thread
+        self.has_trained = False  # whether records cover it, or once did
+        self.ended = False  # whether its thread has
         self.passed = 0  # steps that ended while another thread was the training thread
         self._backwards = self._updates = 0  # until the last ``take_counts``
 
@@ -214,7 +214,7 @@ class ThreadLoops:
         return loop
 
     def training(self) -> ThreadLoop | None:
-        """The loop that trains: of a live thread, unless none of these does."""
+        """The loop that trains: that of a live thread, if one of these trains."""
         if len(self._loops) == 1:
             return next(iter(self))
         live = [loop for loop in self if loop.trains and not loop.ended]

@@ -23,17 +23,17 @@ from tuimon.sources.base import Done, Source
 from tuimon.sources.native.thread_clock import PERIOD_NS, ThreadClock, why_none
 from tuimon.sources.process_table import PhaseEnd, ProcessTable
 
-#: After an address in none that is known, what is mapped is read again; in vain, the next time after twice as long (s).
+#: Pause after which the mappings are read again for an address in no known library (s); doubled each time in vain.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 #: Threads that are sampled at once: reading a busy one costs 0.02 % of a core.
 _THREADS = 64
-#: Of a thread that uses less of a core nothing is asked.
+#: Threads that use less of a core are not sampled.
 _LEAST_RATIO = 0.02
 #: Between two records of a process; the first comes sooner.
 _WINDOW_S, _FIRST_WINDOW_S = 4.0, 2.0
 #: Phases are known some time after their samples, of many ranks up to some windows.
 _WAIT_NS = 10_000_000_000
-#: Rows of one thread: what is rarer is left to its last.
+#: Most rows of one thread; rarer code is left out.
 _ROWS = 24
 #: Phases of a training process that wait to be taken: those of half a minute of a fast loop.
 _PHASES = 1 << 16
@@ -95,7 +95,7 @@ class _Process(Struct):
     from_s: float
     due_s: float
     threads: dict[int, _Thread] = field(default_factory=dict)
-    phases: list[PhaseEnd] = field(default_factory=list)  # of a training process, that samples may yet lie in
+    phases: list[PhaseEnd] = field(default_factory=list)  # of a training process; samples may still lie in them
 
 
 class NativeSource(Source):
@@ -184,7 +184,7 @@ class NativeSource(Source):
         thread.waiting.extend((when_ns, process.libraries.at(address)) for when_ns, address in samples)
 
     def _join(self, pid: int, process: _Process, now_s: float) -> None:
-        """Lay the samples on the phases that are known by now; those of a process without any on none."""
+        """Assign the samples to the phases known by now; samples of a process without phases get none."""
         phases = process.phases
         if pid in self._table.facts:
             taken = self._table.phase_ends.setdefault(pid, deque(maxlen=_PHASES))

@@ -26,7 +26,7 @@ _FLAGS = 1 << 5 | 1 << 6 | 1 << 14 | 1 << 25
 _CLOSE_ON_EXEC = 8
 #: Pages of the kernel's ring: three seconds of a busy thread.
 _PAGES = 2
-#: Of the ring's first page, the words of its head and of its tail.
+#: The places of head and tail in the ring's first page, in words.
 _HEAD, _TAIL = 128, 129
 _LOST, _SAMPLE = 2, 9
 _SIZE = _PAGES * mmap.PAGESIZE
@@ -85,7 +85,7 @@ class ThreadClock:
 
 
 def why_none() -> tuple[str, str] | None:
-    """Why the kernel gives no samples of processes of one's own, and what allows them; None: it does."""
+    """Why the kernel refuses samples of one's own processes, and what allows them; None if it does not refuse."""
     try:
         ThreadClock(0).close()
     except OSError as error:

@@ -19,13 +19,13 @@ from tuimon.sources.processes.roles import ProcessFacts, fingerprint, read_facts
 
 #: Rows of a Threads record: what a terminal shows and the log has room for.
 ROWS = 32
-#: Threads that have ended of which a record tells.
+#: Most ended threads that a record names.
 _ENDED = 16
 #: The share of a core below which threads may share a row.
 IDLE_RATIO = 0.01
 _NS_PER_TICK = 1_000_000_000 // procfs.TICKS_PER_S
-#: A thread that slept through so many reads rests: it is read in every so many reads, unless a thread may have run
-#: that was not read.
+#: A thread that slept through so many reads rests: it is read only in every so many reads, unless some thread that was
+#: not read may have run.
 _RESTS_AFTER = 4
 _RESTING_READS = 8
 #: CPU time of a process that threads may have used before those that rest are read: the kernel counts it in ticks.
@@ -188,7 +188,7 @@ def _merged(stem: str, group: list[ThreadCpu]) -> ThreadCpu:
     return ThreadCpu(first.tid, name, cpu_ratio, first.state, max(delays, default=None), len(group))
 
 
-#: Less is the grain of the kernel's clock, and of rounded windows.
+#: CPU seconds below this are the grain of the kernel's clock, and of rounded windows.
 _LEAST_S = 0.05
 #: Bytes of one reading from which the file is searched for: logs write less, checkpoints more.
 _MUCH_BYTES = 4 << 20
@@ -257,7 +257,7 @@ class ChildrensCpu(Struct):
         self.reported_s += reported_s
 
     def take(self, waited_s: float) -> None:
-        """``waited_s``: what the children that it has waited for had used.
+        """Take over ``waited_s``: the CPU that the children it has waited for had used.
 
         It was read before the children were, so that the ends of all those children have been seen.
         """
@@ -278,7 +278,7 @@ _REREAD_AFTER = 10
 _IDLE_RATIO = 0.01
 #: Between two readings of what a process shares with no other, in seconds.
 _PRIVATE_EVERY_S = 1.9
-#: The kernel walks all pages of a process for those that it shares with no other: at most this share of a core.
+#: Most of a core for reading private memory, for which the kernel walks all pages of a process.
 _PRIVATE_RATIO = 0.005
 
 
@@ -295,12 +295,12 @@ class Followed(Struct):
     no_ring: str | None = None  # why it has none, as it says itself
     read_s: float = 0.0
     reported: Process | None = None
-    known: tuple[object, ...] = ()  # what that was made of
+    known: tuple[object, ...] = ()  # what that record was made of
     window_from_s: float | None = None
     window_cpu_s: float | None = None  # of the whole process when the window began
     least_window_s: float = 0.0  # its threads are not read before
     writing: Writing | None = None  # once it trains
-    private_due_s: float = 0.0  # what it shares with no other process is not read before
+    private_due_s: float = 0.0  # its private memory is not read before this
 
     def read(self, now_s: float) -> Stat | None:
         """Read the counters of its threads, when due; returns the process, None when it has ended."""
@@ -368,7 +368,7 @@ class Followed(Struct):
         )
 
     def _private_bytes(self, now_s: float) -> int | None:
-        """A reading of what it shares with no other process, when due."""
+        """A reading of the memory that it shares with no other process, if due."""
         if now_s < self.private_due_s:
             return None
         began_s = time.thread_time()

@@ -1,4 +1,4 @@
-"""The machine's memory, what the run's control groups leave of it and of its cores, who was killed; what else fills up.
+"""The machine's memory and cores, the limits of the run's control groups, processes killed for memory, file systems.
 
 Formats: proc_meminfo(5), proc_stat(5), proc_vmstat(5), Documentation/accounting/psi.rst in the Linux sources;
 cgroups(7), version 1 and 2.
@@ -25,7 +25,7 @@ _PERIOD_S = 5.0
 #: The fields of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
 _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 _CORE = re.compile(r"cpu\d+$")
-#: Training processes of which a record tells where they run: more GPUs than a machine has.
+#: Most training processes whose place a record gives: more than a machine has GPUs.
 _PLACED = 64
 #: Processes whose threads are counted: 10 us each.
 _COUNTED = 64
@@ -42,11 +42,11 @@ class GroupCpu(NamedTuple):
     """The CPU time that a control group may use."""
 
     limit_cores: float
-    throttled_s: float  # since it was made, of all cores: that threads ready to run were kept from them
+    throttled_s: float  # core-seconds, since the group was made, that it was kept from while threads were ready to run
 
 
-#: By controller: the files of a limit and of what is used, and what of that memory.stat names a cache that can be freed
-#: at once; of version 2, then of version 1.
+#: By controller: the files of the limit and the use, and the entry of memory.stat for the cache that can be freed at
+#: once; of version 2, then of version 1.
 _FILES = {
     "memory": (
         ("memory.max", "memory.current", "inactive_file"),
@@ -65,7 +65,7 @@ class ControlGroups:
         self._root = root
 
     def uses(self, controller: str) -> Iterator[ResourceUse]:
-        """Of each group that has a limit."""
+        """The use and limit of each group that has a limit."""
         for folder, is_old in self._folders(controller):
             limit_name, used_name, cache_name = _FILES[controller][is_old]
             limit, used = (
@@ -176,7 +176,7 @@ class MachineSource(Source):
     def _tasks(self, groups: Iterable[ControlGroups]) -> Iterable[ResourceUse]:
         """Threads and processes under the limit that is nearest: of a control group, the user, or the machine.
 
-        Of the user's, those of the run are known; the kernel does not hold root to that limit.
+        Of the user's threads only those of the run are known; root is exempt from the user's limit.
         """
         pid = self._table.root_pid
         found = [use for group in groups for use in group.uses(PIDS)]
@@ -204,7 +204,7 @@ class MachineSource(Source):
         return span_s, {name: max(0.0, now - before[name]) / span_s for name, now in counters.items() if name in before}
 
     def _counters(self, limit: GroupCpu | None, allowed: frozenset[int]) -> Iterator[tuple[Hashable, float]]:
-        """Pages swapped, and core-seconds since boot: of all programs on the cores that may be used, with those."""
+        """Pages swapped, and core-seconds since boot: those of all programs on the cores that the run may use."""
         counts = self._fields("/proc/vmstat")
         yield from ((name, counts[name]) for name in ("pswpin", "pswpout") if name in counts)
         if limit is not None:
@@ -243,7 +243,7 @@ class MachineSource(Source):
         return frozenset().union(*allowed) & {int(name[3:]) for name, *_ in map(str.split, lines) if _CORE.match(name)}
 
     def _allowed(self, pid: int) -> frozenset[int]:
-        """By its affinity and its cpuset: of its main thread."""
+        """The cores that a process's main thread may use, by its affinity and cpuset."""
         for line in self._text(f"/proc/{pid}/status").splitlines():
             if line.startswith("Cpus_allowed_list:"):
                 return core_numbers(line.partition(":")[2])
@@ -286,7 +286,7 @@ class MachineSource(Source):
 
 
 def _file_systems(process: str, pid: int) -> Iterator[ResourceUse]:
-    """``process``: its folder in /proc, through which paths are seen as it sees them."""
+    """The file systems that a process uses; ``process``: its folder in /proc, which shows paths as it sees them."""
     seen: set[str] = set()
     for folder in ("/dev/shm", None, environment(pid).get("TMPDIR", "/tmp")):
         try:

@@ -23,7 +23,7 @@ class Variables(Struct, frozen=True, gc=False):
     has_run_id: bool = False  # TUIMON_RUN
     omp_num_threads: int | None = None  # OMP_NUM_THREADS
     markers_off: bool = False  # TUIMON_MARKERS
-    debug_settings: tuple[str, ...] = ()  # those of them that slow every step down
+    debug_settings: tuple[str, ...] = ()  # variables that slow every step down
 
 
 class ProcessFacts(NamedTuple):
@@ -43,7 +43,7 @@ class ProcessFacts(NamedTuple):
 
 
 def read_facts(pid: int, name: str) -> ProcessFacts | None:
-    """All of it, about 0.15 ms; None when the process is gone."""
+    """All facts of a process, in about 0.15 ms; None when it is gone."""
     stat = read_process_stat(pid)
     if stat is None:
         return None
@@ -126,7 +126,7 @@ def roles_of(
 def _likely_trainers(processes: Mapping[int, ProcessFacts], waits: Callable[[int], bool]) -> frozenset[int]:
     """Who trains, until markers show it: processes that a launcher gave a rank, else the outermost Pythons.
 
-    One that does nothing but wait for another program in Python to end has launched it: that may train.
+    A process that only waits for another Python program to end has launched it: the other one may train.
     """
     # what serves a training or loads its data may outlive it for a moment
     helpers = {pid for pid, p in processes.items() if any(servant in " ".join(p.command) for servant in _SERVANTS)}
@@ -146,7 +146,7 @@ def _is_left(process: ProcessFacts, processes: Mapping[int, ProcessFacts], befor
 
 
 def _launched(pythons: Mapping[int, ProcessFacts], parents: Container[int]) -> set[int]:
-    """The children of these that are programs of their own: no forks, nor helpers of Python's or torch's."""
+    """The children of ``parents`` that are programs of their own: neither forks nor helpers of Python's or torch's."""
     children = ((pid, p, " ".join(p.command)) for pid, p in pythons.items() if p.ppid in parents)
     forks = (_SPAWNED, _FORKSERVER, *_SERVANTS)
     return {

@@ -42,7 +42,7 @@ _IDLE_WAIT_S = 10.0
 #: Share of the period below which a window is left to grow: a monitor that was stopped makes up for the read it missed,
 #: and then the next one is due, perhaps within the millisecond to which lengths are written.
 _LEAST_OF_PERIOD = 0.1
-#: A py-spy child's CPU is known when it has ended, every few seconds: ratios are over this long.
+#: Seconds that CPU ratios cover: the CPU of a py-spy child is known when it has ended, every few seconds.
 _SPAN_S = 10.0
 _EVERY_S = 2.0
 
@@ -242,14 +242,14 @@ class ProcessSource(Source):
             self._found_ended.append(ended)
 
     def _is_ours(self, pid: int, start: int) -> bool:
-        """The root and the named are known by pid and start time; any other was found as somebody's child."""
+        """True if it is of the run: root and named ones by pid and start time; any other was found as a child."""
         if pid == self._table.root_pid:
             return self._table.root_start_ticks in (None, start)
         named = [ticks for number, ticks in self._table.named if number == pid]
         return not named or start in named
 
     def _notices(self, roles: dict[int, ProcessRole], now_s: float) -> Iterator[Notice]:
-        """What cannot be measured, and why: each once, for the first process of which that is so."""
+        """What cannot be measured, and why: each notice once, for the first process that it concerns."""
         if bool(self._left_out) != self._reported_left_out:
             self._reported_left_out = bool(self._left_out)
             level: Literal["ok", "info"] = "info" if self._left_out else "ok"
@@ -265,7 +265,7 @@ class ProcessSource(Source):
                 yield Notice(t=now_s, pid=0, source=source, level="warning", message=message, hint=hint)
 
     def _warnings(self, roles: dict[int, ProcessRole]) -> Iterator[tuple[str, str, str, str]]:
-        """Each with a key, the source of which it is, and a hint."""
+        """Warnings, each with a key, its source, and a hint."""
         if not self.known and start_ticks(os.getpid()) is None:
             message = "/proc shows no processes here: threads, stacks, markers, steps and phases cannot be read"
             hint = "Mount it: mount -t proc proc /proc, or start a container that has it"
@@ -299,7 +299,7 @@ class ProcessSource(Source):
                 hint = f"Start it without {tracer} to see the training as it is otherwise"
                 yield "tracer", self.name, message, hint
 
-    # ---- what is reported of them
+    # ---- what is reported of the processes
 
     def changed(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
         """Records of processes that are new or have changed."""
@@ -387,5 +387,5 @@ class ProcessSource(Source):
 
 
 def _updated(record: Process, now_s: float, *, ended: bool = False) -> Process:
-    """The same record with a new time."""
+    """A Process record again, with a new time."""
     return msgspec.structs.replace(record, t=round(now_s, 3), ended=ended)

@@ -17,7 +17,7 @@ from tuimon.text import plain
 
 
 def no_binary() -> Problem:
-    """There is no py-spy."""
+    """The problem of a missing py-spy."""
     return Problem(
         "no stack samples: py-spy was not found beside tuimon, on PATH or among the installed packages",
         f"Install it beside tuimon: {install_command('py-spy')}",

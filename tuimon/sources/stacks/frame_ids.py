@@ -111,9 +111,10 @@ class FrameIds:
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
 
     def ids_of(self, stack: Sequence[RawFrame], files: TargetFiles) -> list[int]:
-        """The ids of a stack, root first.
+        """The ids of a stack's frames, root first.
 
-        A library's line that steps an environment of the user's has one with its text there, and one without elsewhere.
+        A library's line that calls ``step`` has one id with its text where it steps a user's environment, and one
+        without elsewhere.
         """
         last = len(stack) - 1
         return [

@@ -16,8 +16,8 @@ RATE_HZ = 50
 WINDOW_S = 0.6
 #: The first window waits this long, so that stacks come first.
 _FIRST_WINDOW_S = 2.0
-#: So many windows of a training that begins follow each other as often as this, and may spend so many times their share
-#: of the budget: a verdict of its first seconds rests on them. Later ones keep to their share, and are less frequent.
+#: The first windows of a training: how many, the pause between them, and how many times their share of the budget they
+#: may spend, as a verdict on its first seconds rests on them. Later ones keep to their share, and are less frequent.
 _FIRST_WINDOWS = 4
 _FIRST_PAUSE_S = 2.0
 _FIRST_SHARES = 10.0

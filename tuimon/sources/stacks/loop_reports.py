@@ -18,9 +18,9 @@ from tuimon.sources.stacks.schedule import ProcessKey
 from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, whole_path
 from tuimon.torch_code import is_backward_entry
 
-#: All that a command does that pip, or another installer, has made: ``sys.exit(main())``.
+#: The only statement of a command that pip or another installer has made: ``sys.exit(main())``.
 _CALLS_MAIN = re.compile(r"(?:sys\.exit|raise SystemExit)\((\w+)[\w.]*\(\)\)")
-#: The same in a script that the package's authors wrote and that was installed as a command: ``cli.train()``.
+#: The like in a script that the package's authors wrote and that was installed as a command: ``cli.train()``.
 _IS_BARE_CALL = re.compile(r"(\w+)[\w.]*\(\)$")
 #: The function that a line calls at its beginning, or whose result it gives a name: ``history = fit(``.
 _CALLS = re.compile(r"(?:[\w., ]+=\s*)?(\w+)[\w.]*\(")
@@ -32,7 +32,7 @@ def program_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
     """The installed package that is the program, given the stack (root first) in which it calls backward.
 
     None where code of the user's calls it: a script, or one that such a package runs. A script that was installed as a
-    command is no user's: what it calls to train is the program, be it from a function of its own.
+    command is not the user's: the package that it calls to train is the program, even if a function of its own does.
     """
     stack = _from_script(stack)
     first = _first(stack)
@@ -47,7 +47,7 @@ def program_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
 
 
 def command_of(stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles) -> str | None:
-    """The installed package whose command, or module, a process runs and nothing else, given a stack of it."""
+    """The installed package of which a process only runs a command or module, given a stack of the process."""
     stack = _from_script(stack)
     first = _first(stack)
     if first is None or first.function != "<module>":
@@ -78,7 +78,7 @@ def _first(stack: Sequence[RawFrame]) -> RawFrame | None:
 def _called_package(
     calls: re.Pattern[str], frame: RawFrame, stack: Sequence[RawFrame], facts: SourceFacts, files: TargetFiles
 ) -> str | None:
-    """The package of which a frame calls something that it has imported by name, if the stack comes to it."""
+    """The package from which a frame calls something that it has imported by name, if the stack enters that package."""
     call = calls.match(facts.source.line(frame.file, frame.line, files))
     called = facts.of(frame.file, files).imports.get(call[1]) if call is not None else None
     return called if any(is_library_file(inner.file) and package_of(inner.file) == called for inner in stack) else None
@@ -104,8 +104,8 @@ class LoopReports:
     def path_of(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> tuple[Function, ...]:
         """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
 
-        If no code of the user's does, the package which is the program counts as the user's code from here on;
-        before any process trains, that of the package whose command all of them are.
+        If no code of the user's does, the package that is the program counts as the user's code from now on; before any
+        process trains, the package whose command all processes are.
         """
         loop = self._noted(key)
         if not loop and key not in self._loops:

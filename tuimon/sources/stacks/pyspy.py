@@ -87,7 +87,7 @@ def find() -> str | None:
 
 
 def _installed() -> Iterator[str]:
-    """Its paths in the packages that tuimon can import."""
+    """The paths of py-spy in packages that tuimon can import."""
     from importlib import metadata  # noqa: PLC0415  (1.4 MB; mostly it is beside the interpreter)
 
     for package in metadata.distributions(name="py-spy"):
@@ -125,8 +125,8 @@ class Recording(Struct):
     child: int
     _output: int
     messages: int
-    _most_cpu_s: float = math.inf  # to be ended once it has used more
-    _silent_s: float | None = None  # when it was due, and had not begun to sample
+    _most_cpu_s: float = math.inf  # the window ends early once py-spy has used more
+    _silent_s: float | None = None  # when it was due to end but had not begun to sample
     _stopped_s: float | None = None
 
     #: A child that has not written its file this long after SIGINT is killed.
@@ -288,12 +288,12 @@ _ATTRIBUTES = struct.Struct("=IIQiIQQQII")
 
 
 def take_short_turns(tid: int) -> bool:
-    """Have a thread, and those that it begins from now on, run in short turns; whether the kernel has heard that.
+    """Have a thread, and those that it begins from now on, run in short turns; returns whether the kernel accepts it.
 
     A thread that wakes on a busy core waits for the one that runs there: since Linux 6.6 for up to 3 ms, or until that
     one sleeps. A sampler then sees it asleep. In steps of 1.5 ms that wait for data for 0.50 of their time, py-spy on
-    the same core told 0.66 to 0.69, and with short turns 0.49. From Linux 6.12 on everyone may ask for those; an
-    earlier one takes no notice.
+    the same core showed 0.66 to 0.69, and with short turns 0.49. From Linux 6.12 on everyone may ask for short turns;
+    earlier kernels ignore it.
     """
     call = _CALLS.get(os.uname().machine)
     if call is None:

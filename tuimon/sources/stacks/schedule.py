@@ -37,7 +37,7 @@ _THREAD_START_S = 0.0004
 #: A sample takes at least a few system calls, and a start at least this long, whatever the fitted line gives.
 _LEAST_SAMPLE_S = 2e-5
 _LEAST_START_S = 0.001
-#: Weight that each new window leaves to all earlier ones, and to what was expected before any, which keeps a little.
+#: Factor by which each new window reduces the weight of earlier ones and of the prior, which always keeps a little.
 _DECAY = 0.9
 _PRIOR_DECAY, _PRIOR_LEAST = 0.6, 0.05
 #: More threads than this do not raise the expected cost of a process.
@@ -84,11 +84,11 @@ class _Sums(NamedTuple):
     xy: float = 0.0
 
     def plus(self, other: _Sums) -> _Sums:
-        """The points of both."""
+        """The sums over the points of both."""
         return _Sums(*(mine + yours for mine, yours in zip(self, other, strict=True)))
 
     def times(self, weight: float) -> _Sums:
-        """Each point with this weight."""
+        """The sums with each point weighted so."""
         return _Sums(*(weight * value for value in self))
 
     @classmethod
@@ -101,8 +101,8 @@ class CostModel:
     """CPU seconds of a window = start + samples * cost of one: a least-squares line through recent windows.
 
     The prior counts as two early windows, so that windows of one and the same length still define a line. The first
-    one that was measured sets how dear they are: beside dear ones that stay cheap a line falls, and samples seem to
-    cost nothing. Cost depends on the number of threads above all: each process has a model of its own.
+    measured window scales the prior: beside dear windows a cheap prior would make the line fall, and samples would seem
+    to cost nothing. Cost depends on the number of threads above all: each process has a model of its own.
     """
 
     def __init__(self, threads: int = 4) -> None:
@@ -294,7 +294,7 @@ class WindowSchedule:
         self._began_s = now_s
         if now_s - self._paid_anew_s >= _PAID_ANEW_S:
             self._paid_anew_s = now_s
-            # another one: what a window that runs has cost more than expected is taken from the old one
+            # a new bucket: the excess cost of a window that still runs is taken from the old one
             self._focus.bucket = TokenBucket(self._focus.bucket.ratio, now_s)
 
     def ratio(self, now_s: float) -> float:
@@ -366,7 +366,7 @@ class WindowSchedule:
                 del held[key]
 
 
-#: How long they stay as they were found unless the table has changed: a rank may be reported later than its process.
+#: Seconds until processes are found again if the table has not changed: a rank may be reported later than its process.
 _FOUND_FOR_S = 1.0
 
 
@@ -397,7 +397,7 @@ class SampledProcesses:
         return self._version is not self._table.version or now_s >= self._until_s
 
     def find(self, now_s: float) -> None:
-        """Find them."""
+        """Find the processes to sample."""
         self._version = self._table.version  # before what it is of
         roles, training = self._table.roles, self._table.trainers()
         trainers = training | {pid for pid, role in roles.items() if role == "trainer"}
@@ -412,7 +412,7 @@ class SampledProcesses:
         self.keys = {pid: (pid, self._table.start_ticks(pid)) for pid in (*self.trainers, *self.workers)}
 
     def key(self, pid: int) -> ProcessKey:
-        """A process for good."""
+        """The key of a process: its pid and start."""
         return self.keys.get(pid) or (pid, self._table.start_ticks(pid))
 
 

@@ -17,7 +17,7 @@ PER_THREAD = 12
 PER_MAIN_THREAD = 24
 PER_PROCESS = 52
 _DEPTH = 48
-#: One part in so many of the room that is left is kept for the most frequent stacks before the rest is merged further.
+#: 1 in this many of the places left goes to the most frequent stacks, before the rest is merged further.
 _KEPT = 3
 
 Stack = tuple[RawFrame, ...]  # root first
@@ -79,7 +79,7 @@ def _bounded(stack: Stack) -> Stack:
 
 
 def _imported_at(traits: Sequence[FrameTraits]) -> int | None:
-    """Which frame below the user's innermost one is the outermost of an import."""
+    """The index of the outermost frame of an import below the user's innermost frame."""
     found = None
     for i in range(len(traits) - 1, -1, -1):
         if traits[i].user:
@@ -90,7 +90,7 @@ def _imported_at(traits: Sequence[FrameTraits]) -> int | None:
 
 
 def _module_at(stack: Sequence[RawFrame], traits: Sequence[FrameTraits], imported: int | None) -> int | None:
-    """Which frame is the outermost of the package that a line of the user's imports; never one of our own hooks."""
+    """The index of the outermost frame of the package that a user's line imports; never one of our own hooks."""
     if not imported or not traits[imported - 1].user:
         return None
     files = ((i, stack[i].file) for i in range(imported, len(stack)))
@@ -98,13 +98,13 @@ def _module_at(stack: Sequence[RawFrame], traits: Sequence[FrameTraits], importe
 
 
 def _closure_at(stack: Stack, traits: Sequence[FrameTraits]) -> int | None:
-    """Which frame is the outermost of an optimizer's closure, where no marked part of torch runs inside of it."""
+    """The index of the outermost frame of an optimizer's closure, if no marked part of torch runs inside of it."""
     last = next((i for i in range(len(stack) - 1, -1, -1) if traits[i].part), len(stack))
     return last + 1 if last + 1 < len(stack) and may_call_closure(*_function(stack[last])) else None
 
 
 def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequence[FrameTraits]) -> int | None:
-    """Which frame of a stack is the last before a library's that is not the next on the path."""
+    """The index of the last frame before a library's frame that is not the next on the path."""
     found, passed = None, 0
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
         if passed < len(path) and trait.library and _function(frame) == path[passed]:
@@ -235,7 +235,7 @@ def _split(counts: Counter[Stack], number: int) -> tuple[Counter[Stack], Counter
 def _merge(
     kept: Counter[Stack], rest: Counter[Stack], shortened: Callable[[Stack], Stack]
 ) -> tuple[Counter[Stack], Counter[Stack]]:
-    """The rest shortened, and what of it equals a kept stack counted there."""
+    """Shorten the rest, and add stacks of it that then equal a kept one to that one's count."""
     short: Counter[Stack] = Counter()
     for stack, count in rest.items():
         short[shortened(stack)] += count

@@ -306,7 +306,7 @@ class IdleWorkers:
 
 
 def _is_idle(stack: Sequence[RawFrame]) -> bool:
-    """True if the worker's loop makes no batch: it waits for the indices of one."""
+    """True if the worker's loop makes no batch but waits for the indices of one."""
     own = next((frame for frame in reversed(stack) if loads_data(frame.file, bare_name(frame.function))), None)
     return own is not None and is_loader_idle_loop(own.file, bare_name(own.function))
 

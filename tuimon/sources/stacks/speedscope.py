@@ -90,7 +90,7 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
 def _frame(frame: _Frame) -> RawFrame | None:
     """The frame; None for the root of each stack, which describes the thread, and for what py-spy read in freed memory.
 
-    Its callers are right, but neither its line nor its names mean anything.
+    The callers of such a frame are right, but neither its line nor its names mean anything.
     """
     line = _bounded(frame.line or 0)
     if not frame.file or line > _MOST_LINES or (not line and _NAMED_LIKE_FILE.search(frame.file) is None):
@@ -99,7 +99,7 @@ def _frame(frame: _Frame) -> RawFrame | None:
 
 
 def _bounded(number: int) -> int:
-    """A line or a thread id; 0 for what can be neither."""
+    """A line or a thread id; 0 for a number that can be neither."""
     return number if 0 <= number < 1 << 63 else 0
 
 
