@@ -78,14 +78,6 @@ def test_a_short_run_is_judged_by_its_steps(samples):
     assert found.sm_ratio == pytest.approx(0.4, abs=0.03)
 
 
-def test_what_people_read_is_the_mean_and_without_one_the_latest():
-    (row,) = run(1.0, idle_s=5.0).over("recent").gpus()
-    assert row.latest.util_ratio == 0.0
-    assert (row.figures.util_ratio, row.figures.tensor_ratio) == (row.means.util_ratio, None)
-    (short,) = run(1.0, steps_s=1.0).over("recent").gpus()
-    assert short.means.util_ratio is None and short.figures.util_ratio == short.latest.util_ratio
-
-
 def test_before_the_first_step_the_last_half_minute_counts():
     session = run(1.0, set_up_s=60.0, steps_s=0.0)
     assert means(session).util_ratio == 0.0
@@ -94,14 +86,6 @@ def test_before_the_first_step_the_last_half_minute_counts():
 
 def test_too_short_a_time_is_no_mean():
     assert means(run(1.0, steps_s=0.5)).util_ratio is None
-
-
-def test_figures_count_for_the_part_that_lies_in_the_stretch():
-    readings = history(gpu(0), *(gpu(t, 0.5 if t < 6 else 0.9) for t in range(1, 11)))
-    assert readings.means([SteppingSpan(4.0, 6.0)]).util_ratio == pytest.approx(0.7)
-    assert readings.means([SteppingSpan(4.4, 6.0)]).util_ratio == pytest.approx((0.6 * 0.5 + 0.9) / 1.6)
-    mostly_outside = readings.means([SteppingSpan(4.9, 7.0)])
-    assert mostly_outside.util_ratio == pytest.approx(0.9)
 
 
 def test_evaluation_within_a_figure_leaves_bounds():

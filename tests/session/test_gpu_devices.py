@@ -3,7 +3,7 @@
 import pytest
 
 from tests.session.records import loop, one_process, process, session_of, steps
-from tuimon.records import Gpu, GpuProcess, Throttle
+from tuimon.records import Gpu, Throttle
 
 
 def gpu(t, index=0, **more):
@@ -37,13 +37,6 @@ def test_visible_devices_count_only_until_a_process_tells():
     assert used(session) == ["GPU-0"]
     session.add(process(100, gpu_uuids=["GPU-1"]))
     assert used(session) == ["GPU-1"]
-
-
-def test_processes_say_which_are_ours():
-    on_it = [GpuProcess(100, 5, 0.4), GpuProcess(7), GpuProcess(0, 3)]
-    session = session_of(process(100), gpu(1, pids=[7, 100], processes=on_it))
-    assert only(session).run_pids == {100}
-    assert only(session).others == [GpuProcess(7), GpuProcess(0, 3)]
 
 
 def test_the_histories_of_a_whole_run_are_of_its_steps():

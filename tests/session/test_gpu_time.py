@@ -27,13 +27,6 @@ def session(*records):
     return one_process(*records, gpu_uuids=["GPU-a"])
 
 
-def test_nothing_is_told_of_a_process_without_a_gpu():
-    found = session(steps(1.0, PHASES))
-    assert found.over("recent").gpu_time(100) is None
-    assert found.torch_memory(100) == []
-    assert {row.gpu_ms_per_step for row in found.over("recent").phases(100).rows} == {None}
-
-
 def test_phases_have_their_share_of_a_step_on_the_gpu():
     found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t)))))
     for table in (found.over("recent").phases(100), found.over("whole").phases(100)):

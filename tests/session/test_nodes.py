@@ -1,4 +1,4 @@
-"""A run on two nodes whose processes have the same ids: what is shown is of the node in focus, rules judge all."""
+"""A run on two nodes whose processes have the same ids: what is shown is of the node in focus."""
 
 from __future__ import annotations
 
@@ -74,19 +74,6 @@ def test_limits_are_of_one_node() -> None:
 def judged(*records) -> dict[str, Finding]:
     windows = [rank(number, pid, float(t)) for t in range(1, 12) for number, pid in enumerate((FIRST, SECOND))]
     return by_rule(session_of(*NODES, windows, records))
-
-
-def memory(node: int, available: int) -> MachineMemory:
-    return MachineMemory(t=12.0, pid=id_on_node(node, 0), window_s=5.0, total_bytes=1 << 34, available_bytes=available)
-
-
-def test_memory_that_is_full_on_another_node_is_found_and_the_node_named() -> None:
-    assert "memory_pressure" not in judged(memory(0, 1 << 33), memory(1, 1 << 33))
-    finding = judged(memory(0, 1 << 33), memory(1, 1 << 26))["memory_pressure"]
-    assert finding.headline.startswith("on n1: the machine has 64 MiB of 16 GiB")
-    assert finding.evidence["host"] == "n1"
-    both = judged(memory(0, 1 << 29), memory(1, 1 << 26))["memory_pressure"]
-    assert (both.severity, both.evidence["host"]) == ("critical", "n1")  # the worse of the two
 
 
 def running(node: int, cpu: float, delay: float, number: int = 1) -> list[Record]:

@@ -223,13 +223,6 @@ def test_which_processes_are_the_ranks_of_a_training(focus, processes, training,
     assert pids(focus, *processes, training=training) == ranks
 
 
-def test_after_a_restart_the_new_processes_are_the_ranks():
-    before = [rank(n, 10 + n, ended=True, t=60.0) for n in (0, 1)]
-    after = [rank(n, 30 + n, after_s=70, t=61.0) for n in (0, 1)]
-    assert pids(30, *before, *after) == [30, 31]
-    assert restarts(after, [*before, *after]) == {0: 1, 1: 1}
-
-
 def test_one_that_comes_back_alone_takes_its_place():
     lost, back = rank(1, 12, ended=True), rank(1, 32, after_s=200)
     assert pids(11, rank(0, 11), lost, back) == [11, 32]

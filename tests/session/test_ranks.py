@@ -216,12 +216,6 @@ def test_a_rank_with_few_samples_is_taken_to_be_like_the_others():
     assert [round(part.wait_ms["other"] or 0) for part in split] == [30, 30, 30, 30]
 
 
-def test_on_a_gpu_and_without_scheduler_figures_waiting_in_backward_is_unknown():
-    for each in (times(cpu=0.9, on_gpu=True, forward=5, backward=5), times(forward=5, backward=5)):
-        split = split_ranks([each, each])
-        assert (split[0].wait_ms["backward"], split[0].waits_ms, split[0].late_ms) == (None, None, 0)
-
-
 def test_the_median_of_the_others_is_that_of_each_rank():
     split = split_ranks([times(forward=ms, backward=1) for ms in (10, 20, 40, 70)])
     assert [part.excess_ms["forward"] for part in split] == [-30, -20, 20, 50]

@@ -163,16 +163,6 @@ def noted(line: int, boundary: str, first: int, frames: Trie) -> LoopStack:
     return LoopStack("backward" if boundary == "backward" else "optimizer", [first, first + 1])
 
 
-def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
-    frames = Trie()
-    frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
-    frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
-    seen = Seen.of([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)], frames)
-    samples = {sample.node.frames[0].line: sample for sample in by_ids({(0, 1): 20, (2,): 80}, frames, seen=seen)}
-    assert [(samples[n].phase, samples[n].unsure) for n in (45, 50)] == [("data", False), ("other", False)]
-    assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
-
-
 @pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
 def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
     frames = Trie()

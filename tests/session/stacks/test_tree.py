@@ -221,14 +221,6 @@ def test_recursion_counts_once():
     assert found == {("r.py", 9): (3, 3, "python"), ("r.py", 1): (0, 3, "python")}
 
 
-def test_without_user_code_the_innermost_line_of_a_package():
-    known = table(("/x/site-packages/a/b.py", 1, "run"), ("/usr/lib/python3.11/json/decoder.py", 2, "decode"))
-    found = of_stacks(known, ([0, 1], 3))
-    assert [(row.place.file, row.own, row.total, row.user) for row in found.lines] == [
-        ("/x/site-packages/a/b.py", 3, 3, False)
-    ]
-
-
 def test_most_of_what_is_done_at_a_line_names_it():
     known = table(PLACES[1], PLACES[8], ("/e/torch/nn/modules/conv.py", 1, "f"))
     (row,) = of_stacks(known, ([0, 1], 3), ([0, 2], 7)).lines
