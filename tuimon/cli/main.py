@@ -54,7 +54,7 @@ def run_command_line(argv: Sequence[str]) -> int:
             write_message(f"  {error.hint}")
         return error.exit_code
     except BrokenPipeError:
-        # whoever read our output has gone; Python would complain once more when it flushes at exit
+        # whoever read tuimon's output has gone; Python would complain again when it flushes at exit
         with suppress(OSError, ValueError, AttributeError):  # closed, or no file
             silence(sys.stdout.fileno())
         return 0

@@ -29,7 +29,7 @@ class _Paragraphs(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are two lines: what is wrong, and what was meant or where to read on."""
+    """Its errors are two lines: the mistake, then the option probably meant or where to read on."""
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse a word that is not among the choices. Raises ArgumentError."""
@@ -54,7 +54,7 @@ class _Parser(argparse.ArgumentParser):
         return [name for name, action in self._option_string_actions.items() if action.nargs is None]
 
     def split_command(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """tuimon's own options, and the target's command line: all from the first word that is none, or ``-m``."""
+        """tuimon's own options, and the target's command line, which begins with the first other word or ``-m``."""
         at = 0
         while at < len(words):
             word = words[at]
@@ -71,7 +71,7 @@ class _Parser(argparse.ArgumentParser):
         return [name for name in self._option_string_actions if name.startswith("--") and name != "--help"]
 
     def meant(self, word: str) -> str | None:
-        """A sentence that names the option that a word may stand for; None if it is close to none."""
+        """A sentence that names the option that the user probably meant; None if no option is close to the word."""
         if word in ("-o", "--output") and "--log" in self._option_string_actions:
             return "--log FILE records the run"
         return did_you_mean(word.partition("=")[0], self._option_string_actions) if word.startswith("--") else None
@@ -179,7 +179,7 @@ def add_run_choice(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(parsed: argparse.Namespace) -> Options:
-    """The parsed words as Options. Raises UsageError where they do not go together."""
+    """The parsed words as Options. Raises UsageError if they contradict each other."""
     if parsed.force and not parsed.log:
         raise UsageError("--force lets --log replace a log, and there is none", "Add --log FILE")
     for without, options, reason in (
@@ -280,9 +280,9 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
-    """The view that was requested, not yet begun; none otherwise, and then nothing is imported.
+    """The metrics view, not yet started, if it was requested; else empty, and nothing is imported.
 
-    Raises UsageError before anything is started: a wrong word, or an extra that is not installed.
+    Raises UsageError for a wrong address or an extra that is not installed, before anything starts.
     """
     if parsed.prometheus is None:
         return ()

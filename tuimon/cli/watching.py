@@ -1,4 +1,4 @@
-"""How the commands watch: in the full screen, in lines, and unseen once the terminal is lost."""
+"""Watching a run: in the full screen, in lines on stderr, or without output once the terminal is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.
 TICK_S = 0.5
-#: The same once the target has ended, while the sources make their last read.
+#: Seconds between two ticks once the target has ended, while the sources make their last read.
 END_TICK_S = 0.02
 
 
@@ -48,7 +48,7 @@ class EndSleep:
             time.sleep(max(seconds, 0.0))
         elif self._poll.poll(max(seconds, 0.0) * 1000):
             self.has_ended = True
-            self.close()  # from now on it would wake us at once, every time
+            self.close()  # an ended process would end every later poll at once
 
     def close(self) -> None:
         if self._handle >= 0:
@@ -58,7 +58,7 @@ class EndSleep:
 
 
 def watch(monitor: Monitor, options: Options, duration_s: float | None = None) -> int:
-    """Watch as the options say until it is left or has ended, in lines at most so long; tuimon's exit code."""
+    """Watch until the user leaves or the run ends, headless for at most ``duration_s``; returns tuimon's exit code."""
     leave_s = math.inf if duration_s is None else time.monotonic() + duration_s
     with LeaveSignals() as signals:
         if not options.headless:
@@ -72,23 +72,23 @@ def watch(monitor: Monitor, options: Options, duration_s: float | None = None) -
 
 
 def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
-    """Watch in the full screen until it is left; returns how, with tuimon's exit code.
+    """Watch in the full screen until the user leaves; returns how, with tuimon's exit code.
 
-    When it loses its terminal, a session with a log is recorded on to the end of the run.
+    If the terminal is lost, a session with a log is recorded on to the end of the run.
     """
     try:
         leave = _on_screen(monitor, options, signals)
         if leave.terminal_lost or not takes_output():
-            silence(0, 1, 2)  # of the terminal
+            silence(0, 1, 2)  # the streams of the terminal
         if leave.terminal_lost and not monitor.ended and (monitor.log is not None or monitor.ending is not None):
             # record on until the run ends, or end the run if the user wants that
-            monitor.start()  # it may have been lost before the first frame
+            monitor.start()  # the terminal may have been lost before the first frame, and nothing started
             monitor.add_notice("terminal", "the terminal was lost; tuimon went on without it")
             monitor.limit_sampling(replace(options, headless=True).sampling_ratio)
             _watch(monitor, lambda: signals.ended_by is not None)
     finally:
         monitor.stop()
-    # on the terminal that the screen gives back: its verdict; without one, the progress of a run that goes on
+    # print the verdict on the restored terminal; without one, the progress of a run that goes on
     from tuimon.views.format import wrap
     from tuimon.views.headless import first_finding, progress
 
@@ -104,14 +104,14 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
 
 
 def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> Leave:
-    """Run the app; the rules and the sources are loaded, and begin, once its first frame is drawn."""
+    """Run the app; rules and sources are loaded and started once its first frame is drawn."""
     with contextlib.ExitStack() as loading:
         loading.enter_context(without_collections())
         with word_when_slow("tuimon: loading the screen; the disk or the machine is slow ..."):
             from tuimon.views.tui.app import run_app
 
         def begin() -> None:
-            gc.collect()  # remains of the start, 0.2 MB: nothing reads them again
+            gc.collect()  # free 0.2 MB that the start has left behind
             monitor.start()
             loading.close()
             if monitor.is_live:

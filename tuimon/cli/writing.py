@@ -18,9 +18,9 @@ _STDOUT = "-"
 
 
 def replace_closed_streams() -> None:
-    """Put /dev/null in the place of each, so that no file of ours gets its number and nobody meets None.
+    """Open /dev/null for each closed stream, so that no file of tuimon's gets its number and no code meets None.
 
-    A training inherits none of these: its streams are closed as they are without tuimon.
+    A training does not inherit these: its streams are closed, as without tuimon.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -34,12 +34,12 @@ def write_message(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-#: Seconds that last words wait for a terminal.
+#: Seconds that the last message waits for the terminal.
 LAST_WORDS_S = 0.5
 
 
 def takes_output() -> bool:
-    """True if the terminal takes output: one at the far end of a connection that stalls would block us for hours."""
+    """True if the terminal takes output; behind a stalled connection it would block tuimon for hours."""
     try:
         return bool(select.select([], [1], [], LAST_WORDS_S)[1])
     except OSError:
@@ -47,7 +47,7 @@ def takes_output() -> bool:
 
 
 def silence(*handles: int) -> None:
-    """Read from and write to nothing from now on; the numbers stay taken."""
+    """Point these file descriptors at /dev/null; their numbers stay taken."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for handle in handles:
         os.dup2(null, handle)
@@ -74,7 +74,7 @@ class Output:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[TextIO]:
-        """The stream; a file is there once it is whole. Raises TuimonError for an OSError in the block."""
+        """The stream to write to; a file appears once complete. Raises TuimonError for an OSError in the block."""
         if self._path is not None:
             with (
                 output_file(self._path, force=self._force) as file,
@@ -86,7 +86,7 @@ class Output:
             yield sys.stdout
             sys.stdout.flush()
         except BrokenPipeError:
-            raise  # whoever read our output has gone: no error
+            raise  # whoever read tuimon's output has gone: no error
         except OSError as error:
             raise TuimonError(f"stdout cannot be written: {error.strerror}") from error
 

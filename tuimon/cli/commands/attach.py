@@ -23,7 +23,7 @@ phases are inferred from stack samples. Without PID, pick one from the list."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; 0 when it was left or has ended."""
+    """Run the command; 0 once the user has left it or the training has ended."""
     parsed = _parser().parse_args(argv)
     parsed.headless |= parsed.duration is not None
     options = options_of(parsed)
@@ -51,7 +51,9 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("attach", _DOC, "tuimon attach [options] [PID]")
     add_watching(parser)
-    parser.add_argument("--duration", type=number(0.1), metavar="SECONDS", help="leave after so long (headless)")
+    parser.add_argument(
+        "--duration", type=number(0.1), metavar="SECONDS", help="leave after this many seconds (headless)"
+    )
     parser.add_argument(
         "--inject",
         action="store_true",
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _pid(text: str) -> int:
-    """The number; a file, which somebody meant to watch, is named with the command that does."""
+    """The text as a process id; for a file's name, the error adds the command that shows a log."""
     try:
         return int(text)
     except ValueError:

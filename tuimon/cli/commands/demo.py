@@ -25,10 +25,10 @@ Where there is no terminal, print its report."""
 class Demo(NamedTuple):
     """A recorded run that ships with tuimon."""
 
-    log: str  # its file, without the ending
+    log: str  # name of its file, without the ending
     about: str  # the training, and the machine that it was recorded on
-    keys: str  # worth pressing first
-    played_s: float  # at its end: the verdict is there before, so that the first screen has it
+    keys: str  # the keys worth pressing first
+    played_s: float  # seconds at the end, played at the recorded pace; the verdict holds by then
 
 
 H100 = "NVIDIA H100"
@@ -71,13 +71,13 @@ def main(argv: Sequence[str]) -> int:
 
 @contextmanager
 def log_of(demo: Demo) -> Iterator[str]:
-    """The path of its log, for as long as the context lasts."""
+    """The path of a demo's log file, valid within the ``with`` block."""
     with as_file(files("tuimon") / "recorded_runs" / f"{demo.log}.jsonl.gz") as path:
         yield str(path)
 
 
 def open_demo(demo: Demo, path: str) -> Monitor:
-    """A monitor that reads the run at once up to its last seconds, and plays these."""
+    """A monitor that reads all but the last seconds of the run at once, and plays those at the recorded pace."""
     times = [record.t for record in read_log(path)]
     log = LogSource(path, speed=1.0, at_once_s=max(times) - times[0] - demo.played_s)
     hint = Notice(t=times[0], pid=0, source="output", level="info", message=f"keys: {demo.keys}  ? help")

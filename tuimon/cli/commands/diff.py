@@ -81,7 +81,7 @@ def _refusal(parsed: argparse.Namespace, before: Sequence[Chosen], after: Sequen
 
 
 def _programs(runs: Sequence[Chosen]) -> set[str]:
-    """Names of the scripts or modules; a log that cannot be read is left out, as later on."""
+    """Names of the scripts or modules that these runs started; unreadable logs are left out, as in the comparison."""
     found = set()
     for run in runs:
         with contextlib.suppress(UnreadableLog):
@@ -92,7 +92,7 @@ def _programs(runs: Sequence[Chosen]) -> set[str]:
 
 
 def _judge(found: Comparison, tolerance: float) -> int:
-    """The exit code; why it is not 0 goes to stderr."""
+    """The exit code of --fail-if-slower; if it is not 0, the reason goes to stderr."""
     slowest, fastest = 1 / found.speedup.low, 1 / found.speedup.high
     if slowest <= 1 + tolerance:
         return 0

@@ -57,14 +57,14 @@ def lines(checks: Sequence[Check]) -> list[str]:
 
 Status = Literal["ok", "warn", "fail"]
 
-#: Loading a driver takes seconds.
+#: Seconds until a call of the driver counts as hanging; loading the driver alone takes some.
 _DRIVER_TIMEOUT_S = 60.0
 #: Shared memory that the ring of one training process takes (2.3 MB), rounded up.
 RING_BYTES = 3 * 1024 * 1024
 
 
 class Check(NamedTuple):
-    """One thing that was tried; the names are those of the JSON."""
+    """The result of one check; the fields have the same names in JSON."""
 
     name: str
     status: Status
@@ -74,7 +74,7 @@ class Check(NamedTuple):
 
 
 def all_checks() -> list[Check]:
-    """Every check, in the order shown; one that cannot be run counts as a warning."""
+    """Every check, in the order shown; a check that fails to run counts as a warning."""
     found = []
     for check in (_python, _user_python, py_spy, _ptrace, native, shared_memory, _output, _nvml, _amdsmi, _terminal):
         try:
@@ -112,14 +112,14 @@ _INSIDE = "stacks in-process only, under tuimon run"
 
 
 def py_spy() -> Check:
-    """Whether py-spy is installed."""
+    """Whether py-spy is installed and can read a Python process."""
     from tuimon.sources.stacks import pyspy
 
     binary = pyspy.find()
     if binary is None:
         message = f"not found: {_INSIDE}, no phases without markers"
         return Check("py-spy", "fail", message, install_command("py-spy"), True)
-    # waits for its stdin to close: it ends even when tuimon is killed
+    # the child waits for its stdin to close, so that it ends even if tuimon is killed
     command, pipe = [sys.executable, "-c", "print(flush=True); input()"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None
@@ -171,7 +171,7 @@ def _ptrace() -> Check:
 
 
 def native() -> Check:
-    """Whether the kernel tells what threads run below Python."""
+    """Whether the kernel reports which code threads run below Python."""
     from tuimon.sources.native.thread_clock import why_none
 
     if (denied := why_none()) is None:
@@ -231,7 +231,7 @@ def _nvml() -> Check:
 
 
 def _amdsmi() -> Check | None:
-    """None where its library is not installed."""
+    """The check of AMD's library; None if it is not installed."""
     from tuimon.sources.gpus.amdsmi import AmdSmi
     from tuimon.sources.gpus.driver import DriverError
     from tuimon.sources.timeouts import CallWithTimeout
@@ -274,7 +274,7 @@ def _terminal() -> Check:
 
 
 def version_lines() -> list[str]:
-    """tuimon, what it runs on and samples with, and the torch of the ``python`` that ``tuimon run`` would start."""
+    """Versions of tuimon, its Python and py-spy, the platform, and torch in the ``python`` of ``tuimon run``."""
     lines = [
         f"tuimon {version_of('tuimon')}",
         f"Python {platform.python_version()} ({plain(sys.executable)})",

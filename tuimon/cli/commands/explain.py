@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rule_named(name: str) -> str:
-    """The rule that is meant: by its name, as views spell it, or by one of its causes. Raises UsageError."""
+    """The rule with this name, in any spelling that views use, or with this cause. Raises UsageError without one."""
     wanted = name.strip().lower().replace("-", "_").rpartition("/")[2]
     if wanted in BY_NAME:
         return wanted

@@ -95,7 +95,7 @@ def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], ob
 
 
 def _named(records: Iterable[Record]) -> Iterator[Record]:
-    """Names on stderr what could not be read: few formats have a place for it."""
+    """The same records; names unreadable parts of the log on stderr, as few formats have a place for them."""
     for record in records:
         if isinstance(record, Notice) and record.source == UNREADABLE:
             write_message(f"tuimon: {plain(record.message)}")
@@ -103,7 +103,7 @@ def _named(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selection) -> Iterator[Record]:
-    """The records of the chosen time, and those that explain others whenever they were written."""
+    """The records of the selected time, and those of any time that others refer to (nodes, processes, frames ...)."""
     start_s: float | None = None
     for records in (first, rest):
         for record in records:

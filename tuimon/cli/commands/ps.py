@@ -21,14 +21,14 @@ from tuimon.views.json_text import json_text
 
 _DOC = "List this user's Python processes that have torch loaded, or markers."
 
-#: CPU is measured over this long.
+#: Seconds over which CPU is measured.
 CPU_S = 0.2
-#: A longer path is shown by its end.
+#: Characters of a folder's path; of a longer one, the end is shown.
 _FOLDER_WIDTH = 24
 
 
 class Row(NamedTuple):
-    """One process as it is listed; the names are those of the JSON."""
+    """A process in the list; the fields have the same names in JSON."""
 
     pid: int
     user: str
@@ -58,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rows(found: Iterable[Candidate]) -> list[Row]:
-    """The known facts of each, trainings that make steps first; CPU over 0.2 s.
+    """A row for each process, trainings that make steps first; CPU is measured over 0.2 s.
 
-    Processes that end meanwhile are left out.
+    Processes that end during the measurement are left out.
     """
     measured = []
     for candidate in found:
@@ -84,7 +84,7 @@ def rows(found: Iterable[Candidate]) -> list[Row]:
 
 
 def by_steps(listed: Sequence[Row]) -> list[Row]:
-    """The runs that make the most steps first; the processes of a run that make steps stay together."""
+    """The rows, the runs with the most steps per second first; processes of one run that make steps stay together."""
     fastest: dict[str | int, float] = {}
     for row in listed:
         run = row.run or row.pid
@@ -93,7 +93,7 @@ def by_steps(listed: Sequence[Row]) -> list[Row]:
 
 
 def helpers(listed: Iterable[Row]) -> set[int]:
-    """The pids of those that have made no step while others of their run have."""
+    """The pids of processes that have made no step although others of their run have."""
     runs = {row.run for row in listed if row.has_stepped and row.run is not None}
     return {row.pid for row in listed if row.has_stepped is False and row.run in runs}
 

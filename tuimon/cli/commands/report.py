@@ -75,7 +75,7 @@ def _condition(text: str) -> tuple[str, ...]:
 
 
 def _failed(reports: Sequence[Report], names: Sequence[str]) -> int:
-    """1 when a finding has one of the names, each printed to stderr; 0 otherwise."""
+    """1 if a finding has one of these names, 0 otherwise; such findings are printed to stderr."""
     failed = 0
     for report in reports:
         for each in report.findings:

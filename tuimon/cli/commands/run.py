@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def misplaced_option(words: Sequence[str], ours: Collection[str], with_value: Collection[str]) -> str | None:
-    """A sentence on an option of ours after the script, which gets it; None if a script among the words knows it."""
+    """What to say of a tuimon option after the script, which gets it; None if there is none, or a script has it too."""
     at = next((i for i, word in enumerate(words) if word == "-m" or word.endswith(_SCRIPTS)), 0)
     program = list(words[: at + (2 if words[at] == "-m" else 1)])
     given = (word.partition("=")[0] for word in words[len(program) :])
@@ -78,7 +78,7 @@ _SCRIPTS = (".py", ".sh")
 
 
 def _knows(path: str, option: str) -> bool:
-    """True if a script has the option, or what a library makes one of: a field, a parameter, a name in quotes."""
+    """True if a script contains the option, or a field, parameter or quoted name that a library may turn into it."""
     name = option.removeprefix("--").replace("-", "[-_]")
     known = rf"""{option}(?![\w-])|["']{name}["']|^\s*{name}\s*:|[(,]\s*{name}\s*[:=]"""
     try:
@@ -98,7 +98,7 @@ def _headless(command: Sequence[str], options: Options) -> int:
             from tuimon.cli.watching import watch_headless
 
             watch_headless(monitor, options.refresh_s, step=relay.step)
-        except Exception as error:  # noqa: BLE001  (whatever breaks in us, the training ends by itself, with its exit code)
+        except Exception as error:  # noqa: BLE001  (whatever breaks in tuimon, the training runs on to its own exit code)
             write_message(
                 f"tuimon: no longer watching: {type(error).__name__}: {plain(str(error))}; the training goes on"
             )

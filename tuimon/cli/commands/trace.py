@@ -33,7 +33,7 @@ The profiler slows the traced steps to a half or a third, and the training is he
 write; other steps cost nothing."""
 
 _POLL_S = 0.1
-#: After so long a line says what is waited for (s).
+#: Seconds of waiting after which a line says what for.
 _NOTICE_AFTER_S = 10.0
 _NO_CHANGE_S = 600.0
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         help=f"hold the training up for at most this long in all; fewer steps are recorded if need be ({HELD_MS})",
     )
     parsed = parser.parse_args(argv)
-    if whole_number(parsed.target) is None and parsed.target.endswith((".json", ".json.gz")):  # no log: .jsonl
+    if whole_number(parsed.target) is None and parsed.target.endswith((".json", ".json.gz")):  # logs: .jsonl
         _show(parsed.target)
         return 0
     if parsed.output == "-":
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _target(target: str) -> TakenBy:
-    """The process to trace, and what is known of it; of a log its first rank."""
+    """The process to trace, with its known facts; for a log, the run's first rank."""
     pid = whole_number(target)
     if pid is not None:
         return TakenBy(pid)
@@ -94,7 +94,7 @@ def _target(target: str) -> TakenBy:
 
 
 def free_name(pid: int) -> str:
-    """A name for a trace that no file has yet."""
+    """A file name for a trace; no file of this name exists yet."""
     names = (f"tuimon-trace-{pid}{f'-{n}' if n > 1 else ''}.json.gz" for n in itertools.count(1))
     return next(name for name in names if not os.path.lexists(name))
 
@@ -117,7 +117,7 @@ def _wait_for(taking: Taking, signals: LeaveSignals) -> None:
 
 
 def _show(path: str, taking: Taking | None = None) -> None:
-    """Print its summary; one that was just taken comes into the log of its run as well."""
+    """Print the summary of a trace; with ``taking``, also record it in the log of the traced run."""
     from tuimon.views.tui.drawing.lines import text_of
     from tuimon.views.tui.sheets.trace_sheet import trace_lines
 
